@@ -84,16 +84,20 @@ static int load(const char *text) {
   return 0;
 }
 
-/* An array library under NEP 49: it allocates with the current handler, and each array keeps the
- * handler that made it. */
+/* As NumPy does: the handler that is set makes the data of new arrays, and each array keeps it. */
 static void as_numpy_does(void) {
+  loam_type *type;
+  loam_array *array;
   const loam_handler *before = loam_handler_set(&handler);
-  const loam_handler *mine = loam_handler_get();
-  printf("current handler: %s, before it: %s\n", mine->name, before->name);
-  void *array = mine->allocator.malloc(mine->allocator.ctx, 800);
+  printf("current handler: %s, before it: %s\n", loam_handler_get()->name, before->name);
+  if (loam_type_parse("100 * float64", &type) ||
+      loam_array_new(loam_site_get("array.data"), type, &array))
+    exit(1);
   loam_handler_set(NULL);
-  printf("current handler: %s, the array's: %s\n", loam_handler_get()->name, mine->name);
-  mine->allocator.free(mine->allocator.ctx, array, 80);
+  printf("current handler: %s\n", loam_handler_get()->name);
+  show("an array of the set handler", loam_array_data(array));
+  loam_array_release(array);
+  loam_type_release(type);
 }
 
 int main(void) {

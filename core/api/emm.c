@@ -21,6 +21,13 @@ typedef struct block_list {
   void **at;
 } block_list;
 
+static inline bool block_list_is_valid(const block_list *list) {
+  if (!list->room != !list->at) return false;
+  for (size_t i = 0; i < list->n && i < list->room; i++)
+    if (!list->at[i]) return false;
+  return true;
+}
+
 /* Adds a block to the list, or only counts it where there is no room. */
 static void add_block(block_list *list, void *at) {
   lm_assert(!list->room || list->at);
@@ -41,6 +48,7 @@ static void collect(block_list *list) {
   list->n = 0;
   lm_provider_each(add_provided, list);
   if (!list->context) lm_pinned_each(list->device, add_pinned, list);
+  lm_verify(block_list_is_valid(list));
 }
 
 /* Frees the live blocks of a device, or of one of its contexts. The walks hold locks, so blocks are

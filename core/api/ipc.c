@@ -1,4 +1,4 @@
-/* ipc.c - loam_ipc_get, loam_ipc_open and loam_ipc_close: device memory that processes share.
+/* ipc.c - loam_ipc_get, loam_ipc_open and so on: device memory that processes share.
  *
  * An allocation of another process is opened once, however often loam_ipc_open is called for memory
  * in it; a count says how many opens have not been closed. */
@@ -55,6 +55,32 @@ static loam_status describe_mapped(const void *ptr, const lm_device_export *bloc
   return LOAM_OK;
 }
 
+/* ---- Devices ------------------------------------------------------------------------------ */
+
+static const unsigned char unknown[16];
+
+/* Fills in the device of a handle, unless a host's manager has done so. */
+static void describe_device(int device, loam_ipc *out) {
+  lm_gpu_info info;
+  if (memcmp(out->uuid, unknown, sizeof unknown) != 0) return;
+  if (lm_gpu()->info(device, &info) == LM_GPU_OK) memcpy(out->uuid, info.uuid, sizeof info.uuid);
+}
+
+int loam_ipc_device(const loam_ipc *handle) {
+  lm_gpu_info info;
+  int count = lm_gpu_count();
+  if (!handle) return -1;
+  bool is_known = memcmp(handle->uuid, unknown, sizeof unknown) != 0;
+  if (!is_known) return handle->device < count ? handle->device : -1;
+  for (int device = 0; device < count; device++)
+    if (lm_gpu()->info(device, &info) == LM_GPU_OK &&
+        !memcmp(info.uuid, handle->uuid, sizeof info.uuid))
+      return device;
+  return -1;
+}
+
+/* ---- Sharing ------------------------------------------------------------------------------ */
+
 loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   loam_ipc found;
@@ -69,6 +95,7 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
     if (status == LOAM_OK) status = describe_mapped(ptr, &block, owner.device, &found);
   } else if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
   if (status != LOAM_OK) return status;
+  describe_device(owner.device, &found);
   found.size = (uint64_t)((char *)owner.base + owner.size - (const char *)ptr);
   *out = found;
   return LOAM_OK;
@@ -168,6 +195,47 @@ loam_status loam_ipc_close(void *at) {
   lm_metadata_free(last);
   return status;
 }
+
+/* ---- Copies ------------------------------------------------------------------------------- */
+
+/* Copies `size` bytes between devices and waits until they are there. The driver copies through the
+ * host where one device cannot access the other. */
+static loam_status copy_now(int device, void *to, const void *from, size_t size) {
+  const lm_gpu_ops *gpu = lm_gpu();
+  lm_gpu_result result = gpu->copy(device, (uintptr_t)to, (uintptr_t)from, size, NULL);
+  if (result == LM_GPU_OK) result = gpu->synchronize(device);
+  return lm_gpu_status(result);
+}
+
+/* Allocates the copy of memory that is opened at `there`, and fills it. */
+static loam_status copy_opened(const loam_ipc *handle, const void *there, int device, void **out) {
+  const loam_manager *m = loam_manager_get();
+  void *made;
+  loam_status status = m->memalloc(m->ctx, device, handle->size, &made);
+  if (status != LOAM_OK) return status;
+  status = copy_now(device, made, there, handle->size);
+  if (status == LOAM_OK) *out = made;
+  else loam_device_free(made, NULL);
+  return status;
+}
+
+loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out) {
+  void *there;
+  if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
+  int own = loam_ipc_device(handle);
+  if (own < 0 && lm_gpu())
+    return lm_error(LOAM_EUNSUPPORTED,
+                    "device %d of process %d: this process does not have it; CUDA_VISIBLE_DEVICES "
+                    "may hide it",
+                    (int)handle->device, (int)handle->pid);
+  loam_status status = loam_ipc_open(handle, own < 0 ? 0 : own, &there);
+  if (status != LOAM_OK) return status;
+  status = copy_opened(handle, there, device, out);
+  (void)loam_ipc_close(there);
+  return status;
+}
+
+/* ---- Laws --------------------------------------------------------------------------------- */
 
 static bool is_valid_locked(const opened *o) {
   if (!o->count || o->handle.offset || find_locked(&o->handle, o->device) != o) return false;

@@ -1,10 +1,9 @@
-/* loam.c - the public functions for policies, sites, scopes, handlers and figures. */
+/* loam.c - the public functions for policies, sites, scopes and figures. */
 #include "loam.h"
 
 #include <string.h>
 
 #include "api/start.h"
-#include "device/handler.h"
 #include "engine/engine.h"
 #include "engine/placement_audit.h"
 #include "os/error.h"
@@ -111,56 +110,6 @@ void loam_scope_leave(void) {
 loam_site *loam_scope_get(void) {
   lm_thread *t = lm_thread_get();
   return t ? t->site : NULL;
-}
-
-/* ---- Handlers ----------------------------------------------------------------------------- */
-
-static void *handler_malloc(void *ctx, size_t size) { return loam_malloc(ctx, size); }
-static void *handler_calloc(void *ctx, size_t count, size_t size) {
-  return loam_calloc(ctx, count, size);
-}
-static void *handler_realloc(void *ctx, void *ptr, size_t size) {
-  return loam_realloc(ctx, ptr, size);
-}
-static void handler_free(void *ctx, void *ptr, size_t size) {
-  (void)ctx, (void)size; /* a guess: NumPy's may be of an array that shares the memory */
-  loam_free(ptr);
-}
-
-/* ctx is the site: NULL, the current scope's. */
-static const loam_handler scope_handler = {
-  "loam", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
-};
-
-const loam_handler *loam_handler_of(loam_site *site) {
-  if (!site) return &scope_handler;
-  loam_handler *found = atomic_load_explicit(&site->handler, memory_order_acquire);
-  if (found) return found;
-  lm_assert(site->index >= LM_SITE_FIRST);
-  loam_handler *made = lm_metadata_alloc(sizeof *made);
-  if (!made) return lm_error_null("tag '%s': no memory for its handler", site->where.tag);
-  *made = scope_handler;
-  made->allocator.ctx = site;
-  /* Whoever is first; release pairs with the acquire above. */
-  if (atomic_compare_exchange_strong_explicit(&site->handler, &found, made, memory_order_acq_rel,
-                                              memory_order_acquire))
-    return made;
-  lm_metadata_free(made);
-  return found;
-}
-
-const loam_handler *loam_handler_get(void) {
-  lm_thread *t = lm_thread_get();
-  return t && t->handler ? t->handler : &scope_handler;
-}
-
-const loam_handler *loam_handler_set(const loam_handler *handler) {
-  if (handler && lm_handler_check(handler)) return NULL;
-  const loam_handler *previous = loam_handler_get();
-  lm_assert(previous);
-  lm_thread *t = lm_thread_get();
-  if (t) t->handler = handler;
-  return previous;
 }
 
 /* ---- Figures and other processes ---------------------------------------------------------- */

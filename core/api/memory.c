@@ -75,9 +75,10 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
-    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_is_block(ptr);
-    lm_engine_free_on(ptr, size, on);
-    if (tell) lm_memory_hook_call(ptr, NULL, 0);
+    lm_record b;
+    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_find(ptr, &b);
+    lm_engine_free(ptr, size, on);
+    if (tell && b.base == ptr) lm_memory_hook_call(ptr, NULL, 0);
   }
   errno = before;
 }
@@ -143,21 +144,21 @@ static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
-LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
+LM_INLINE void *serve_code(size_t size, const void *code, loam_code_fn miss, bool zero) {
   if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
   bool holds;
   lm_thread *t = lm_thread_self_or_empty;
   void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
-  if (lm_likely(p != NULL)) return p;
-  return holds ? code_refill(size, code, miss) : miss(size, code);
+  if (lm_likely(p != NULL)) return zero ? memset(p, 0, size) : p;
+  return holds && !zero ? code_refill(size, code, miss) : miss(size, code);
+}
+
+LM_HOT void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss) {
+  return serve_code(size, code, miss, false);
 }
 
 LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) {
-  if (lm_unlikely(size > LM_SMALL_MAX)) return miss(size, code);
-  bool holds;
-  lm_thread *t = lm_thread_self_or_empty;
-  void *p = lm_decision_serve(t, lm_decision_key_of_code(t, (uintptr_t)code, size), &holds);
-  return lm_likely(p != NULL) ? memset(p, 0, size) : miss(size, code);
+  return serve_code(size, code, miss, true);
 }
 
 /* Serves a request of a site, and keeps the decision under `code` if the request is small and a key
@@ -185,12 +186,7 @@ void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
 
 /* ---- Aligned and pinned ------------------------------------------------------------------- */
 
-static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
-  if (lm_is_pow2(r->align)) {
-    lm_pool_note_oversized(r->size, r->align);
-    return serve(r, holds);
-  }
-  lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", r->align);
+static void *fail_argument(void) {
   errno = EINVAL;
   return NULL;
 }
@@ -198,29 +194,33 @@ static LM_NOINLINE void *aligned_slow(const lm_request *r, bool holds) {
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
-  bool is_quick = alignment > 16 && lm_is_pow2(alignment) && lm_decision_can_serve(&r);
   bool holds = false;
   void *p = NULL;
-  if (lm_likely(is_quick)) p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
-  return lm_likely(p != NULL) ? p : aligned_slow(&r, holds);
+  if (lm_unlikely(!lm_is_pow2(alignment))) {
+    lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", alignment);
+    return fail_argument();
+  }
+  if (lm_likely(alignment > 16 && lm_decision_can_serve(&r)))
+    p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
+  if (lm_likely(p != NULL)) return p;
+  lm_pool_note_oversized(size, alignment);
+  return serve(&r, holds);
 }
 
-enum { PINNED_FLAGS = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE };
-
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
+  enum { ALL = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED };
   lm_thread *t = lm_thread_self_or_empty;
-  lm_request r = {
-    .site = site ? site : lm_decision_scope(t), .size = size, .want = LM_WANT_PINNED, .flags = flags
-  };
-  r.align = 16;
-  bool is_quick = size <= LM_SMALL_EAGER && !(flags & ~(unsigned)PINNED_FLAGS);
-  bool holds;
-  void *p = is_quick ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
-  if (lm_likely(p != NULL)) return p;
-  if (!(flags & ~(unsigned)(PINNED_FLAGS | LOAM_PINNED_WRITE_COMBINED))) return lm_memory_alloc(&r);
+  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
+  r.want = LM_WANT_PINNED;
+  r.flags = flags;
+  if (!(flags & ~(unsigned)ALL)) {
+    bool holds;
+    bool is_small = size <= LM_SMALL_EAGER;
+    void *p = is_small ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
+    return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
+  }
   lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
-  errno = EINVAL;
-  return NULL;
+  return fail_argument();
 }
 
 /* ---- realloc ------------------------------------------------------------------------------ */

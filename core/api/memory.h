@@ -8,7 +8,7 @@
  * errno is unchanged; on failure it is ENOMEM. */
 void *lm_memory_alloc(const lm_request *r);
 
-/* Frees a block of any kind. `size`, `on`: as in lm_engine_free_on. `caller` is the return address
+/* Frees a block of any kind. `size`, `on`: as in lm_engine_free. `caller` is the return address
  * to name if the free is wrong. */
 void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller);
 

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "api/handler_api.h"
 #include "block/arena.h"
 #include "engine/engine.h"
 #include "os/error.h"
@@ -66,14 +67,21 @@ static loam_status make_embedded(loam_site *site, const loam_type *type, loam_ar
 }
 
 loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out) {
+  return loam_array_new_in(site, type, LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE, out);
+}
+
+loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
+                              loam_array **out) {
   loam_array *a;
   if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
   loam_status status = lm_type_check_sized(type);
   if (status) return status;
-  status = type->size > LM_ARRAY_EMBEDDED_MAX ? make_separate(site, type, &a)
-                                              : make_embedded(site, type, &a);
+  if (arenas & ~(LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE))
+    return lm_error(LOAM_EINVAL, "arenas %d: they are a sum of LOAM_ARENA_*", arenas);
+  bool is_separate = lm_handler_api_for_data(&site) || type->size > LM_ARRAY_EMBEDDED_MAX;
+  status = is_separate ? make_separate(site, type, &a) : make_embedded(site, type, &a);
   if (status) return status;
-  status = lm_layout_init(a->meta, a->type, site);
+  status = lm_layout_init(a->meta, a->type, site, arenas);
   if (status) {
     lm_array_abandon(a);
     return status;
@@ -115,14 +123,14 @@ loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
   if (!is_possible || __builtin_add_overflow(r.high, (ptrdiff_t)type->size, &r.high) ||
       r.high > (ptrdiff_t)LM_SIZE_MAX || r.low < -(ptrdiff_t)LM_SIZE_MAX)
     return lm_error(LOAM_EINVAL, "strides: the array reaches beyond all addresses");
-  lm_assert(r.low <= 0 && r.high >= 0);
   *out = r.is_empty ? (lm_array_bounds){ 0, 0, true } : r;
+  lm_assert(lm_array_bounds_is_valid(out));
   return LOAM_OK;
 }
 
 /* Checks that an array at `offset` of the block's data stays inside the data. */
 static loam_status check_bounds(const loam_block *block, size_t offset, lm_array_bounds r) {
-  lm_assert(r.low <= 0 && r.high >= 0);
+  lm_assert(lm_array_bounds_is_valid(&r));
   size_t size = loam_block_size(block);
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
@@ -158,7 +166,7 @@ static void set_strides(size_t *meta, const loam_type *type, const int64_t *stri
 static loam_status set_layout(loam_array *a, const loam_block *block, size_t offset,
                               const int64_t *strides) {
   lm_array_bounds r;
-  loam_status status = lm_layout_init(a->meta, a->type, NULL); /* cannot fail: no pieces */
+  loam_status status = lm_layout_init(a->meta, a->type, NULL, 0); /* cannot fail: no pieces */
   if (!status) status = lm_array_bounds_of(a->type, strides, &r);
   if (!status) status = check_bounds(block, offset, r);
   if (status) return status;
@@ -182,6 +190,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   loam_array *a = lm_array_make(block->site, loam_type_retain(type), loam_block_retain(block), data,
                                 0);
   if (!a) return LOAM_ENOMEM;
+  a->is_readonly = block->is_readonly;
   loam_status status = set_layout(a, block, offset, strides);
   if (status) {
     lm_array_abandon(a);
@@ -293,6 +302,11 @@ static loam_status check_pool(const loam_block *block) {
                                      "they cannot be resized");
 }
 
+/* Zeroes new elements that refer to pieces: they refer to none. A zeroed arena has done so. */
+static void clear_new(const loam_block *block, const loam_type *type, char *from, size_t count) {
+  if (type->has_pieces && !lm_arena_is_zeroed(block)) memset(from, 0, count * type->size);
+}
+
 /* Resizes a row. Elements that are removed free their own pieces first. */
 static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece,
                               size_t count) {
@@ -306,9 +320,11 @@ static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_
   for (size_t i = count; i < piece->size; i++)
     lm_layout_piece_free(type->element, m->element,
                          lm_layout_move(piece->begin, (ptrdiff_t)i * m->stride));
-  loam_status status = lm_layout_piece_resize(m->block, &piece->begin, bytes);
-  if (status && count < piece->size)
-    status = LOAM_OK; /* shrinking without memory keeps the larger piece */
+  size_t was = piece->size;
+  loam_status status = lm_layout_piece_resize(m->block, &piece->begin, type->element->align, bytes);
+  if (status && count < was) status = LOAM_OK; /* a row that shrinks can keep the larger piece */
+  else if (!status && count > was)
+    clear_new(m->block, type->element, piece->begin + was * element_size, count - was);
   if (!status) piece->size = count;
   return status;
 }
@@ -319,7 +335,10 @@ static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *
   lm_assert(type->kind == LOAM_TYPE_POINTER);
   if (count != 1) return lm_error(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
   size_t size = type->element->size ? type->element->size : 1;
-  return *pointer ? LOAM_OK : lm_layout_piece_resize(m->block, pointer, size);
+  if (*pointer) return LOAM_OK;
+  loam_status status = lm_layout_piece_resize(m->block, pointer, type->element->align, size);
+  if (!status && type->element->size) clear_new(m->block, type->element, *pointer, 1);
+  return status;
 }
 
 loam_status loam_array_resize(loam_array *array, size_t count) {
@@ -373,8 +392,8 @@ static char empty_text[1];
 /* Replaces text by a copy of `size` bytes, in the arena `block`. */
 static loam_status set_text(loam_block *block, lm_piece *piece, const char *bytes, size_t size) {
   char *begin = piece->size ? piece->begin : NULL;
-  loam_status status = lm_layout_piece_resize(block, &begin, size);
-  if (status) return status;
+  loam_status status = lm_layout_piece_resize(block, &begin, 1, size);
+  if (status && size > piece->size) return status; /* shorter text can keep the larger piece */
   if (size) memcpy(begin, bytes, size);
   *piece = (lm_piece){ size ? begin : empty_text, size };
   return LOAM_OK;

@@ -87,6 +87,12 @@ typedef struct lm_array_bounds {
  * layout. Fails with LOAM_EINVAL if the bounds exceed the address space. */
 loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides, lm_array_bounds *out);
 
+/* Returns whether the law of lm_array_bounds holds. */
+LM_INLINE bool lm_array_bounds_is_valid(const lm_array_bounds *bounds) {
+  if (bounds->is_empty) return !bounds->low && !bounds->high;
+  return bounds->low <= 0 && bounds->high >= 0;
+}
+
 /* Returns whether the laws of an array, its type and its metadata hold. Walks both trees: for
  * lm_verify and tests. */
 bool lm_array_is_valid(const loam_array *array);

@@ -151,25 +151,41 @@ static void put_date(char text[32], int64_t days) {
            (int)day);
 }
 
-/* The time of a number of microseconds since midnight; a fraction is shown if it is not 0. */
-static void put_time(char *text, size_t room, int64_t us) {
-  int64_t seconds = us / 1000000;
+/* A unit of time: so many of it are a second, and its fractions of a second have so many digits. */
+typedef struct unit {
+  int64_t second;
+  int digits;
+} unit;
+
+static unit unit_of(loam_type_kind kind) {
+  switch (kind) {
+    case LOAM_TYPE_DATETIME_S: return (unit){ 1, 0 };
+    case LOAM_TYPE_DATETIME_MS: return (unit){ 1000, 3 };
+    case LOAM_TYPE_DATETIME_NS: return (unit){ 1000000000, 9 };
+    default: return (unit){ 1000000, 6 };
+  }
+}
+
+/* The time of a number of units since midnight; a fraction is shown if it is not 0. */
+static void put_time(char *text, size_t room, unit u, int64_t time) {
+  int64_t seconds = time / u.second;
   int n = snprintf(text, room, "%02lld:%02d:%02d", (long long)(seconds / 3600),
                    (int)(seconds / 60 % 60), (int)(seconds % 60));
-  if (us % 1000000) snprintf(text + n, room - (size_t)n, ".%06d", (int)(us % 1000000));
+  if (time % u.second)
+    snprintf(text + n, room - (size_t)n, ".%0*d", u.digits, (int)(time % u.second));
 }
 
 static void put_moment(out *o, const char *key, loam_type_kind kind, const char *data) {
-  static const int64_t day = 86400000000;
+  unit u = unit_of(kind);
   char text[80];
   if (kind == LOAM_TYPE_DATE) put_date(text, READ(int32_t));
-  else if (kind == LOAM_TYPE_TIME) put_time(text, sizeof text, READ(int64_t));
+  else if (kind == LOAM_TYPE_TIME) put_time(text, sizeof text, u, READ(int64_t));
   else {
-    int64_t us = READ(int64_t), of_day = (us % day + day) % day;
-    put_date(text, us / day - (us % day < 0));
+    int64_t day = 86400 * u.second, time = READ(int64_t), of_day = (time % day + day) % day;
+    put_date(text, time / day - (time % day < 0));
     size_t length = strlen(text);
     text[length] = 'T';
-    put_time(text + length + 1, sizeof text - length - 1, of_day);
+    put_time(text + length + 1, sizeof text - length - 1, u, of_day);
   }
   lm_json_text(&o->json, key, text);
 }
@@ -188,7 +204,10 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
       break;
     case LOAM_TYPE_DATE:
     case LOAM_TYPE_TIME:
-    case LOAM_TYPE_DATETIME: put_moment(o, key, kind, data); break;
+    case LOAM_TYPE_DATETIME:
+    case LOAM_TYPE_DATETIME_S:
+    case LOAM_TYPE_DATETIME_MS:
+    case LOAM_TYPE_DATETIME_NS: put_moment(o, key, kind, data); break;
     default: put_integer(o, key, kind, data);
   }
 }

@@ -49,9 +49,10 @@ static void show_block(description *p, const loam_block *b) {
   }
   char tag[LM_TYPE_WORDS];
   size_t refs = loam_block_refcount(b), size = loam_block_size(b);
-  line(p, "block: %s at %p, %zu byte%s, %zu reference%s, tag %s",
+  line(p, "block: %s at %p, %zu byte%s, %zu reference%s, tag %s%s",
        lm_array_is_block(b) ? "array" : kind_name(loam_block_kind_of(b)), (const void *)b, size,
-       plural(size), refs, plural(refs), lm_error_quote(tag, sizeof tag, loam_block_tag(b)));
+       plural(size), refs, plural(refs), lm_error_quote(tag, sizeof tag, loam_block_tag(b)),
+       b->is_readonly ? ", read-only" : "");
 }
 
 /* ---- Metadata */
@@ -126,11 +127,20 @@ static void show(description *p, const loam_type *type, const size_t *meta) {
 /* ---- The array */
 
 static void show_data(description *p, const loam_array *a) {
-  line(p, "data: %p%s%s", (void *)a->data, a->owner ? "" : ", in the array itself",
-       a->is_readonly ? ", read-only" : "");
+  line(p, "data: %p%s", (void *)a->data, a->owner ? "" : ", in the array itself");
   if (!a->owner) return;
   p->depth++;
   show_block(p, a->owner);
+  p->depth--;
+}
+
+/* Adds lines about a type. Plain types are not counted. */
+static void show_type(description *p, const loam_type *type) {
+  size_t refs = atomic_load_explicit(&type->refs, memory_order_relaxed);
+  line(p, "type: %s", type->text);
+  p->depth++;
+  if (lm_type_is_plain(type->kind)) line(p, "at %p, static", (const void *)type);
+  else line(p, "at %p, %zu reference%s", (const void *)type, refs, plural(refs));
   p->depth--;
 }
 
@@ -138,7 +148,8 @@ static void show_array(description *p, const loam_array *a) {
   size_t refs = loam_block_refcount(&a->block);
   line(p, "array at %p, %zu reference%s", (const void *)a, refs, plural(refs));
   p->depth++;
-  line(p, "type: %s", a->type->text);
+  show_type(p, a->type);
+  line(p, "access: %s", a->is_readonly ? "read" : "read, write");
   line(p, "metadata: %zu byte%s", a->type->meta, plural(a->type->meta));
   show_within(p, a->type, a->meta);
   show_data(p, a);

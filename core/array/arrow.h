@@ -34,11 +34,12 @@ struct ArrowArray {
 };
 
 /* Returns Arrow's format for a scalar kind, or "" for kinds that Arrow does not have. A date counts
- * days, times count microseconds, and a timestamp without a time zone ends in a colon. */
+ * days, a time of day microseconds; a timestamp has a unit, and ends in a colon: no time zone. */
 LM_INLINE const char *lm_arrow_format(loam_type_kind kind) {
   /* In the order of the kinds. */
-  static const char *const formats[] = { "b", "c", "s", "i", "l", "C",   "S",   "I",   "L",
-                                         "e", "f", "g", "",  "",  "tdD", "ttu", "tsu:" };
+  static const char *const formats[] = { "b",   "c",   "s",    "i",    "l",    "C",   "S",
+                                         "I",   "L",   "e",    "f",    "g",    "",    "",
+                                         "tdD", "ttu", "tsu:", "tss:", "tsm:", "tsn:" };
   return (size_t)kind < LM_COUNT(formats) ? formats[kind] : "";
 }
 

@@ -32,6 +32,15 @@ typedef struct column {
   size_t runs, capacity;
 } column;
 
+/* Returns whether the law of a column holds. Walks all runs. */
+static inline bool column_is_valid(const column *c) {
+  size_t count = 0;
+  if (c->runs > c->capacity || !c->run != !c->capacity) return false;
+  for (size_t i = 0; i < c->runs; count += c->run[i++].count)
+    if (!c->run[i].count) return false;
+  return count == c->count;
+}
+
 /* One export, for all of its nodes. */
 typedef struct job {
   const loam_array *source;
@@ -64,8 +73,10 @@ static bool extend_run(run *last, const char *first, size_t count, ptrdiff_t str
 static loam_status add_run(const job *w, column *c, const char *first, size_t count,
                            ptrdiff_t stride) {
   if (!count) return LOAM_OK;
-  c->count += count;
-  if (c->runs && extend_run(&c->run[c->runs - 1], first, count, stride)) return LOAM_OK;
+  if (c->runs && extend_run(&c->run[c->runs - 1], first, count, stride)) {
+    c->count += count;
+    return LOAM_OK;
+  }
   if (c->runs == c->capacity) {
     size_t capacity = c->capacity ? 2 * c->capacity : 4;
     run *grown = loam_realloc(w->site, c->run, capacity * sizeof *grown);
@@ -75,6 +86,7 @@ static loam_status add_run(const job *w, column *c, const char *first, size_t co
   }
   lm_assert(c->runs < c->capacity);
   c->run[c->runs++] = (run){ first, count, stride };
+  c->count += count;
   return LOAM_OK;
 }
 
@@ -83,17 +95,25 @@ static bool is_dense(const column *c, size_t each) {
   return !c->runs || (c->runs == 1 && (c->count == 1 || c->run->stride == (ptrdiff_t)each));
 }
 
-/* Reads the values of a column in order. */
+/* Reads the values of a column in order. The next value is number `value` of run number `run`.
+ *
+ * Law: run < c->runs and value < c->run[run].count; or, after the last value, run == c->runs and
+ * value == 0. */
 typedef struct reader {
   const column *c;
   size_t run, value;
 } reader;
 
+LM_INLINE bool reader_is_valid(const reader *at) {
+  if (at->run >= at->c->runs) return at->run == at->c->runs && !at->value;
+  return at->value < at->c->run[at->run].count;
+}
+
 /* Returns the address of the next value, or NULL after the last one. */
 static const char *next_value(reader *at) {
+  lm_assert(reader_is_valid(at));
   if (at->run == at->c->runs) return NULL;
   const run *r = &at->c->run[at->run];
-  lm_assert(at->value < r->count);
   const char *value = r->first ? r->first + (ptrdiff_t)at->value * r->stride : NULL;
   if (++at->value == r->count) {
     at->run++;
@@ -403,6 +423,7 @@ static loam_status put_column(const job *w, const column *c, const char *name, n
 /* Exports the column of a part, unless `status` is a failure, and frees the runs of the column. */
 static loam_status put_and_free(const job *w, column *part, loam_status status, const char *name,
                                 node n) {
+  lm_verify(column_is_valid(part));
   if (!status) status = put_column(w, part, name, n);
   loam_free(part->run);
   return status;

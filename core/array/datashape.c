@@ -6,7 +6,10 @@
  *   type      = dimension "*" type | value
  *   dimension = number | "var" | "fixed" [ "[" number "]" ]
  *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
- *             | "string" "[" number "]"
+ *             | "string" "[" number [ "," encoding ] "]" | "string" "[" encoding "]"
+ *             | "complex" "[" ( "float32" | "float64" ) "]"
+ *             | "datetime" "[" "'s'" | "'ms'" | "'us'" | "'ns'" "]"
+ *   encoding  = a quoted name of UTF-8
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
  *   tuple     = "(" type { "," type } [ "," ] ")"
@@ -25,14 +28,23 @@
 /* The kinds of token. UNCLOSED is a quoted name without its closing quote. */
 typedef enum token_kind { END, NUMBER, NAME, QUOTED, UNCLOSED, PUNCTUATION } token_kind;
 
-/* Law: `kind`, `at` and `length` describe the next token; `at` points into `text`. */
+/* Law: `kind`, `at` and `length` describe the next token: all `length` bytes from `at` on are in
+ * `text`. The length is 0 if and only if the kind is END; then `at` is the terminator of the text.
+ * depth <= LM_TYPE_DEPTH. */
 typedef struct parser {
   const char *text; /* the whole text, with a terminator */
   token_kind kind;
   const char *at;
   size_t length;
-  unsigned depth; /* how many parse_type calls are active; at most LM_TYPE_DEPTH */
+  unsigned depth; /* how many parse_type calls are active */
 } parser;
+
+/* Returns whether the law of a parser holds, as far as the next token shows it. */
+static inline bool parser_is_valid(const parser *p) {
+  if (p->at < p->text || p->depth > LM_TYPE_DEPTH) return false;
+  if (p->kind == END) return !p->length && !*p->at;
+  return p->length > 0 && !memchr(p->at, 0, p->length);
+}
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_word(char c) {
@@ -74,8 +86,8 @@ static void advance(parser *p) {
     do s++;
     while ((*s & 0xc0) == 0x80); /* the further bytes of one character */
   }
-  lm_assert(s > p->at || p->kind == END);
   p->length = (size_t)(s - p->at);
+  lm_verify(parser_is_valid(p));
 }
 
 static bool is_token(const parser *p, const char *text) {
@@ -200,23 +212,74 @@ static const char *nearest_word(const parser *p) {
   return best;
 }
 
-/* Parses the rest of `"string" "[" number "]"` from the bracket on; `start` is where it begins. */
-static loam_status parse_fixed_string(parser *p, const char *start, loam_type **out) {
-  size_t count = 0;
-  advance(p);
-  loam_status status = parse_count(p, &count);
-  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
-  return status ? status : with_place(p, start, lm_type_fixed_string(count, out));
+/* Parses the name of an encoding. Text is UTF-8, and no other encoding is accepted. */
+static loam_status parse_encoding(parser *p) {
+  static const char *const words[] = { "utf8", "utf-8", "U8" };
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  for (size_t i = 0; i < LM_COUNT(words) && p->kind == QUOTED; i++)
+    if (p->length == strlen(words[i]) + 2 && !memcmp(p->at + 1, words[i], p->length - 2)) {
+      advance(p);
+      return LOAM_OK;
+    }
+  return fail_expected(p, "the encoding 'utf8'");
 }
 
-/* Parses the name of a plain type, and a fixed string. */
+/* Parses the end of `"string" "[" number [ "," encoding ] "]"` or `"string" "[" encoding "]"` from
+ * the bracket on; `start` is where it begins. */
+static loam_status parse_string(parser *p, const char *start, loam_type **out) {
+  size_t count = 0;
+  advance(p);
+  bool is_fixed = p->kind != QUOTED && p->kind != UNCLOSED;
+  loam_status status = is_fixed ? parse_count(p, &count) : parse_encoding(p);
+  if (!status && is_fixed && is_token(p, ",")) {
+    advance(p);
+    status = parse_encoding(p);
+  }
+  if (!status) status = expect(p, "]", "\"]\" after the number of bytes");
+  if (status) return status;
+  if (is_fixed) return with_place(p, start, lm_type_fixed_string(count, out));
+  *out = lm_type_plain(LOAM_TYPE_STRING);
+  return LOAM_OK;
+}
+
+/* Parses the end of `"complex" "[" ( "float32" | "float64" ) "]"` from the bracket on. */
+static loam_status parse_complex(parser *p, loam_type **out) {
+  advance(p);
+  bool is_single = is_token(p, "float32");
+  if (!is_single && !is_token(p, "float64")) return fail_expected(p, "float32 or float64");
+  advance(p);
+  *out = lm_type_plain(is_single ? LOAM_TYPE_COMPLEX64 : LOAM_TYPE_COMPLEX128);
+  return expect(p, "]", "\"]\" after the type of the parts");
+}
+
+/* Parses the end of `"datetime" "[" unit "]"` from the bracket on. */
+static loam_status parse_datetime(parser *p, loam_type **out) {
+  static const type_name units[] = { { "'s'", LOAM_TYPE_DATETIME_S },
+                                     { "'ms'", LOAM_TYPE_DATETIME_MS },
+                                     { "'us'", LOAM_TYPE_DATETIME },
+                                     { "'ns'", LOAM_TYPE_DATETIME_NS } };
+  advance(p);
+  if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+  for (size_t i = 0; i < LM_COUNT(units) && p->kind == QUOTED; i++) {
+    const char *unit = units[i].name;
+    if (p->length != strlen(unit) || memcmp(p->at + 1, unit + 1, p->length - 2) != 0) continue;
+    advance(p);
+    *out = lm_type_plain(units[i].kind);
+    return expect(p, "]", "\"]\" after the unit");
+  }
+  return fail_expected(p, "the unit 's', 'ms', 'us' or 'ns'");
+}
+
+/* Parses the name of a plain type, and the types that it begins. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
     if (!is_token(p, names[i].name)) continue;
     const char *start = p->at;
     advance(p);
-    if (names[i].kind == LOAM_TYPE_STRING && is_token(p, "["))
-      return parse_fixed_string(p, start, out);
+    bool has_bracket = is_token(p, "[");
+    if (has_bracket && names[i].kind == LOAM_TYPE_STRING) return parse_string(p, start, out);
+    if (has_bracket && names[i].kind == LOAM_TYPE_DATETIME) return parse_datetime(p, out);
+    if (has_bracket && !strcmp(names[i].name, "complex")) return parse_complex(p, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;
   }
@@ -309,7 +372,8 @@ static loam_status parse_bracketed(parser *p, loam_status (*make)(loam_type *, l
 /* The fields that were parsed so far. Their names stand one after another in `letters`.
  *
  * Law: count <= capacity, the length of `type` and `name`. The first `count` elements of `type` are
- * references. */
+ * references. The first `count` elements of `name` are below `used`. The last byte of `letters` is
+ * a NUL; without letters, `used` is 0. */
 typedef struct fields {
   size_t count, capacity;
   size_t used; /* bytes of `letters` */
@@ -317,6 +381,16 @@ typedef struct fields {
   size_t *name; /* offsets into `letters`; not addresses, because `letters` moves when it grows */
   char *letters;
 } fields;
+
+/* Returns whether the law of fields holds: each of the first `count` names and types is there, and
+ * `letters` ends with a NUL, so that each name ends. */
+static inline bool fields_is_valid(const fields *f) {
+  if (f->count > f->capacity || !f->used != !f->letters) return false;
+  if (f->used && f->letters[f->used - 1]) return false;
+  for (size_t i = 0; i < f->count; i++)
+    if (!f->type[i] || f->name[i] >= f->used) return false;
+  return true;
+}
 
 /* Makes room for one more field. */
 static loam_status reserve_field(fields *f) {
@@ -436,6 +510,7 @@ static loam_status parse_struct(parser *p, loam_type **out) {
   bool is_tuple = is_token(p, "(");
   advance(p);
   loam_status status = is_tuple ? parse_members(p, &f) : parse_fields(p, &f);
+  lm_verify(fields_is_valid(&f));
   if (status) release_types(&f);
   else status = with_place(p, start, make_struct(&f, out));
   loam_free(f.type);
@@ -461,6 +536,7 @@ static loam_status parse_type(parser *p, loam_type **out) {
   if (p->depth == LM_TYPE_DEPTH)
     return fail_at(p, p->at, "the type is more than %d levels deep", LM_TYPE_DEPTH);
   p->depth++;
+  lm_verify(parser_is_valid(p));
   loam_status status = parse_token(p, out);
   lm_assert(p->depth > 0);
   p->depth--;

@@ -39,6 +39,12 @@ typedef struct exported {
   int64_t dims[];
 } exported;
 
+/* Returns whether the law holds for a tensor that no importing library has changed. */
+LM_INLINE bool exported_is_valid(const exported *l) {
+  const DLTensor *t = &l->tensor.dl_tensor;
+  return l->tensor.manager_ctx == l && t->shape == l->dims && t->strides == l->dims + t->ndim;
+}
+
 /* The deleter of exported tensors. The importing library may call it in any thread. */
 static void delete_exported(DLManagedTensor *tensor) {
   exported *l = tensor->manager_ctx;
@@ -118,6 +124,7 @@ static loam_status fill_tensor(const lm_array_row *row, size_t ndim, const loam_
                                     .dtype = dtypes[scalar->kind],
                                     .shape = l->dims,
                                     .strides = l->dims + ndim };
+  lm_assert(exported_is_valid(l));
   return set_dims(&l->tensor.dl_tensor, row, scalar->size);
 }
 
@@ -137,6 +144,7 @@ static loam_status make_exported(const loam_array *array, const lm_array_row *ro
     return status;
   }
   l->owner = loam_block_retain(row->first.owner);
+  lm_assert(exported_is_valid(l));
   *out = &l->tensor;
   return LOAM_OK;
 }
@@ -212,7 +220,7 @@ static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
   lm_array_bounds r;
   loam_status status = lm_array_bounds_of(type, strides, &r);
   if (status) return status;
-  lm_assert(r.low <= 0 && r.high >= 0);
+  lm_assert(lm_array_bounds_is_valid(&r));
   char *low = lm_layout_move(t->data, (ptrdiff_t)t->byte_offset + r.low);
   loam_block *block = loam_block_wrap(NULL, low, (size_t)(r.high - r.low), NULL, NULL);
   if (!block) return LOAM_ENOMEM;

@@ -60,20 +60,20 @@ void lm_layout_finish(size_t *meta, const loam_type *type) {
 /* ---- The layout of C */
 
 /* Like lm_layout_init, but on failure the blocks that were made stay in the metadata. */
-static loam_status init(size_t *meta, const loam_type *type, loam_site *site);
+static loam_status init(size_t *meta, const loam_type *type, loam_site *site, int flags);
 
-static loam_status init_fields(size_t *meta, const loam_type *type, loam_site *site) {
+static loam_status init_fields(size_t *meta, const loam_type *type, loam_site *site, int flags) {
   loam_status status = LOAM_OK;
   for (size_t i = 0; i < type->count && !status; i++) {
     const lm_field *f = &type->fields[i];
     meta[i] = f->offset;
-    status = init(meta + f->meta / sizeof *meta, f->type, site);
+    status = init(meta + f->meta / sizeof *meta, f->type, site, flags);
   }
   return status;
 }
 
-static loam_status init(size_t *meta, const loam_type *type, loam_site *site) {
-  if (type->kind == LOAM_TYPE_STRUCT) return init_fields(meta, type, site);
+static loam_status init(size_t *meta, const loam_type *type, loam_site *site, int flags) {
+  if (type->kind == LOAM_TYPE_STRUCT) return init_fields(meta, type, site, flags);
   if (type->kind == LOAM_TYPE_FIXED) {
     lm_fixed_layout *m = (lm_fixed_layout *)meta;
     m->size = type->count;
@@ -83,14 +83,14 @@ static loam_status init(size_t *meta, const loam_type *type, loam_site *site) {
   loam_block **block = block_of(meta, type);
   if (block) {
     lm_assert(!*block);
-    *block = loam_arena_new(site, LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE, 0);
+    *block = loam_arena_new(site, flags, 0);
     if (!*block) return LOAM_ENOMEM;
   }
-  return type->element ? init(meta + count_words(type), type->element, site) : LOAM_OK;
+  return type->element ? init(meta + count_words(type), type->element, site, flags) : LOAM_OK;
 }
 
-loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site) {
-  loam_status status = init(meta, type, site);
+loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site, int flags) {
+  loam_status status = init(meta, type, site, flags);
   if (status) lm_layout_finish(meta, type);
   return status;
 }
@@ -113,13 +113,17 @@ bool lm_layout_is_valid(const size_t *meta, const loam_type *type) {
 
 /* ---- Pieces */
 
-loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t size) {
+loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t alignment, size_t size) {
   char *piece = NULL;
   lm_assert(loam_block_kind_of(block) == LOAM_BLOCK_POOLED);
   if (!size) {
     if (*begin) lm_arena_drop(block, *begin);
   } else {
-    piece = loam_arena_resize(block, *begin, size);
+    if (*begin && !lm_arena_can_resize(block, *begin))
+      return lm_error(LOAM_ESTATE, "rows and text of this array stand in a plain arena: only the "
+                                   "one that was made last can be resized");
+    piece = *begin ? loam_arena_resize(block, *begin, size)
+                   : loam_arena_alloc(block, alignment, size);
     if (!piece) return LOAM_ENOMEM;
   }
   *begin = piece;

@@ -106,9 +106,10 @@ LM_INLINE const size_t *lm_layout_field(const loam_type *type, const size_t *m, 
 
 /* Writes the metadata of `type` to `meta`, which the caller has set to zeros. The strides and
  * offsets are those of C's layout of the type. For each var dimension, pointer, string and bytes in
- * the type, the function makes an arena under `site`, in which the data of that part will lie.
- * Fails with LOAM_ENOMEM; `meta` then holds no reference to a block. */
-loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site);
+ * the type, the function makes an arena under `site`, in which the data of that part will lie;
+ * `flags` are of loam_arena_new. Fails with LOAM_ENOMEM; `meta` then holds no reference to a
+ * block. */
+loam_status lm_layout_init(size_t *meta, const loam_type *type, loam_site *site, int flags);
 
 /* Copies the metadata of a type from `from` to `to`, and retains each block in the metadata. */
 void lm_layout_copy(size_t *to, const size_t *from, const loam_type *type);
@@ -123,10 +124,12 @@ bool lm_layout_is_valid(const size_t *meta, const loam_type *type);
 /* ---- Pieces */
 
 /* Resizes a piece of memory of the arena `block`. The piece begins at *begin and gets `size` bytes;
- * new bytes are zero. If the piece has to move, *begin becomes its new address. If *begin is NULL,
- * the function makes a new piece. If `size` is 0, it frees the piece and sets *begin to NULL. Fails
- * with LOAM_ENOMEM; the piece and *begin are then unchanged. */
-loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t size);
+ * new bytes are zero if the arena is zeroed. If the piece has to move, *begin becomes its new
+ * address. If *begin is NULL, the function makes a new piece at a multiple of `alignment`. If
+ * `size` is 0, it frees the piece and sets *begin to NULL. Fails with LOAM_ENOMEM, and with
+ * LOAM_ESTATE for a piece of a plain arena that is not the last one; the piece and *begin are then
+ * unchanged. */
+loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t alignment, size_t size);
 
 /* Frees all memory outside the value at `data` to which it refers, directly or through other such
  * memory: elements of var dimensions, targets of pointers, and text. Each row of a var dimension in

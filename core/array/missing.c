@@ -27,16 +27,17 @@ static const uint64_t missing_double[2] = { 0x7FF80000000007A2, 0 };
 
 /* The missing value of each plain type. */
 static const void *const missing_values[] = {
-  [LOAM_TYPE_BOOL] = &missing_bool,      [LOAM_TYPE_INT8] = &missing_int8,
-  [LOAM_TYPE_INT16] = &missing_int16,    [LOAM_TYPE_INT32] = &missing_int32,
-  [LOAM_TYPE_INT64] = &missing_int64,    [LOAM_TYPE_UINT8] = &missing_uint8,
-  [LOAM_TYPE_UINT16] = &missing_uint16,  [LOAM_TYPE_UINT32] = &missing_uint32,
-  [LOAM_TYPE_UINT64] = &missing_uint64,  [LOAM_TYPE_FLOAT16] = &missing_half,
-  [LOAM_TYPE_FLOAT32] = missing_float,   [LOAM_TYPE_FLOAT64] = missing_double,
-  [LOAM_TYPE_COMPLEX64] = missing_float, [LOAM_TYPE_COMPLEX128] = missing_double,
-  [LOAM_TYPE_DATE] = &missing_int32,     [LOAM_TYPE_TIME] = &missing_int64,
-  [LOAM_TYPE_DATETIME] = &missing_int64, [LOAM_TYPE_STRING] = &missing_text,
-  [LOAM_TYPE_BYTES] = &missing_text,
+  [LOAM_TYPE_BOOL] = &missing_bool,         [LOAM_TYPE_INT8] = &missing_int8,
+  [LOAM_TYPE_INT16] = &missing_int16,       [LOAM_TYPE_INT32] = &missing_int32,
+  [LOAM_TYPE_INT64] = &missing_int64,       [LOAM_TYPE_UINT8] = &missing_uint8,
+  [LOAM_TYPE_UINT16] = &missing_uint16,     [LOAM_TYPE_UINT32] = &missing_uint32,
+  [LOAM_TYPE_UINT64] = &missing_uint64,     [LOAM_TYPE_FLOAT16] = &missing_half,
+  [LOAM_TYPE_FLOAT32] = missing_float,      [LOAM_TYPE_FLOAT64] = missing_double,
+  [LOAM_TYPE_COMPLEX64] = missing_float,    [LOAM_TYPE_COMPLEX128] = missing_double,
+  [LOAM_TYPE_DATE] = &missing_int32,        [LOAM_TYPE_TIME] = &missing_int64,
+  [LOAM_TYPE_DATETIME] = &missing_int64,    [LOAM_TYPE_DATETIME_S] = &missing_int64,
+  [LOAM_TYPE_DATETIME_MS] = &missing_int64, [LOAM_TYPE_DATETIME_NS] = &missing_int64,
+  [LOAM_TYPE_STRING] = &missing_text,       [LOAM_TYPE_BYTES] = &missing_text,
 };
 
 void lm_missing_set(const loam_type *value, char *data) {

@@ -411,17 +411,21 @@ loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *s
 
 /* ---- Laws */
 
-/* Returns whether fields follow each other without overlap, and the depths fit. */
+/* Returns whether fields follow each other without overlap, and the depth of the struct is 1 more
+ * than the greatest depth of them. */
 static bool is_valid_struct(const loam_type *type) {
   size_t meta = type->count * sizeof(size_t), end = 0;
+  uint32_t depth = 0;
   for (size_t i = 0; i < type->count; i++) {
     const lm_field *f = &type->fields[i];
     if (f->meta != meta || f->offset < end || f->offset % f->type->align) return false;
-    if (!lm_type_is_valid(f->type) || f->type->depth >= type->depth) return false;
+    if (!lm_type_is_valid(f->type)) return false;
+    if (f->type->depth > depth) depth = f->type->depth;
     meta += f->type->meta;
     end = f->offset + f->type->size;
   }
-  return type->meta == meta && type->size >= end && type->size % type->align == 0;
+  return type->depth == depth + 1 && type->meta == meta && type->size >= end &&
+         type->size % type->align == 0;
 }
 
 bool lm_type_is_valid(const loam_type *type) {

@@ -21,13 +21,22 @@
 #include "array/array.h"
 #include "os/error.h"
 
-/* An index, resolved for a known number of elements. */
+/* An index, resolved for a known number of elements.
+ *
+ * Law: `takes` implies count == 1 and not is_whole. `is_whole` implies start == 0 and step == 1.
+ *      If count is 0, start is 0; if count > 1, step is not 0. */
 typedef struct step {
   size_t start, count; /* the first element, and how many elements are selected */
   ptrdiff_t step;      /* from one selected element to the next, in elements */
   bool takes;          /* one element is selected by its index: the dimension is removed */
   bool is_whole;       /* every element is selected, in order */
 } step;
+
+LM_INLINE bool step_is_valid(const step *s) {
+  if (s->takes && (s->count != 1 || s->is_whole)) return false;
+  if (s->is_whole && (s->start || s->step != 1)) return false;
+  return s->count ? s->count == 1 || s->step : !s->start;
+}
 
 /* A view that is being made. */
 typedef struct view {
@@ -96,6 +105,7 @@ static loam_status resolve(const loam_index *x, size_t count, size_t which, step
   lm_assert(length <= count);
   if (length <= 1) s = 1; /* not used; a stride times a huge step would overflow */
   *out = (step){ length ? (size_t)start : 0, length, s, false, length == count && s == 1 };
+  lm_assert(step_is_valid(out));
   return LOAM_OK;
 }
 
@@ -145,7 +155,7 @@ static void check_rows(rows *r, lm_array_cursor spot, size_t index);
 
 /* Checks the elements of a row that an index selects. */
 static void check_selected(rows *r, const lm_array_row *row, const step *s, size_t index) {
-  lm_assert(s->is_whole || !s->count || s->start < row->count);
+  lm_assert(step_is_valid(s) && (s->is_whole || !s->count || s->start < row->count));
   lm_array_cursor element = row->first;
   for (size_t i = 0; i < s->count && !r->status; i++) {
     ptrdiff_t number = (ptrdiff_t)s->start + (ptrdiff_t)i * s->step;
@@ -184,6 +194,7 @@ static loam_status resolve_rows(view *v, size_t which, step *out) {
   if (!v->index[which].step) r.step = (step){ 0, 1, 1, true, false };
   check_rows(&r, lm_array_start(v->array), 0);
   *out = r.step;
+  lm_assert(step_is_valid(out));
   return r.status;
 }
 

@@ -17,6 +17,8 @@
 
 #include <string.h>
 
+#include "api/handler_api.h"
+#include "api/memory.h"
 #include "os/error.h"
 
 /* The data of a chunk follow this struct.
@@ -44,10 +46,11 @@ enum { ORDERS = 9, PLACE_MIN_SHIFT = 4, PLACE_MAX = 16 << (ORDERS - 1), OWN_CHUN
 typedef struct arena {
   loam_block block;
   chunk *chunks;
-  chunk *current;    /* new pieces are cut from this chunk; NULL: none yet, or finalized */
-  size_t next_size;  /* of the next chunk, including the struct chunk */
-  int flags;         /* a sum of LOAM_ARENA_* */
-  bool is_final;     /* no more pieces until a reset */
+  chunk *current; /* new pieces are cut from this chunk; NULL: none yet, or finalized */
+  const loam_handler *handler; /* makes the chunks; NULL: the policy decides */
+  size_t next_size;            /* of the next chunk, including the struct chunk */
+  int flags;                   /* a sum of LOAM_ARENA_* */
+  bool is_final;               /* no more pieces until a reset */
   chunk *last_chunk; /* plain: the chunk of the last piece; NULL: no piece can be resized */
   char *last;        /* plain: the last piece */
   size_t last_size, last_alignment;
@@ -78,6 +81,17 @@ static void unlink_chunk(arena *a, const chunk *c) {
   else a->chunks = c->next;
 }
 
+static char *allocate(const arena *a, size_t alignment, size_t size) {
+  lm_request r = { .site = a->block.site, .size = size, .align = alignment, .handler = a->handler };
+  if (lm_unlikely(a->handler != NULL)) return lm_memory_alloc(&r);
+  return alignment > 16 ? loam_aligned_alloc(r.site, alignment, size) : loam_malloc(r.site, size);
+}
+
+static void *reallocate(const arena *a, void *base, size_t size) {
+  if (lm_likely(!a->handler)) return loam_realloc(a->block.site, base, size);
+  return lm_handler_api_realloc(a->handler, a->block.site, base, size);
+}
+
 /* Allocates a chunk for `size` bytes of data that begin at a multiple of `alignment`, a power of
  * two. Returns NULL without memory. */
 static chunk *make_chunk(arena *a, size_t alignment, size_t size) {
@@ -85,9 +99,7 @@ static chunk *make_chunk(arena *a, size_t alignment, size_t size) {
   size_t before = alignment > sizeof(chunk) ? alignment : sizeof(chunk);
   if (size > LM_SIZE_MAX || alignment > LM_SIZE_MAX)
     return lm_error_null("a piece of %zu bytes: no address space is that large", size);
-  loam_site *site = a->block.site;
-  char *base = alignment > 16 ? loam_aligned_alloc(site, alignment, before + size)
-                              : loam_malloc(site, before + size);
+  char *base = allocate(a, alignment, before + size);
   if (!base) return NULL;
   chunk *c = (chunk *)(base + before) - 1;
   *c = (chunk){ .base = base, .size = size, .alignment = alignment };
@@ -111,7 +123,7 @@ static chunk *resize_chunk(arena *a, chunk *c, size_t size) {
   if (size > LM_SIZE_MAX)
     return lm_error_null("a piece of %zu bytes: no address space is that large", size);
   unlink_chunk(a, c);
-  chunk *to = loam_realloc(a->block.site, c, sizeof *c + size);
+  chunk *to = reallocate(a, c, sizeof *c + size);
   link_chunk(a, to ? to : c);
   if (!to) return NULL;
   to->base = to;
@@ -391,6 +403,7 @@ loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
         flags));
   if (first > LM_SIZE_MAX)
     return lm_error_null("an arena of %zu bytes: no address space is that large", first);
+  const loam_handler *handler = lm_handler_api_for_data(&site);
   loam_block *b = lm_block_header(site, LOAM_BLOCK_POOLED, sizeof(arena) - sizeof *b);
   if (!b) return NULL;
   arena *a = (arena *)b;
@@ -398,6 +411,7 @@ loam_block *loam_arena_new(loam_site *site, int flags, size_t first) {
   b->dtor = finish;
   b->ctx = a;
   a->flags = flags;
+  a->handler = handler;
   a->next_size = first > chunk_min ? first + sizeof(chunk) : chunk_min;
   return lm_block_made(b);
 }
@@ -452,10 +466,34 @@ void *loam_arena_resize(loam_block *b, void *piece, size_t size) {
   return p;
 }
 
+bool lm_arena_can_resize(const loam_block *b, const void *piece) {
+  const arena *a = (const arena *)b;
+  lm_assert(b->kind == LOAM_BLOCK_POOLED);
+  return is_resizable(a) || (a->last_chunk && piece == a->last);
+}
+
+bool lm_arena_is_zeroed(const loam_block *b) {
+  lm_assert(b->kind == LOAM_BLOCK_POOLED);
+  return ((const arena *)b)->flags & LOAM_ARENA_ZEROED;
+}
+
+/* Frees the last piece of a plain arena. After that, no piece is the last one. */
+static void plain_drop_last(arena *a) {
+  a->last_chunk->used = (size_t)(a->last - data_of(a->last_chunk));
+  a->block.size -= a->last_size;
+  a->last_chunk = NULL;
+  a->last = NULL;
+}
+
 void lm_arena_drop(loam_block *b, void *piece) {
   size_t size;
   arena *a = arena_of(b);
-  lm_require(a && is_resizable(a) && find_piece(a, piece, &size));
+  lm_require(a);
+  if (!is_resizable(a)) {
+    if (lm_arena_can_resize(b, piece)) plain_drop_last(a);
+    return;
+  }
+  lm_require(find_piece(a, piece, &size));
   lm_assert(a->block.size >= size);
   a->block.size -= size;
   resizable_free(a, piece);

@@ -12,6 +12,8 @@
  * stays 0 and a saturated count stays saturated, so that later calls find the error too. */
 #include "block/block.h"
 
+#include "api/handler_api.h"
+#include "api/memory.h"
 #include "block/ledger.h"
 #include "engine/engine.h"
 #include "os/error.h"
@@ -43,7 +45,7 @@ LM_INLINE loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind,
   lm_assert(site && kind >= LOAM_BLOCK_EMBEDDED && kind <= LOAM_BLOCK_POOLED);
   atomic_store_explicit(&b->references, 1, memory_order_relaxed);
   b->kind = (uint16_t)kind;
-  b->is_listed = 0;
+  b->is_listed = b->is_readonly = 0;
   b->size = size;
   b->data = data;
   b->site = site;
@@ -87,7 +89,20 @@ static loam_block *make_owned(loam_site *site, void *data, size_t size) {
   return lm_block_made(b);
 }
 
+/* Makes a block whose data come from the handler that the thread has set: only the data, so the
+ * header stands apart. Returns false if the policy decides after all; r->site may have changed. */
+static bool make_by_handler(lm_request *r, loam_block **out) {
+  if (lm_likely(!lm_thread_self_or_empty->handler)) return false;
+  r->handler = lm_handler_api_for_data(&r->site);
+  if (r->handler) *out = make_owned(r->site, lm_memory_alloc(r), r->size);
+  return r->handler;
+}
+
 static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
+  loam_block *made;
+  lm_request r = { .site = site, .size = size, .align = 16 };
+  if (make_by_handler(&r, &made)) return made;
+  site = r.site;
   if (size > LM_BLOCK_EMBEDDED_MAX) return make_owned(site, loam_malloc(site, size), size);
   loam_block *b = loam_malloc(site, sizeof *b + size);
   return make_embedded(b, site, size);
@@ -97,7 +112,7 @@ static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
  * because while blocks are watched every thread is on its slow path (LM_SLOW_LISTING). */
 loam_block *loam_block_new(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
-  if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX)) {
+  if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX && !t->handler)) {
     loam_site *of = site ? site : lm_decision_scope(t);
     bool holds;
     lm_decision_key k = lm_decision_key_of(of, sizeof(loam_block) + size);
@@ -111,12 +126,20 @@ loam_block *loam_block_new(loam_site *site, size_t size) {
 }
 
 loam_block *loam_block_zeroed(loam_site *site, size_t size) {
+  loam_block *made;
+  lm_request r = { .site = site, .size = size, .align = 16, .zero = true };
+  if (make_by_handler(&r, &made)) return made;
+  site = r.site;
   if (size > LM_BLOCK_EMBEDDED_MAX) return make_owned(site, loam_calloc(site, 1, size), size);
   loam_block *b = loam_calloc(site, 1, sizeof *b + size);
   return make_embedded(b, site, size);
 }
 
 loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size) {
+  loam_block *made;
+  lm_request r = { .site = site, .size = size, .align = alignment };
+  if (lm_is_pow2(alignment) && make_by_handler(&r, &made)) return made;
+  site = r.site;
   if (size > LM_BLOCK_EMBEDDED_MAX || alignment > sizeof(loam_block))
     return make_owned(site, loam_aligned_alloc(site, alignment, size), size);
   loam_block *b = loam_aligned_alloc(site, alignment, sizeof *b + size);
@@ -158,6 +181,7 @@ loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t size) {
   loam_block *b = lm_block_header(parent->site, LOAM_BLOCK_SLICE, 0);
   if (!b) return NULL;
   b->data = (char *)parent->data + offset;
+  b->is_readonly = parent->is_readonly;
   b->size = size;
   b->parent = loam_block_retain(root_of(parent));
   lm_assert(b->parent->kind != LOAM_BLOCK_SLICE);

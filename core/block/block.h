@@ -23,7 +23,8 @@
 struct loam_block {
   _Atomic uint32_t references; /* changed with the orderings that block.c describes */
   uint16_t kind;               /* loam_block_kind */
-  uint16_t is_listed;          /* 1: the block is in the ledger's list of live blocks */
+  uint8_t is_listed;           /* 1: the block is in the ledger's list of live blocks */
+  uint8_t is_readonly;         /* 1: the data are mapped for reading alone */
   size_t size;                 /* bytes of the data; of an arena, the sum of its pieces' sizes */
   void *data;
   loam_site *site;

@@ -120,8 +120,17 @@ static void remove_from_list(loam_block *b) {
   lm_lock_drop(&live.lock);
 }
 
+/* Returns whether of each kind at least as many blocks were made as have ended. */
+static bool are_counts_valid(void) {
+  struct loam_block_stats sum;
+  if (loam_block_stats(&sum) != LOAM_OK) return false;
+  for (int kind = 0; kind < LM_BLOCK_KINDS; kind++)
+    if (sum.ended[kind] > sum.made[kind]) return false;
+  return true;
+}
+
 bool lm_ledger_is_valid(void) {
-  bool is_valid = true;
+  bool is_valid = are_counts_valid();
   const loam_block *previous = NULL;
   lm_lock_take(&live.lock);
   for (const loam_block *b = live.first; b && is_valid; previous = b, b = b->next)

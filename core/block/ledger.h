@@ -10,7 +10,9 @@
  * event. Call it only while lm_block_watch_is_on(). Any thread may call it, without a lock. */
 void lm_ledger_note(loam_block_verb verb, loam_block *block, size_t references);
 
-/* Returns whether the law of the list in ledger.c holds. Walks the whole list: for tests. */
+/* Returns whether the laws in ledger.c hold, as far as one look shows them: the list is whole, and
+ * no more blocks have ended than were made. Walks the whole list. For tests: no other thread makes
+ * or ends blocks during the call. */
 bool lm_ledger_is_valid(void);
 
 #endif

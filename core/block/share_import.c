@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "block/block.h"
 #include "heap/share_export.h"
 #include "os/error.h"
 #include "os/sys_file.h"
@@ -93,6 +94,7 @@ loam_block *loam_share_open(loam_site *site, const loam_share *share, int flags)
     return lm_error_null("a block of process %d, %" PRIu64 " bytes: %s", (int)share->pid,
                          share->size, strerrordesc_np(error));
   loam_block *block = loam_block_wrap(site, at, share->size, unmap, NULL);
-  if (!block) lm_sys_unmap(at, share->size);
+  if (block) block->is_readonly = !writable;
+  else lm_sys_unmap(at, share->size);
   return block;
 }

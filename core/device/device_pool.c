@@ -739,6 +739,7 @@ static bool is_valid_queue(const lm_stream_queue *q) {
 
 static bool is_valid_locked(const lm_device_pool *pool) {
   size_t has = pool->live + pool->unknown.bytes, mapped = 0;
+  if (!is_valid_queue(&pool->unknown)) return false;
   for (int zone = 0; zone < LM_ZONES; zone++) {
     if (!is_set_of(&pool->common[zone], LM_EXTENT_FREE, NULL, zone)) return false;
     if (!is_set_of(&pool->holes[zone], LM_EXTENT_HOLE, NULL, zone)) return false;

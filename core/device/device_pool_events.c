@@ -59,6 +59,14 @@ bool lm_device_pool_record(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_strea
   return done;
 }
 
+/* Returns whether the part of the queue's law that concerns events holds. Under `slow`. */
+static inline bool events_is_valid(const lm_stream_queue *q) {
+  if (q->events > LM_QUEUE_EVENTS) return false;
+  for (unsigned i = 1; i < q->events; i++)
+    if (q->event[i - 1].batch >= q->event[i].batch) return false;
+  return true;
+}
+
 void lm_device_pool_find_context(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   if (q->is_known || q == &pool->unknown) return;
   void *context = q->ref.context ? q->ref.context : gpu->context(pool->device);
@@ -78,6 +86,7 @@ static void complete_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stre
   for (unsigned i = 0; i < n; i++) keep_event(pool, gpu, q, q->event[i].event);
   for (unsigned i = n; i < q->events; i++) q->event[i - n] = q->event[i];
   q->events -= n;
+  lm_assert(events_is_valid(q));
   lm_lock_take(&pool->lock);
   if (done > q->done) q->done = done;
   lm_device_pool_reclaim_locked(pool, q);

@@ -384,3 +384,55 @@ static void visit_one(void *ctx, const lm_object *object) {
 void lm_pinned_each(int device, void (*visit)(void *ctx, void *p), void *ctx) {
   lm_walk_each(visit_one, &(visiting){ device, visit, ctx });
 }
+
+/* ---- The law */
+
+/* The findings of a walk over the page map.
+ *
+ * Law: `begin` is 0, or the first slot of an object of a registered pool behind the last guard
+ * slot. */
+typedef struct review {
+  uint32_t regions; /* slots of all regions, without their guard slots */
+  uint32_t least;   /* the slot behind the last guard slot: the next region begins there or later */
+  uint32_t begin;
+  bool is_valid;
+} review;
+
+/* Returns whether an object of a registered pool begins at the slot. */
+static bool has_registered_object(uint32_t slot) {
+  const lm_span *span = lm_map_span(slot);
+  uint32_t use = atomic_load_explicit(&span->use, memory_order_relaxed);
+  if (use != LM_USE_SMALL && !lm_map_use_is_large(use)) return false;
+  lm_pool *pool = lm_pools_at(atomic_load_explicit(&span->strategy, memory_order_relaxed));
+  return pool && pool->regions.how.registered;
+}
+
+/* Reviews a guard slot: all objects since the last guard slot are in the region before it. */
+static void review_guard_slot(review *r, uint32_t slot) {
+  const lm_span *span = lm_map_span(slot);
+  bool has_room = span->prev > 0 && span->prev <= slot - r->least;
+  bool has_all = !r->begin || r->begin >= slot - span->prev;
+  r->is_valid = r->is_valid && has_room && has_all && span->next < LM_DEVICES_MAX;
+  r->regions += span->prev;
+  r->least = slot + 1;
+  r->begin = 0;
+}
+
+static void subtract_slots(lm_pool *pool, void *regions) {
+  *(uint32_t *)regions -= pool->regions.held;
+}
+
+/* The slots of all regions are the slots of all registered pools: so free runs are in regions too,
+ * and no region is in two pools. */
+bool lm_pinned_is_valid(void) {
+  review r = { .least = lm_map_first(), .is_valid = true };
+  lm_lock_take(&lm_pools_pinned_lock);
+  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
+  for (uint32_t slot = r.least; slot < end; slot = lm_map_next(slot)) {
+    if (is_guard_slot(slot)) review_guard_slot(&r, slot);
+    else if (!r.begin && has_registered_object(slot)) r.begin = slot;
+  }
+  each_pool(subtract_slots, &r.regions);
+  lm_lock_drop(&lm_pools_pinned_lock);
+  return r.is_valid && !r.begin && !r.regions;
+}

@@ -61,4 +61,8 @@ size_t lm_pinned_trim(int device);
  * Returns whether there is more to do at a later tick. */
 bool lm_pinned_decay(void);
 
+/* Returns whether the law at the head of this file holds. Takes lm_pools_pinned_lock. For tests: no
+ * other thread allocates or frees during the call. */
+bool lm_pinned_is_valid(void);
+
 #endif

@@ -1,6 +1,7 @@
 /* provider.c - blocks of handlers, of the host's own allocator and of drivers: see provider.h. */
 #include "device/provider.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "device/device_pool.h"
@@ -30,6 +31,20 @@ static void describe_pinned(lm_desc *desc, unsigned flags) {
   desc->mapped = flags & LM_GPU_MAPPED;
   desc->portable = flags & LM_GPU_PORTABLE;
   desc->write_combined = flags & LM_GPU_WRITE_COMBINED;
+}
+
+lm_strategy *lm_provider_of_handler(const loam_handler *handler) {
+  /* The strategy of the last call: most calls are for one handler. Release and acquire as in
+   * lm_provider_default. */
+  static _Atomic(lm_strategy *) last;
+  lm_strategy *s = atomic_load_explicit(&last, memory_order_acquire);
+  if (s && !strcmp(s->desc.handler, handler->name)) return s;
+  lm_desc desc = { .kind = LM_KIND_HANDLER };
+  snprintf(desc.name, sizeof desc.name, "handler:%.55s", handler->name);
+  strcpy(desc.handler, handler->name);
+  if (lm_strategy_intern(&desc, &s)) return NULL;
+  atomic_store_explicit(&last, s, memory_order_release);
+  return s;
 }
 
 lm_strategy *lm_provider_default(const lm_request *request) {
@@ -79,10 +94,16 @@ static const char *alloc_system(const lm_request *w, lm_provided *out) {
 
 /* ---- Handlers */
 
+/* Returns the handler that serves a request of a strategy: the one that the host has set, or else
+ * the one that is registered under the strategy's name; NULL: none is. */
+static const loam_handler *handler_for(const lm_request *r, const lm_strategy *s) {
+  return r->handler ? r->handler : lm_handler_find(s->desc.handler);
+}
+
 /* A handler takes no alignment. So this requests as much more as the alignment may need, and `made`
  * is what the handler returned. */
 static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_provided *out) {
-  const loam_handler *handler = lm_handler_find(s->desc.handler);
+  const loam_handler *handler = handler_for(w, s);
   if (!handler) return "no handler of its name is registered";
   const loam_allocator *a = &handler->allocator;
   out->maker = LM_PROVIDER_HANDLER;
@@ -242,7 +263,7 @@ void lm_provider_each(void (*visit)(void *ctx, lm_provided *block), void *ctx) {
 const char *lm_provider_name(const lm_provided *block) {
   if (block->maker == LM_PROVIDER_HANDLER) return ((const loam_handler *)block->handler)->name;
   if (block->maker == LM_PROVIDER_SYSTEM) return "system";
-  return block->maker == LM_PROVIDER_POOL ? "loam" : "driver";
+  return block->maker >= LM_PROVIDER_POOL ? "loam" : "driver";
 }
 
 unsigned lm_provider_version(const lm_provided *block) {
@@ -251,17 +272,17 @@ unsigned lm_provider_version(const lm_provided *block) {
 }
 
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {
-  lm_assert(block->made && block->maker != LM_PROVIDER_POOL);
+  lm_assert(block->made && block->maker < LM_PROVIDER_POOL);
   if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);
   else if (block->maker == LM_PROVIDER_HANDLER) free_handler(block);
   else free_on_device(block, on);
 }
 
-bool lm_provider_can_resize(const lm_provided *b, const lm_strategy *s) {
+bool lm_provider_can_resize(const lm_provided *b, const lm_request *request, const lm_strategy *s) {
   if (b->made != b->base) return false;
   if (s->desc.kind == LM_KIND_SYSTEM) return b->maker == LM_PROVIDER_SYSTEM;
   return s->desc.kind == LM_KIND_HANDLER && b->maker == LM_PROVIDER_HANDLER &&
-         b->handler == lm_handler_find(s->desc.handler);
+         b->handler == handler_for(request, s);
 }
 
 void *lm_provider_resize(const lm_provided *b, size_t size) {

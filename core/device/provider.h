@@ -23,6 +23,9 @@ bool lm_provider_fits(const lm_request *request, const lm_strategy *s);
 /* Returns the strategy that serves a request if no member of its chain can. NULL: there is no room
  * for another strategy, and the thread's error words say so. */
 lm_strategy *lm_provider_default(const lm_request *request);
+/* Returns the strategy of blocks that the host's handler makes without the policy. NULL: like
+ * lm_provider_default. */
+lm_strategy *lm_provider_of_handler(const loam_handler *handler);
 
 /* Returns whether lm_provider_alloc makes blocks of strategies of this kind. */
 bool lm_provider_serves(lm_kind kind);
@@ -55,7 +58,8 @@ struct lm_device_pool *lm_provider_pool(const lm_request *request, const lm_stra
 
 /* Returns whether the provider that made a block can resize it for a request that strategy `s`
  * serves. */
-bool lm_provider_can_resize(const lm_provided *block, const lm_strategy *s);
+bool lm_provider_can_resize(const lm_provided *block, const lm_request *request,
+                            const lm_strategy *s);
 /* Resizes such a block by its provider and returns its new address. NULL: the provider failed, and
  * the block is unchanged. */
 void *lm_provider_resize(const lm_provided *block, size_t size);

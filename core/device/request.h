@@ -13,16 +13,17 @@
 typedef enum lm_want { LM_WANT_HOST, LM_WANT_DEVICE, LM_WANT_MANAGED, LM_WANT_PINNED } lm_want;
 
 typedef struct lm_request {
-  loam_site *site;  /* NULL: the site of the thread's scope, else the default site */
-  uintptr_t code;   /* with by_code: the return address of the call */
-  size_t size;      /* bytes */
-  size_t align;     /* a power of two, at least 16 */
-  lm_stream stream; /* of LM_WANT_DEVICE */
-  lm_want want;     /* LM_WANT_HOST: malloc's family */
-  unsigned flags;   /* of LM_WANT_PINNED: LM_GPU_* beside the strategy's own */
-  bool by_code;     /* the decision is remembered by `code`, not by the site */
-  bool zero;        /* the memory is to be zeroed */
-  bool by_handle;   /* of LM_WANT_DEVICE: the driver's handles must name it, for other processes */
+  loam_site *site;             /* NULL: the site of the thread's scope, else the default site */
+  uintptr_t code;              /* with by_code: the return address of the call */
+  size_t size;                 /* bytes */
+  size_t align;                /* a power of two, at least 16 */
+  lm_stream stream;            /* of LM_WANT_DEVICE */
+  lm_want want;                /* LM_WANT_HOST: malloc's family */
+  unsigned flags;              /* of LM_WANT_PINNED: LM_GPU_* beside the strategy's own */
+  const loam_handler *handler; /* serves the request in place of the policy; NULL: the policy */
+  bool by_code;                /* the decision is remembered by `code`, not by the site */
+  bool zero;                   /* the memory is to be zeroed */
+  bool by_handle; /* of LM_WANT_DEVICE: the driver's handles must name it, for other processes */
 } lm_request;
 
 #endif

@@ -12,14 +12,16 @@
 
 enum { WORDS = 1024 };
 
-static uint64_t live_generation(void) {
-  return atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
-}
+/* Returns whether a token names a site. */
+static bool is_known(lm_token token) { return (token & ~LM_TOKEN_COUNTED) != LM_TOKEN_NONE; }
 
-/* Counts a bad free and tells it, with the tag of the scope in which it happened, if any. */
-static void LM_PRINTF(3, 4) tell(uint64_t generation, const void *p, const char *format, ...) {
+/* Counts a bad free and tells it, with the tag of the scope in which it happened, if any. `token`
+ * is of the block that was meant, or LM_TOKEN_NONE. */
+static void LM_PRINTF(3, 4) tell(lm_token token, const void *p, const char *format, ...) {
   char words[WORDS];
   const loam_site *under = lm_thread_self ? lm_thread_self->site : NULL;
+  uint64_t generation = is_known(token) ? lm_site_generation_of(lm_site_token_slot(token))
+                                        : atomic_load(&lm_site_generation);
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(words, sizeof words, format, arguments);
@@ -30,13 +32,6 @@ static void LM_PRINTF(3, 4) tell(uint64_t generation, const void *p, const char 
                  under ? "'" : "");
 }
 
-/* Returns whether a token names a site. */
-static bool is_known(lm_token token) { return (token & ~LM_TOKEN_COUNTED) != LM_TOKEN_NONE; }
-
-static uint64_t generation_of(lm_token token) {
-  return is_known(token) ? lm_site_generation_of(lm_site_token_slot(token)) : live_generation();
-}
-
 /* Describes a block, live or freed, in at most WORDS bytes. */
 static const char *describe(char *words, const lm_object *object) {
   lm_token token = object->token;
@@ -44,7 +39,7 @@ static const char *describe(char *words, const lm_object *object) {
   if (is_known(token))
     snprintf(words, WORDS,
              "%zu bytes of tag '%s' and strategy '%s', decided by generation %" PRIu64,
-             object->size, lm_site_at(lm_site_token_index(token))->where.tag, name,
+             object->size, lm_site_of(token)->where.tag, name,
              lm_site_generation_of(lm_site_token_slot(token)));
   else snprintf(words, WORDS, "%zu bytes of strategy '%s'", object->size, name);
   return words;
@@ -57,46 +52,36 @@ static void tell_object(const char *what, const void *p, const lm_object *object
   char whose[WORDS], into[48] = "";
   size_t offset = (size_t)((const char *)p - (const char *)object->base);
   if (offset) snprintf(into, sizeof into, "%zu bytes into ", offset);
-  tell(generation_of(object->token), p, "%s of %p, %sa %s of %s", what, p, into, state,
-       describe(whose, object));
-}
-
-static lm_object object_of(const lm_record *b) {
-  return (lm_object){ b->base, b->size, b->token, b->strategy, true };
+  tell(object->token, p, "%s of %p, %sa %s of %s", what, p, into, state, describe(whose, object));
 }
 
 void lm_bad_free_wrong(const char *what, const void *p) {
   lm_record b;
   lm_object object;
-  if (lm_record_find(p, &b)) {
-    object = object_of(&b);
-    tell_object(what, p, &object, "block");
-  } else if (lm_freed_log_find(p, &object)) {
-    tell_object(what, p, &object, "freed block");
-  } else if (lm_pool_owns(p)) {
-    tell(live_generation(), p, "%s of %p, where no block lives: it was freed before", what, p);
-  } else {
-    tell(live_generation(), p, "%s of %p, which loam did not allocate", what, p);
-  }
+  if (lm_record_find(p, &b))
+    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy, true }, "block");
+  else if (lm_freed_log_find(p, &object)) tell_object(what, p, &object, "freed block");
+  else
+    tell(LM_TOKEN_NONE, p, "%s of %p, %s", what, p,
+         lm_pool_owns(p) ? "where no block lives: it was freed before"
+                         : "which loam did not allocate");
 }
 
 void lm_bad_free_double(const void *p, lm_object *object) {
   if (!object->size && !lm_freed_log_find(p, object))
-    tell(live_generation(), p, "double free of %p", p);
+    tell(LM_TOKEN_NONE, p, "double free of %p", p);
   else if (object->base == p) tell_object("double free", p, object, "block");
   else tell_object("free", p, object, "freed block");
 }
 
 void lm_bad_free_check_size(const void *p, size_t size) {
-  lm_assert(p && size != SIZE_MAX);
   lm_record b;
   lm_object object;
   char whose[WORDS];
+  lm_assert(p && size != SIZE_MAX);
   if (!lm_record_find(p, &b) || b.base != p) return;
-  bool can_be = size <= b.size;
-  if (!b.is_provided && lm_pool_find(p, &object)) can_be = lm_pool_fits_request(&object, size);
-  if (can_be) return;
-  object = object_of(&b);
-  tell(generation_of(b.token), p, "free of %p with size %zu: the block has %s", p, size,
-       describe(whose, &object));
+  bool is_pool = b.maker == LM_PROVIDER_HEAP && lm_pool_find(p, &object);
+  if (is_pool ? lm_pool_fits_request(&object, size) : size <= b.size) return;
+  object = (lm_object){ b.base, b.size, b.token, b.strategy, true };
+  tell(b.token, p, "free of %p with size %zu: the block has %s", p, size, describe(whose, &object));
 }

@@ -19,31 +19,6 @@
 #include "heap/large.h"
 #include "os/error.h"
 
-/* ---- Deciding ----------------------------------------------------------------------------- */
-
-/* The chain that a plan named, and the token of the plan's generation. The chain is a copy, because
- * the plan may be reclaimed once the thread has left its active section. */
-typedef struct answer {
-  lm_token token;
-  uint32_t n;
-  uint32_t chain[LM_CHAIN_MAX];
-} answer;
-
-static void decide(const lm_order *o, answer *out) {
-  lm_thread_enter(o->t);
-  lm_site_plan *d = lm_decision_now(o->r.site);
-  const lm_plan *plan = o->t->inside ? lm_plan_default()
-                                     : atomic_load_explicit(&d->plan, memory_order_acquire);
-  lm_inputs inputs;
-  lm_decision_inputs(&o->r, &inputs);
-  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
-  out->token = atomic_load_explicit(&d->token, memory_order_relaxed);
-  out->n = leaf->n;
-  lm_assert(leaf->n > 0 && leaf->n <= LM_CHAIN_MAX);
-  for (uint32_t i = 0; i < leaf->n; i++) out->chain[i] = plan->chain[leaf->first + i];
-  lm_thread_leave(o->t);
-}
-
 /* ---- Members of a chain ------------------------------------------------------------------- */
 
 /* Notes why a member cannot serve the order. Returns false. */
@@ -55,52 +30,43 @@ static bool cannot(lm_order *o, const char *why) {
 /* The reason of a member of which too little of the limit is left; compared by address. */
 static const char at_limit[] = "it is at its limit";
 
-/* Takes an object from the strategy's pool. One active section stamps and counts it (step 1 in
- * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
-static bool take_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out,
-                           bool *zeroed) {
+/* Serves the order by an object of the strategy's pool. One active section gives the object its
+ * token and counts it (step 1 in live_bytes.c). Few requests come here, so the thread's own sum
+ * (lm_live_count) is not used. */
+static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+  bool is_zeroed;
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
   lm_thread_enter(o->t);
   token = lm_site_token_now(o->r.site, token);
-  void *p = lm_pool_alloc(o->t, s, &(lm_pool_request){ o->r.size, align, token }, zeroed);
+  void *p = lm_pool_alloc(o->t, s, &(lm_pool_request){ o->r.size, align, token }, &is_zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(token, (int64_t)object.size);
-    lm_record_of_pool(&object, out);
+    lm_record_of_object(&object, out);
   }
   lm_thread_leave(o->t);
-  return p;
-}
-
-static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  bool zeroed;
-  if (!take_from_pool(o, s, token, out, &zeroed))
-    return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
-  if (zeroed || !(o->r.zero || s->desc.zero)) return true;
+  if (!p) return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
+  if (is_zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
-  bool is_sparse = size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST;
-  if (is_sparse) lm_large_zero(out->base, size);
-  else memset(out->base, 0, size);
+  if (size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST) lm_large_zero(p, size);
+  else memset(p, 0, size);
   return true;
 }
 
 /* Serves the order by a handler, the system's allocator or a driver. The limit counts the request's
  * size before the call, and the block's size after it. */
 static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  lm_provided f;
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   o->t->inside++;
-  o->why = lm_provider_alloc(&o->r, s, &f);
+  o->why = lm_provider_alloc(&o->r, s, out);
   o->t->inside--;
-  lm_record_of_provided(&f, out);
-  bool in_limit = !o->why && lm_strategy_limit_take(s, f.size - o->r.size);
+  bool in_limit = !o->why && lm_strategy_limit_take(s, out->size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
-  if (in_limit) lm_strategy_limit_give(s, (int64_t)(f.size - o->r.size));
-  lm_strategy_limit_give(s, (int64_t)o->r.size);
+  lm_strategy_limit_give(s, (int64_t)(in_limit ? out->size : o->r.size));
   if (o->why) return false;
   o->t->inside++;
-  lm_provider_free(&f, NULL);
+  lm_provider_free(out, NULL);
   o->t->inside--;
   return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
@@ -108,42 +74,37 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
 /* Takes a block from a device pool: from the memory that the pool has, else with the driver's help,
  * for which the thread leaves its active section. */
 static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
-                                  lm_device_owner owner, lm_provided *f) {
+                                  lm_device_owner owner, lm_record *out) {
   lm_token token = owner.token;
   lm_stream_ref line = lm_device_pool_stream(c, o->r.stream);
-  lm_thread_enter(o->t);
-  owner.token = lm_site_token_now(o->r.site, token);
-  bool ok = lm_device_pool_take(c, size, line, &owner, f);
-  if (ok) lm_site_add_live(f->token, (int64_t)f->size);
-  lm_thread_leave(o->t);
-  if (ok) return true;
-  o->t->inside++;
-  void *p = lm_device_pool_take_slow(c, size, line);
-  o->t->inside--;
-  if (!p) return cannot(o, lm_provider_words);
-  lm_thread_enter(o->t);
-  owner.token = lm_site_token_now(o->r.site, token);
-  lm_device_pool_set_owner(c, p, &owner, f);
-  lm_site_add_live(f->token, (int64_t)f->size);
-  lm_thread_leave(o->t);
+  void *p = NULL;
+  for (bool is_taken = false; !is_taken;) {
+    lm_thread_enter(o->t);
+    owner.token = lm_site_token_now(o->r.site, token);
+    if (p) lm_device_pool_set_owner(c, p, &owner, out);
+    is_taken = p || lm_device_pool_take(c, size, line, &owner, out);
+    if (is_taken) lm_site_add_live(out->token, (int64_t)out->size);
+    lm_thread_leave(o->t);
+    if (is_taken) break;
+    o->t->inside++;
+    p = lm_device_pool_take_slow(c, size, line);
+    o->t->inside--;
+    if (!p) return cannot(o, lm_provider_words);
+  }
   return true;
 }
 
 static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  lm_provided f;
   size_t size = lm_device_pool_round_aligned(o->r.size, o->r.align);
   const char *why = NULL;
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
   if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
-  lm_device_owner owner = { token, s->id, (uint8_t)o->r.want };
-  bool ok = take_from_device_pool(o, c, size, owner, &f);
+  bool ok = take_from_device_pool(o, c, size, (lm_device_owner){ token, s->id, o->r.want }, out);
   /* Now the limit counts the block's real size, or nothing if there is no block. */
-  lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)f.size : 0));
-  if (!ok) return false;
-  lm_record_of_provided(&f, out);
-  if (o->r.zero) memset(out->base, 0, o->r.size);
-  return true;
+  lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)out->size : 0));
+  if (ok && o->r.zero) memset(out->base, 0, o->r.size);
+  return ok;
 }
 
 /* Serves the order from the pool of a twin, which grows if it has no memory for the order. The loop
@@ -151,16 +112,15 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
 static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token token,
                             lm_record *out) {
   enum { TRIES = 8 };
-  const char *why = NULL;
   size_t size = lm_class_size(lm_class_of(o->r.size));
   for (int i = 0; i < TRIES; i++) {
     if (serve_from_pool(o, s, token, out)) {
-      if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, out->base, s);
+      if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, s);
       return true;
     }
     if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
     o->t->inside++;
-    why = lm_pinned_grow(s, device, o->r.size);
+    const char *why = lm_pinned_grow(s, device, o->r.size);
     o->t->inside--;
     if (why) return cannot(o, why);
   }
@@ -171,13 +131,13 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
  * is possible, else by the device's pool. */
 static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
-  if (!for_host || o->r.flags & LM_GPU_WRITE_COMBINED ||
-      !lm_pinned_serves(s, o->r.size, o->r.align))
-    return serve_from_device_pool(o, s, token, out);
-  int device = lm_provider_device(s->desc.device);
-  lm_strategy *twin = lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
-  if (!lm_pool_reserve(twin)) return serve_from_device_pool(o, s, token, out);
-  return serve_from_twin(o, twin, device, token, out);
+  if (for_host && !(o->r.flags & LM_GPU_WRITE_COMBINED) &&
+      lm_pinned_serves(s, o->r.size, o->r.align)) {
+    int device = lm_provider_device(s->desc.device);
+    lm_strategy *twin = lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
+    if (lm_pool_reserve(twin)) return serve_from_twin(o, twin, device, token, out);
+  }
+  return serve_from_device_pool(o, s, token, out);
 }
 
 /* Serves the order by one strategy. Returns false, and says why in o->why, if it cannot. */
@@ -190,30 +150,7 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-/* Reports that the policy left a request without memory, once in each generation, in the words of
- * loam_error(). A shortage that the policy did not cause is not reported here. The host's callback
- * may call loam and so change the error words of the thread: the caller sets them again. */
-static LM_NOINLINE void report_unserved(void) {
-  static _Atomic uint64_t told;
-  if (!lm_site_generation_first(&told)) return;
-  lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
-                 "%s (told once; loam stats counts)", loam_error());
-}
-
-static void *say_denied(const lm_order *o) {
-  return lm_error_null("size %zu under tag '%s': the policy denies it", o->r.size,
-                       o->r.site->where.tag);
-}
-
-static void *report_denied(const lm_order *o) {
-  lm_stats_bump(&lm_stats_denied);
-  say_denied(o);
-  report_unserved();
-  return say_denied(o);
-}
-
-/* Writes why a member could not serve. The last member of a chain may be one that the call cannot
- * use; then the reason is of a member before it. */
+/* Writes why a member could not serve the order. */
 static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
   size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
   if (o->why == at_limit && limit)
@@ -221,8 +158,8 @@ static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
-/* Reports that a member could not serve. The host's callback may call loam and so change the error
- * words of the thread, so they are copied before and set again after. */
+/* Counts that a member could not serve, and reports it once in each generation. The host's callback
+ * may call loam and so change the error words of the thread, so they are set again. */
 static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&s->failed);
@@ -236,21 +173,26 @@ static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   if (o->why == lm_provider_words) (void)lm_error_null("%s", words);
 }
 
-/* Sets the error words for an order that no member of its chain could serve. */
-static void *say_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
-  char words[LM_ERROR_SIZE / 2];
-  copy_why(o, last, words, sizeof words);
-  return lm_error_null("size %zu under tag '%s': strategy '%s'%s cannot serve it: %s", o->r.size,
-                       o->r.site->where.tag, last->desc.name,
-                       n > 1 ? ", the last of its chain," : "", words);
+/* Ends an order that gets no memory: sets the error words and returns NULL. If the policy is the
+ * cause, reports it once in each generation. */
+static LM_NOINLINE void *fail(const lm_order *o, bool is_by_policy, const char *words) {
+  static _Atomic uint64_t told;
+  if (is_by_policy && lm_site_generation_first(&told))
+    lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
+                   "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
+                   o->r.site->where.tag, words);
+  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
-static void *report_failed(const lm_order *o, const lm_strategy *last, uint32_t n) {
+/* `last` is the last member that was tried, of n. The last member of a chain may be one that the
+ * call cannot use; then the reason is of a member before it. */
+static void *fail_chain(const lm_order *o, const lm_strategy *last, uint32_t n) {
+  char words[LM_ERROR_SIZE / 2];
   lm_stats_bump(&lm_stats_failed);
-  say_failed(o, last, n);
-  if (o->why != at_limit) return NULL;
-  report_unserved();
-  return say_failed(o, last, n);
+  int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", last->desc.name,
+                      n > 1 ? ", the last of its chain," : "");
+  copy_why(o, last, words + used, sizeof words - (size_t)used);
+  return fail(o, o->why == at_limit, words);
 }
 
 /* Counts a new block and returns its address. `misses` members of the chain could not serve. */
@@ -267,31 +209,24 @@ static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_
 /* Counts a resized block and returns its address. It counts as a new block if its site or strategy
  * changed, else by the bytes that it grew. */
 static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
-  if (lm_site_token_index(was->token) != o->r.site->index ||
-      lm_strategy_whole(was->strategy) != s->id)
-    lm_stats_note(o->t, o->r.site->index, s->id, 1, is->size);
+  bool is_new = lm_site_token_index(was->token) != o->r.site->index ||
+                lm_strategy_whole(was->strategy) != s->id;
+  if (is_new) lm_stats_note(o->t, o->r.site->index, s->id, 1, is->size);
   else if (is->size > was->size)
     lm_stats_note(o->t, o->r.site->index, s->id, 0, is->size - was->size);
   return is->base;
 }
 
-/* Copies what fits from one block to another. Only a driver can copy what a device has. */
-static bool copy(lm_order *o, const lm_record *from, const lm_record *to) {
-  size_t size = from->size < o->r.size ? from->size : o->r.size;
-  int device = o->r.want == LM_WANT_DEVICE ? from->provided.device : -1;
-  if (device < 0) memcpy(to->base, from->base, size);
-  else if (!lm_provider_copy(device, to->base, from->base, size, o->r.stream))
-    return cannot(o, lm_provider_words);
-  return true;
-}
-
-/* Copies the contents of a block that is reallocated and frees it. If the copy fails, frees the new
- * block instead and returns false. */
+/* Copies the contents of a block that is reallocated, as far as they fit, and frees it. Only a
+ * driver can copy what a device has. If it fails, frees the new block instead and returns false. */
 static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
-  bool is_copied = copy(o, from, to);
+  size_t size = from->size < o->r.size ? from->size : o->r.size;
+  bool is_copied = true;
+  if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
+  else is_copied = lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
   const lm_record *gone = is_copied ? from : to;
-  lm_engine_free_on(gone->base, SIZE_MAX, gone->is_provided ? &o->r.stream : NULL);
-  return is_copied;
+  lm_engine_free(gone->base, SIZE_MAX, gone->maker == LM_PROVIDER_HEAP ? NULL : &o->r.stream);
+  return is_copied || cannot(o, lm_provider_words);
 }
 
 /* ---- The chain ---------------------------------------------------------------------------- */
@@ -311,28 +246,61 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
   return NULL;
 }
 
+/* Serves the order by the handler that it names; the policy is not evaluated. */
+static void *serve_by_handler(lm_order *o, const lm_record *was) {
+  lm_strategy *s = lm_provider_of_handler(o->r.handler);
+  if (!s) return NULL;
+  lm_thread_enter(o->t);
+  lm_token token = atomic_load_explicit(&lm_decision_now(o->r.site)->token, memory_order_relaxed);
+  lm_thread_leave(o->t);
+  void *p = serve_by(o, s, token, 0, was);
+  return p ? p : fail_chain(o, s, 1);
+}
+
+/* Copies the chain that the plan names for the order: the plan may be reclaimed once the thread has
+ * left its active section. Returns its length; *token is of the plan's generation. */
+static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token *token) {
+  lm_inputs inputs;
+  lm_thread_enter(o->t);
+  lm_site_plan *now = lm_decision_now(o->r.site);
+  const lm_plan *plan = o->t->inside ? lm_plan_default()
+                                     : atomic_load_explicit(&now->plan, memory_order_acquire);
+  lm_decision_inputs(&o->r, &inputs);
+  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
+  *token = atomic_load_explicit(&now->token, memory_order_relaxed);
+  uint32_t n = leaf->n;
+  lm_assert(n > 0 && n <= LM_CHAIN_MAX);
+  memcpy(chain, &plan->chain[leaf->first], n * sizeof *chain);
+  lm_thread_leave(o->t);
+  return n;
+}
+
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
-  answer a;
-  uint32_t misses = 0;
+  uint32_t chain[LM_CHAIN_MAX], misses = 0;
+  lm_token token;
   lm_strategy *s = NULL;
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
-  decide(o, &a);
-  for (uint32_t i = 0; i < a.n; i++) {
-    s = lm_strategy_at(a.chain[i]);
+  if (lm_unlikely(o->r.handler != NULL)) return serve_by_handler(o, was);
+  uint32_t n = decide(o, chain, &token);
+  for (uint32_t i = 0; i < n; i++) {
+    s = lm_strategy_at(chain[i]);
     if (!lm_provider_fits(&o->r, s)) continue;
-    if (s->desc.kind == LM_KIND_DENY) return report_denied(o);
-    void *p = serve_by(o, s, a.token, misses, was);
+    if (s->desc.kind == LM_KIND_DENY) {
+      lm_stats_bump(&lm_stats_denied);
+      return fail(o, true, "the policy denies it");
+    }
+    void *p = serve_by(o, s, token, misses, was);
     if (p) return p;
     misses++;
   }
   if (!misses) { /* no member fits the kind of memory that the call promises */
     s = lm_provider_default(&o->r);
-    void *p = s ? serve_by(o, s, a.token, 1, was) : NULL; /* 1: the default is a fallback */
+    void *p = s ? serve_by(o, s, token, 1, was) : NULL; /* 1: the default is a fallback */
     if (p || !s) return p;
   } else if (was && o->r.size <= was->size) {
     lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
-  return report_failed(o, s, misses ? a.n : 1);
+  return fail_chain(o, s, misses ? n : 1);
 }

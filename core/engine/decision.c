@@ -59,7 +59,7 @@ LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_reque
  * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
  * and for other requests if the plan reads what sets them apart. */
 LM_INLINE choice choose(const lm_request *r) {
-  /* Inputs that the plan may read although no key contains them. */
+  /* What the plan may read of the request although no key contains it. */
   uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
@@ -67,10 +67,10 @@ LM_INLINE choice choose(const lm_request *r) {
   unsigned own = class_of(r->size);
   unsigned taken = r->align > 16 ? class_of(lm_decision_bytes(r)) : own;
   choice c = { .serve = plan->table.serve[own], .token = lm_site_token_now(r->site, token) };
+  bool is_unkeyed = plan->reads & unkeyed;
+  if ((r->align > 16 || r->zero) && is_unkeyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
   c.id = lm_state_hint(c.token);
-  bool is_keyed = !(plan->reads & unkeyed);
-  if ((r->align > 16 || r->zero) && !is_keyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
-  c.is_kept = c.serve.bin != LM_BIN_ASKS && is_keyed && !(c.token & LM_TOKEN_COUNTED);
+  c.is_kept = c.serve.bin != LM_BIN_ASKS && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
   if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken);
   else if (r->align > 16 && c.serve.bin) c.serve = lm_size_table_serve(c.serve.strategy, taken);
   if (c.serve.bin == LM_BIN_HERE)
@@ -209,19 +209,8 @@ static const lm_strategy *pinned_strategy(const lm_plan *plan, const lm_request 
   return lm_provider_default(r);
 }
 
-/* Returns the id of the token of the live object at p, or a guess at it where the object's state
- * does not show it. A right id saves the next request the slow path of the thread cache. */
-static uint8_t token_id(const void *p, lm_token token) {
-  lm_state state = atomic_load_explicit(lm_pool_state_of(p), memory_order_relaxed);
-  bool shows = lm_state_is_plain(state) && state != LM_STATE_LIVE + LM_ID_WIDE;
-  if (shows && state <= LM_STATE_COMMON_LAST)
-    shows = lm_load(lm_token, lm_state_plain_token(NULL, state)) == token;
-  return shows ? state - LM_STATE_LIVE : lm_state_hint(token);
-}
-
-void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *p,
-                                 lm_strategy *twin) {
-  lm_assert(p && twin->whole != twin && !lm_thread_is_active());
+void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy *twin) {
+  lm_assert(twin->whole != twin && !lm_thread_is_active());
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
   lm_site_plan *now = lm_decision_now(r->site);
@@ -231,7 +220,7 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *
   if (!(c.token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
     c.serve = lm_size_table_serve(twin->id, class_of(r->size));
   c.serve.strategy = (uint16_t)twin->whole->id;
-  c.id = token_id(p, c.token);
+  c.id = lm_state_hint(c.token);
   if (c.serve.bin) fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   lm_thread_leave(t);
 }

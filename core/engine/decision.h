@@ -233,10 +233,9 @@ bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token
 
 /* Keeps a decision for pinned requests with the key of *r: objects of `twin` serve them from now
  * on. Keeps nothing if the policy may decide otherwise for another size of the class, or for some
- * other reason that the key does not contain. `p` is an object of the twin that the request *r has
- * just got. The thread is not active. */
-void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, const void *p,
-                                 lm_strategy *twin);
+ * other reason that the key does not contain. `twin` has just served *r. The thread is not
+ * active. */
+void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy *twin);
 
 /* Returns the plan and the token that a site has under the live policy. A site has two pairs of
  * plan and token: of the live policy, and of the policy before or after it. The thread is

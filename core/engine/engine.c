@@ -21,7 +21,7 @@ void *lm_engine_alloc(const lm_request *r) {
   lm_order o = { t, *r, "" };
   if (!o.r.site) o.r.site = lm_decision_scope(t);
   if (o.r.align < 16) o.r.align = 16;
-  void *p = o.r.want == LM_WANT_HOST ? lm_decision_make(t, &o.r) : NULL;
+  void *p = o.r.want == LM_WANT_HOST && !o.r.handler ? lm_decision_make(t, &o.r) : NULL;
   return p ? p : lm_chain_serve(&o, NULL);
 }
 

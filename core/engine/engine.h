@@ -17,6 +17,8 @@ void *lm_engine_alloc(const lm_request *r);
  * NULL. A NULL site: the block keeps its own. On failure it returns NULL, and the block is
  * unchanged. */
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
+/* lm_engine_realloc by a handler of the host in place of the policy; NULL: by the policy. */
+void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
 /* lm_engine_realloc for most blocks, without asking the chain: objects of a pool, to at most
  * LM_LARGE_MAX bytes. NULL: nothing was done. */
 void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size);
@@ -24,8 +26,7 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
 /* Frees the block at ptr, of whatever kind, or tells the host that there is none. `size` is the
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;
  * NULL: on the stream of the request. */
-void lm_engine_free(void *ptr, size_t size);
-void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on);
+void lm_engine_free(void *ptr, size_t size, const lm_stream *on);
 /* Frees an object of a pool whose token is counted; false: nothing was done. While active. A nested
  * block is known twice (record.h), so more is to be done for it. */
 LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
@@ -41,8 +42,7 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
  * pointer is not loam's. When one is freed, the function gets it before the free is reported as
  * wrong, and returns 1 if it has freed the pointer. */
 void lm_engine_set_foreign(int (*free_it)(void *ptr));
-/* Calls the host's function for foreign pointers. Returns whether it has freed `ptr`; false if
- * there is no such function. */
+/* Calls that function. Returns whether it has freed `ptr`; false if there is no function. */
 bool lm_engine_ask_foreign(void *ptr);
 
 /* Returns the site to use for NULL: the site of the thread's scope, else the default site. */

@@ -16,7 +16,7 @@ static bool free_provided(lm_thread *t, void *p, const lm_stream *on) {
   if (!lm_record_remove(t, p, &b)) return false;
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
   t->inside++;
-  lm_provider_free(&b.provided, on);
+  lm_provider_free(&b, on);
   t->inside--;
   return true;
 }
@@ -32,14 +32,13 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
     lm_live_count(t, lm_site_of(object.token), -(int64_t)object.size);
   if (freed == LM_FREE_DONE && object.large) lm_freed_log_add(t, &object);
   lm_thread_leave(t);
-  if (freed == LM_FREE_DONE && waits) {
+  if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
+  else if (freed != LM_FREE_DONE) lm_bad_free_wrong("free", p);
+  else if (waits) {
     t->inside++;
     lm_pinned_free_after(p, *on);
     t->inside--;
   }
-  if (freed == LM_FREE_DONE) return;
-  if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
-  else lm_bad_free_wrong("free", p);
 }
 
 /* The function of lm_engine_set_foreign. Relaxed: nothing else is read through it. */
@@ -82,7 +81,7 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   return true;
 }
 
-void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on) {
+void lm_engine_free(void *ptr, size_t size, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
   lm_assert(!lm_thread_is_active());
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
@@ -91,5 +90,3 @@ void lm_engine_free_on(void *ptr, size_t size, const lm_stream *on) {
   if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
   else if (!free_cached(t, ptr, on) && !free_provided(t, ptr, on)) free_unknown(t, ptr);
 }
-
-void lm_engine_free(void *ptr, size_t size) { lm_engine_free_on(ptr, size, NULL); }

@@ -29,13 +29,16 @@ static LM_SPARSE struct {
   char at[1024];
 } text;
 
+LM_INLINE bool text_is_valid(void) { return text.length < sizeof text.at && !text.at[text.length]; }
+
 /* Appends a string, cut off where the text is full. */
 static void add(const char *words) {
-  lm_assert(text.length < sizeof text.at);
+  lm_assert(text_is_valid());
   size_t length = strnlen(words, sizeof text.at - 1 - text.length);
   memcpy(text.at + text.length, words, length);
   text.length += length;
   text.at[text.length] = 0;
+  lm_assert(text_is_valid());
 }
 
 static void add_number(uint64_t n, unsigned base) {
@@ -121,6 +124,7 @@ static uint64_t add_owner(const faulted *block) {
 static uint64_t describe(const void *address) {
   faulted block;
   text.length = 0;
+  text.at[0] = 0;
   add("fault at 0x");
   add_number((uintptr_t)address, 16);
   if (!find_block(address, &block)) {

@@ -28,6 +28,20 @@ static void note_sites(lm_live_limits *out) {
   }
 }
 
+static bool is_member_valid(uint32_t member, uint32_t family) {
+  if (!member) return true;
+  if (member > lm_strategy_count()) return false;
+  const lm_strategy *s = lm_strategy_at(member - 1);
+  return s->desc.limit && s->family->id == family;
+}
+
+bool lm_live_limits_is_valid(const lm_live_limits *limits) {
+  if (!limits->member != !limits->n) return false;
+  for (uint32_t f = 0; f < limits->n; f++)
+    if (!is_member_valid(limits->member[f], f)) return false;
+  return true;
+}
+
 void lm_live_limits_read(lm_live_limits *out) {
   lm_thread *t = lm_thread_get();
   *out = (lm_live_limits){ .n = lm_strategy_count() };
@@ -39,6 +53,7 @@ void lm_live_limits_read(lm_live_limits *out) {
   lm_thread_enter(t);
   note_sites(out);
   lm_thread_leave(t);
+  lm_verify(lm_live_limits_is_valid(out));
 }
 
 lm_limit_use lm_live_limits_of(const lm_live_limits *limits, uint32_t strategy) {

@@ -15,6 +15,10 @@ typedef struct lm_live_limits {
   uint32_t n;
 } lm_live_limits;
 
+/* Returns whether the law holds, as far as the strategies show it: each member has a limit and is
+ * of its family. */
+bool lm_live_limits_is_valid(const lm_live_limits *limits);
+
 /* A limit and the part of it that is used. Both are 0 if the live policy sets no limit. */
 typedef struct lm_limit_use {
   uint64_t limit, used; /* bytes */

@@ -15,7 +15,7 @@ static void give_back(lm_thread *t, void *ptr) {
   bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
               (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
-  if (!done) lm_engine_free(ptr, SIZE_MAX);
+  if (!done) lm_engine_free(ptr, SIZE_MAX, NULL);
 }
 
 /* Returns whether the object is a fair place for the new size, if the policy decides as before. */
@@ -48,8 +48,14 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
 /* ---- Any block ---------------------------------------------------------------------------- */
 
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
+  return lm_engine_realloc_by(NULL, site, ptr, size);
+}
+
+void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size) {
   lm_record b;
-  if (!ptr) return lm_engine_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
+  if (!ptr)
+    return lm_engine_alloc(
+        &(lm_request){ .site = site, .size = size, .align = 16, .handler = handler });
   if (size > LM_SIZE_MAX)
     return lm_error_null("size %zu: it is above the address space, %zu", size, LM_SIZE_MAX);
   lm_thread *t = lm_thread_get();
@@ -61,10 +67,11 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size) {
   }
   lm_order o = { .t = t, .why = "" };
   o.r = (lm_request){ .site = site ? site : lm_site_of(b.token), .size = size, .align = 16 };
-  if (b.is_provided) {
-    o.r.want = (lm_want)b.provided.want;
-    o.r.flags = b.provided.flags;
-    o.r.stream = b.provided.stream;
+  o.r.handler = handler;
+  if (b.maker != LM_PROVIDER_HEAP) {
+    o.r.want = (lm_want)b.want;
+    o.r.flags = b.flags;
+    o.r.stream = b.stream;
   } else if (lm_strategy_at(b.strategy)->desc.asked) {
     o.r.want = LM_WANT_PINNED;
   }

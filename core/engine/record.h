@@ -9,12 +9,7 @@
  * A nested block is a handler's block in memory of loam's pools, because the handler itself
  * allocates from loam. loam knows it twice. The page map has it with a COUNTED token of the
  * request's site, and this token makes it counted. The table of provided blocks has it with a token
- * that is not counted.
- *
- * A record alone shows a part of this, which lm_record_is_valid checks: `base` is not NULL, `size`
- * is above 0 except for an empty guarded block (lm_large_is_empty), the token names a site, and
- * `strategy` a strategy. If the block is not provided, it is in the range of the pools. If it is
- * provided, `provided` has its base and size. */
+ * that is not counted. */
 #ifndef LM_RECORD_H
 #define LM_RECORD_H
 
@@ -22,14 +17,9 @@
 #include "pages/provided.h"
 #include "plan/site.h"
 
-typedef struct lm_record {
-  char *base;
-  size_t size; /* usable bytes */
-  lm_token token;
-  uint32_t strategy;    /* id */
-  bool is_provided;     /* the block is an entry in the table of provided blocks */
-  lm_provided provided; /* a copy of the entry, if is_provided */
-} lm_record;
+/* The record of a block of a pool has the maker LM_PROVIDER_HEAP. It has no `made`, `asked`,
+ * `handler` and `context`. */
+typedef lm_provided lm_record;
 
 /* How many nested blocks live. */
 extern _Atomic uint64_t lm_record_nested __attribute__((visibility("hidden")));
@@ -40,19 +30,27 @@ LM_INLINE bool lm_record_is_nested(const void *p) {
          lm_pool_owns(p);
 }
 
-/* Returns whether a record of a live block shows the law above. Constant time. */
+/* Returns whether a record of a live block can be true: it has a base, a size above 0 unless it is
+ * an empty guarded block (lm_large_is_empty), a token of a site, a strategy, and the maker
+ * LM_PROVIDER_HEAP only in the range of the pools. Constant time. */
 bool lm_record_is_valid(const lm_record *b);
 
 /* Describes the live block that p points into. False: there is none. */
 bool lm_record_find(const void *p, lm_record *out);
-/* Fills *out for a live object of a pool. */
-void lm_record_of_pool(const lm_object *object, lm_record *out);
-/* Fills *out for a provided block. */
-void lm_record_of_provided(const lm_provided *provided, lm_record *out);
+/* Describes the object of a pool. */
+LM_INLINE void lm_record_of_object(const lm_object *object, lm_record *out) {
+  out->base = object->base;
+  out->size = object->size;
+  out->token = object->token;
+  out->strategy = object->strategy;
+  out->maker = LM_PROVIDER_HEAP;
+  out->device = -1;
+  out->stream = NULL;
+}
 
-/* Enters a provided block into the table, as a block of `site` and strategy `s`, and counts it. *b
- * says where the block begins, how large it is and who provides it. Returns false if loam has no
- * memory for the entry; nothing has changed then. */
+/* Enters a provided block into the table, as a block of `site` and strategy `s`, and counts it. Its
+ * other fields say where it begins, how large it is and who provides it. Returns false if loam has
+ * no memory for the entry; nothing has changed then. */
 bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, lm_token token,
                      lm_record *b);
 /* Takes the provided block that begins at p out of the table, and copies it to *out. Returns false
@@ -64,8 +62,6 @@ void lm_record_retoken(lm_record *b, lm_token token);
 
 /* Fills *out for loam_owner. False: no live block is there. */
 bool lm_record_owner(const void *p, loam_owner_info *out);
-/* Returns whether a live block begins at p. */
-bool lm_record_is_block(const void *p);
 /* Usable bytes of the live block that begins at p; 0 if there is none, and for an empty guarded
  * block (lm_large_is_empty). */
 size_t lm_record_usable(const void *p);

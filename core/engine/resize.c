@@ -25,7 +25,7 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(object.token, (int64_t)object.size - (int64_t)was);
-    lm_record_of_pool(&object, b);
+    lm_record_of_object(&object, b);
   } else {
     lm_record_retoken(b, lm_site_token_now(lm_site_of(old), old));
   }
@@ -55,39 +55,33 @@ static size_t spare_of(const lm_strategy *s, size_t size) {
  * blocks does not have the block: as soon as the allocator frees the old address, another thread
  * may get a block there. */
 static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
-  lm_record old;
   lm_strategy *from = lm_strategy_at(b->strategy);
-  size_t more = from != s ? o->r.size : o->r.size > b->size ? o->r.size - b->size : 0;
+  size_t was = b->size, more = from != s ? o->r.size : o->r.size > was ? o->r.size - was : 0;
   if (more) more += spare_of(s, o->r.size);
   if (!lm_strategy_limit_take(s, more)) return false;
-  if (!lm_record_remove(o->t, b->base, &old)) {
-    lm_strategy_limit_give(s, (int64_t)more);
-    return false;
-  }
+  bool is_there = lm_record_remove(o->t, b->base, b);
   o->t->inside++;
-  char *p = lm_provider_resize(&old.provided, o->r.size);
+  char *p = is_there ? lm_provider_resize(b, o->r.size) : NULL;
   o->t->inside--;
   if (!p) {
     lm_strategy_limit_give(s, (int64_t)more);
-    lm_record_enter(o->t, lm_site_of(old.token), from, old.token, &old);
+    if (is_there) lm_record_enter(o->t, lm_site_of(b->token), from, b->token, b);
     return false;
   }
-  old.provided.base = old.provided.made = p;
-  old.provided.size = lm_provider_size(&old.provided, p, o->r.size);
-  old.provided.asked = o->r.size ? o->r.size : 1;
-  lm_record_of_provided(&old.provided, b);
+  b->base = b->made = p;
+  b->size = lm_provider_size(b, p, o->r.size);
+  b->asked = o->r.size ? o->r.size : 1;
   /* In this order the account is never below the bytes that live. */
   bool stays = lm_strategy_limit_is_shared(from, s);
-  lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)old.size : 0));
-  if (!stays) lm_strategy_limit_give(from, (int64_t)old.size);
+  lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)was : 0));
+  if (!stays) lm_strategy_limit_give(from, (int64_t)was);
   lm_record_enter(o->t, o->r.site, s, token, b);
   return true;
 }
 
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_assert(lm_record_is_valid(b));
-  bool is_own = b->is_provided ? lm_provider_can_resize(&b->provided, s)
-                               : s->id == lm_strategy_whole(b->strategy);
-  if (!is_own) return false;
-  return b->is_provided ? resize_provided(o, s, token, b) : resize_host(o, s, token, b);
+  if (b->maker != LM_PROVIDER_HEAP)
+    return lm_provider_can_resize(b, &o->r, s) && resize_provided(o, s, token, b);
+  return s->id == lm_strategy_whole(b->strategy) && resize_host(o, s, token, b);
 }

@@ -44,14 +44,15 @@ typedef void *lm_gpu_event; /* a CUevent, without timing */
 
 typedef struct lm_gpu_info {
   char name[128];
-  size_t total;       /* bytes of memory */
-  int node;           /* NUMA node that the device is attached to; -1: not known */
-  bool has_vmm;       /* virtual memory management: addresses are reserved first, and memory is
+  size_t total;           /* bytes of memory */
+  int node;               /* NUMA node that the device is attached to; -1: not known */
+  bool has_vmm;           /* virtual memory management: addresses are reserved first, and memory is
                          mapped to them piece by piece */
-  bool has_pools;     /* stream-ordered allocation */
-  bool has_managed;   /* managed memory */
-  bool has_exports;   /* other processes can map memory that this process has mapped */
-  size_t granularity; /* mapped addresses and sizes are multiples of this; 0 without has_vmm */
+  bool has_pools;         /* stream-ordered allocation */
+  bool has_managed;       /* managed memory */
+  bool has_exports;       /* other processes can map memory that this process has mapped */
+  unsigned char uuid[16]; /* tells the device from all others; zeros: the driver does not say */
+  size_t granularity;     /* mapped addresses and sizes are multiples of this; 0 without has_vmm */
 } lm_gpu_info;
 
 /* Flags of pinned host memory. */

@@ -35,6 +35,15 @@ static int find_node(int device) {
   return lm_gpu_cuda_attribute(device, ATTRIBUTE_NUMA, -1);
 }
 
+/* Fills in the UUID of a device, or of the part of a device that the process sees as one. */
+static void find_uuid(int device, unsigned char out[16]) {
+  CUuuid uuid;
+  _Static_assert(sizeof uuid == 16, "gpu.h has the size of a CUuuid");
+  if (lm_gpu_cuda.DeviceGetUuid &&
+      lm_gpu_cuda.DeviceGetUuid(&uuid, lm_gpu_cuda_of[device].handle) == CUDA_SUCCESS)
+    memcpy(out, &uuid, sizeof uuid);
+}
+
 static lm_gpu_result find_info(int device, lm_gpu_info *out) {
   lm_gpu_info found = { .has_vmm = lm_gpu_cuda_of[device].has_vmm,
                         .has_pools = lm_gpu_cuda_of[device].has_pools,
@@ -47,6 +56,7 @@ static lm_gpu_result find_info(int device, lm_gpu_info *out) {
   if (lm_gpu_cuda.DeviceGetName(found.name, sizeof found.name, handle) != CUDA_SUCCESS)
     *found.name = 0;
   found.node = find_node(device);
+  find_uuid(device, found.uuid);
   found.has_managed = lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 0);
   *out = found;
   return LM_GPU_OK;

@@ -1,5 +1,5 @@
 /* gpu_cuda.h - the functions of CUDA's driver API that loam calls, and what loam knows of devices.
- * Only the files gpu_cuda*.c include it.
+ * Only the files gpu_cuda*.c and their test include it.
  *
  * From cuda.h loam uses types and constants alone. cuda.h redirects a function name to the form
  * (such as cuMemAlloc_v2) that its own toolkit prefers; loam instead names the form here. So every
@@ -58,6 +58,7 @@
 /* Rows as above. loam asks before each call whether the driver has the function. */
 #define LM_GPU_CUDA_OPTIONAL(X)                                                                    \
   X(DeviceGetPCIBusId, "", char *, int, CUdevice)                                                  \
+  X(DeviceGetUuid, "_v2", CUuuid *, CUdevice)                                                      \
   X(StreamIsCapturing, "", CUstream, int *)                                                        \
   X(ThreadExchangeStreamCaptureMode, "", int *)                                                    \
   X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
@@ -114,7 +115,9 @@ extern int lm_gpu_cuda_count; /* devices in lm_gpu_cuda_of */
 extern lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
 
 /* Returns whether a device's law holds. */
-bool lm_gpu_cuda_is_valid(const lm_gpu_cuda_device *device);
+LM_INLINE bool lm_gpu_cuda_is_valid(const lm_gpu_cuda_device *device) {
+  return !device->has_vmm || lm_is_pow2(device->granularity);
+}
 
 extern const lm_gpu_ops lm_gpu_cuda_ops;
 

@@ -12,10 +12,6 @@ lm_gpu_cuda_functions lm_gpu_cuda;
 int lm_gpu_cuda_count;
 LM_SPARSE lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
 
-bool lm_gpu_cuda_is_valid(const lm_gpu_cuda_device *device) {
-  return !device->has_vmm || lm_is_pow2(device->granularity);
-}
-
 bool lm_gpu_cuda_has_device(int device) {
   if (lm_likely(device >= 0 && device < lm_gpu_cuda_count)) return true;
   lm_gpu_refuse_device(device, lm_gpu_cuda_count);
@@ -240,7 +236,7 @@ void lm_gpu_cuda_pop(void *pushed) {
 
 /* The contexts of each device, other than primary contexts, that `synchronize` waits for.
  *
- * Law: count[device] <= TRACKED_MAX.
+ * Law: count[device] <= TRACKED_MAX. The first count[device] contexts are set and all different.
  *
  * A 65th context takes the place of the first: a host with that many contexts on one device has to
  * wait itself for the work in those that were replaced. */
@@ -251,6 +247,17 @@ static LM_SPARSE struct {
   CUcontext of[LM_DEVICES_MAX][TRACKED_MAX];
 } tracked;
 
+static inline bool tracked_is_valid_locked(int device) {
+  const CUcontext *of = tracked.of[device];
+  if (tracked.count[device] > TRACKED_MAX) return false;
+  for (unsigned i = 0; i < tracked.count[device]; i++) {
+    if (!of[i]) return false;
+    for (unsigned k = 0; k < i; k++)
+      if (of[k] == of[i]) return false;
+  }
+  return true;
+}
+
 void lm_gpu_cuda_track_context(int device, void *context) {
   lm_assert(device >= 0 && device < lm_gpu_cuda_count);
   if (!context || context == primary_of(device)) return;
@@ -258,9 +265,9 @@ void lm_gpu_cuda_track_context(int device, void *context) {
   CUcontext *of = tracked.of[device];
   unsigned n = tracked.count[device], i = 0;
   while (i < n && of[i] != context) i++;
-  lm_assert(n <= TRACKED_MAX);
   if (i == n && n < TRACKED_MAX) tracked.count[device]++;
   of[i < TRACKED_MAX ? i : 0] = context;
+  lm_verify(tracked_is_valid_locked(device));
   lm_lock_drop(&tracked.lock);
 }
 

@@ -108,12 +108,20 @@ void *lm_large_alloc_class(lm_large *l, size_t size, uint32_t bin, lm_token toke
 
 /* ---- Guarded blocks ----------------------------------------------------------------------- */
 
-/* The place of a guarded block in its slots. Law: ready <= start < end; [ready, end) is whole pages
- * of memory, and the page that begins at `end` is in the slots and has no memory. */
+/* The place of a guarded block in its slots. Law: first <= ready <= start < end; [ready, end) is
+ * whole pages of memory, and the page that begins at `end` is in the slots and has no memory. */
 typedef struct guard_layout {
   uint32_t slots;
+  uintptr_t first; /* where the slots begin */
   uintptr_t ready, start, end;
 } guard_layout;
+
+/* Returns whether the law holds for pages of `page` bytes. */
+static inline bool guard_layout_is_valid(const guard_layout *g, size_t page) {
+  if (g->first > g->ready || g->ready > g->start || g->start >= g->end) return false;
+  if (g->ready % page || (g->end - g->ready) % page) return false;
+  return g->end + LM_PAGE <= g->first + bytes_of(g->slots);
+}
 
 static uint32_t guard_slots(size_t size, size_t page) {
   size_t ready = page == LM_PAGE ? size : lm_align_up(size, page);
@@ -121,12 +129,11 @@ static uint32_t guard_slots(size_t size, size_t page) {
 }
 
 static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t page) {
-  guard_layout g = { .slots = guard_slots(size, page) };
-  uintptr_t first = (uintptr_t)lm_map_address(slot);
-  g.end = page == LM_PAGE ? first + bytes_of(g.slots) - LM_PAGE : first + lm_align_up(size, page);
+  guard_layout g = { .slots = guard_slots(size, page), .first = (uintptr_t)lm_map_address(slot) };
+  g.end = g.first + (page == LM_PAGE ? bytes_of(g.slots) - LM_PAGE : lm_align_up(size, page));
   g.start = lm_align_down(g.end - size, align);
   g.ready = lm_align_down(g.start, page);
-  lm_assert(first <= g.ready && g.start < g.end && g.end + LM_PAGE <= first + bytes_of(g.slots));
+  lm_assert(guard_layout_is_valid(&g, page));
   return g;
 }
 

@@ -194,5 +194,5 @@ bool lm_pool_is_valid(void) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!lm_pools_at(id) || is_pool_valid_locked(lm_pools_at(id)));
   lm_pools_unlock_all();
-  return valid && lm_states_are_valid() && lm_metadata_is_valid() && lm_range_is_valid();
+  return valid && lm_states_is_valid() && lm_metadata_is_valid() && lm_range_is_valid();
 }

@@ -9,12 +9,14 @@
 
 /* The objects that one thread had in its bins of one pool. The bins are emptied a thread at a time,
  * because the list of threads is locked below the central lists: batches are returned after that
- * lock was released. No thread is in an operation on the pool. */
+ * lock was released. No thread is in an operation on the pool. Law: n <= LM_CLASSES_ALL. */
 typedef struct recall {
   uint32_t place, n;
   unsigned class_[LM_CLASSES_ALL];
   lm_tcache_batch batch[LM_CLASSES_ALL];
 } recall;
+
+LM_INLINE bool recall_is_valid(const recall *r) { return r->n <= LM_CLASSES_ALL; }
 
 static void take_bins(lm_thread *t, void *ctx) {
   recall *r = ctx;
@@ -25,6 +27,7 @@ static void take_bins(lm_thread *t, void *ctx) {
     r->class_[r->n] = c;
     r->batch[r->n++] = lm_tcache_bin_close(bins, c);
   }
+  lm_assert(recall_is_valid(r));
 }
 
 static void flush_bins_of_all_locked(lm_pool *pool) {

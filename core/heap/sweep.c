@@ -28,7 +28,7 @@ enum { BATCHES_MAX = 4096 };
  * the claim itself orders it. */
 static _Atomic bool recalling;
 
-/* The bins that one sweep closed. Law: n <= BATCHES_MAX. */
+/* The bins that one sweep closed. Law: n <= BATCHES_MAX; not both `all` and `recall`. */
 typedef struct sweep {
   bool all;    /* bins that are not idle are closed too */
   bool recall; /* only bins for which is_recalled holds are closed */
@@ -40,6 +40,10 @@ typedef struct sweep {
     unsigned class_;
   } batch[BATCHES_MAX];
 } sweep;
+
+LM_INLINE bool sweep_is_valid(const sweep *w) {
+  return w->n <= BATCHES_MAX && !(w->all && w->recall);
+}
 
 static bool is_recalled(const lm_pool *pool, unsigned class_) {
   return class_ < LM_CLASSES &&
@@ -57,7 +61,7 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 }
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
-  lm_assert(w->n <= BATCHES_MAX);
+  lm_assert(sweep_is_valid(w));
   for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < BATCHES_MAX; c++) {
     if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     if (w->recall ? !is_recalled(pool, c) : !is_idle(w, &bins->bin[c])) continue;
@@ -65,6 +69,7 @@ static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
     w->batch[w->n].class_ = c;
     w->batch[w->n++].objects = lm_tcache_bin_close(bins, c);
   }
+  lm_assert(sweep_is_valid(w));
 }
 
 static void sweep_thread(sweep *w, lm_thread *t) {

@@ -91,18 +91,24 @@ typedef struct lm_bin {
 
 /* The bins of one pool in one thread. A pool's bins are at the same place in every thread, so a
  * decision names a bin by one number: its offset in the thread's area. No pool has place 0, so 0
- * can mean "no pool". */
+ * can mean "no pool".
+ *
+ * Law: `large` is the sum, over the bins of large classes, of the items that the bin has room for
+ * times the slots of a block of the class. */
 typedef struct lm_pool_bins {
   uint32_t next;         /* place of the next pool in the list of lm_thread_bins; 0: none */
   bool listed;           /* the pool is in that list */
   uint32_t until_guard;  /* requests until the next guarded block (lm_desc.guard) */
-  uint32_t large;        /* slots (64 KiB) of the large blocks that the open bins have room for */
+  uint32_t large;        /* slots (64 KiB) of the large blocks that the bins have room for */
   uint64_t drawn;        /* a bit for each class: the bin was filled since it last was full */
   lm_cached_object none; /* the sentinel of all bins that are not open */
   lm_bin bin[LM_CLASSES_ALL];
 } lm_pool_bins;
 
-/* All bins of a thread, at LM_THREAD_BINS in the thread's area. */
+/* All bins of a thread, at LM_THREAD_BINS in the thread's area.
+ *
+ * Law: the list that begins with `first` has each pool whose bins are `listed` once, and no other
+ * pool. */
 typedef struct lm_thread_bins {
   uint32_t first; /* head of the list of pools that have had open bins here; 0: none */
   lm_pool_bins pool[LM_POOL_PLACES];

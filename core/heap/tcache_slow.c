@@ -96,13 +96,41 @@ void lm_tcache_name_bin(lm_thread *t, uint32_t offset) {
   if (!lm_tcache_bin_top(bin)) reset_bin(bins_at(t, offset), bin);
 }
 
+/* Returns whether all items from `item` up to `end` are cached objects. */
+static bool are_cached(const lm_cached_object *item, const lm_cached_object *end) {
+  for (; item < end; item++)
+    if (!item->p || !item->cell || !lm_state_is_cached_at(item->cell)) return false;
+  return true;
+}
+
 bool lm_bin_is_valid(const lm_bin *bin) {
   lm_cached_object *top = lm_tcache_bin_top(bin);
   if (!top) return !bin->low && !bin->high;
   if (top < bin->low || top > bin->high || !lm_tcache_is_sentinel(bin->low - 1)) return false;
-  for (const lm_cached_object *item = bin->low; item < top; item++)
-    if (!item->p || !item->cell || !lm_state_is_cached_at(item->cell)) return false;
-  return true;
+  return are_cached(bin->low, top);
+}
+
+static bool is_pool_valid(const lm_pool_bins *bins) {
+  uint32_t slots = 0;
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    if (!lm_bin_is_valid(&bins->bin[c])) return false;
+    if (c >= LM_CLASSES) slots += capacity_of(&bins->bin[c]) * lm_class_slots(c);
+  }
+  return slots == bins->large;
+}
+
+bool lm_thread_bins_is_valid(const lm_thread_bins *bins) {
+  uint32_t n = 0;
+  for (uint32_t place = 0; place < LM_POOL_PLACES; place++) n += bins->pool[place].listed;
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next, n--)
+    if (!n || !bins->pool[place].listed || !is_pool_valid(&bins->pool[place])) return false;
+  return n == 0;
+}
+
+bool lm_tcache_batch_is_valid(const lm_tcache_batch *batch) {
+  const lm_cached_object *first = batch->array + 1;
+  if (!batch->array) return !batch->n;
+  return lm_tcache_is_sentinel(batch->array) && are_cached(first, first + batch->n);
 }
 
 /* ---- Growing ------------------------------------------------------------------------------ */
@@ -351,13 +379,14 @@ lm_tcache_batch lm_tcache_bin_close(lm_pool_bins *bins, unsigned class_) {
   lm_assert(class_ < LM_CLASSES_ALL);
   lm_bin *bin = &bins->bin[class_];
   lm_tcache_batch batch = { array_of(bin), count_of(bin) };
+  lm_verify(lm_tcache_batch_is_valid(&batch));
   if (class_ >= LM_CLASSES) bins->large -= capacity_of(bin) * lm_class_slots(class_);
   reset_bin(bins, bin);
   return batch;
 }
 
 void lm_tcache_batch_return(lm_pool *pool, unsigned class_, const lm_tcache_batch *batch) {
-  lm_assert(!batch->n || lm_tcache_is_sentinel(&batch->array[0]));
+  lm_verify(lm_tcache_batch_is_valid(batch));
   if (batch->n && class_ < LM_CLASSES) {
     lm_central_return(&pool->central[class_], batch->array + 1, batch->n);
     lm_strategy_limit_give(pool->strategy, (int64_t)(batch->n * lm_class_size(class_)));

@@ -59,14 +59,19 @@ void lm_tcache_give_back(struct lm_pool *pool, unsigned class_, const lm_cached_
 LM_INLINE bool lm_tcache_bin_is_open(const lm_bin *bin) { return bin->low != bin->high; }
 /* The law of a bin: the order of its pointers, the sentinel, and that each item is cached. */
 bool lm_bin_is_valid(const lm_bin *bin);
+/* Returns whether the laws of a thread's bins and of the bins of each pool in its list hold. Called
+ * by the thread itself. Looks at the bins of all places: for tests. */
+bool lm_thread_bins_is_valid(const lm_thread_bins *bins);
 
 /* The objects of a bin that was closed. Law: array is NULL and n is 0; or array[0] is the sentinel
- * and array[1] .. array[n] are the objects. */
+ * and array[1] .. array[n] are the objects, which are cached until they are returned. */
 typedef struct lm_tcache_batch {
   lm_cached_object *array;
   uint32_t n;
 } lm_tcache_batch;
 
+/* Returns whether the law of a batch holds that was not returned yet. */
+bool lm_tcache_batch_is_valid(const lm_tcache_batch *batch);
 /* Closes a bin and returns its objects. The caller passes them to lm_tcache_batch_return. */
 lm_tcache_batch lm_tcache_bin_close(lm_pool_bins *bins, unsigned class_);
 /* Gives the objects of a batch, which were idle, back to the pool, and frees the array. */

@@ -573,7 +573,22 @@ LOAM_API loam_status loam_device_reset(int device);
  *
  * A handler carries out a strategy: it is four functions that allocate and free. The structs have
  * the layout of NumPy's NEP 49, byte for byte, so a PyDataMem_Handler can be passed in place of a
- * loam_handler. A block keeps the handler that made it until it is freed. */
+ * loam_handler. Two ways lead to a handler:
+ *
+ *   - The policy chooses a registered handler by its name, for any request of host memory.
+ *   - The host sets a handler for a thread. It then makes the data of each block, arena and array
+ *     that the thread makes, and the policy is not asked about these data. Code that sets a handler
+ *     relies on its memory (its alignment, its registration with a device), so the handler goes
+ *     before the policy, also before loam.deny and limits.
+ *
+ * A set handler serves nothing else: loam_malloc and its family, and the headers of blocks and
+ * arrays, stay with the policy. NEP 49 replaces an array's data alone, and a handler itself is
+ * written with functions such as loam_malloc.
+ *
+ * A block, arena or array keeps the handler that made its data, which reallocates and frees them,
+ * in any thread. loam_owner, loam_on_memory and the figures know these data under the block's tag
+ * and the strategy "handler:NAME". They do not know memory that a host takes by a direct call of a
+ * function of its own handler. */
 
 /* The functions of a handler. Any thread may call them, several at the same time. What they
  * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
@@ -603,16 +618,19 @@ LOAM_API loam_status loam_handler_register(const loam_handler *handler);
  * thread may use it. Returns NULL if there is no memory. */
 LOAM_API const loam_handler *loam_handler_of(loam_site *site);
 
-/* Sets the calling thread's current handler and returns the previous one. The current handler
- * belongs to the thread, and all coroutines of the thread share it: code that switches coroutines
- * has to set it at each switch. loam only stores it; the host decides when to allocate with it.
- * NULL restores the default, loam_handler_of(NULL). loam keeps the pointer. A handler that
- * loam_handler_register would refuse is refused here too: then NULL is returned, and the current
- * handler stays. */
+/* Sets the calling thread's current handler and returns the previous one. It makes the data of the
+ * thread's new blocks, arenas and arrays, as described above. A handler of loam_handler_of gives
+ * these requests back to the policy, under the handler's site. NULL restores the default,
+ * loam_handler_of(NULL). loam keeps the pointer. A handler that loam_handler_register would refuse
+ * is refused here too: then NULL is returned, and the current handler stays.
+ *
+ * The current handler belongs to the thread, and all coroutines of the thread share it, because
+ * loam cannot see a switch of coroutines. So the code that switches coroutines saves the handler
+ * when it stops one (loam_handler_get), and sets the saved handler when it resumes that one. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 
-/* Returns the calling thread's current handler, which all coroutines of the thread share. Never
- * NULL: without a loam_handler_set it is the default, loam_handler_of(NULL). */
+/* Returns the calling thread's current handler: the pointer that was set, or the default,
+ * loam_handler_of(NULL). Never NULL. */
 LOAM_API const loam_handler *loam_handler_get(void);
 
 /* ---- Managers --------------------------------------------------------------------------------
@@ -637,6 +655,7 @@ typedef struct loam_ipc {
   uint64_t size;            /* bytes of the memory */
   int32_t device;           /* the device's number in the process that shares the memory */
   int32_t pid;              /* the process that shares the memory */
+  unsigned char uuid[16];   /* of the device, for every process; zeros: not known */
 } loam_ipc;
 
 /* A table of functions. Any thread may call them, several at the same time. They return LOAM_OK,
@@ -751,11 +770,23 @@ LOAM_API loam_status loam_ipc_get(const void *ptr, loam_ipc *out);
  * loam_ipc_open can open, and for NULL. */
 LOAM_API int loam_ipc_is_plain(const loam_ipc *handle);
 
+/* Returns the number that the device of a handle's memory has in this process. It is found by its
+ * UUID, because CUDA_VISIBLE_DEVICES gives a device other numbers in other processes; without a
+ * UUID it is handle->device. -1: this process does not have the device, or `handle` is NULL. */
+LOAM_API int loam_ipc_device(const loam_ipc *handle);
+
 /* Opens memory of another process on a device of this process; `*out` becomes its address here.
- * Opening the same memory again gives the same address. For handles of loam it fails with
- * LOAM_EBADPTR if the block no longer exists, and with LOAM_EIO if its owner has ended or does not
- * answer for 5 s. */
+ * Opening the same memory again gives the same address. `device` is the memory's own device
+ * (loam_ipc_device) or one that can access it: otherwise it fails with the driver's words, and
+ * loam_ipc_open_staged can make a copy. For handles of loam it fails with LOAM_EBADPTR if the block
+ * no longer exists, and with LOAM_EIO if its owner has ended or does not answer for 5 s. */
 LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
+
+/* Copies memory of another process to a new block on a device of this process, through its own
+ * device, and waits for the copy. The block is like memory of loam_manager_get's memalloc: free it
+ * with loam_device_free. Fails like loam_ipc_open and that memalloc, and with LOAM_EUNSUPPORTED if
+ * this process does not have the memory's own device. */
+LOAM_API loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out);
 
 /* Closes memory that loam_ipc_open has opened; call it once for each open. Fails with LOAM_EBADPTR
  * if `ptr` is in no opened memory. */
@@ -980,31 +1011,34 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
  * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
  * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
- * 1970-01-01 without a time zone. `#` begins a comment.
+ * 1970-01-01 without a time zone, or another unit ('s', 'ms', 'ns') of it. `#` begins a comment.
  *
  * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
  * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
  * payload 1954, as in R), a string or bytes by a NULL `begin`. */
 
-#define LOAM_TYPE_LIST(X)                      \
-  X(LOAM_TYPE_BOOL, "bool", 1, 1)              \
-  X(LOAM_TYPE_INT8, "int8", 1, 1)              \
-  X(LOAM_TYPE_INT16, "int16", 2, 2)            \
-  X(LOAM_TYPE_INT32, "int32", 4, 4)            \
-  X(LOAM_TYPE_INT64, "int64", 8, 8)            \
-  X(LOAM_TYPE_UINT8, "uint8", 1, 1)            \
-  X(LOAM_TYPE_UINT16, "uint16", 2, 2)          \
-  X(LOAM_TYPE_UINT32, "uint32", 4, 4)          \
-  X(LOAM_TYPE_UINT64, "uint64", 8, 8)          \
-  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)        \
-  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)        \
-  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)        \
-  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)    \
-  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8) \
-  X(LOAM_TYPE_DATE, "date", 4, 4)              \
-  X(LOAM_TYPE_TIME, "time", 8, 8)              \
-  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)      \
-  X(LOAM_TYPE_STRING, "string", 16, 8)         \
+#define LOAM_TYPE_LIST(X)                          \
+  X(LOAM_TYPE_BOOL, "bool", 1, 1)                  \
+  X(LOAM_TYPE_INT8, "int8", 1, 1)                  \
+  X(LOAM_TYPE_INT16, "int16", 2, 2)                \
+  X(LOAM_TYPE_INT32, "int32", 4, 4)                \
+  X(LOAM_TYPE_INT64, "int64", 8, 8)                \
+  X(LOAM_TYPE_UINT8, "uint8", 1, 1)                \
+  X(LOAM_TYPE_UINT16, "uint16", 2, 2)              \
+  X(LOAM_TYPE_UINT32, "uint32", 4, 4)              \
+  X(LOAM_TYPE_UINT64, "uint64", 8, 8)              \
+  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)            \
+  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)            \
+  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)            \
+  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)        \
+  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8)     \
+  X(LOAM_TYPE_DATE, "date", 4, 4)                  \
+  X(LOAM_TYPE_TIME, "time", 8, 8)                  \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)          \
+  X(LOAM_TYPE_DATETIME_S, "datetime['s']", 8, 8)   \
+  X(LOAM_TYPE_DATETIME_MS, "datetime['ms']", 8, 8) \
+  X(LOAM_TYPE_DATETIME_NS, "datetime['ns']", 8, 8) \
+  X(LOAM_TYPE_STRING, "string", 16, 8)             \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
 typedef enum loam_type_kind {
@@ -1104,11 +1138,20 @@ typedef struct loam_array loam_array;
  * and with LOAM_EINVAL for a type with a dimension of any size. */
 LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **out);
 
+/* Like loam_array_new, and chooses the arenas of rows, text and pointer targets by `arenas`, a sum
+ * of LOAM_ARENA_* (loam_array_new uses both). Without LOAM_ARENA_RESIZABLE they take less time and
+ * memory, but only the row or text that was made last can grow, and others fail with LOAM_ESTATE:
+ * for data that are written once, in order. Without LOAM_ARENA_ZEROED, new numbers have any value
+ * in them. Fails like loam_array_new, and with LOAM_EINVAL for other flags. */
+LOAM_API loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
+                                       loam_array **out);
+
 /* Makes an array over the data of a block, beginning at `offset`, which keeps the block alive.
  * `strides` has, for each fixed dimension in turn, the bytes from one element to the next; NULL
- * means C's layout. Fails with LOAM_EINVAL if the array would reach beyond the block, if an element
- * would not be aligned, if the block is an arena, and for types whose values stand elsewhere in
- * part (var, pointer, string, bytes). */
+ * means C's layout. The array is read-only if loam_share_open has mapped the block for reading.
+ * Fails with LOAM_EINVAL if the array would reach beyond the block, if an element would not be
+ * aligned, if the block is an arena, and for types whose values stand elsewhere in part (var,
+ * pointer, string, bytes). */
 LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                                      const int64_t *strides, loam_array **out);
 
@@ -1143,8 +1186,8 @@ struct loam_array_info {
 /* Fills in the parts of an array. Fails only if an argument is NULL (LOAM_EINVAL). */
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
-/* Returns the bytes that an array shows or owns: those of its values in place, and those of all
- * rows, text and pointer targets in its arenas, which views share. 0 for NULL. */
+/* Returns the bytes that an array shows or owns: of its values in place, and of all rows, text and
+ * pointer targets in its arenas, which views share. 0 for NULL. */
 LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */

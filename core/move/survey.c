@@ -86,9 +86,12 @@ typedef struct scan {
   lm_redecision answer[TOKENS];
 } scan;
 
+LM_INLINE bool scan_is_valid(const scan *s) { return s->known <= TOKENS; }
+
 /* The answer for an object, remembered if possible. An object whose token is counted may be nested
  * (lm_redecide_is_nested), so its answer depends on its address too. */
 static lm_redecision answer_for(scan *s, const lm_object *object) {
+  lm_assert(scan_is_valid(s));
   for (uint32_t i = 0; i < s->known; i++)
     if (s->token[i] == object->token) return s->answer[i];
   lm_redecision r = s->order->demotes ? decide_demotion(s->order, object) : lm_redecide(object);
@@ -96,6 +99,7 @@ static lm_redecision answer_for(scan *s, const lm_object *object) {
   if (object->large || s->known == TOKENS || object->token & LM_TOKEN_COUNTED) return r;
   s->token[s->known] = object->token;
   s->answer[s->known++] = r;
+  lm_assert(scan_is_valid(s));
   return r;
 }
 

@@ -53,18 +53,19 @@ lm_descriptor lm_descriptor_keep(int fd) {
   lm_sys_cancel_off();
   lm_descriptor kept = move_up(fd);
   lm_sys_cancel_restore();
+  lm_assert(lm_descriptor_is_valid(&kept));
   return kept;
 }
 
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
-  lm_assert(descriptor && descriptor->fd >= -1);
+  lm_assert(descriptor && lm_descriptor_is_valid(descriptor));
   struct stat st;
   return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
          st.st_ino == descriptor->inode;
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {
-  lm_assert(descriptor && descriptor->fd >= -1);
+  lm_assert(descriptor && lm_descriptor_is_valid(descriptor));
   lm_sys_cancel_off();
   if (lm_descriptor_is_ours(descriptor)) close(descriptor->fd);
   lm_sys_cancel_restore();

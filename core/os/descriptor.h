@@ -28,6 +28,11 @@ typedef struct lm_descriptor {
 
 #define LM_DESCRIPTOR_NONE ((lm_descriptor){ .fd = -1 })
 
+/* Returns whether the law of a descriptor holds. */
+LM_INLINE bool lm_descriptor_is_valid(const lm_descriptor *descriptor) {
+  return descriptor->fd >= -1;
+}
+
 /* Takes a descriptor that was just opened, moves it to a high number and returns it. Returns none
  * if `fd` is -1; errno then is the error of the open. Returns none and sets errno to EBADF if the
  * host has taken the number in the meantime. */

@@ -479,9 +479,8 @@ uint64_t lm_sys_random(void) {
 
 /* ---- Cancellation */
 
-/* Law: depth is the number of calls of lm_sys_cancel_off without lm_sys_cancel_restore. */
 static _Thread_local struct {
-  uint32_t depth;
+  uint32_t depth;  /* how many calls of lm_sys_cancel_off have had no lm_sys_cancel_restore yet */
   int state, type; /* what the thread had before depth became 1 */
 } cancel_off __attribute__((tls_model("initial-exec")));
 

@@ -48,6 +48,10 @@ static struct {
   lm_lock *fork_lock[LM_FORK_LOCKS];
 } hooks;
 
+LM_INLINE bool hooks_is_valid(void) {
+  return hooks.n <= LM_HOOKS && hooks.fork_locks <= LM_FORK_LOCKS;
+}
+
 static lm_lock grace_lock; /* one grace period at a time */
 
 static lm_lock start_lock;
@@ -61,6 +65,7 @@ void lm_thread_add_hooks(const lm_thread_hooks *added) {
   lm_lock_take(&hooks.lock);
   lm_require(hooks.n < LM_HOOKS);
   hooks.of[hooks.n++] = *added;
+  lm_assert(hooks_is_valid());
   lm_lock_drop(&hooks.lock);
 }
 
@@ -75,6 +80,7 @@ void lm_thread_add_fork_lock(lm_lock *lock) {
   if (!is_fork_lock_locked(lock)) {
     lm_require(hooks.fork_locks < LM_FORK_LOCKS);
     hooks.fork_lock[hooks.fork_locks++] = lock;
+    lm_assert(hooks_is_valid());
   }
   lm_lock_drop(&hooks.lock);
 }
@@ -98,12 +104,18 @@ static void run_exit_hooks(lm_thread *t) {
 
 /* ---- The list of areas */
 
+static bool is_listed_locked(const lm_thread *wanted) {
+  const lm_thread *t = list.first;
+  while (t && t != wanted) t = t->next;
+  return t;
+}
+
 static bool list_is_valid_locked(void) {
   const lm_thread *previous = NULL;
   for (const lm_thread *t = list.first; t; previous = t, t = t->next)
     if (t->previous != previous || t->tid <= 0) return false;
   for (const lm_thread *t = list.late; t; t = t->next_late) {
-    if (!t->late) return false;
+    if (!t->late || !is_listed_locked(t)) return false;
     if (!t->next_late && t != list.last_late) return false;
   }
   return true;

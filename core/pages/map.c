@@ -220,6 +220,9 @@ bool lm_map_is_valid(void) {
   uint32_t slot = LM_MAP_FIRST, end = (uint32_t)(top >> LM_SLOT_SHIFT);
   if (!top) return true;
   if (lm_map.base % LM_SLOT || top > lm_map.size) return false;
+  if (lm_map.span_of_0 - (lm_map.base >> LM_SLOT_SHIFT) * sizeof(lm_span) !=
+      (uintptr_t)lm_map_span(0))
+    return false;
   while (slot < end && lm_map_next(slot) > slot) slot = lm_map_next(slot);
   return slot == end;
 }

@@ -316,8 +316,8 @@ lm_state lm_map_object_state(lm_state_cell *cell);
 lm_state lm_map_object_state_in(const lm_span *span, uint32_t version, lm_state_cell *cells,
                                 size_t index, lm_token *token);
 
-/* Returns whether the law of extents holds. No thread may take slots from the range during the call
- * (hold lm_range_lock). */
+/* Returns whether the law of extents and the law of lm_map_state hold. No thread may take slots
+ * from the range during the call (hold lm_range_lock). */
 bool lm_map_is_valid(void);
 
 #endif

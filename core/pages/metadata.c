@@ -297,9 +297,10 @@ static bool is_class_valid(small_class *c) {
 /* Every freed piece is in the list of its class. No list is circular: there are at most as many
  * pieces as units. */
 static bool is_first_valid(void) {
-  bool valid = true;
   size_t left = UNITS;
   lm_lock_take(&first.lock);
+  const char *base = atomic_load_explicit(&first.base, memory_order_relaxed);
+  bool valid = base ? first.at >= base + UNITS && first.at <= base + LM_SLOT : !first.at;
   for (unsigned i = 0; i < SMALL_CLASSES; i++) {
     const char *piece = atomic_load_explicit(&first.unused[i], memory_order_relaxed);
     for (; valid && piece; piece = *(char *const *)(const void *)piece)

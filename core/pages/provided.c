@@ -148,10 +148,14 @@ static bool is_child_valid(const node *child, const node *n) {
   return !child || (child->rank <= n->rank && child->rank == rank_of(key_of(child)));
 }
 
-/* Returns whether the law holds in tree `n`, and all its addresses are in [low, high]. */
+static bool is_block_valid(const lm_provided *block) {
+  return block->size > 0 && (uintptr_t)block->made <= (uintptr_t)block->base;
+}
+
+/* Returns whether the laws hold in tree `n`, and all its addresses are in [low, high]. */
 static bool is_valid(const node *n, uintptr_t low, uintptr_t high) {
   for (; n; low = key_of(n) + 1, n = n->right) {
-    if (key_of(n) < low || key_of(n) > high) return false;
+    if (key_of(n) < low || key_of(n) > high || !is_block_valid(&n->block)) return false;
     if (!is_child_valid(n->left, n) || !is_child_valid(n->right, n)) return false;
     if (n->left && !is_valid(n->left, low, key_of(n) - 1)) return false;
   }

@@ -16,15 +16,16 @@ typedef enum lm_provider {
   LM_PROVIDER_DEVICE,  /* the driver of a device: memory of the device */
   LM_PROVIDER_STREAM,  /* the driver's own pool, in the order of a stream */
   LM_PROVIDER_MANAGED, /* the driver: managed memory, which moves between host and device */
-  LM_PROVIDER_POOL     /* loam's pool of device memory: device/device_pool.h */
+  LM_PROVIDER_POOL,    /* loam's pool of device memory: device/device_pool.h */
+  LM_PROVIDER_HEAP     /* loam's pools of host memory: only in a record (engine/record.h) */
 } lm_provider;
 
-/* A block. */
+/* A block. Law, once it is in the map: size >= 1, and made <= base. */
 typedef struct lm_provided {
   void *base;        /* where the block begins: the key */
   void *made;        /* what the provider returned: `base`, or an address below it if `base` had to
                           be aligned */
-  size_t size;       /* usable bytes, at least 1 */
+  size_t size;       /* usable bytes */
   size_t asked;      /* bytes that loam asked a handler for; the handler's free gets this size */
   uint32_t token;    /* plan/site.h */
   uint32_t strategy; /* id */
@@ -47,7 +48,8 @@ bool lm_provided_take(const void *p, lm_provided *out);
 /* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not
  * call loam. It may change the block's token, and nothing else. */
 void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
-/* Returns whether the law of the treap (provided.c) holds. Takes the lock. */
+/* Returns whether the law of each block and the law of the treap (provided.c) hold. Takes the
+ * lock. */
 bool lm_provided_is_valid(void);
 
 #endif

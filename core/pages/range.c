@@ -9,13 +9,13 @@
  * not overcommit counts all that is accessible. One step describes 64 MiB of the range. */
 #define ENTRIES_STEP ((size_t)1 << 16)
 
-/* Law, while no thread is inside lm_range_take or lm_range_put: taken + free.slots is the number of
- * slots from LM_MAP_FIRST to the top. */
+/* Law, while the lock is free: taken + free.slots is the number of slots from LM_MAP_FIRST to the
+ * top. */
 static struct {
   lm_lock lock;
   lm_runs free;     /* runs that were given back */
   size_t committed; /* accessible bytes of the entries; of the times (lm_map.born), 1/16 of it */
-  _Atomic size_t taken; /* slots in use; relaxed: a figure */
+  _Atomic size_t taken; /* slots in use; written under the lock. Relaxed: to others a figure */
 } range;
 
 static size_t entry_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
@@ -126,9 +126,9 @@ uint32_t lm_range_take(uint32_t slots, size_t align) {
   lm_assert(slots > 0 && lm_is_pow2(align));
   lm_lock_take(&range.lock);
   uint32_t slot = take_locked(slots, align);
+  if (slot) atomic_fetch_add_explicit(&range.taken, slots, memory_order_relaxed);
   lm_lock_drop(&range.lock);
   lm_assert(!slot || slot >= LM_MAP_FIRST);
-  if (slot) atomic_fetch_add_explicit(&range.taken, slots, memory_order_relaxed);
   return slot;
 }
 
@@ -137,8 +137,8 @@ void lm_range_put(uint32_t slot, uint32_t slots) {
   lm_assert(lm_map_owns((const char *)lm_map_address(slot + slots) - 1));
   lm_lock_take(&range.lock);
   lm_runs_put(&range.free, slot, slots);
-  lm_lock_drop(&range.lock);
   size_t taken = atomic_fetch_sub_explicit(&range.taken, slots, memory_order_relaxed);
+  lm_lock_drop(&range.lock);
   lm_assert(taken >= slots);
   (void)taken;
 }
@@ -152,9 +152,16 @@ size_t lm_range_overhead(void) {
          sizeof(lm_span);
 }
 
+/* Returns whether each slot below the top is either taken or free. */
+static bool is_every_slot_counted_locked(void) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT;
+  size_t counted = atomic_load_explicit(&range.taken, memory_order_relaxed) + range.free.slots;
+  return counted == (top ? top - LM_MAP_FIRST : 0);
+}
+
 bool lm_range_is_valid(void) {
   lm_lock_take(&range.lock);
-  bool valid = lm_map_is_valid() && lm_runs_is_valid(&range.free);
+  bool valid = lm_map_is_valid() && lm_runs_is_valid(&range.free) && is_every_slot_counted_locked();
   lm_lock_drop(&range.lock);
   return valid;
 }

@@ -26,8 +26,8 @@ size_t lm_range_overhead(void);
 
 /* Returns the lock of the range, to be held around a fork. It is taken after all other locks. */
 lm_lock *lm_range_lock(void);
-/* Returns whether the law of extents (map.h) holds and the free runs are valid. Takes the range's
- * lock. */
+/* Returns whether the laws of the page map (map.h) hold, the free runs are valid, and each slot
+ * below the top is either taken or free. Takes the range's lock. */
 bool lm_range_is_valid(void);
 
 #endif

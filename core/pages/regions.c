@@ -50,13 +50,20 @@ LM_INLINE bool is_locked(const lm_lock *lock) {
 
 /* ---- Giving slots back to the range --------------------------------------------------------- */
 
-/* Runs that belong to no pool and that the system refused to decommit. */
+/* Runs that belong to no pool and that the system refused to decommit. Law: when the lock is
+ * free, slots == runs.slots; until `begun`, both are 0. */
 static struct {
   lm_lock lock;
   bool begun;
   lm_runs runs;
   _Atomic uint32_t slots; /* copy of runs.slots, to be read without the lock; relaxed: a hint */
 } unreturned;
+
+static inline bool unreturned_is_valid_locked(void) {
+  uint32_t slots = atomic_load_explicit(&unreturned.slots, memory_order_relaxed);
+  if (slots != unreturned.runs.slots) return false;
+  return unreturned.begun ? lm_runs_is_valid(&unreturned.runs) : !slots;
+}
 
 static void queue_unreturned(uint32_t slot, uint32_t slots) {
   lm_thread_add_fork_lock(&unreturned.lock);
@@ -66,6 +73,7 @@ static void queue_unreturned(uint32_t slot, uint32_t slots) {
   lm_map_extent(slot, slots, LM_USE_NONE);
   lm_runs_put(&unreturned.runs, slot, slots);
   atomic_store_explicit(&unreturned.slots, unreturned.runs.slots, memory_order_relaxed);
+  lm_verify(unreturned_is_valid_locked());
   lm_lock_drop(&unreturned.lock);
 }
 
@@ -73,6 +81,7 @@ static uint32_t take_unreturned(uint32_t *slots) {
   lm_lock_take(&unreturned.lock);
   uint32_t slot = unreturned.begun ? lm_runs_take_longest(&unreturned.runs, slots) : 0;
   atomic_store_explicit(&unreturned.slots, unreturned.runs.slots, memory_order_relaxed);
+  lm_verify(unreturned_is_valid_locked());
   lm_lock_drop(&unreturned.lock);
   return slot;
 }

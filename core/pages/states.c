@@ -256,7 +256,7 @@ static bool is_kind_valid_locked(unsigned kind) {
          (!tables.unused[kind] || is_of_first_slot(tables.unused[kind]));
 }
 
-bool lm_states_are_valid(void) {
+bool lm_states_is_valid(void) {
   lm_lock_take(&tables.lock);
   bool valid = tables.at <= tables.end;
   for (unsigned kind = 0; kind < KINDS; kind++) valid = valid && is_kind_valid_locked(kind);

@@ -45,7 +45,7 @@ size_t lm_states_held(void);
 size_t lm_states_taken(void);
 
 /* Returns whether all structures of this module obey their laws. Takes the module's locks. */
-bool lm_states_are_valid(void);
+bool lm_states_is_valid(void);
 /* Returns whether the states of one span obey the laws of state.h. No thread may be replacing a
  * token of the span during the call. */
 bool lm_states_span_is_valid(lm_state_cell *cells);

@@ -80,6 +80,17 @@ static size_t size_of(const lm_class_head *head) {
          (size_t)head->keys * sizeof(lm_class_key) + head->strings;
 }
 
+static loam_status check_nodes(const lm_class_tree *tree) {
+  loam_status status = LOAM_OK;
+  uint32_t keys = 0;
+  for (uint32_t i = 0; !status && i < tree->head.nodes; i++) status = check_node(tree, i, &keys);
+  return status;
+}
+
+bool lm_class_tree_is_valid(const lm_class_tree *tree) {
+  return tree->head.plans > 0 && check_nodes(tree) == LOAM_OK;
+}
+
 static loam_status check_head(const lm_class_head *head, size_t size) {
   if (head->magic != LM_CLASS_MAGIC)
     return lm_error(LOAM_EINVAL, "class tree: it begins with %#x instead of %#x", head->magic,
@@ -92,7 +103,6 @@ static loam_status check_head(const lm_class_head *head, size_t size) {
 
 loam_status lm_class_tree_check(const void *bytes, size_t size, lm_class_tree *out) {
   lm_class_tree tree;
-  uint32_t keys = 0;
   lm_assert(bytes && out && (uintptr_t)bytes % _Alignof(lm_class_head) == 0);
   if (size < sizeof tree.head)
     return lm_error(LOAM_EINVAL, "class tree: it has %zu bytes; its head alone has %zu", size,
@@ -103,7 +113,7 @@ loam_status lm_class_tree_check(const void *bytes, size_t size, lm_class_tree *o
   tree.node = (const lm_class_node *)((const lm_class_head *)bytes + 1);
   tree.key = (const lm_class_key *)(tree.node + tree.head.nodes);
   tree.strings = (const char *)(tree.key + tree.head.keys);
-  for (uint32_t i = 0; !status && i < tree.head.nodes; i++) status = check_node(&tree, i, &keys);
+  status = check_nodes(&tree);
   if (!status) *out = tree;
   return status;
 }

@@ -61,7 +61,8 @@ typedef struct lm_class_head {
 #ifndef LOAM_CDEF
 
 /* A checked tree. It points into the bytes that were checked, and owns nothing.
- * Law: every index and every range of the nodes and the keys is in range.
+ * Law: there is at least one plan.
+ *      Every index and every range of the nodes and the keys is in range.
  *      `yes`, `no` and `next` lead to plans or to nodes with a higher index, so a search ends.
  *      The keys of a node are sorted, without duplicates. */
 typedef struct lm_class_tree {
@@ -75,6 +76,8 @@ typedef struct lm_class_tree {
  * stay where they are, unchanged, while *out is used. Fails with LOAM_EINVAL if the bytes are no
  * valid tree; the error words name the wrong value. Takes time in proportion to `size`. */
 loam_status lm_class_tree_check(const void *bytes, size_t size, lm_class_tree *out);
+/* Returns whether the law of a checked tree holds. Sets the error words if it does not. */
+bool lm_class_tree_is_valid(const lm_class_tree *tree);
 /* Returns the index of the plan of a site. A NULL string in `where` is "". Any thread. */
 uint32_t lm_class_tree_find(const lm_class_tree *tree, const loam_where *where);
 

@@ -229,8 +229,8 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
 /* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan
- * see one value of it. Law: `value` of an input, and the free bytes of a node or a device, are set
- * if and only if their bit is set; other entries are not initialised. */
+ * see one value of it. The entries of `value`, `node_free` and `device_free` whose bit is not set
+ * are not initialised. Law: `known` has bits of LM_IN_NODE, LM_IN_DEVICE and LM_IN_LIVE only. */
 typedef struct reading {
   const lm_inputs *request;
   uint32_t known;                    /* bits of inputs */
@@ -238,6 +238,10 @@ typedef struct reading {
   double value[LM_INPUTS];
   double node_free[LM_NODES_MAX], device_free[LM_NODES_MAX];
 } reading;
+
+LM_INLINE bool reading_is_valid(const reading *g) {
+  return !(g->known & ~(1u << LM_IN_NODE | 1u << LM_IN_DEVICE | 1u << LM_IN_LIVE));
+}
 
 /* Returns the fixed value of a gauge; 0 for a node or a device without one. */
 static double fixed(const lm_inputs *r, int input, unsigned arg) {
@@ -275,6 +279,7 @@ LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
     g->value[input] = gauge(r, (int)input, arg);
     g->known |= 1u << input;
   }
+  lm_assert(reading_is_valid(g));
   return g->value[input];
 }
 

@@ -10,7 +10,7 @@
 
 /* The work on one plan. Both arrays have an entry for each node of the plan.
  * Law: way[i] is the node, or ~leaf, to which requests on the line go on from node i if its
- *      condition is decided; else way[i] is i.
+ *      condition is decided; else way[i] is i. That node is higher than i, and not decided.
  *      number[i] is 0 if node i is left out, REACHED if node i is reached and has no index in the
  *      new plan yet, and 1 + that index afterwards. */
 typedef struct work {
@@ -21,6 +21,23 @@ typedef struct work {
 } work;
 
 enum { REACHED = -1 };
+
+/* Returns whether the law holds for node i, once all nodes have their numbers. */
+static inline bool node_is_valid(const work *w, uint32_t i) {
+  int32_t way = w->way[i], number = w->number[i];
+  if (number < 0 || (uint32_t)number > w->head.nodes) return false;
+  if (way == (int32_t)i) return true;
+  if (way < 0) return !number && (uint32_t)~way < w->plan->leaves;
+  return !number && (uint32_t)way > i && (uint32_t)way < w->plan->nodes && w->way[way] == way;
+}
+
+/* Returns whether the law holds once all nodes have their numbers: 1 to head.nodes, in order. */
+static inline bool work_is_valid(const work *w) {
+  uint32_t numbers = 0;
+  for (uint32_t i = 0; i < w->plan->nodes; i++)
+    if (!node_is_valid(w, i) || (w->number[i] && (uint32_t)w->number[i] != ++numbers)) return false;
+  return numbers == w->head.nodes;
+}
 
 /* Returns the node, or ~leaf, to which requests go on from a target of a node. */
 static int32_t way_from(const work *w, int32_t to) { return to < 0 ? to : w->way[to]; }
@@ -114,6 +131,7 @@ static char *put_leaf(work *w, char *image, uint32_t index) {
 static loam_status make(work *w, char *image, lm_plan **out) {
   decide_nodes(w);
   number_nodes(w);
+  lm_verify(work_is_valid(w));
   int32_t root = way_from(w, 0);
   char *end = root < 0 ? put_leaf(w, image, (uint32_t)~root) : put_tree(w, image);
   loam_status status = lm_plan_make(image, (size_t)(end - image), out);

@@ -516,12 +516,17 @@ static bool are_lines_valid(const lm_policy_image *image) {
   return found == image->line_n;
 }
 
+/* Returns whether the pointers into the bytes lead to the parts that they are named for. */
+static bool are_parts_valid(const lm_policy_image *image) {
+  const char *tree = part_of(image, LM_PART_TREE);
+  return (const char *)image->head == image->bytes && image->head->frame.size == image->size &&
+         (const void *)image->strategy == part_of(image, LM_PART_STRATEGIES) &&
+         (const char *)image->tree.node == tree + sizeof image->tree.head;
+}
+
 bool lm_policy_image_is_valid(const lm_policy_image *image) {
-  lm_class_tree tree;
-  const lm_policy_image_range *part = image->head->part;
+  if (!are_parts_valid(image) || !lm_class_tree_is_valid(&image->tree)) return false;
   if (lm_policy_image_checksum(image->bytes, image->size) != image->head->frame.checksum)
-    return false;
-  if (lm_class_tree_check(part_of(image, LM_PART_TREE), part[LM_PART_TREE].size, &tree))
     return false;
   for (uint32_t i = 0; i < image->tree.head.plans; i++)
     if (!lm_plan_set_has(&image->set, image->plan[i])) return false;

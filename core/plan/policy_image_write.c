@@ -19,6 +19,27 @@ typedef struct work {
   lm_policy_image_head head;
 } work;
 
+/* Returns whether the law holds for the plans. */
+static inline bool plans_is_valid(const work *w) {
+  for (uint32_t k = 0; k < w->source->plans; k++)
+    if (w->plan_of[k] >= w->plans || w->plan[w->plan_of[k]] != w->source->plan[k]) return false;
+  for (uint32_t i = 0; i < w->plans; i++)
+    for (uint32_t k = 0; k < i; k++)
+      if (w->plan[k] == w->plan[i]) return false;
+  return true;
+}
+
+/* Returns whether the law holds for the strategies. */
+static inline bool strategies_is_valid(const work *w) {
+  uint32_t n = 0;
+  for (uint32_t id = 0; id < lm_strategy_count(); id++) {
+    if (!w->index_of[id]) continue;
+    if (w->index_of[id] > w->strategies || w->strategy[w->index_of[id] - 1] != id) return false;
+    n++;
+  }
+  return n == w->strategies;
+}
+
 /* ---- What there is to write */
 
 /* Returns the index of a plan among those that were counted; they are few. */
@@ -48,6 +69,7 @@ static loam_status count(work *w) {
   w->index_of = w->strategy + ids;
   for (uint32_t i = 0; i < plans; i++) w->plan_of[i] = count_plan(w, w->source->plan[i]);
   for (uint32_t i = 0; i < w->plans; i++) count_strategies(w, w->plan[i]);
+  lm_verify(plans_is_valid(w) && strategies_is_valid(w));
   return LOAM_OK;
 }
 

@@ -7,32 +7,21 @@
 #include "plan/plan.h"
 
 /* Sizes lo..hi on their way down the tree. A node that they answer differently is followed both
- * ways, which could double the work at each such node, so `fuel` bounds it. `depth` bounds the
- * stack that a walk needs, because the plan of a new line may be made on any stack. */
+ * ways, which could double the work at each such node, so `fuel` bounds it. */
 typedef struct walk {
   const lm_plan *plan;
-  unsigned fuel, depth;
+  size_t lo, hi;
+  unsigned fuel;
 } walk;
 
-/* FUEL: nodes visited for one class. DEPTH: nodes followed both ways that lead to each other. */
+/* FUEL: nodes visited for one class. DEPTH: nodes followed both ways that lead to each other. It
+ * bounds the stack that a walk needs, because the plan of a new line may be made on any stack. */
 enum { FUEL = 1 << 12, DEPTH = 24 };
 
 /* What a walk returns: the id of the strategy that serves the leaf of every size in lo..hi; or
  * NODE + the index of a node that all of them pass; or NOWHERE: no member of the leaf's chain can
  * serve malloc's family. */
 enum { NOWHERE = -1, NODE = LM_STRATEGIES_MAX };
-static int walk_from(walk *w, int32_t at, size_t lo, size_t hi);
-
-/* Follows both ways from a node. They agree only where both lead to one strategy. */
-static int walk_both(walk *w, int32_t at, size_t lo, size_t hi) {
-  const lm_node *node = &w->plan->node[at];
-  if (!w->depth) return NODE + at;
-  w->depth--;
-  int strategy = walk_from(w, node->yes, lo, hi);
-  bool agree = strategy >= 0 && strategy < NODE && walk_from(w, node->no, lo, hi) == strategy;
-  w->depth++;
-  return agree ? strategy : NODE + at;
-}
 
 /* Whether all of lo..hi answer a comparison of the size alike; *holds is that answer. */
 static bool is_one_answer(const lm_node *node, size_t lo, size_t hi, bool *holds) {
@@ -41,24 +30,25 @@ static bool is_one_answer(const lm_node *node, size_t lo, size_t hi, bool *holds
   return (!inside || lo == hi) && *holds == lm_plan_compare(node->cmp, (double)hi, node->k);
 }
 
-/* Whether requests with align 16 and zero 0 and one of these sizes all answer the node alike. */
-static bool is_known(const lm_node *node, size_t lo, size_t hi, bool *holds) {
+/* Whether requests with align 16 and zero 0 and one of the sizes all answer the node alike. */
+static bool is_known(const walk *w, const lm_node *node, bool *holds) {
   if (node->code_n) return false;
-  if (node->input == LM_IN_SIZE) return is_one_answer(node, lo, hi, holds);
+  if (node->input == LM_IN_SIZE) return is_one_answer(node, w->lo, w->hi, holds);
   if (node->input == LM_IN_ALIGN) return is_one_answer(node, 16, 16, holds);
   return node->input == LM_IN_ZERO && is_one_answer(node, 0, 0, holds);
 }
 
-static int walk_from(walk *w, int32_t at, size_t lo, size_t hi) {
-  bool holds;
-  while (at >= 0 && w->fuel && is_known(&w->plan->node[at], lo, hi, &holds)) {
-    w->fuel--;
-    at = holds ? w->plan->node[at].yes : w->plan->node[at].no;
-  }
+/* Both ways from a node agree only where both lead to one strategy. */
+static int walk_from(walk *w, int32_t at, unsigned depth) {
+  const lm_node *node = w->plan->node;
+  for (bool holds; at >= 0 && w->fuel && is_known(w, &node[at], &holds); w->fuel--)
+    at = holds ? node[at].yes : node[at].no;
   if (at < 0) return lm_plan_first(w->plan, (unsigned)~at);
-  if (!w->fuel) return NODE + at;
+  if (!w->fuel || !depth) return NODE + at;
   w->fuel--;
-  return walk_both(w, at, lo, hi);
+  int strategy = walk_from(w, node[at].yes, depth - 1);
+  bool agree = strategy >= 0 && strategy < NODE && walk_from(w, node[at].no, depth - 1) == strategy;
+  return agree ? strategy : NODE + at;
 }
 
 /* ---- Filling ------------------------------------------------------------------------------ */
@@ -101,10 +91,9 @@ static void sizes_of(unsigned c, size_t *lo, size_t *hi) {
 }
 
 static lm_serve serve_of(const lm_plan *plan, unsigned c) {
-  size_t lo, hi;
-  walk w = { plan, FUEL, DEPTH };
-  sizes_of(c, &lo, &hi);
-  int id = walk_from(&w, plan->nodes ? 0 : ~0, lo, hi);
+  walk w = { .plan = plan, .fuel = FUEL };
+  sizes_of(c, &w.lo, &w.hi);
+  int id = walk_from(&w, plan->nodes ? 0 : ~0, DEPTH);
   if (id == NOWHERE) return (lm_serve){ LM_BIN_NONE };
   if (id >= NODE) return (lm_serve){ LM_BIN_ASKS, { .node = (uint32_t)(id - NODE) } };
   return lm_size_table_serve((uint32_t)id, c);

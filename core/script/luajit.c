@@ -47,13 +47,20 @@ enum { PARTS = 16 };
 
 /* The read-only address ranges of LuaJIT and of the libraries that were loaded with it, in whole
  * pages: those that lm_luajit_evict gives back. Empty if the host program had loaded LuaJIT before
- * loam did. Written in lm_luajit_open by the first thread. */
+ * loam did. Written in lm_luajit_open by the first thread. Law: n <= PARTS; each of the first n
+ * ranges has at least one page. */
 static struct {
   uint32_t n;
   struct {
     uintptr_t from, to;
   } at[PARTS];
 } evictable;
+
+static inline bool evictable_is_valid(void) {
+  for (uint32_t i = 0; i < evictable.n && i < PARTS; i++)
+    if (evictable.at[i].from >= evictable.at[i].to || evictable.at[i].from % LM_PAGE) return false;
+  return evictable.n <= PARTS;
+}
 
 /* Tells whether dlopen with the flags `how` finds the library. */
 static bool can_open(int how) {
@@ -71,6 +78,7 @@ static void note_part(uintptr_t from, uintptr_t to) {
   if (from >= to || evictable.n == PARTS) return;
   evictable.at[evictable.n].from = from;
   evictable.at[evictable.n++].to = to;
+  lm_assert(evictable_is_valid());
 }
 
 /* A callback of dl_iterate_phdr. `ctx` is the link map of LuaJIT: the libraries after it in the

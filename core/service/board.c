@@ -39,7 +39,10 @@ enum {
 };
 
 /* Guards the variables below, except written_ns. The order of locks: the load lock of policy.c,
- * this mutex, the other locks of policy.c, locks of memory. Law: has_place implies board. */
+ * this mutex, the other locks of policy.c, locks of memory.
+ *
+ * Law: has_place implies that `board` is mapped, `at` is one of its places, and `owner` is not the
+ * word of a free place. `path` ends with a NUL, and `mine` obeys the law of an entry. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static lm_board *board;
 static bool has_place;
@@ -61,6 +64,12 @@ static LM_SPARSE struct loam_policy_info info;
 /* When this process wrote last, by lm_sys_coarse_ns. Relaxed: it orders nothing. */
 static _Atomic int64_t written_ns;
 
+static bool is_valid_locked(void) {
+  bool has_good_place = board && at < LM_BOARD_PLACES && !lm_board_is_free(owner);
+  return (!has_place || has_good_place) && memchr(path, 0, sizeof path) &&
+         lm_board_entry_is_valid(&mine);
+}
+
 /* The holder counts as inside loam, so that nothing it does makes a new site. */
 static void lock(void) {
   (void)lm_thread_inside_begin();
@@ -68,6 +77,7 @@ static void lock(void) {
 }
 
 static void unlock(void) {
+  lm_assert(is_valid_locked());
   pthread_mutex_unlock(&mutex);
   lm_thread_inside_end(lm_thread_self);
 }
@@ -285,6 +295,7 @@ static bool is_own_place(void) {
 
 static void fork_prepare(void) {
   pthread_mutex_lock(&mutex);
+  lm_assert(is_valid_locked());
   is_counted = board && has_place;
   if (is_counted) atomic_fetch_add(&board->head.expected, 1);
 }
@@ -487,6 +498,13 @@ void lm_board_end(void) {
   leave_board();
   unlock();
   lm_policy_end();
+}
+
+bool lm_board_is_valid(void) {
+  lock();
+  bool is_valid = is_valid_locked();
+  unlock();
+  return is_valid;
 }
 
 /* Runs when the process ends by exit or by the return of main. */

@@ -39,5 +39,7 @@ void lm_board_refresh_calmly(void);
 /* Says that this process ends, or that loam stops in it. Removes the board's file if no other
  * process of the tree has a place. With no lock held. */
 void lm_board_end(void);
+/* Returns whether the law in board.c holds. With no lock held. */
+bool lm_board_is_valid(void);
 
 #endif

@@ -24,6 +24,7 @@
 #define LM_BOARD_LAYOUT_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "os/base.h"
 #include "os/published.h"
@@ -59,14 +60,20 @@ typedef struct lm_board_figures {
   uint32_t plans, sites, watching;
   uint32_t uid, threads;
   uint32_t limits, limits_left_out; /* limits that are in `limit`, and that had no room there */
-  uint32_t error_bytes;             /* of last_error with its terminator; at least 1 */
+  uint32_t error_bytes;             /* of last_error with its terminator; 0: not filled in yet */
   uint32_t follows;                 /* 1: the process obeys the images of this board */
   uint64_t published;               /* the number that it has obeyed or refused last; 0: none */
   char version[16], program[64], name[64], path[1024];
   lm_board_limit limit[LM_BOARD_LIMITS];
 } lm_board_figures;
 
-/* What a process says of itself: a page of figures, and a page for the error of its last load. */
+/* What a process says of itself: a page of figures, and a page for the error of its last load. The
+ * bytes in a file may be anything, since other programs can write them: a reader makes its copy
+ * valid.
+ *
+ * Law, of an entry of zeros too: each text of the figures ends with a NUL. limits <=
+ * LM_BOARD_LIMITS. error_bytes <= LM_BOARD_PAGE, and the last of these bytes of last_error is a
+ * NUL. */
 typedef struct lm_board_entry {
   union {
     lm_board_figures figures;
@@ -77,6 +84,19 @@ typedef struct lm_board_entry {
     uint64_t error_page[LM_BOARD_PAGE / 8];
   };
 } lm_board_entry;
+
+/* Returns whether the law of an entry holds. */
+static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
+  const lm_board_figures *f = &e->figures;
+  bool has_texts = memchr(f->version, 0, sizeof f->version) &&
+                   memchr(f->program, 0, sizeof f->program) && memchr(f->name, 0, sizeof f->name) &&
+                   memchr(f->path, 0, sizeof f->path);
+  if (!has_texts || f->limits > LM_BOARD_LIMITS || f->error_bytes > sizeof e->last_error)
+    return false;
+  for (uint32_t i = 0; i < f->limits; i++)
+    if (!memchr(f->limit[i].strategy, 0, sizeof f->limit[i].strategy)) return false;
+  return !f->error_bytes || !e->last_error[f->error_bytes - 1];
+}
 
 /* An owner is one word, so that a process takes a place by one atomic operation: the process id,
  * whether the process has said that it ends, and the time in milliseconds since boot at which it

@@ -75,6 +75,7 @@ static void terminate_texts(lm_board_entry *e) {
     f->limit[i].strategy[sizeof f->limit[i].strategy - 1] = 0;
   if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
   e->last_error[f->error_bytes - 1] = 0;
+  lm_assert(lm_board_entry_is_valid(e));
 }
 
 /* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not

@@ -14,8 +14,8 @@
 enum { CLIENT_MS = 5000 }; /* a client that makes no progress for that long is hung up */
 
 /* A client of the control socket.
- * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, the answer is
- *      empty and the descriptors have no meaning. */
+ * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, `length` is 0,
+ *      the answer is empty and the descriptors have no meaning. */
 typedef struct client {
   bool is_connected;
   lm_descriptor socket;
@@ -30,9 +30,10 @@ typedef struct client {
 static client clients[LM_CLIENTS];
 static LM_SPARSE char lines[LM_CLIENTS][LM_CONTROL_LINE];
 
-LM_INLINE bool is_client_valid(const client *c) {
-  if (!c->is_connected) return !c->answer.length;
-  return c->length <= LM_CONTROL_LINE && c->sent <= c->answer.length;
+LM_INLINE bool client_is_valid(const client *c) {
+  if (!c->is_connected) return !c->length && !c->sent && !c->answer.length;
+  return lm_descriptor_is_valid(&c->socket) && lm_descriptor_is_valid(&c->passed) &&
+         c->length <= LM_CONTROL_LINE && c->sent <= c->answer.length;
 }
 
 /* Gives the client CLIENT_MS more. */
@@ -50,6 +51,7 @@ static void hang_up(client *c) {
   lm_service_unlock();
   lm_json_finish(&c->answer);
   c->length = c->sent = 0;
+  lm_assert(client_is_valid(c));
 }
 
 /* A place of a client that is not connected; NULL: all places are used. */
@@ -67,7 +69,7 @@ void lm_clients_accept(const lm_control_socket *socket) {
   int fd = lm_control_socket_accept(socket);
   int error = fd < 0 ? errno : 0;
   if (fd >= 0 && c && lm_control_is_same_user(fd)) {
-    lm_assert(is_client_valid(c) && !c->length);
+    lm_assert(client_is_valid(c));
     c->socket = lm_descriptor_keep(fd);
     c->passed = LM_DESCRIPTOR_NONE;
     c->is_connected = c->socket.fd >= 0;
@@ -100,7 +102,7 @@ static ssize_t send_with(int to, struct iovec *part, int passed) {
 
 /* Sends as much of the answer as the socket takes; hangs up after the last byte. */
 static void send_answer(client *c) {
-  lm_assert(is_client_valid(c) && c->sent < c->answer.length);
+  lm_assert(client_is_valid(c) && c->sent < c->answer.length);
   bool has_passed = lm_descriptor_is_ours(&c->passed);
   struct iovec part = { c->answer.text + c->sent, c->answer.length - c->sent };
   ssize_t n = send_with(c->socket.fd, &part, has_passed ? c->passed.fd : -1);
@@ -132,7 +134,7 @@ static void answer_line(client *c, char *end, lm_control_follow_fn *follow) {
 
 /* Receives more of the client's line, and answers when the line is complete. */
 static void receive_line(client *c, lm_control_follow_fn *follow) {
-  lm_assert(is_client_valid(c) && c->length < LM_CONTROL_LINE);
+  lm_assert(client_is_valid(c) && c->length < LM_CONTROL_LINE);
   ssize_t n = recv(c->socket.fd, line_of(c) + c->length, LM_CONTROL_LINE - c->length, 0);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) c->length += (size_t)n;
@@ -149,6 +151,7 @@ static void serve(client *c, short events, lm_control_follow_fn *follow) {
   else if (events && is_answered(c)) send_answer(c);
   else if (events) receive_line(c, follow);
   else if (lm_sys_clock_ns() > c->deadline_ns) hang_up(c);
+  lm_assert(client_is_valid(c));
 }
 
 void lm_clients_gather(struct pollfd *fds, int *timeout_ms) {

@@ -231,14 +231,17 @@ typedef struct room {
   size_t size, length;
 } room;
 
+LM_INLINE bool room_is_valid(const room *r) { return r->length < r->size; }
+
 /* A loam_write_fn that appends to a room. */
 static void add(void *ctx, const char *text, size_t length) {
   room *r = ctx;
-  lm_assert(r->length < r->size);
+  lm_assert(room_is_valid(r));
   size_t left = r->size - 1 - r->length;
   if (length > left) length = left;
   memcpy(r->text + r->length, text, length);
   r->length += length;
+  lm_assert(room_is_valid(r));
 }
 
 loam_status lm_control_fetch(const lm_control_request *request, char *answer, size_t size,

@@ -156,6 +156,14 @@ typedef struct load {
   uint32_t sites, room;
 } load;
 
+/* Returns whether the law holds, as far as the plans show it: each site has one. */
+static inline bool load_is_valid(const load *l) {
+  if (l->sites > l->room || !l->plan != !l->room) return false;
+  for (uint32_t i = 0; i < l->sites; i++)
+    if (!l->plan[i]) return false;
+  return true;
+}
+
 /* Makes room for the plans of `sites` sites. */
 static loam_status make_room(load *l, uint32_t sites) {
   if (sites <= l->room) return LOAM_OK;
@@ -178,7 +186,7 @@ static loam_status plan_sites(load *l) {
     status = lm_policy_image_find(l->opened.image, &site->where, &l->plan[l->sites]);
     if (status == LOAM_OK) count_live_bytes(site, l->plan[l->sites]);
   }
-  lm_assert(l->sites <= l->room);
+  lm_verify(load_is_valid(l));
   lm_live_begin();
   return status;
 }

@@ -102,7 +102,7 @@ static inline loam_site *tag(const char *text) {
 }
 
 static inline char *get(size_t size) { return alloc(site, size, 16, false); }
-static inline void put(void *p) { lm_engine_free(p, SIZE_MAX); }
+static inline void put(void *p) { lm_engine_free(p, SIZE_MAX, NULL); }
 
 static inline loam_owner_info owner(const void *p) {
   loam_owner_info o = { 0 };

@@ -79,6 +79,62 @@ static loam_site *some_site(const char **tag) {
   return **tag ? loam_site_get(*tag) : NULL;
 }
 
+/* ---- Handlers of the thread ---- */
+
+static size_t handler_live; /* bytes that the handler was asked for */
+
+static void *handler_malloc(void *ctx, size_t size) {
+  size_t *p = malloc(size + 16);
+  (void)ctx;
+  if (!p) return NULL;
+  handler_live += *p = size;
+  return p + 2;
+}
+
+static void *handler_calloc(void *ctx, size_t count, size_t size) {
+  void *p = handler_malloc(ctx, count * size);
+  return p ? memset(p, 0, count * size) : NULL;
+}
+
+static void handler_free(void *ctx, void *p, size_t size) {
+  size_t *real = (size_t *)p - 2;
+  (void)ctx;
+  must(*real == size);
+  handler_live -= size;
+  free(real);
+}
+
+static void *handler_realloc(void *ctx, void *p, size_t size) {
+  size_t *real = (size_t *)p - 2, was = *real;
+  (void)ctx;
+  real = realloc(real, size + 16);
+  if (!real) return NULL;
+  handler_live += size - was;
+  *real = size;
+  return real + 2;
+}
+
+static const loam_handler handler = {
+  "fuzz", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
+};
+
+static bool is_loose; /* the thread's handler is that of the tag "loose" */
+
+static void change_handler(void) {
+  size_t which = roll(3);
+  is_loose = which == 2;
+  loam_handler_set(which == 0   ? NULL
+                   : which == 1 ? &handler
+                                : loam_handler_of(loam_site_get("loose")));
+}
+
+/* A site for a new block or arena. Data of the handler of a tag have that tag. */
+static loam_site *some_data_site(const char **tag) {
+  loam_site *site = some_site(tag);
+  if (is_loose) *tag = "loose";
+  return site;
+}
+
 /* Only what the policy limits or denies may be refused, unless the system refuses. */
 static void may_be_none(const char *tag) { must(refusing || !strcmp(tag, "strict")); }
 
@@ -148,7 +204,7 @@ static void end_outside(void *p, size_t size, void *ctx) {
 static void make_block(void) {
   thing *t = some_thing(false);
   const char *tag;
-  loam_site *site = some_site(&tag);
+  loam_site *site = some_data_site(&tag);
   size_t size = some_size(), way = roll(3), align = (size_t)1 << roll(13);
   if (!t) return;
   loam_block *b = way == 0   ? loam_block_new(site, size)
@@ -230,7 +286,7 @@ static void make_arena(void) {
   const char *tag;
   if (!t) return;
   int flags = (int)roll(4);
-  loam_block *b = loam_arena_new(some_site(&tag), flags, roll(2) ? 0 : roll(9000));
+  loam_block *b = loam_arena_new(some_data_site(&tag), flags, roll(2) ? 0 : roll(9000));
   if (!b) return must(refusing || *tag);
   add(t, b, LOAM_BLOCK_POOLED, 0);
   t->flags = flags;
@@ -362,8 +418,9 @@ static void look(void) {
 
 static void play(uint64_t start) {
   static void (*const deeds[])(void) = {
-    make_block, make_block, wrap,   slice,  slice, retain,   release_some, release_some, make_arena,
-    cut,        cut,        resize, resize, reset, finalize, ask_by_code,  look,
+    make_block,   make_block,   wrap,       slice,       slice, retain,
+    release_some, release_some, make_arena, cut,         cut,   resize,
+    resize,       reset,        finalize,   ask_by_code, look,  change_handler,
   };
   seed = first_seed = start;
   uint64_t before = live_blocks();
@@ -378,6 +435,7 @@ static void play(uint64_t start) {
   refusing = false;
   for (thing *t; (t = some_thing(true));) release(t);
   check_figures(before);
+  must(!handler_live);
   must(!living && lm_pool_is_valid());
 }
 

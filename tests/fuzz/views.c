@@ -404,7 +404,7 @@ static void play(void) {
   used = 0;
   write_type(0);
   must(loam_type_parse(type_text, &type));
-  must(loam_array_new(NULL, type, &a));
+  must(loam_array_new_in(NULL, type, (int)roll(4), &a));
   node *t = fill(a, type);
   loam_type_release(type);
   compare(a, t);

@@ -105,8 +105,9 @@ API cuDeviceGetName(char *out, int length, CUdevice device) {
 API cuDeviceGetUuid_v2(CUuuid *out, CUdevice device) {
   ENTER();
   if (!out) LEAVE(CUDA_ERROR_INVALID_VALUE);
-  snprintf(out->bytes, sizeof out->bytes, "stand-in %d", device);
-  LEAVE(si_of_device(device));
+  if (si_of_device(device)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
+  snprintf(out->bytes, sizeof out->bytes, "stand-in %d", si.devices[device].number);
+  LEAVE(CUDA_SUCCESS);
 }
 
 API cuDeviceGetUuid(CUuuid *out, CUdevice device) { return cuDeviceGetUuid_v2(out, device); }
@@ -114,7 +115,8 @@ API cuDeviceGetUuid(CUuuid *out, CUdevice device) { return cuDeviceGetUuid_v2(ou
 API cuDeviceGetPCIBusId(char *out, int length, CUdevice device) {
   ENTER();
   if (!out || length < 1) LEAVE(CUDA_ERROR_INVALID_VALUE);
-  snprintf(out, (size_t)length, "0000:%02X:00.0", 0xe0 + device);
+  snprintf(out, (size_t)length, "0000:%02X:00.0",
+           0xe0 + (si_of_device(device) ? 0 : si.devices[device].number));
   LEAVE(si_of_device(device));
 }
 
@@ -131,7 +133,7 @@ static int attribute_of(int attribute, int device) {
     case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
     case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 4;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return 0xe0 + device;
+    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return 0xe0 + si.devices[device].number;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 7;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 5;
     case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
@@ -316,7 +318,7 @@ API cuDeviceCanAccessPeer(int *out, CUdevice device, CUdevice peer) {
   ENTER();
   if (!out) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (si_of_device(device) || si_of_device(peer)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
-  *out = device != peer;
+  *out = device != peer && !si.lacks_peers;
   LEAVE(CUDA_SUCCESS);
 }
 

@@ -24,7 +24,7 @@ API cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr at) {
   si_handle handle = { .magic = MAGIC,
                        .process = (int)getpid(),
                        .fd = si.devices[block->device].fd,
-                       .device = block->device,
+                       .device = si.devices[block->device].number,
                        .shift = (unsigned)(block->at - (uintptr_t)block->map),
                        .offset = (uint64_t)block->offset,
                        .size = block->size,
@@ -64,6 +64,9 @@ API cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle bytes, unsigned flags
   memcpy(&handle, &bytes, sizeof handle);
   if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || handle.magic != MAGIC) {
     LEAVE(CUDA_ERROR_INVALID_VALUE);
+  }
+  if (si.lacks_peers && handle.device != si.devices[context->device].number) {
+    LEAVE(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   }
   /* A handle is for other processes. */
   if (handle.process == (int)getpid()) LEAVE(CUDA_ERROR_INVALID_CONTEXT);

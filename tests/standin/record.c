@@ -162,7 +162,11 @@ void si_read_environment(void) {
   si.count = count < 0 ? 0 : count > DEVICES_MAX ? DEVICES_MAX : count;
   size_t bytes = bytes_of(setting("STANDIN_MEMORY", "1G"));
   const char *nodes = setting("STANDIN_NODES", "");
+  const char *numbers = setting("STANDIN_NUMBERS", "");
   for (int i = 0; i < si.count; i++) {
+    si.devices[i].number = *numbers ? atoi(numbers) : i;
+    const char *next = strchr(numbers, ',');
+    numbers = next ? next + 1 : "";
     si.devices[i].total = bytes;
     si.devices[i].node = atoi(nodes);
     const char *comma = strchr(nodes, ',');
@@ -176,6 +180,7 @@ void si_read_environment(void) {
   si.lacks_vmm = strstr(lacks, "vmm");
   si.lacks_pools = strstr(lacks, "pools");
   si.lacks_managed = strstr(lacks, "managed");
+  si.lacks_peers = strstr(lacks, "peers");
   si.lacks_exports = strstr(lacks, "exports");
   read_failing();
 }

@@ -10,9 +10,11 @@
  *   STANDIN_MEMORY=1G     bytes of each device
  *   STANDIN_LOCKABLE=64M  bytes of the host that can be registered; absent: any
  *   STANDIN_NODES=0,1     NUMA node of each device; absent: 0
+ *   STANDIN_NUMBERS=1,0   the machine's number of each device, as CUDA_VISIBLE_DEVICES chooses
+ *                         them; absent: 0,1,2
  *   STANDIN_VERSION=13000 of the driver
  *   STANDIN_INIT=999      cuInit returns this
- *   STANDIN_LACKS=vmm,pools,managed,exports   what the devices cannot
+ *   STANDIN_LACKS=vmm,pools,managed,exports,peers   what the devices cannot
  *   STANDIN_DELAY=n       work on a stream completes no sooner than n driver calls after it was
  *                         put there, unless it is waited for
  *   STANDIN_FAIL=nth[:code[:function]]   the nth call, of that function if one is named, fails

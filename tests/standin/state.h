@@ -103,7 +103,8 @@ typedef struct si_block {
 typedef struct si_gpu {
   size_t total, used;
   int node;
-  int fd; /* its memory */
+  int number; /* of the machine: it is in the UUID */
+  int fd;     /* its memory */
   off_t end;
   struct CUctx_st *primary;
   struct CUmemPoolHandle_st *pool, *current_pool;
@@ -113,7 +114,7 @@ typedef struct si_gpu {
 typedef struct si_state {
   bool started, ended, forked;
   int version, count;
-  bool lacks_vmm, lacks_pools, lacks_managed, lacks_exports;
+  bool lacks_vmm, lacks_pools, lacks_managed, lacks_exports, lacks_peers;
   si_gpu devices[DEVICES_MAX];
   unsigned delay, late_frees;
   bool held, strict;

@@ -25,14 +25,15 @@ from . import _loam, events, policy
 from ._loam import Arena, Array, Block, nrt_api, trim
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
 from .figures import BlockCount, Owner, block_leaks, block_stats, owner, stats, totals
-from .hooks import on_block, on_memory, register_handler
+from .hooks import get_handler, on_block, on_memory, register_handler, set_handler
+from .log import AllocationLog, LogRow
 from .tags import current_tag, tag
 
-__all__ = ["Arena", "Array", "Block", "BlockCount", "Error", "FileError", "InvalidError",
-           "NoMemoryError", "Owner", "PolicyError", "StateError", "block_leaks", "block_stats",
-           "current_tag", "events", "include_path", "nrt_api", "on_block", "on_memory", "owner",
-           "policy", "register_handler", "start", "stats", "tag", "totals", "tracemalloc_domain",
-           "trim"]
+__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "FileError",
+           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError",
+           "block_leaks", "block_stats", "current_tag", "events", "get_handler", "include_path",
+           "nrt_api", "on_block", "on_memory", "owner", "policy", "register_handler",
+           "set_handler", "start", "stats", "tag", "totals", "tracemalloc_domain", "trim"]
 
 __version__ = _loam.version()
 

@@ -8,7 +8,7 @@ from typing import Any, Callable, Optional
 
 from . import _loam
 
-__all__ = ["on_block", "on_memory", "register_handler"]
+__all__ = ["get_handler", "on_block", "on_memory", "register_handler", "set_handler"]
 
 MemoryHook = Callable[[int, int, int], Any]
 BlockHook = Callable[[str, int, str, int, int], Any]
@@ -48,6 +48,23 @@ def register_handler(capsule: Any) -> str:
     name replaces it for future blocks. Raises InvalidError for a handler that is not complete.
     """
     return _loam.register_handler(capsule)
+
+
+def set_handler(capsule: Optional[Any]) -> Optional[Any]:
+    """Sets the handler that makes the data of new Blocks, Arrays and Arenas, and returns the
+    previous one; None lets the policy decide again.
+
+    The handler is a capsule as for register_handler(), and it is kept for good. It belongs to the
+    current context, as NumPy's own handler does: asyncio tasks take it along, new threads do not.
+    The policy is not asked about these data. Each Block, Array and Arena keeps its handler. Raises
+    InvalidError for a handler that is not complete.
+    """
+    return _loam.set_handler(capsule)
+
+
+def get_handler() -> Optional[Any]:
+    """Returns the capsule that set_handler() has set in this context, or None."""
+    return _loam.get_handler()
 
 
 def _remove() -> None:

@@ -102,7 +102,9 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   loam_site *site = binding_site(tag, "python.block");
   if (!site) return NULL;
   int flags = (resizable ? LOAM_ARENA_RESIZABLE : 0) | (zero ? LOAM_ARENA_ZEROED : 0);
+  const loam_handler *before = binding_handler_begin();
   loam_block *block = loam_arena_new(site, flags, 0);
+  binding_handler_end(before);
   if (!block) return binding_fail(LOAM_ENOMEM);
   Arena *self = (Arena *)type->tp_alloc(type, 0);
   if (self) self->block = block;

@@ -96,14 +96,15 @@ static bool give_sizes(loam_type **type, PyObject *value) {
 }
 
 static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static const char *names[] = { "type", "value", "tag", NULL };
+  static const char *names[] = { "type", "value", "tag", "resizable", NULL };
   const char *text, *tag = NULL;
   PyObject *value = NULL;
   loam_type *parsed;
   loam_array *array = NULL;
+  int resizable = 1;
   (void)type;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s|Oz", (char **)names, &text, &value,
-                                   &tag))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s|Oz$p", (char **)names, &text, &value,
+                                   &tag, &resizable))
     return NULL;
   loam_site *site = binding_site(tag, "python.array");
   if (!site) return NULL;
@@ -113,7 +114,10 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     loam_type_release(parsed);
     return NULL;
   }
-  status = loam_array_new(site, parsed, &array);
+  int arenas = LOAM_ARENA_ZEROED | (resizable ? LOAM_ARENA_RESIZABLE : 0);
+  const loam_handler *before = binding_handler_begin();
+  status = loam_array_new_in(site, parsed, arenas, &array);
+  binding_handler_end(before);
   loam_type_release(parsed);
   PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
   if (self) trace_memory((Array *)self);

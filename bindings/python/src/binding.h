@@ -39,8 +39,14 @@ int binding_is_preloaded(void);
  * `otherwise`. Returns NULL with an exception set. */
 loam_site *binding_site(const char *tag, const char *otherwise);
 
+/* Sets the handler of the current context, if it has one, as the thread's handler: the data of
+ * blocks, arrays and arenas that are made before binding_handler_end come from it. Returns what
+ * that function takes. No Python code that could switch tasks may run in between. */
+const loam_handler *binding_handler_begin(void);
+void binding_handler_end(const loam_handler *before);
+
 /* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
-    device_methods[], entries_methods[], torch_methods[], hooks_methods[];
+    device_methods[], entries_methods[], torch_methods[], hooks_methods[], handler_methods[];
 
 #endif

@@ -48,9 +48,11 @@ static PyObject *block_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
   loam_site *site = binding_site(tag, "python.block");
   if (!site) return NULL;
+  const loam_handler *before = binding_handler_begin();
   loam_block *block = align  ? loam_block_aligned(site, (size_t)align, (size_t)size)
                       : zero ? loam_block_zeroed(site, (size_t)size)
                              : loam_block_new(site, (size_t)size);
+  binding_handler_end(before);
   if (block && align && zero) memset(loam_block_data(block), 0, (size_t)size);
   return wrap(type, block, NULL);
 }

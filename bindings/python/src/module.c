@@ -50,9 +50,9 @@ static int execute(PyObject *module) {
     return -1;
   }
   if (!is_of_one_version()) return -1;
-  PyMethodDef *const parts[] = { own_methods,     policy_methods, figures_methods,
-                                 events_methods,  nrt_methods,    device_methods,
-                                 entries_methods, torch_methods,  hooks_methods };
+  PyMethodDef *const parts[] = { own_methods,   policy_methods, figures_methods, events_methods,
+                                 nrt_methods,   device_methods, entries_methods, torch_methods,
+                                 hooks_methods, handler_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (PyModule_AddFunctions(module, parts[i])) return -1;
   if (PyModule_AddIntConstant(module, "TRACEMALLOC_DOMAIN", BINDING_DOMAIN)) return -1;

@@ -50,6 +50,9 @@ static const scalar scalars[] = {
   [LOAM_TYPE_DATE] = { NULL, "<M8[D]", 0, 0 },
   [LOAM_TYPE_TIME] = { NULL, "<m8[us]", 0, 0 },
   [LOAM_TYPE_DATETIME] = { NULL, "<M8[us]", 0, 0 },
+  [LOAM_TYPE_DATETIME_S] = { NULL, "<M8[s]", 0, 0 },
+  [LOAM_TYPE_DATETIME_MS] = { NULL, "<M8[ms]", 0, 0 },
+  [LOAM_TYPE_DATETIME_NS] = { NULL, "<M8[ns]", INT64_MIN, INT64_MAX },
 };
 
 static bool is_float(loam_type_kind kind) {
@@ -60,7 +63,7 @@ static const scalar *scalar_of(const loam_type *type) {
   struct loam_type_info info = info_of(type);
   if (info.kind == LOAM_TYPE_OPTION && is_float(info_of(info.element).kind))
     info = info_of(info.element);
-  return info.kind <= LOAM_TYPE_DATETIME ? &scalars[info.kind] : NULL;
+  return info.kind <= LOAM_TYPE_DATETIME_NS ? &scalars[info.kind] : NULL;
 }
 
 const char *array_format(const loam_type *type) {
@@ -104,7 +107,7 @@ enum { EPOCH = 719163 }; /* 1970-01-01 as date.toordinal() counts */
 static const long long SECOND = 1000000, DAY = 86400 * 1000000LL; /* in microseconds */
 
 static bool is_moment(loam_type_kind kind) {
-  return kind >= LOAM_TYPE_DATE && kind <= LOAM_TYPE_DATETIME;
+  return kind >= LOAM_TYPE_DATE && kind <= LOAM_TYPE_DATETIME_NS;
 }
 
 static bool has_datetime(void) {
@@ -117,8 +120,23 @@ static PyObject *epoch(void) {
                                                  PyDateTimeAPI->DateTimeType);
 }
 
-static PyObject *read_datetime(long long us) {
-  long long days = us / DAY - (us % DAY < 0), rest = us - days * DAY;
+/* Returns how many of a datetime's unit are a second. */
+static long long units_of(loam_type_kind kind) {
+  switch (kind) {
+    case LOAM_TYPE_DATETIME_S: return 1;
+    case LOAM_TYPE_DATETIME_MS: return 1000;
+    case LOAM_TYPE_DATETIME_NS: return 1000 * SECOND;
+    default: return SECOND;
+  }
+}
+
+/* Python's datetimes have no nanoseconds: these are integers, as in NumPy. */
+static PyObject *read_datetime(loam_type_kind kind, long long time) {
+  if (kind == LOAM_TYPE_DATETIME_NS) return PyLong_FromLongLong(time);
+  long long day = 86400 * units_of(kind), days = time / day - (time % day < 0);
+  long long rest = (time - days * day) * (SECOND / units_of(kind));
+  if (days < INT_MIN || days > INT_MAX)
+    return PyErr_Format(PyExc_OverflowError, "%lld days are beyond a datetime", days);
   PyObject *begin = epoch();
   PyObject *since = PyDelta_FromDSU((int)days, (int)(rest / SECOND), (int)(rest % SECOND));
   PyObject *made = begin && since ? PyNumber_Add(begin, since) : NULL;
@@ -133,8 +151,8 @@ static PyObject *read_moment(loam_type_kind kind, const char *data) {
   if (kind == LOAM_TYPE_DATE)
     return PyObject_CallMethod((PyObject *)PyDateTimeAPI->DateType, "fromordinal", "L",
                                (long long)READ(int32_t) + EPOCH);
+  if (kind != LOAM_TYPE_TIME) return read_datetime(kind, READ(int64_t));
   long long us = READ(int64_t);
-  if (kind == LOAM_TYPE_DATETIME) return read_datetime(us);
   if (us < 0 || us >= DAY) return PyErr_Format(PyExc_OverflowError, "%lld us is not a time", us);
   long long seconds = us / SECOND;
   return PyTime_FromTime((int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60),
@@ -289,16 +307,26 @@ static int write_date(char *data, PyObject *value) {
   return 0;
 }
 
+/* Writes a number of microseconds in another unit: exactly, or ValueError. */
+static int write_time_in(const loam_type *type, loam_type_kind kind, char *data, long long us) {
+  long long units = units_of(kind), written = us / (SECOND / (units > SECOND ? SECOND : units));
+  bool fits = units <= SECOND ? us % (SECOND / units) == 0
+                              : !__builtin_mul_overflow(us, units / SECOND, &written);
+  if (fits) WRITE(int64_t, written);
+  else PyErr_Format(PyExc_ValueError, "%lld us: a %s cannot hold it", us, loam_type_text(type));
+  return fits ? 0 : -1;
+}
+
 /* Python refuses the difference if the datetime has a time zone. */
-static int write_datetime(char *data, PyObject *value) {
+static int write_datetime(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   PyObject *begin = epoch(), *since = begin ? PyNumber_Subtract(value, begin) : NULL;
   Py_XDECREF(begin);
   if (!since) return -1;
-  WRITE(int64_t, PyDateTime_DELTA_GET_DAYS(since) * DAY +
-                     PyDateTime_DELTA_GET_SECONDS(since) * SECOND +
-                     PyDateTime_DELTA_GET_MICROSECONDS(since));
+  long long us = PyDateTime_DELTA_GET_DAYS(since) * DAY +
+                 PyDateTime_DELTA_GET_SECONDS(since) * SECOND +
+                 PyDateTime_DELTA_GET_MICROSECONDS(since);
   Py_DECREF(since);
-  return 0;
+  return write_time_in(type, kind, data, us);
 }
 
 static int write_time(const loam_type *type, char *data, PyObject *value) {
@@ -314,7 +342,10 @@ static int write_time(const loam_type *type, char *data, PyObject *value) {
 
 static int write_moment(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   if (!has_datetime()) return -1;
-  if (kind == LOAM_TYPE_DATETIME && PyDateTime_Check(value)) return write_datetime(data, value);
+  if (kind >= LOAM_TYPE_DATETIME && PyDateTime_Check(value))
+    return write_datetime(type, kind, data, value);
+  if (kind == LOAM_TYPE_DATETIME_NS && PyLong_Check(value))
+    return write_integer(type, kind, data, value);
   if (kind == LOAM_TYPE_TIME && PyTime_Check(value)) return write_time(type, data, value);
   if (kind == LOAM_TYPE_DATE && PyDate_Check(value) && !PyDateTime_Check(value))
     return write_date(data, value);

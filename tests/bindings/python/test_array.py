@@ -36,6 +36,21 @@ class Values(Case):
                 array = loam.Array(text, value)
                 self.assertEqual((array.type, array.tolist()), (text, value))
 
+    def test_rows_that_need_not_grow_take_less_memory(self):
+        value = [["nine byte"] * 10 for _ in range(100)]
+        arrays = [loam.Array("100 * var * string", value, f"array.{name}", resizable=name == "grow")
+                  for name in ("grow", "stay")]
+        taken = {row["tag"]: row["live_bytes"] for row in loam.stats("tag")}
+        self.assertLess(taken["array.stay"], taken["array.grow"] * 3 // 4)
+        for array in arrays:
+            self.assertEqual(array.tolist(), value)
+        with self.assertRaisesRegex(loam.StateError, "only the one that was made last"):
+            arrays[1][0] = ["a"] * 100
+        arrays[1][0] = ["shorter"]
+        self.assertEqual(arrays[1][0].tolist(), ["shorter"])
+        arrays[1][99].append("x")
+        self.assertEqual(arrays[1][99].tolist(), ["nine byte"] * 10 + ["x"])
+
     def test_a_dimension_of_any_size_gets_the_values(self):
         for text, value, made in [
                 ("fixed * float64", [1, 2, 3], "3 * float64"),
@@ -85,6 +100,28 @@ class Values(Case):
                             ("time", time.replace(tzinfo=datetime.timezone.utc)), ("time", "now")]:
             with self.assertRaises(TypeError):
                 loam.Array(text, wrong)
+
+    def test_datetimes_have_units(self):
+        moment = datetime.datetime(1969, 12, 31, 23, 59, 59)
+        for unit, value in [("s", moment), ("ms", moment.replace(microsecond=1000)),
+                            ("us", moment.replace(microsecond=1)), ("ns", -999999999)]:
+            array = loam.Array(f"2 * datetime['{unit}']", [value, value])
+            self.assertEqual(array.tolist(), [value, value])
+            seen = numpy.asarray(array)
+            self.assertEqual((seen.dtype, seen.tolist()),
+                             (numpy.dtype(f"M8[{unit}]"), [value, value]))
+            back = loam.Array.from_arrow(array)
+            self.assertEqual((back.type, back.tolist()), (array.type, [value, value]))
+        array = loam.Array("datetime['ns']", moment)
+        self.assertEqual(array.tolist(), -10**9)
+        self.assertEqual(loam.Array("1 * ?datetime['ns']", [None]).tolist(), [None])
+        for text, wrong in [("datetime['s']", moment.replace(microsecond=1)),
+                            ("datetime['ms']", moment.replace(microsecond=1)),
+                            ("datetime['ns']", datetime.datetime.max)]:
+            with self.assertRaisesRegex(ValueError, "cannot hold it"):
+                loam.Array(text, wrong)
+        with self.assertRaises(TypeError):
+            loam.Array("datetime['s']", 5)
 
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):

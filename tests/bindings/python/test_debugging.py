@@ -1,5 +1,7 @@
 """test_debugging - counts, leaks, hooks and tracemalloc; handlers, and what C code is given."""
 
+import asyncio
+import copy
 import ctypes
 import gc
 import os
@@ -142,6 +144,62 @@ class Hooks(Case):
             """)
 
 
+class Logs(Case):
+    def test_a_log_has_a_row_for_each_operation(self):
+        before = loam.Block(3000, "log.before")
+        with loam.AllocationLog() as log:
+            block = loam.Block(5000, "log.block")
+            address, old = block.address, before.address
+            del block, before
+        loam.Block(5000, "log.after")
+        mine = [row for row in log.rows if row.tag == "log.block"]
+        self.assertEqual([(row.action, row.address, row.old, row.size) for row in mine],
+                         [("allocate", address, 0, 5000), ("free", address, 0, 5000)])
+        self.assertEqual({(row.device, row.stream, row.thread) for row in mine},
+                         {(-1, 0, threading.get_ident())})
+        self.assertLessEqual(mine[0].time, mine[1].time)
+        self.assertTrue(mine[0].strategy)
+        unknown = [row for row in log.rows if row.address == old and row.action == "free"]
+        self.assertEqual([(row.size, row.tag) for row in unknown], [(0, "")])
+        self.assertFalse([row for row in log.rows if row.tag == "log.after"])
+
+    def test_a_resize_has_both_addresses(self):
+        array = loam.Array("var * float64", tag="log.row")
+        with loam.AllocationLog() as log:
+            for count in range(1000, 200000, 20000):
+                array.resize(count)
+        resized = [row for row in log.rows if row.action == "resize"]
+        self.assertTrue(resized)
+        self.assertTrue(all(row.old and row.tag == "log.row" for row in resized))
+
+    def test_its_csv_is_read_back(self):
+        import csv
+        with loam.AllocationLog() as log:
+            address = loam.Block(5000, 'log "quoted", tag').address
+        rows = list(csv.DictReader(log.csv().splitlines()))
+        self.assertEqual(len(rows), len(log.rows))
+        mine = [row for row in rows if row["tag"] == 'log "quoted", tag']
+        self.assertEqual([row["action"] for row in mine], ["allocate", "free"])
+        self.assertEqual(int(mine[0]["address"], 16), address)
+        self.assertEqual((mine[0]["size"], mine[0]["device"], mine[0]["stream"]),
+                         ("5000", "-1", "0x0"))
+
+    def test_the_function_of_before_goes_on(self):
+        seen = []
+        loam.on_memory(lambda *call: seen.append(call))
+        log = loam.AllocationLog().start()
+        with self.assertRaises(RuntimeError):
+            log.start()
+        address = loam.Block(5000).address
+        log.stop()
+        log.stop()
+        loam.Block(7000)
+        loam.on_memory(None)
+        self.assertIn((0, address), [call[:2] for call in seen])
+        self.assertIn(7000, [call[2] for call in seen])
+        self.assertEqual(max(row.size for row in log.rows), 5000)
+
+
 def traced():
     gc.collect()
     only = tracemalloc.DomainFilter(inclusive=True, domain=loam.tracemalloc_domain)
@@ -243,6 +301,70 @@ class ForC(Case):
         for wrong in (capsule_of(address, b"other"), 7):
             with self.assertRaises((ValueError, TypeError)):
                 loam.register_handler(wrong)
+
+
+class ContextHandlers(Case):
+    """The handler of a context makes the data of its Blocks, Arrays and Arenas."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with tempfile.TemporaryDirectory() as folder:
+            cls.own = compile_library(folder)
+        cls.capsule = capsule_of(ctypes.addressof(ctypes.c_char.in_dll(cls.own, "handler")))
+
+    def tearDown(self):
+        loam.set_handler(None)
+
+    def test_it_makes_all_data_and_they_keep_it(self):
+        self.assertIsNone(loam.get_handler())
+        self.assertIsNone(loam.set_handler(self.capsule))
+        self.assertIs(loam.get_handler(), self.capsule)
+        made = [loam.Block(10, "context.block"), loam.Block(5000, align=4096, zero=True),
+                loam.Array("2 * int8", [1, 2]), loam.Array("string", "text"),
+                loam.Arena().alloc(100)]
+        self.assertIs(loam.set_handler(None), self.capsule)
+        made.append(copy.copy(made[0]))
+        self.assertEqual([loam.owner(one).handler for one in made], ["plainly"] * 5 + ["loam"])
+        self.assertEqual(loam.owner(made[0]).tag, "context.block")
+        row = loam.Array("var * int8")
+        loam.set_handler(self.capsule)
+        row.resize(10000)
+        self.assertEqual(loam.owner(row[0:1]).handler, "loam")
+
+    def test_tasks_of_one_thread_have_their_own(self):
+        seen = []
+
+        async def make(capsule, wanted):
+            loam.set_handler(capsule)
+            for _ in range(3):
+                await asyncio.sleep(0)
+                seen.append((loam.owner(loam.Block(10)).handler, wanted))
+
+        async def make_all():
+            await asyncio.gather(make(self.capsule, "plainly"), make(None, "loam"),
+                                 make(self.capsule, "plainly"))
+        asyncio.run(make_all())
+        self.assertEqual(len(seen), 9)
+        for handler, wanted in seen:
+            self.assertEqual(handler, wanted)
+        self.assertIsNone(loam.get_handler())
+
+    def test_a_new_thread_has_none(self):
+        loam.set_handler(self.capsule)
+        seen = []
+        thread = threading.Thread(
+            target=lambda: seen.extend([loam.get_handler(), loam.owner(loam.Block(10)).handler]))
+        thread.start()
+        thread.join()
+        self.assertEqual(seen, [None, "loam"])
+
+    def test_what_is_no_handler_is_refused(self):
+        empty = capsule_of(ctypes.addressof(ctypes.create_string_buffer(200)))
+        for wrong in (empty, capsule_of(1, b"other"), 7):
+            with self.assertRaises((ValueError, TypeError)):
+                loam.set_handler(wrong)
+        self.assertIsNone(loam.get_handler())
 
 
 class Names(Case):

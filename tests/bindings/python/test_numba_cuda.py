@@ -72,6 +72,22 @@ class OnTheStandIn(Case):
         return sum(row["live_blocks"] for row in loam.stats("tag") if row["tag"] == tag)
 
 
+class Log(OnTheStandIn):
+    def test_the_example_of_nbep_7_has_its_rows(self):
+        a = numpy.zeros(10)
+        with loam.AllocationLog() as log:
+            d_a = cuda.to_device(a)
+            address = d_a.gpu_data.device_pointer.value
+            self.assertEqual(loam.owner(address).tag, "numba.cuda")
+            del d_a
+            gc.collect()
+            give_back()  # Numba's frees are collected
+        rows = [row for row in log.rows if row.tag == "numba.cuda"]
+        self.assertEqual([(row.action, row.address, row.size, row.device) for row in rows],
+                         [("allocate", address, 80, 0), ("free", address, 80, 0)])
+        self.assertIn(hex(address), log.csv())
+
+
 class Arrays(OnTheStandIn):
     def test_device_memory_is_loams_and_has_the_tag_in_force(self):
         host = numpy.arange(1000.0)

@@ -321,6 +321,79 @@ TEST(its_handles_are_the_drivers_own) {
   want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) != CUDA_SUCCESS);
 }
 
+/* ---- Devices that have other numbers in another process */
+
+/* Runs in a child whose device 1 is the parent's device 0. Its device 0 cannot access memory of its
+ * device 1. */
+static void receive_on_another_device(int in, int out) {
+  loam_ipc handle, unnamed;
+  loam_owner_info owner;
+  char *there, *copy, byte = 0;
+  want(!setenv("STANDIN_NUMBERS", "1,0", 1) && !setenv("STANDIN_LACKS", "peers", 1));
+  want(read(in, &handle, sizeof handle) == sizeof handle);
+  want(handle.device == 0 && loam_ipc_device(&handle) == 1 && loam_ipc_device(NULL) == -1);
+  unnamed = handle;
+  memset(unnamed.uuid, 0, sizeof unnamed.uuid);
+  want(loam_ipc_device(&unnamed) == 0);
+  /* The stand-in refuses its own handles alone. */
+  if (loam_ipc_is_plain(&handle))
+    want(loam_ipc_open(&handle, 0, (void **)&there) != LOAM_OK && says("PEER_ACCESS_UNSUPPORTED"));
+  ok(loam_ipc_open(&handle, 1, (void **)&there));
+  ok(loam_ipc_open_staged(&handle, 0, (void **)&copy));
+  ok(loam_owner(copy, &owner));
+  want(owner.device == 0 && !strcmp(owner.kind, "device") && owner.size >= handle.size);
+  CUcontext context;
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  copy_out(&byte, there + handle.size - 1, 1);
+  want(byte == 7);
+  ok(loam_ipc_close(there));
+  for (size_t i = 0; i < handle.size; i += handle.size - 1) {
+    copy_out(&byte, copy + i, 1);
+    want(byte == 7);
+  }
+  loam_device_free(copy, NULL);
+  memset(unnamed.uuid, 9, sizeof unnamed.uuid);
+  want(loam_ipc_device(&unnamed) == -1);
+  want(loam_ipc_open_staged(&unnamed, 0, (void **)&copy) == LOAM_EUNSUPPORTED);
+  want(says("device 0 of process") && says("CUDA_VISIBLE_DEVICES"));
+  want(lm_ipc_is_valid() && standin_violations() == 0);
+  want(write(out, "y", 1) == 1);
+}
+
+static void share_with_other_numbers(const char *strategies, const char *pick) {
+  int there[2], back[2], status;
+  loam_ipc handle;
+  char answer = 0;
+  want(!pipe(there) && !pipe(back));
+  pid_t pid = fork();
+  if (pid == 0) {
+    alarm(PATIENCE_S);
+    close(there[1]);
+    receive_on_another_device(there[0], back[1]);
+    _exit(0);
+  }
+  close(back[1]);
+  begin(strategies, pick);
+  char *at = take(0, 5000);
+  CUcontext context;
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 7, 5000) == CUDA_SUCCESS);
+  ok(loam_ipc_get(at, &handle));
+  handle.size = 5000;
+  want(write(there[1], &handle, sizeof handle) == sizeof handle);
+  want(read(back[0], &answer, 1) == 1);
+  want(waitpid(pid, &status, 0) == pid && status == 0);
+  give(0, at, 5000);
+}
+
+TEST(a_handle_names_its_device_in_every_process) { share_with_other_numbers("", NULL); }
+TEST(so_does_a_handle_of_mapped_memory) {
+  serve();
+  share_with_other_numbers(MAPPED, "return cache");
+}
+
 /* ---- Handles of memory that is gone */
 
 static void *keep_asking(void *handle) {
@@ -756,6 +829,8 @@ int main(void) {
     cmocka_unit_test(another_process_uses_what_is_shared_with_it),
     cmocka_unit_test(and_what_the_driver_made_whole),
     cmocka_unit_test(and_what_is_mapped_to_a_range_of_addresses),
+    cmocka_unit_test(a_handle_names_its_device_in_every_process),
+    cmocka_unit_test(so_does_a_handle_of_mapped_memory),
     cmocka_unit_test(and_what_was_allocated_by_other_functions),
     cmocka_unit_test(its_handles_are_the_drivers_own),
     cmocka_unit_test(a_handle_is_dead_when_its_block_is_freed),

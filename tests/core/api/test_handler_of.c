@@ -236,6 +236,238 @@ static void handlers_are_called_as_numpy_calls_them(void **state) {
   assert_int_equal(shifted.live, 0);
 }
 
+/* ---- The handler that a thread has set
+ *
+ * A handler that counts what is asked of it, on top of the C library. */
+
+static struct {
+  int mallocs, callocs, reallocs, frees, live;
+  size_t size; /* of the last request */
+  size_t held; /* the sizes of all live blocks; 0 at the end if frees have the sizes of requests */
+} counted;
+
+static size_t grown; /* the size of the one block that a test reallocates */
+
+static void *note(void *p, size_t size) {
+  counted.live++;
+  counted.size = size;
+  counted.held += size;
+  return p;
+}
+static void *count_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  counted.mallocs++;
+  return note(malloc(size), size);
+}
+static void *count_calloc(void *ctx, size_t count, size_t size) {
+  (void)ctx;
+  counted.callocs++;
+  return note(calloc(count, size), count * size);
+}
+static void *count_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  counted.reallocs++;
+  counted.held += size - grown;
+  grown = size;
+  return realloc(p, size);
+}
+static void count_free(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  counted.frees++;
+  counted.live--;
+  counted.held -= size;
+  free(p);
+}
+
+static const loam_handler counting = {
+  "counting", 1, { NULL, count_malloc, count_calloc, count_realloc, count_free }
+};
+
+static const loam_handler *set_counting(void) {
+  memset(&counted, 0, sizeof counted);
+  return loam_handler_set(&counting);
+}
+
+static int told; /* blocks that loam_on_memory told of, less those that it told were freed */
+static void tell(void *ctx, void *from, void *to, size_t size) {
+  (void)ctx;
+  (void)size;
+  told += !from;
+  told -= !to;
+}
+
+static void the_set_handler_makes_the_data_of_blocks(void **state) {
+  (void)state;
+  loam_site *site = loam_site_get("handler.blocks");
+  loam_on_memory(tell, NULL);
+  told = 0;
+  set_counting();
+  loam_block *small = loam_block_new(site, 100), *zeroed = loam_block_zeroed(site, 50000);
+  loam_block *aligned = loam_block_aligned(site, 4096, 1000);
+  loam_handler_set(NULL);
+  assert_int_equal(told, 6); /* three headers, three times data */
+  assert_int_equal(counted.mallocs, 2);
+  assert_int_equal(counted.callocs, 1);
+  assert_int_equal((uintptr_t)loam_block_data(aligned) % 4096, 0);
+  for (int i = 0; i < 50000; i++) assert_int_equal(((char *)loam_block_data(zeroed))[i], 0);
+  loam_owner_info o;
+  assert_int_equal(loam_owner((char *)loam_block_data(small) + 99, &o), LOAM_OK);
+  assert_string_equal(o.tag, "handler.blocks");
+  assert_string_equal(o.handler, "counting");
+  assert_string_equal(o.strategy, "handler:counting");
+  assert_string_equal(o.kind, "handler");
+  assert_int_equal(o.handler_version, 1);
+  assert_int_equal(o.size, 100);
+  loam_block_release(small);
+  loam_block_release(zeroed);
+  loam_block_release(aligned);
+  loam_on_memory(NULL, NULL);
+  assert_int_equal(told, 0);
+  assert_int_equal(counted.live, 0);
+  assert_int_equal(counted.held, 0);
+}
+
+static void the_set_handler_makes_the_data_of_arrays(void **state) {
+  (void)state;
+  loam_type *type;
+  loam_array *array, *row;
+  assert_int_equal(loam_type_parse("3 * var * int64", &type), LOAM_OK);
+  set_counting();
+  assert_int_equal(loam_array_new(loam_site_get("handler.arrays"), type, &array), LOAM_OK);
+  loam_handler_set(NULL);
+  assert_int_equal(counted.callocs, 1);
+  assert_int_equal(counted.size, 48);
+  assert_string_equal(tag_of(loam_array_data(array)), "handler.arrays");
+  /* The array keeps its handler: rows that are filled later come from it. */
+  assert_int_equal(loam_array_index(array, 1, (loam_index[]){ LOAM_AT(0) }, &row), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, 10), LOAM_OK);
+  assert_int_equal(counted.mallocs, 1);
+  assert_int_equal(loam_array_resize(row, 10000), LOAM_OK);
+  grown = counted.size;
+  for (int64_t i = 0; i < 100; i++) {
+    int64_t *first = loam_array_at(row, 1, &(int64_t){ 0 });
+    *first = i;
+    assert_int_equal(loam_array_resize(row, (size_t)(20000 + i * 5000)), LOAM_OK);
+    assert_int_equal(*(int64_t *)loam_array_at(row, 1, &(int64_t){ 0 }), i);
+  }
+  assert_true(counted.reallocs > 0);
+  loam_array_release(row);
+  loam_array_release(array);
+  loam_type_release(type);
+  assert_int_equal(counted.live, 0);
+  assert_int_equal(counted.held, 0);
+}
+
+static void the_set_handler_leaves_malloc_to_the_policy(void **state) {
+  (void)state;
+  loam_site *site = loam_site_get("handler.malloc");
+  set_counting();
+  void *p = loam_malloc(site, 100), *q = loam_malloc(site, 1 << 20);
+  assert_int_equal(counted.mallocs, 0);
+  assert_string_equal(strategy_of(p), strategy_of(q));
+  loam_free(p);
+  loam_free(q);
+  loam_handler_set(NULL);
+  loam_block *b = loam_block_new(site, 100);
+  assert_int_equal(counted.mallocs, 0);
+  loam_block_release(b);
+}
+
+static void a_set_handler_of_a_site_gives_its_memory_to_the_policy(void **state) {
+  (void)state;
+  loam_site *other = loam_site_get("handler.other");
+  loam_handler_set(loam_handler_of(other));
+  loam_block *b[] = { loam_block_new(loam_site_get("handler.mine"), 100),
+                      loam_block_new(NULL, 5000), loam_arena_new(NULL, 0, 0) };
+  for (int i = 0; i < 3; i++) assert_string_equal(loam_block_tag(b[i]), "handler.other");
+  assert_string_equal(tag_of(loam_block_data(b[0])), "handler.other");
+  assert_string_equal(tag_of(loam_arena_alloc(b[2], 16, 10)), "handler.other");
+  loam_handler_set(loam_handler_of(NULL));
+  loam_block *mine = loam_block_new(loam_site_get("handler.mine"), 100);
+  assert_string_equal(loam_block_tag(mine), "handler.mine");
+  for (int i = 0; i < 3; i++) loam_block_release(b[i]);
+  loam_block_release(mine);
+  loam_handler_set(NULL);
+}
+
+/* Makes a block for each request: the data of that block are not the handler's. */
+static void *from_blocks(void *ctx, size_t size) {
+  loam_block *b = loam_block_new(ctx, size + sizeof b);
+  char *data = loam_block_data(b);
+  memcpy(data, &b, sizeof b);
+  return data + sizeof b;
+}
+static void back_to_blocks(void *ctx, void *p, size_t size) {
+  loam_block *b;
+  (void)ctx;
+  (void)size;
+  memcpy(&b, (char *)p - sizeof b, sizeof b);
+  loam_block_release(b);
+}
+
+static void a_set_handler_may_use_loam_itself(void **state) {
+  (void)state;
+  static loam_handler h[2] = { { .name = "on malloc", .version = 1 },
+                               { .name = "on blocks", .version = 1 } };
+  loam_site *site = loam_site_get("handler.on");
+  struct loam_stats before, after;
+  h[0].allocator = (loam_allocator){ site, from_loam, zeroed_from_loam, resized_by_loam,
+                                     back_to_loam };
+  h[1].allocator = (loam_allocator){ site, from_blocks, zeroed_from_loam, resized_by_loam,
+                                     back_to_blocks };
+  loam_block_release(loam_block_new(site, 5000));
+  assert_int_equal(loam_stats(&before), LOAM_OK);
+  for (int i = 0; i < 2; i++) {
+    loam_handler_set(&h[i]);
+    loam_block *b = loam_block_new(loam_site_get("handler.upper"), 5000);
+    loam_handler_set(NULL);
+    loam_owner_info o;
+    assert_int_equal(loam_owner(loam_block_data(b), &o), LOAM_OK);
+    assert_string_equal(o.handler, h[i].name);
+    assert_string_equal(o.tag, "handler.upper");
+    memset(loam_block_data(b), 1, 5000);
+    loam_block_release(b);
+  }
+  assert_int_equal(loam_stats(&after), LOAM_OK);
+  assert_int_equal(after.live_blocks, before.live_blocks);
+  assert_int_equal(after.bad_frees, 0);
+}
+
+static void *no_memory(void *ctx, size_t size) {
+  (void)ctx;
+  (void)size;
+  return NULL;
+}
+static void *no_zeroed(void *ctx, size_t count, size_t size) {
+  (void)ctx;
+  (void)count;
+  (void)size;
+  return NULL;
+}
+
+static void without_memory_of_the_set_handler_there_is_no_block(void **state) {
+  (void)state;
+  static const loam_handler empty = { "empty",
+                                      1,
+                                      { NULL, no_memory, no_zeroed, count_realloc, count_free } };
+  loam_type *type;
+  loam_array *array = NULL;
+  assert_int_equal(loam_type_parse("3 * string", &type), LOAM_OK);
+  loam_handler_set(&empty);
+  assert_null(loam_block_new(loam_site_get("handler.empty"), 100));
+  assert_string_equal(loam_error(), "size 100 under tag 'handler.empty': strategy 'handler:empty' "
+                                    "cannot serve it: it has no memory");
+  assert_null(loam_block_zeroed(NULL, 5000));
+  assert_null(loam_block_aligned(NULL, 64, 5000));
+  loam_block *arena = loam_arena_new(NULL, 0, 0);
+  assert_null(loam_arena_alloc(arena, 16, 16));
+  assert_int_equal(loam_array_new(NULL, type, &array), LOAM_ENOMEM);
+  assert_null(array);
+  loam_handler_set(NULL);
+  loam_block_release(arena);
+  loam_type_release(type);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -248,6 +480,12 @@ int main(void) {
     cmocka_unit_test(threads_that_race_get_one),
     cmocka_unit_test(a_handler_that_uses_loam_is_not_called_for_its_own_memory),
     cmocka_unit_test(handlers_are_called_as_numpy_calls_them),
+    cmocka_unit_test(the_set_handler_makes_the_data_of_blocks),
+    cmocka_unit_test(the_set_handler_makes_the_data_of_arrays),
+    cmocka_unit_test(the_set_handler_leaves_malloc_to_the_policy),
+    cmocka_unit_test(a_set_handler_of_a_site_gives_its_memory_to_the_policy),
+    cmocka_unit_test(a_set_handler_may_use_loam_itself),
+    cmocka_unit_test(without_memory_of_the_set_handler_there_is_no_block),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -270,6 +270,11 @@ static void dates_and_times_are_written_as_iso_8601(void **state) {
   expect_moment("time", 86399999999, "\"23:59:59.999999\"");
   expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
   expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
+  expect_moment("datetime['s']", 1709164801, "\"2024-02-29T00:00:01\"");
+  expect_moment("datetime['s']", INT64_MIN, "\"-292277022657-01-27T08:29:52\"");
+  expect_moment("datetime['ms']", -1, "\"1969-12-31T23:59:59.999\"");
+  expect_moment("datetime['ns']", -1, "\"1969-12-31T23:59:59.999999999\"");
+  expect_moment("datetime['ns']", INT64_MIN, "\"1677-09-21T00:12:43.145224192\"");
   expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
 }
 
@@ -553,6 +558,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(row);
   expect_repr(a, "array at *, 1 reference\n"
                  "  type: 3 * var * {x: float64, y: ?int32, s: string}\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 72 bytes\n"
                  "    fixed: 3 elements, stride 16\n"
                  "      var: stride 32, offset 0\n"
@@ -571,6 +578,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   loam_array_release(ys);
   expect_repr(y, "array at *, 1 reference\n"
                  "  type: 1 * ?int32\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 16 bytes\n"
                  "    fixed: 1 element, stride 32\n"
                  "      option\n"
@@ -581,6 +590,8 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
   y = VIEW(a, LOAM_RANGE(1, 2), LOAM_AT(1));
   expect_repr(y, "array at *, 1 reference\n"
                  "  type: 1 * pointer[{x: float64, y: ?int32, s: string}]\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
                  "  metadata: 64 bytes\n"
                  "    fixed: 1 element, stride 16\n"
                  "      pointer: offset 32\n"
@@ -597,6 +608,132 @@ static void repr_shows_type_metadata_data_and_blocks(void **state) {
                  "  data: *\n"
                  "    block: array at *, 48 bytes, 2 references, tag \"test.array\"\n");
   loam_array_release(y);
+  loam_array_release(a);
+}
+
+/* The example in "How DyND Views Memory" has these strides and offsets too. */
+static void repr_of_nested_structs_has_their_offsets(void **state) {
+  (void)state;
+  loam_array *a = new_array("10 * {A: 3 * float64, B: 3 * {X: float64, Y: 4 * float64}, "
+                            "C: 2 * float64}");
+  expect_repr(a, "array at *, 1 reference\n"
+                 "  type: 10 * {A: 3 * float64, B: 3 * {X: float64, Y: 4 * float64}, "
+                 "C: 2 * float64}\n"
+                 "    at *, 1 reference\n"
+                 "  access: read, write\n"
+                 "  metadata: 120 bytes\n"
+                 "    fixed: 10 elements, stride 160\n"
+                 "      struct: 3 fields\n"
+                 "        field \"A\": offset 0\n"
+                 "          fixed: 3 elements, stride 8\n"
+                 "            float64\n"
+                 "        field \"B\": offset 24\n"
+                 "          fixed: 3 elements, stride 40\n"
+                 "            struct: 2 fields\n"
+                 "              field \"X\": offset 0\n"
+                 "                float64\n"
+                 "              field \"Y\": offset 8\n"
+                 "                fixed: 4 elements, stride 8\n"
+                 "                  float64\n"
+                 "        field \"C\": offset 144\n"
+                 "          fixed: 2 elements, stride 8\n"
+                 "            float64\n"
+                 "  data: *\n"
+                 "    block: owned at *, 1600 bytes, 1 reference, tag \"test.array\"\n");
+  loam_array_release(a);
+}
+
+/* ---- Plain arenas */
+
+static loam_array *new_array_in(const char *text, int arenas) {
+  loam_type *type = type_of(text);
+  loam_array *array = NULL;
+  if (loam_array_new_in(arrays_site(), type, arenas, &array)) fail_msg("%s", loam_error());
+  loam_type_release(type);
+  return array;
+}
+
+static void fill_texts(loam_array *a, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    loam_array *one = VIEW(a, LOAM_AT((int64_t)i));
+    assert_int_equal(loam_array_set_text(one, "nine byte", 9), LOAM_OK);
+    loam_array_release(one);
+  }
+}
+
+static void plain_arenas_take_no_more_than_the_text(void **state) {
+  (void)state;
+  loam_array *plain = new_array_in("100 * string", 0), *resizable = new_array("100 * string");
+  fill_texts(plain, 100);
+  fill_texts(resizable, 100);
+  assert_int_equal(loam_array_bytes(plain), loam_array_bytes(resizable));
+  const lm_piece *text = loam_array_data(plain);
+  for (int i = 1; i < 100; i++) assert_ptr_equal(text[i].begin, text[i - 1].begin + 9);
+  text = loam_array_data(resizable);
+  assert_true(text[1].begin - text[0].begin >= 17);
+  loam_array *one = VIEW(plain, LOAM_AT(0));
+  assert_int_equal(loam_array_set_text(one, "a longer text", 13), LOAM_ESTATE);
+  if (!strstr(loam_error(), "only the one that was made last")) fail_msg("%s", loam_error());
+  expect_json(one, "\"nine byte\"");
+  assert_int_equal(loam_array_set_text(one, "short", 5), LOAM_OK);
+  expect_json(one, "\"short\"");
+  loam_array_release(one);
+  one = VIEW(plain, LOAM_AT(99));
+  assert_int_equal(loam_array_set_text(one, "a longer text", 13), LOAM_OK);
+  expect_json(one, "\"a longer text\"");
+  loam_array_release(one);
+  loam_array_release(plain);
+  loam_array_release(resizable);
+}
+
+static void rows_of_plain_arenas_grow_while_they_are_the_last(void **state) {
+  (void)state;
+  loam_array *a = new_array_in("2 * var * int64", 0);
+  loam_array *first = VIEW(a, LOAM_AT(0)), *second = VIEW(a, LOAM_AT(1));
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(loam_array_append(first, &i), LOAM_OK);
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(loam_array_append(second, &i), LOAM_OK);
+  assert_int_equal(loam_array_append(first, &(int64_t){ 7 }), LOAM_ESTATE);
+  assert_int_equal(loam_array_resize(first, 10), LOAM_OK);
+  for (int64_t i = 0; i < 1000; i++) assert_int_equal(*(int64_t *)loam_array_at(second, 1, &i), i);
+  expect_json(first, "[0,1,2,3,4,5,6,7,8,9]");
+  assert_int_equal(loam_array_resize(first, 0), LOAM_OK);
+  assert_int_equal(loam_array_resize(second, 0), LOAM_OK);
+  assert_true(lm_array_is_valid(a));
+  loam_array_release(first);
+  loam_array_release(second);
+  loam_array_release(a);
+}
+
+static void what_is_not_zeroed_refers_to_nothing(void **state) {
+  (void)state;
+  loam_array *a = new_array_in("var * {name: string, row: var * int8, next: pointer[int8]}", 0);
+  lm_piece *row = loam_array_data(a);
+  assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
+  memset(row->begin, 0xee, 100 * a->type->element->size);
+  row->size = 0; /* the next resize finds bytes that are not zero */
+  assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
+  loam_array *one = VIEW(a, LOAM_AT(99));
+  expect_json(one, "{\"name\":\"\",\"row\":[],\"next\":null}");
+  loam_array_release(one);
+  loam_array_release(a);
+  loam_type *type = type_of("string");
+  assert_int_equal(loam_array_new_in(NULL, type, 4, &a), LOAM_EINVAL);
+  loam_type_release(type);
+}
+
+static void repr_shows_access_and_static_types(void **state) {
+  (void)state;
+  loam_array *a = new_array("int32"), *view;
+  assert_int_equal(loam_array_readonly(a, &view), LOAM_OK);
+  expect_repr(view, "array at *, 1 reference\n"
+                    "  type: int32\n"
+                    "    at *, static\n"
+                    "  access: read\n"
+                    "  metadata: 0 bytes\n"
+                    "    int32\n"
+                    "  data: *\n"
+                    "    block: array at *, 4 bytes, 2 references, tag \"test.array\"\n");
+  loam_array_release(view);
   loam_array_release(a);
 }
 
@@ -725,6 +862,11 @@ int main(void) {
     CASE(the_text_of_every_half_reads_back),
     CASE(long_text_comes_in_pieces),
     CASE(repr_shows_type_metadata_data_and_blocks),
+    CASE(repr_shows_access_and_static_types),
+    CASE(repr_of_nested_structs_has_their_offsets),
+    CASE(plain_arenas_take_no_more_than_the_text),
+    CASE(rows_of_plain_arenas_grow_while_they_are_the_last),
+    CASE(what_is_not_zeroed_refers_to_nothing),
     CASE(null_arguments_are_refused),
     CASE(without_memory_calls_fail_and_leak_nothing),
     CASE(threads_share_an_array_and_its_views),

@@ -34,6 +34,13 @@ static void the_text_of_a_type_is_its_datashape(void **state) {
   expect_text("option[int]", "?int32");
   expect_text("fixed[4] * real", "4 * float64");
   expect_text("2 * string[ 10 ]", "2 * string[10]");
+  expect_text("string[10, 'utf8']", "string[10]");
+  expect_text("var * string['U8']", "var * string");
+  expect_text("complex[float32]", "complex64");
+  expect_text("datetime['us']", "datetime");
+  expect_text("2 * ?datetime[ \"ns\" ]", "2 * ?datetime['ns']");
+  expect_text("(datetime['s'], datetime['ms'])", "{'0': datetime['s'], '1': datetime['ms']}");
+  expect_text("?complex[ float64 ]", "?complex128");
   expect_text("fixed*2 * fixed * intptr", "fixed * 2 * fixed * int64");
   expect_text("(int8, ?uintptr, (string,),)", "{'0': int8, '1': ?uint64, '2': {'0': string}}");
   expect_text("007 * complex", "7 * complex128");
@@ -118,6 +125,15 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
                  "\"var\" meant?");
   expect_refused("flaot64", "type \"flaot64\": column 1: no type is called \"flaot64\"; is "
                             "\"float64\" meant?");
+  expect_refused("string['ascii']", "type \"string['ascii']\": column 8: expected the encoding "
+                                    "'utf8', found \"'ascii'\"");
+  expect_refused("string[3, 4]", "type \"string[3, 4]\": column 11: expected the encoding 'utf8', "
+                                 "found \"4\"");
+  expect_refused("datetime['D']", "type \"datetime['D']\": column 10: expected the unit 's', 'ms', "
+                                  "'us' or 'ns', found \"'D'\"");
+  expect_refused("string['utf8", "type \"string['utf8\": column 8: this quote has no end");
+  expect_refused("complex[int8]", "type \"complex[int8]\": column 9: expected float32 or float64, "
+                                  "found \"int8\"");
   expect_refused("str", "type \"str\": column 1: no type is called \"str\"");
   expect_refused("N * T", "type \"N * T\": column 1: no type is called \"N\"");
 }

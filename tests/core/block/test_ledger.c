@@ -76,6 +76,18 @@ static void counts_outlive_their_threads(void **state) {
   for (int i = 0; i < THREADS; i++) loam_block_release(kept[i]);
   now = stats();
   assert_int_equal(now.ended[1] - before.ended[1], THREADS * (TIMES + 1));
+  assert_true(lm_ledger_is_valid());
+}
+
+static void more_blocks_that_ended_than_were_made_are_not_valid(void **state) {
+  (void)state;
+  lm_block_tally *tally = &lm_thread_get()->blocks;
+  uint64_t before = tally->ended[0];
+  assert_true(lm_ledger_is_valid());
+  tally->ended[0] = stats().made[0] + 1;
+  assert_false(lm_ledger_is_valid());
+  tally->ended[0] = before;
+  assert_true(lm_ledger_is_valid());
 }
 
 /* ---- Events */
@@ -281,6 +293,7 @@ int main(void) {
     cmocka_unit_test(made_and_ended_are_counted_by_kind),
     cmocka_unit_test(blocks_that_were_not_made_are_not_counted),
     cmocka_unit_test(counts_outlive_their_threads),
+    cmocka_unit_test(more_blocks_that_ended_than_were_made_are_not_valid),
     cmocka_unit_test(each_event_of_a_block_is_reported),
     cmocka_unit_test(a_slice_reports_a_retain_of_its_parent),
     cmocka_unit_test(leaks_are_known_only_if_requested),

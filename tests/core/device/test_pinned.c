@@ -53,7 +53,7 @@ static void tick(void) {
 static void all_goes_back(void) {
   (void)loam_device_trim(-1);
   want(standin_registered() == 0);
-  want(lm_pool_is_valid() && lm_device_pool_is_valid());
+  want(lm_pool_is_valid() && lm_device_pool_is_valid() && lm_pinned_is_valid());
 }
 
 /* ---- Allocation */
@@ -95,7 +95,38 @@ TEST(every_object_can_be_used_by_the_device_as_a_whole) {
   }
   must(cuStreamSynchronize(stream));
   want(registrations() > 3 && registrations() < 40); /* regions grow with the pool */
+  want(lm_pinned_is_valid());
   for (size_t i = 0; i < N; i++) loam_free(p[i]);
+  all_goes_back();
+}
+
+/* Returns the entry of the guard slot behind the region that p is in. */
+static lm_span *guard_behind(const void *p) {
+  uint32_t slot = lm_map_slot(p);
+  while (lm_map_span(slot)->use != LM_USE_SEAL) slot++;
+  return lm_map_span(slot);
+}
+
+TEST(a_slot_outside_all_regions_or_in_two_is_found) {
+  load(PINNED, "return p");
+  char *p = loam_malloc(NULL, 100);
+  lm_span *guard = guard_behind(p);
+  uint32_t length = guard->prev, first = lm_map_slot_of(guard) - length;
+  want(lm_pinned_is_valid());
+  guard->prev = lm_map_slot_of(guard) - lm_map_slot(p) - 1; /* p is before the region */
+  want(!lm_pinned_is_valid());
+  guard->prev = length + first; /* the region begins before the range */
+  want(!lm_pinned_is_valid());
+  guard->prev = length;
+  guard->use = LM_USE_NONE; /* no guard slot is behind p */
+  want(!lm_pinned_is_valid());
+  guard->use = LM_USE_SEAL;
+  lm_pool *pool = lm_pools_at(lm_map_span(lm_map_slot(p))->strategy);
+  pool->regions.held++; /* a slot of the pool that is in no region */
+  want(!lm_pinned_is_valid());
+  pool->regions.held--;
+  want(lm_pinned_is_valid());
+  loam_free(p);
   all_goes_back();
 }
 
@@ -652,6 +683,7 @@ int main(void) {
   setenv("LOAM_CONTROL", "0", 1); /* these tests call the ticks themselves */
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_cache_serves_without_a_call_of_the_driver),
+    cmocka_unit_test(a_slot_outside_all_regions_or_in_two_is_found),
     cmocka_unit_test(every_object_can_be_used_by_the_device_as_a_whole),
     cmocka_unit_test(a_driver_that_allocates_while_it_is_called_is_not_called),
     cmocka_unit_test(the_first_region_is_small),

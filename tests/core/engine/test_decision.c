@@ -77,7 +77,9 @@ static void a_record_is_valid_as_it_is_found(void **state) {
   bad = b;
   bad.base = (char *)&bad; /* in no memory of a pool */
   assert_false(lm_record_is_valid(&bad));
-  bad.is_provided = true; /* and the table of provided blocks has another base */
+  bad.maker = LM_PROVIDER_SYSTEM; /* which may make a block anywhere, but none of 0 bytes */
+  assert_true(lm_record_is_valid(&bad));
+  bad.size = 0;
   assert_false(lm_record_is_valid(&bad));
   assert_true(lm_record_find(q, &b) && lm_record_is_valid(&b));
   put(first);
@@ -90,8 +92,8 @@ static void the_record_of_a_handlers_block_is_valid(void **state) {
   lm_record b;
   CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "system"));
   char *p = get(1000);
-  assert_true(lm_record_find(p, &b) && b.is_provided && lm_record_is_valid(&b));
-  b.provided.size++;
+  assert_true(lm_record_find(p, &b) && b.maker == LM_PROVIDER_SYSTEM && lm_record_is_valid(&b));
+  b.maker = LM_PROVIDER_HEAP; /* and the block is not in the range of the pools */
   assert_false(lm_record_is_valid(&b));
   put(p);
 }

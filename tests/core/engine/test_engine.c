@@ -150,7 +150,7 @@ static void aligns_several_blocks_of_nearly_64_KiB(void **state) {
         assert_int_equal((uintptr_t)p[i] % align, 0);
         memset(p[i], i, size);
       }
-      for (int i = 0; i < 4; i++) lm_engine_free(p[i], size);
+      for (int i = 0; i < 4; i++) lm_engine_free(p[i], size, NULL);
     }
 }
 
@@ -441,7 +441,7 @@ static void tells_a_free_of_what_is_not_loams(void **state) {
   put(NULL);
 }
 
-static void free_with_5000(void *p) { lm_engine_free(p, 5000); }
+static void free_with_5000(void *p) { lm_engine_free(p, 5000, NULL); }
 
 static void tells_a_sized_free_of_too_much_and_frees(void **state) {
   (void)state;
@@ -450,11 +450,11 @@ static void tells_a_sized_free_of_too_much_and_frees(void **state) {
   told(free_with_5000, p, "with size 5000: the block has 112 bytes");
   told(put, p, "double free");
   uint64_t before = lm_stats_bad_frees;
-  lm_engine_free(get(100), 100);
+  lm_engine_free(get(100), 100, NULL);
   assert_int_equal(lm_stats_bad_frees, before);
 }
 
-static void free_with_3(void *p) { lm_engine_free(p, 3); }
+static void free_with_3(void *p) { lm_engine_free(p, 3, NULL); }
 
 static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void **state) {
   (void)state;

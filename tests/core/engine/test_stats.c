@@ -2,6 +2,8 @@
 #include <sys/mman.h>
 
 #include "by_hand.h"
+#include "engine/live_limits.h"
+#include "engine/stats.h"
 #include "heap/walk.h"
 
 typedef struct rows {
@@ -85,6 +87,29 @@ static void groups_by_what_is_asked_for(void **state) {
   assert_int_equal(by(0)->n, 1);
   put(a);
   put(b);
+}
+
+static void limits_of_another_family_or_of_none_are_not_valid(void **state) {
+  (void)state;
+  lm_live_limits limits;
+  lm_strategy *with = limited("stats.with", 1 << 20), *without = host("stats.without");
+  (void)tag("stats.family");
+  CHAIN(with, without);
+  lm_live_limits_read(&limits);
+  uint32_t family = with->family->id;
+  assert_true(lm_live_limits_is_valid(&limits));
+  assert_int_equal(limits.member[family], with->id + 1);
+  assert_int_equal(lm_live_limits_of(&limits, with->id).limit, 1 << 20);
+  limits.member[without->family->id] = with->id + 1;
+  assert_false(lm_live_limits_is_valid(&limits));
+  limits.member[without->family->id] = without->id + 1;
+  assert_false(lm_live_limits_is_valid(&limits));
+  limits.member[without->family->id] = 0;
+  limits.member[family] = lm_strategy_count() + 1;
+  assert_false(lm_live_limits_is_valid(&limits));
+  limits.member[family] = 0;
+  assert_true(lm_live_limits_is_valid(&limits));
+  lm_live_limits_finish(&limits);
 }
 
 static void an_edited_limit_makes_no_new_row(void **state) {
@@ -355,21 +380,29 @@ static void survives_each_refusal_of_memory(void **state) {
   refuse_each(ask);
 }
 
+static int totals_are_valid(void **state) {
+  (void)state;
+  return lm_stats_is_valid() ? 0 : -1;
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, totals_are_valid)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(tells_bytes_and_blocks_by_tag_and_strategy),
-    cmocka_unit_test(groups_by_what_is_asked_for),
-    cmocka_unit_test(an_edited_limit_makes_no_new_row),
-    cmocka_unit_test(rows_come_largest_first),
-    cmocka_unit_test(counts_blocks_of_handlers_and_the_system),
-    cmocka_unit_test(a_block_that_grows_in_place_is_one_block),
-    cmocka_unit_test(totals_lose_nothing_when_threads_end),
-    cmocka_unit_test(the_sum_agrees_with_the_rows),
-    cmocka_unit_test(what_is_counted_at_once_is_what_lives),
-    cmocka_unit_test(the_callback_may_allocate_and_ask),
-    cmocka_unit_test(what_threads_hold_is_seen_while_they_allocate),
-    cmocka_unit_test(what_a_thread_never_used_is_not_looked_at),
-    cmocka_unit_test(survives_each_refusal_of_memory),
+    TEST(tells_bytes_and_blocks_by_tag_and_strategy),
+    TEST(groups_by_what_is_asked_for),
+    TEST(limits_of_another_family_or_of_none_are_not_valid),
+    TEST(an_edited_limit_makes_no_new_row),
+    TEST(rows_come_largest_first),
+    TEST(counts_blocks_of_handlers_and_the_system),
+    TEST(a_block_that_grows_in_place_is_one_block),
+    TEST(totals_lose_nothing_when_threads_end),
+    TEST(the_sum_agrees_with_the_rows),
+    TEST(what_is_counted_at_once_is_what_lives),
+    TEST(the_callback_may_allocate_and_ask),
+    TEST(what_threads_hold_is_seen_while_they_allocate),
+    TEST(what_a_thread_never_used_is_not_looked_at),
+    TEST(survives_each_refusal_of_memory),
   };
   return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);
 }

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "gpu/gpu.h"
+#include "gpu/gpu_cuda.h"
 #include "names.h"
 #include "os/error.h"
 #include "standin.h"
@@ -89,6 +90,16 @@ static void finds_the_driver_and_its_devices(void **state) {
   assert_true(lm_gpu_has(1));
   assert_false(lm_gpu_has(2));
   assert_words("device 2: this machine has devices 0-1");
+}
+
+static void a_device_that_maps_memory_needs_a_power_of_two(void **state) {
+  (void)state;
+  lm_gpu_cuda_device d = { .granularity = 3 * LM_MIB };
+  assert_true(lm_gpu_cuda_is_valid(&d));
+  d.has_vmm = true;
+  assert_false(lm_gpu_cuda_is_valid(&d));
+  d.granularity = 2 * LM_MIB;
+  assert_true(lm_gpu_cuda_is_valid(&d));
 }
 
 static void says_why_there_is_no_driver(void **state) {
@@ -415,6 +426,7 @@ static void a_forked_child_never_calls_the_driver(void **state) {
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(finds_the_driver_and_its_devices, start, end),
+    cmocka_unit_test_setup_teardown(a_device_that_maps_memory_needs_a_power_of_two, start, end),
     cmocka_unit_test_setup_teardown(says_why_there_is_no_driver, start, end),
     cmocka_unit_test_setup_teardown(uses_the_current_context_of_the_device, start, end),
     cmocka_unit_test_setup_teardown(else_uses_the_primary_context_and_restores_the_current_one,

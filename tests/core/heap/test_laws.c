@@ -76,6 +76,86 @@ static void a_bin_with_a_live_object_or_no_sentinel_is_not_valid(void **state) {
   release(p[0]);
 }
 
+static void a_batch_with_a_live_object_or_no_sentinel_is_not_valid(void **state) {
+  (void)state;
+  static void *p[MANY];
+  uint32_t offset = fill_a_bin("a batch", p, MANY), place = lm_tcache_bin_place(offset);
+  for (uint32_t i = 0; i < MANY; i++) release(p[i]);
+  lm_pool_bins *bins = &lm_tcache_of(t)->pool[place];
+  unsigned class_ = lm_tcache_bin_class(offset);
+  lm_tcache_batch batch = lm_tcache_bin_close(bins, class_), empty = { NULL, 0 };
+  assert_true(batch.n > 0 && lm_tcache_batch_is_valid(&batch) && lm_tcache_batch_is_valid(&empty));
+  empty.n = 1;
+  assert_false(lm_tcache_batch_is_valid(&empty));
+  lm_state_cell live = 0, *cell = batch.array[1].cell;
+  assert_false(lm_state_is_cached_at(&live));
+  batch.array[1].cell = &live;
+  assert_false(lm_tcache_batch_is_valid(&batch));
+  batch.array[1].cell = cell;
+  batch.array[0].cell = cell;
+  assert_false(lm_tcache_batch_is_valid(&batch));
+  batch.array[0].cell = NULL;
+  assert_true(lm_tcache_batch_is_valid(&batch));
+  lm_tcache_batch_return(lm_pool_of(lm_pool_holder(place)), class_, &batch);
+  assert_true(lm_pool_is_valid());
+}
+
+static void the_bins_of_a_thread_are_in_its_list_once(void **state) {
+  (void)state;
+  void *p[1];
+  uint32_t place = lm_tcache_bin_place(fill_a_bin("a list", p, 1));
+  lm_thread_bins *bins = lm_tcache_of(t);
+  lm_pool_bins *pool = &bins->pool[place];
+  assert_true(pool->listed && lm_thread_bins_is_valid(bins));
+  pool->listed = false;
+  assert_false(lm_thread_bins_is_valid(bins));
+  pool->listed = true;
+  uint32_t next = pool->next;
+  pool->next = place; /* a circle */
+  assert_false(lm_thread_bins_is_valid(bins));
+  pool->next = next;
+  pool->large++;
+  assert_false(lm_thread_bins_is_valid(bins));
+  pool->large--;
+  assert_true(lm_thread_bins_is_valid(bins));
+  release(p[0]);
+}
+
+static void large_blocks_that_come_and_go_leave_the_bins_valid(void **state) {
+  (void)state;
+  enum { BLOCKS = 40 };
+  static void *p[BLOCKS];
+  lm_strategy *s = intern((lm_desc){ .name = "large blocks" });
+  bool zeroed;
+  for (size_t round = 1; round <= 4; round++) {
+    for (size_t i = 0; i < BLOCKS; i++) {
+      lm_pool_request r = { LM_SMALL_MAX + (i % 4 + round) * LM_SLOT, 16, TOKEN };
+      assert_non_null(p[i] = lm_pool_alloc(t, s, &r, &zeroed));
+    }
+    for (size_t i = 0; i < BLOCKS; i++) release(p[i]);
+    assert_true(lm_thread_bins_is_valid(lm_tcache_of(t)));
+  }
+  lm_tcache_flush_thread(t);
+  assert_true(lm_thread_bins_is_valid(lm_tcache_of(t)) && lm_pool_is_valid());
+}
+
+/* ---- Central lists */
+
+static void a_central_list_that_miscounts_its_spans_is_not_valid(void **state) {
+  (void)state;
+  void *p[1];
+  uint32_t offset = fill_a_bin("a miscounted list", p, 1);
+  lm_pool *pool = lm_pool_of(lm_pool_holder(lm_tcache_bin_place(offset)));
+  lm_central *central = &pool->central[lm_tcache_bin_class(offset)];
+  assert_true(lm_central_is_valid(central) && lm_pool_is_valid());
+  central->empties++;
+  assert_false(lm_central_is_valid(central));
+  assert_false(lm_pool_is_valid());
+  central->empties--;
+  assert_true(lm_central_is_valid(central));
+  release(p[0]);
+}
+
 static void an_offset_says_the_place_and_the_class_of_its_bin(void **state) {
   (void)state;
   for (uint32_t place = 1; place < LM_POOL_PLACES; place += 93)
@@ -135,6 +215,10 @@ int main(void) {
     cmocka_unit_test(a_bin_is_valid_as_it_opens_fills_runs_over_and_closes),
     cmocka_unit_test(a_bin_that_no_decision_names_is_valid),
     cmocka_unit_test(a_bin_with_a_live_object_or_no_sentinel_is_not_valid),
+    cmocka_unit_test(a_batch_with_a_live_object_or_no_sentinel_is_not_valid),
+    cmocka_unit_test(the_bins_of_a_thread_are_in_its_list_once),
+    cmocka_unit_test(large_blocks_that_come_and_go_leave_the_bins_valid),
+    cmocka_unit_test(a_central_list_that_miscounts_its_spans_is_not_valid),
     cmocka_unit_test(an_offset_says_the_place_and_the_class_of_its_bin),
     cmocka_unit_test(the_quarantine_is_valid_as_it_fills_turns_over_and_drains),
     cmocka_unit_test(strategies_are_valid_whatever_parts_and_limits_they_have),

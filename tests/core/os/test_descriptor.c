@@ -115,6 +115,17 @@ static void none_belongs_to_no_one(void **state) {
   lm_descriptor_close(&d);
 }
 
+static void a_descriptor_below_none_is_not_valid(void **state) {
+  (void)state;
+  int other;
+  lm_descriptor kept = keep_pipe_end(&other), none = LM_DESCRIPTOR_NONE;
+  assert_true(lm_descriptor_is_valid(&kept) && lm_descriptor_is_valid(&none));
+  assert_false(lm_descriptor_is_valid(&(lm_descriptor){ .fd = -2 }));
+  lm_descriptor_close(&kept);
+  assert_true(lm_descriptor_is_valid(&kept));
+  close(other);
+}
+
 static void knows_inotify_from_a_file(void **state) {
   (void)state;
   lm_descriptor d = lm_descriptor_keep(inotify_init1(IN_CLOEXEC));
@@ -133,6 +144,7 @@ int main(void) {
     cmocka_unit_test(does_not_close_what_the_host_put_in_its_place),
     cmocka_unit_test(the_host_may_take_the_number_meanwhile),
     cmocka_unit_test(none_belongs_to_no_one),
+    cmocka_unit_test(a_descriptor_below_none_is_not_valid),
     cmocka_unit_test(knows_inotify_from_a_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,6 +48,23 @@ static void a_block_is_found_from_any_pointer_into_it(void **state) {
   assert_memory_equal(&seen, &block, sizeof seen);
 }
 
+static void become(void *ctx, lm_provided *block) { *block = *(const lm_provided *)ctx; }
+
+static void a_block_without_bytes_or_made_above_its_base_is_not_valid(void **state) {
+  (void)state;
+  lm_provided taken, good = { .base = at(0x1000), .made = at(0x1000), .size = 1 };
+  lm_provided empty = good, above = good;
+  empty.size = 0;
+  above.made = at(0x1010);
+  assert_true(lm_provided_put(&good) && lm_provided_is_valid());
+  lm_provided_each(become, &empty);
+  assert_false(lm_provided_is_valid());
+  lm_provided_each(become, &above);
+  assert_false(lm_provided_is_valid());
+  lm_provided_each(become, &good);
+  assert_true(lm_provided_is_valid() && lm_provided_take(at(0x1000), &taken));
+}
+
 static void only_a_start_is_taken_and_once(void **state) {
   (void)state;
   lm_provided taken = { .token = 99 };
@@ -197,6 +214,7 @@ static void children_of_busy_threads_can_use_it(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_block_is_found_from_any_pointer_into_it),
+    cmocka_unit_test(a_block_without_bytes_or_made_above_its_base_is_not_valid),
     cmocka_unit_test(only_a_start_is_taken_and_once),
     cmocka_unit_test(a_block_at_the_same_start_replaces_the_stale_one),
     cmocka_unit_test(a_walk_may_rewrite_tokens),

@@ -46,6 +46,20 @@ static void reuses_what_came_back(void **state) {
   assert_int_equal(lm_map.top, top);
 }
 
+static void a_slot_that_is_neither_taken_nor_free_is_found(void **state) {
+  (void)state;
+  uint32_t slot = lm_range_take(2, LM_SLOT);
+  size_t top = lm_map.top;
+  assert_true(lm_range_is_valid());
+  lm_map_extent((uint32_t)(top >> LM_SLOT_SHIFT), 1, LM_USE_NONE);
+  lm_map.top = top + LM_SLOT; /* one more slot, that no thread has taken */
+  assert_true(lm_map_is_valid());
+  assert_false(lm_range_is_valid());
+  lm_map.top = top;
+  assert_true(lm_range_is_valid());
+  lm_range_put(slot, 2);
+}
+
 static void refuses_more_than_there_is(void **state) {
   (void)state;
   assert_int_equal(lm_range_take((uint32_t)(lm_map.size >> LM_SLOT_SHIFT), LM_SLOT), 0);
@@ -83,6 +97,7 @@ int main(void) {
     cmocka_unit_test(hands_out_runs_at_any_alignment),
     cmocka_unit_test(knows_all_that_it_reserved),
     cmocka_unit_test(reuses_what_came_back),
+    cmocka_unit_test(a_slot_that_is_neither_taken_nor_free_is_found),
     cmocka_unit_test(refuses_more_than_there_is),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

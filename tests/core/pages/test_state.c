@@ -19,7 +19,7 @@ static void the_first_tables_of_all_classes_are_neighbours(void **state) {
     if (c) assert_in_range((char *)cells[c] - (char *)cells[c - 1], 1, 6000);
   }
   for (unsigned c = 0; c < LM_COUNT(cells); c++) lm_states_free(cells[c]);
-  assert_true(lm_states_are_valid());
+  assert_true(lm_states_is_valid());
 }
 
 static void expect_unused(lm_state_cell *cells, unsigned class_) {
@@ -53,7 +53,7 @@ static void a_freed_table_is_taken_again_unused_and_by_its_class(void **state) {
         assert_int_equal(lm_state_token(s, 2, atomic_load(&s[2])), 7 | LM_TOKEN_COUNTED);
         lm_states_free(s);
       }
-    assert_true(lm_states_are_valid());
+    assert_true(lm_states_is_valid());
   }
 }
 

@@ -62,6 +62,21 @@ static void refuses_a_tree_of_another_size_than_its_head_says(void **state) {
   assert_int_equal(lm_class_tree_check(&huge, sizeof huge, &out), LOAM_EINVAL);
 }
 
+static void a_checked_tree_whose_bytes_change_is_not_valid(void **state) {
+  (void)state;
+  tree t = small_tree();
+  lm_class_tree out;
+  assert_int_equal(check(&t, &out), LOAM_OK);
+  assert_true(lm_class_tree_is_valid(&out));
+  lm_class_node *node = (lm_class_node *)out.node;
+  node[1].no = 0; /* a way back: a search would not end */
+  assert_false(lm_class_tree_is_valid(&out));
+  node[1].no = ~1;
+  assert_true(lm_class_tree_is_valid(&out));
+  out.head.plans = 0;
+  assert_false(lm_class_tree_is_valid(&out));
+}
+
 static void refuses_a_target_that_does_not_go_up(void **state) {
   (void)state;
   tree t = small_tree();
@@ -287,6 +302,7 @@ static void answers_as_the_language_does(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(refuses_a_tree_of_another_size_than_its_head_says),
+    cmocka_unit_test(a_checked_tree_whose_bytes_change_is_not_valid),
     cmocka_unit_test(refuses_a_target_that_does_not_go_up),
     cmocka_unit_test(refuses_what_is_out_of_range),
     cmocka_unit_test(refuses_keys_that_are_not_sorted),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "os/error.h"
+#include "plan/plan_set.h"
 #include "test.h"
 
 static const double none[LM_INPUTS];
@@ -496,6 +497,36 @@ static void survives_each_refusal_of_memory(void **state) {
   lm_plan_destroy(of_lines);
 }
 
+static void a_size_table_with_a_node_that_is_not_there_is_not_valid(void **state) {
+  (void)state;
+  image m = small_image();
+  lm_plan *plan;
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  assert_true(lm_size_table_is_valid(&plan->table, plan) && lm_plan_is_valid(plan));
+  lm_serve before = plan->table.serve[0];
+  plan->table.serve[0] = (lm_serve){ LM_BIN_ASKS, { .node = plan->nodes } };
+  assert_false(lm_size_table_is_valid(&plan->table, plan));
+  assert_false(lm_plan_is_valid(plan));
+  plan->table.serve[0] = before;
+  lm_plan_destroy(plan);
+}
+
+static void a_set_that_miscounts_its_plans_is_not_valid(void **state) {
+  (void)state;
+  image m = small_image();
+  lm_plan *plan;
+  lm_plan_set set = { 0 };
+  assert_true(lm_plan_set_is_valid(&set));
+  assert_int_equal(image_make(&m, &plan), LOAM_OK);
+  assert_ptr_equal(lm_plan_set_add(&set, plan), plan);
+  assert_true(lm_plan_set_is_valid(&set));
+  set.count++;
+  assert_false(lm_plan_set_is_valid(&set));
+  set.count--;
+  lm_plan_set_clear(&set);
+  assert_true(lm_plan_set_is_valid(&set));
+}
+
 static void the_default_is_one_leaf_of_strategy_0(void **state) {
   (void)state;
   assert_ptr_equal(lm_plan_default(), &lm_plan_bare);
@@ -526,6 +557,8 @@ int main(void) {
     cmocka_unit_test(a_plan_at_a_line_decides_as_the_plan_does_there),
     cmocka_unit_test(a_deep_plan_needs_little_stack),
     cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(a_size_table_with_a_node_that_is_not_there_is_not_valid),
+    cmocka_unit_test(a_set_that_miscounts_its_plans_is_not_valid),
     cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,6 +10,7 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "plan/policy_image.h"
+#include "script/core_module.h"
 #include "script/script.h"
 
 static const lm_script_limits limits = { .max_leaves = 100,
@@ -68,6 +69,20 @@ static loam_status compile(void) {
 
 static void open_image(const char *text) {
   if (open_text(text) || compile()) fail_msg("%s", loam_error());
+}
+
+static void a_script_that_breaks_a_law_is_not_valid(void **state) {
+  (void)state;
+  assert_int_equal(open_text(two), LOAM_OK);
+  assert_true(lm_script_is_valid(script) && lm_vm_is_valid(&script->vm));
+  script->length--;
+  assert_false(lm_script_is_valid(script));
+  script->length++;
+  size_t cap = script->vm.cap;
+  script->vm.cap = script->vm.used - 1;
+  assert_false(lm_vm_is_valid(&script->vm) || lm_script_is_valid(script));
+  script->vm.cap = cap;
+  assert_true(lm_script_is_valid(script));
 }
 
 static const lm_plan *plan_of(const char *tag) {
@@ -386,6 +401,7 @@ static void closing_gives_all_memory_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_policy_becomes_a_plan),
+    TEST(a_script_that_breaks_a_law_is_not_valid),
     TEST(tags_that_are_told_apart_have_their_own_plans),
     TEST(an_image_needs_its_script_no_more),
     TEST(compiling_is_all_steps_in_one),

@@ -42,6 +42,7 @@ static const char *row_of(int pid) {
 }
 
 static void shows(int pid, const char *text) {
+  assert_true(lm_board_is_valid());
   look();
   const char *found = row_of(pid);
   if (!found || !strstr(found, text)) fail_msg("expected %s in %s", text, found ? found : "no row");
@@ -388,9 +389,35 @@ static void a_board_of_any_bytes_is_read_without_harm(void **state) {
   end_child(child);
 }
 
+static void an_entry_whose_texts_do_not_end_is_not_valid(void **state) {
+  (void)state;
+  static lm_board_entry e;
+  assert_true(lm_board_entry_is_valid(&e));
+  memset(e.figures.path, 'x', sizeof e.figures.path);
+  assert_false(lm_board_entry_is_valid(&e));
+  e.figures.path[0] = 0;
+  e.figures.limits = LM_BOARD_LIMITS;
+  assert_true(lm_board_entry_is_valid(&e));
+  e.figures.limits++;
+  assert_false(lm_board_entry_is_valid(&e));
+  e.figures.limits--;
+  lm_board_limit *last = &e.figures.limit[LM_BOARD_LIMITS - 1];
+  memset(last->strategy, 'x', sizeof last->strategy);
+  assert_false(lm_board_entry_is_valid(&e));
+  e.figures.limits--;
+  memset(e.last_error, 'x', sizeof e.last_error);
+  e.figures.error_bytes = 1;
+  assert_false(lm_board_entry_is_valid(&e));
+  e.last_error[0] = 0;
+  assert_true(lm_board_entry_is_valid(&e));
+  e.figures.error_bytes = LM_BOARD_PAGE + 1;
+  assert_false(lm_board_entry_is_valid(&e));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_host_is_on_a_board),
+    TEST(an_entry_whose_texts_do_not_end_is_not_valid),
     TEST(a_refusal_is_told_in_full),
     TEST(limits_show_how_full_they_are),
     TEST(no_descriptor_stays_open),

@@ -17,6 +17,7 @@
 #include "os/numa.h"
 #include "served.h"
 #include "service/control.h"
+#include "service/control_socket.h"
 #include "service/policy.h"
 
 static struct sockaddr_un own_address(void) {
@@ -32,6 +33,22 @@ static int bound_elsewhere(void) {
   int fd = socket(AF_UNIX, SOCK_STREAM, 0);
   assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
   return fd;
+}
+
+static void a_listener_without_a_path_or_an_owner_is_not_valid(void **state) {
+  (void)state;
+  lm_control_socket s = { .listener = { .fd = -1 } };
+  assert_true(lm_control_socket_is_valid(&s));
+  assert_int_equal(lm_control_socket_open(&s, folder), LOAM_OK);
+  assert_true(lm_control_socket_is_valid(&s));
+  lm_control_socket broken = s;
+  broken.path[0] = 0;
+  assert_false(lm_control_socket_is_valid(&broken));
+  broken = s;
+  broken.owner = 0;
+  assert_false(lm_control_socket_is_valid(&broken));
+  lm_control_socket_close(&s);
+  assert_true(lm_control_socket_is_valid(&s));
 }
 
 static int dial(void) {
@@ -807,6 +824,7 @@ int main(void) {
     TEST(a_robbed_service_can_be_stopped),
     TEST(where_no_descriptor_is_left_it_is_tried_again),
     TEST(a_host_that_exits_removes_its_socket),
+    TEST(a_listener_without_a_path_or_an_owner_is_not_valid),
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),
     TEST(reloading_another_file_follows_that_one),

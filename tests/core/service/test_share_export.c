@@ -33,7 +33,7 @@ static char *shared(size_t size) { return loam_malloc(loam_site_get("shared"), s
 /* ---- the other process */
 
 typedef struct order {
-  enum { OPEN, OPEN_READONLY, STORE, FORK, RELEASE, STORE_IN_CHILD, SHOW, END } what;
+  enum { OPEN, OPEN_READONLY, STORE, FORK, RELEASE, STORE_IN_CHILD, SHOW, WRAP, END } what;
   int byte;
   loam_share share;
 } order;
@@ -75,6 +75,21 @@ static report look(void) {
   return r;
 }
 
+/* Reports whether an array over a part of the borrowed block is read-only. */
+static report wrap(void) {
+  struct loam_array_info info;
+  loam_type *type;
+  loam_array *array;
+  loam_block *part = loam_block_slice(borrowed, 8, 8);
+  if (loam_type_parse("int64", &type)) return (report){ 0 };
+  if (loam_array_wrap(part, 0, type, NULL, &array)) return (report){ 0 };
+  report r = { .ok = !loam_array_info(array, &info), .byte = info.readonly };
+  loam_array_release(array);
+  loam_type_release(type);
+  loam_block_release(part);
+  return r;
+}
+
 static report do_order(const order *o) {
   char *p = loam_block_data(borrowed);
   report r = { .ok = 1 };
@@ -95,6 +110,7 @@ static report do_order(const order *o) {
       memset(p, o->byte, SIZE);
       r.ok = loam_share_get(p, &r.share) == LOAM_OK;
       return r;
+    case WRAP: return wrap();
     case END: break;
   }
   _exit(0);
@@ -211,6 +227,12 @@ static void a_store_to_what_is_readonly_is_a_fault(void **state) {
   assert_true(r.ok);
   assert_int_equal(r.byte, 3);
   assert_int_equal(tell((order){ .what = STORE_IN_CHILD }).byte, -SIGSEGV);
+  assert_int_equal(tell((order){ .what = WRAP }).byte, 1);
+  release();
+  assert_true(tell((order){ .what = OPEN, .share = show(p) }).ok);
+  r = tell((order){ .what = WRAP });
+  assert_true(r.ok);
+  assert_int_equal(r.byte, 0);
   release();
   loam_free(p);
 }
