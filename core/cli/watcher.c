@@ -190,12 +190,21 @@ static int open_pidfd(int pid) {
   return fd;
 }
 
+/* Tells whether another process has the board open or mapped: only then the kernel refuses a lease
+ * for writing. True where the filesystem has no leases. */
+static bool is_board_used(void) {
+  if (fcntl(self.to.fd, F_SETLEASE, F_WRLCK)) return true;
+  (void)fcntl(self.to.fd, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
 /* Looks for a living process of the tree, and sets self.pidfd to one if it can be waited for.
- * Returns whether there is one. */
+ * Returns whether there is one. The id of a process in another PID namespace does not
+ * say whether the process lives. */
 static bool is_tree_alive(void) {
   int pid = lm_board_find_living(self.to.fd);
   if (pid > 0) self.pidfd = open_pidfd(pid);
-  return pid != 0;
+  return pid > 0 || (pid < 0 && is_board_used());
 }
 
 /* Waits for the next thing to do. Returns false when the tree has ended. */
@@ -246,6 +255,7 @@ static void detach(void) {
   for (int i = 1; i < NSIG; i++) (void)sigaction(i, &usual, NULL);
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGIO, SIG_IGN); /* of a lease that another process wants to break */
 }
 
 static _Noreturn void run(void) {
