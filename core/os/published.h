@@ -20,7 +20,7 @@
 
 #include "os/base.h"
 
-/* What a publisher writes on the first page of news. Zeros: nothing was published. */
+/* The words that a publisher writes on the first page of news. Zeros: nothing was published. */
 typedef struct lm_published_words {
   _Atomic uint64_t word;   /* lm_published_word(number) */
   _Atomic uint64_t number; /* of the latest publication, counted from 1 */

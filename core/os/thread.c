@@ -208,6 +208,18 @@ void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx) {
   lm_lock_drop(&list.lock);
 }
 
+static void note_stale(lm_thread *t, void *ctx) {
+  /* Acquire pairs with the release of clear_reasons: the thread's earlier sections are over. */
+  if (atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_STALE)
+    *(bool *)ctx = true;
+}
+
+bool lm_thread_is_none_stale(void) {
+  bool is_any = false;
+  lm_thread_each(note_stale, &is_any);
+  return !is_any;
+}
+
 static void count_one(lm_thread *t, void *ctx) { *(uint32_t *)ctx += !t->dying; }
 
 uint32_t lm_thread_count(void) {

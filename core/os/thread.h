@@ -295,6 +295,13 @@ bool lm_thread_grace(void);
 void lm_thread_refuse_graces(void);
 void lm_thread_allow_graces(void);
 
+/* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
+ * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
+ * bit outside of sections; and every section that begins later sees what was published before that
+ * call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
+ * but a thread that makes no request keeps the answer false. */
+bool lm_thread_is_none_stale(void);
+
 /* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
  * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);

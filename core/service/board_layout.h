@@ -7,7 +7,7 @@
  *
  *   bytes of the file                  content
  *   0                                  lm_board_head, padded to 4 KiB
- *   4 KiB                              the news: what was published for the tree (3 pages)
+ *   4 KiB                              the news: the publications for the tree (3 pages)
  *   16 KiB                             the table of places, 32 bytes each
  *   48 KiB + i * 16 KiB                the slot of place i: two entries
  *   48 KiB + 16 MiB + i * 16 MiB       half i of the images: policy images that were published
@@ -134,8 +134,8 @@ typedef struct lm_board_refusal {
   char words[2040]; /* terminated; the words of the error, cut where they do not fit */
 } lm_board_refusal;
 
-/* What was published for the tree. The first page is the one that processes map over lm_published
- * (os/published.h). All fields are zero when the board is made, but for `policy`. */
+/* The publications for the tree. The first page is the one that processes map over lm_published
+ * (os/published.h). All fields except `policy` are zero when the board is made. */
 typedef struct lm_board_news {
   lm_published_page published;
   union {

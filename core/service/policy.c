@@ -234,11 +234,31 @@ static void retire_strategies(void) {
 /* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
+/* Images that were replaced without a grace, because the kernel has no membarrier, or because the
+ * load was part of a program's request for memory. Under `load_lock`. Law: parked_n <= PARKED. */
+enum { PARKED = 16 };
+static lm_policy_image *parked[PARKED];
+static uint32_t parked_n;
+
+/* Keeps an image until no thread can read its plans. If there is no room, the image stays for
+ * good. */
+static void park(lm_policy_image *image) {
+  if (parked_n < PARKED) parked[parked_n++] = image;
+}
+
+/* Closes the parked images if every thread has begun an epoch since they were replaced. Called
+ * before a policy becomes live, after which threads are stale again. */
+static void close_parked(void) {
+  if (!parked_n || !lm_thread_is_none_stale()) return;
+  while (parked_n) lm_policy_image_close(parked[--parked_n]);
+}
+
 /* Makes the loaded policy live. Sites that were made during the load get their plans here, under
  * the lock: only that keeps threads with new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
+  close_parked();
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
   lm_policy_image *old = live;
@@ -248,9 +268,11 @@ static loam_status go_live(load *l) {
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
   l->opened.image = NULL;
-  /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
-   * The old plans then stay. */
-  if (!old || !lm_thread_grace()) return LOAM_OK;
+  if (!old) return LOAM_OK;
+  if (!lm_thread_grace()) {
+    park(old);
+    return LOAM_OK;
+  }
   lm_policy_image_close(old);
   retire_strategies();
   return LOAM_OK;

@@ -78,6 +78,18 @@ static void the_next_request_obeys_a_publication(void **state) {
   assert_int_equal(generation(), before + 1 + 3 * LM_PUBLISHED_WORDS);
 }
 
+static void replaced_policies_give_their_memory_back(void **state) {
+  (void)state;
+  struct loam_stats first, last;
+  for (int i = 0; i < 200; i++) {
+    if (i == 100) assert_int_equal(loam_stats(&first), LOAM_OK);
+    publish(i % 2 ? ALL_OF("one") : ALL_OF("two"));
+    request();
+  }
+  assert_int_equal(loam_stats(&last), LOAM_OK);
+  assert_in_range(last.metadata_bytes, 1, first.metadata_bytes + 64 * LM_KIB);
+}
+
 static void damaged_bytes_are_refused_and_never_followed(void **state) {
   (void)state;
   struct loam_policy_info info;
@@ -188,6 +200,7 @@ static void a_process_with_another_policy_does_not_follow(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     FOLLOWS(the_next_request_obeys_a_publication),
+    FOLLOWS(replaced_policies_give_their_memory_back),
     FOLLOWS(damaged_bytes_are_refused_and_never_followed),
     FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),
     FOLLOWS(a_thread_with_a_small_stack_obeys),
