@@ -83,6 +83,16 @@ static void it_answers_stats(void **state) {
   loam_free(p);
 }
 
+static void an_answer_is_cut_off_where_the_buffer_ends(void **state) {
+  (void)state;
+  char small[8];
+  int fd = -1;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  lm_control_request request = { getpid(), "status", 5000 };
+  assert_int_equal(lm_control_fetch(&request, small, sizeof small, &fd), LOAM_OK);
+  assert_string_equal(small, "{\"pid\":");
+}
+
 static void it_reloads_and_tells_the_whole_error(void **state) {
   (void)state;
   char request[128];
@@ -804,6 +814,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(it_answers_status),
     TEST(it_answers_stats),
+    TEST(an_answer_is_cut_off_where_the_buffer_ends),
     TEST(it_reloads_and_tells_the_whole_error),
     TEST(unknown_requests_are_answered_with_the_known),
     TEST(it_answers_many_at_once),
