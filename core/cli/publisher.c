@@ -2,7 +2,7 @@
  *
  * A publication is complete before it is announced: the image goes into the half that is not
  * current, its description into the news, then the number changes, then the word. A publisher that
- * is killed on the way leaves the last publication as it was, or leaves a number whose word is
+ * is killed on the way leaves the last publication current, or leaves a number whose word is
  * missing: then a process obeys the image with its next slow request, and not with its next one. */
 #include "cli/publisher.h"
 

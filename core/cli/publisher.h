@@ -24,7 +24,7 @@ void lm_publisher_close(lm_publisher *p);
 /* Compiles the policy in source->text, runs its tests, and publishes its image. source->name is the
  * absolute path of the policy file. Sets *number to the number of the publication. Fails as a load
  * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the
- * filesystem of the board has no room; what was published before stays then. */
+ * filesystem of the board has no room; the earlier publication stays then. */
 loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
 /* Notes on the board that a policy was refused, for the reason in `words`. */
 void lm_publisher_refuse(lm_publisher *p, const char *words);

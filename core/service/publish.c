@@ -1,7 +1,7 @@
 /* publish.c - a process obeys the policy images that are published on the board of its tree.
  *
  * The thread that does this was about to allocate memory. Its stack may be small, so the functions
- * here have small frames, and what is large is static: the load lock guards it. */
+ * here have small frames. Large variables are static, and the load lock guards them. */
 #include "service/publish.h"
 
 #include <errno.h>

@@ -20,7 +20,7 @@ loam. With --watch, a small process beside them follows FILE and publishes each 
 is not refused; each program obeys it with its next request for memory. It ends when all
 programs have ended. With --service, and where the policy moves live memory (apply = "live")
 or reads free memory of nodes or devices, each program has a thread and a control socket
-instead, as `loam trim`, `rebalance` and `demote` need them; the thread follows FILE.
+instead, which `loam rebalance` and `demote` need; the thread then follows FILE.
 
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
@@ -34,7 +34,7 @@ program does; if one has another value, the program says so and uses the default
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
-    { "service", nil, "give each program a thread and a control socket, as for `loam stats`" },
+    { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
     { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
