@@ -107,6 +107,10 @@ int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *nodes);
  * never touched). */
 int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages);
 
+/* Sets status[i] as lm_sys_move_pages does, for page i of another process, and moves nothing. `pid`
+ * is 0 for this process. */
+int lm_sys_pages_of(int pid, void *const *page, int *status, size_t pages);
+
 /* Sets *mask to the nodes that this process may take memory from. */
 int lm_sys_nodes_allowed(uint64_t *mask);
 

@@ -38,6 +38,8 @@ static struct {
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
 } list;
 
+lm_thread *const *const lm_thread_outside = &list.first;
+
 /* The hooks and locks that modules registered. Law: n <= LM_HOOKS and fork_locks <= LM_FORK_LOCKS;
  * an entry below these numbers never changes. */
 static struct {

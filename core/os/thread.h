@@ -302,6 +302,10 @@ void lm_thread_allow_graces(void);
  * but a thread that makes no request keeps the answer false. */
 bool lm_thread_is_none_stale(void);
 
+/* The place of the pointer to the first area, for a process that reads the list from outside
+ * (engine/outside.h). */
+extern lm_thread *const *const lm_thread_outside __attribute__((visibility("hidden")));
+
 /* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
  * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);

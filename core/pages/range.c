@@ -18,6 +18,8 @@ static struct {
   _Atomic size_t taken; /* slots in use; written under the lock. Relaxed: to others a figure */
 } range;
 
+const _Atomic size_t *const lm_range_outside = &range.taken;
+
 static size_t entry_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
 static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
 

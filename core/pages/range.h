@@ -21,6 +21,8 @@ bool lm_range_reserves(const void *p);
 
 /* Returns the bytes of the range that are taken. */
 size_t lm_range_used(void);
+/* The slots that are taken, for a process that reads them from outside (engine/outside.h). */
+extern const _Atomic size_t *const lm_range_outside __attribute__((visibility("hidden")));
 /* Returns the bytes of the entries that describe the range. */
 size_t lm_range_overhead(void);
 
