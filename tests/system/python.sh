@@ -45,7 +45,8 @@ SCRIPT
 
 # resident OPTION... - starts the program. Prints the MiB of loam, and those of others.
 resident() {
-  "$LOAM" run --service --policy "$policy" "$@" -- "$python" "$work/objects.py" > "$work/up" &
+  : > "$work/up"
+  "$LOAM" run --policy "$policy" "$@" -- "$python" "$work/objects.py" > "$work/up" &
   children=$!
   for _ in $(seq 600); do [ -s "$work/up" ] && break; sleep 0.1; done
   "$LOAM" stats "$children" --json > "$work/stats" || fail "no answer"
