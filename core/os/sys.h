@@ -135,6 +135,10 @@ LM_INLINE int lm_sys_node_fast(void) {
 /* Sets *total and *free to the bytes of memory in the machine and to how many are free. */
 int lm_sys_memory(uint64_t *total, uint64_t *free);
 
+/* Sets *used to the address space of this process, and *limit to the most that it may have
+ * (RLIMIT_AS); SIZE_MAX: there is no limit. Reads /proc/self/statm. */
+int lm_sys_address_space(size_t *used, size_t *limit);
+
 /* ---- Threads */
 
 /* When it returns 0, the caller sees every store that another thread of the process made before the

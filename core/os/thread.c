@@ -18,7 +18,10 @@
 #include <string.h>
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
-static LM_SPARSE lm_thread empty_area;
+/* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
+ * a `reach` of 0, a free of a low address would read memory that is not there; and with an `epoch`
+ * of 0, a request could have the key 0 of an unused decision. */
+static lm_thread empty_area = { .reach = LM_REACH_NONE, .epoch = LM_EPOCH_FIRST };
 _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"))) = &empty_area;
 
@@ -272,8 +275,6 @@ static void start(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) return;
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
-    empty_area.reach = LM_REACH_NONE;
-    empty_area.epoch = LM_EPOCH_FIRST; /* so that no request has the key 0 of an unused entry */
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
