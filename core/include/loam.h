@@ -171,8 +171,7 @@ typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
   const char *policy;        /* the policy file to load; NULL: the built-in default policy */
   int watch;                 /* 1: reload `policy` whenever the file changes */
-  int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1, or for a
-                              * guest -1 */
+  int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1 */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
   const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
                               * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
@@ -183,10 +182,7 @@ typedef struct loam_config {
   int guard_report;          /* 1: a fault in guarded memory is an event; see above */
   int leaks;                 /* 1: list live loam_blocks, and report at exit which are left;
                               * 0: LOAM_LEAKS decides */
-  int guest; /* 1: the program did not ask for loam. loam then makes no thread and no
-                              * socket, and keeps no descriptor, unless `watch` or `control` is 1.
-                              * It takes a place on the board that LOAM_BOARD names, and obeys the
-                              * policies that are published there */
+  int guest;                 /* 1: no thread or socket; obeys policies published on LOAM_BOARD */
 } loam_config;
 
 /* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine is started
