@@ -22,6 +22,7 @@
 #include "os/spare.h"
 #include "pages/range.h"
 #include "service/control.h"
+#include "service/publish.h"
 
 /* ---- Slow calls while a thread forks ------------------------------------------------------ */
 
@@ -103,6 +104,7 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
  * loam is started, and the host has no callback for blocks. */
 LM_INLINE bool may_decide(const lm_thread *t) {
   lm_control_wake_if_asleep();
+  lm_publish_obey_if_new();
   return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
 

@@ -192,6 +192,7 @@ typedef struct loam_config {
   int guard_report;          /* 1: a fault in guarded memory is an event; see above */
   int leaks;                 /* 1: list live loam_blocks, and report at exit which are left;
                               * 0: LOAM_LEAKS decides */
+  int guest;                 /* 1: no thread or socket; obeys policies published on LOAM_BOARD */
 } loam_config;
 
 /* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine is started

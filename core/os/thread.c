@@ -215,6 +215,18 @@ void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx) {
   lm_lock_drop(&list.lock);
 }
 
+static void note_stale(lm_thread *t, void *ctx) {
+  /* Acquire pairs with the release of clear_reasons: the thread's earlier sections are over. */
+  if (atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_STALE)
+    *(bool *)ctx = true;
+}
+
+bool lm_thread_is_none_stale(void) {
+  bool is_any = false;
+  lm_thread_each(note_stale, &is_any);
+  return !is_any;
+}
+
 static void count_one(lm_thread *t, void *ctx) { *(uint32_t *)ctx += !t->dying; }
 
 uint32_t lm_thread_count(void) {
@@ -378,6 +390,15 @@ void lm_thread_clear_slow_all(uint32_t reasons) {
   lm_lock_drop(&list.lock);
 }
 
+/* Erases the decisions in all parts of the cache that have been used, so that no page of the others
+ * gets memory. */
+static void erase_decisions(lm_thread *t) {
+  enum { PARTS = 32 };
+  uint32_t used = atomic_load_explicit(&t->used_decisions, memory_order_relaxed);
+  for (uint32_t i = 0; i < LM_DECISIONS; i++)
+    if (used >> i / (LM_DECISIONS / PARTS) & 1) t->decision[i].key = 0;
+}
+
 /* Gives the thread the next epoch, so no key of an older decision matches any more. When the
  * numbers start again at 1, old keys could match: then all decisions are erased. */
 static void forget_decisions(lm_thread *t) {
@@ -386,8 +407,7 @@ static void forget_decisions(lm_thread *t) {
     next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
     if (!next) next = LM_EPOCH_FIRST;
   } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_FAST)));
-  if (next != LM_EPOCH_FIRST) return;
-  for (int i = 0; i < LM_DECISIONS; i++) t->decision[i].key = 0;
+  if (next == LM_EPOCH_FIRST) erase_decisions(t);
 }
 
 /* Acquire pairs with the release with which lm_thread_clear_slow clears LM_SLOW_TAKING: the thread
@@ -445,6 +465,12 @@ static bool have_all_passed(int tries) {
   return all;
 }
 
+/* Graces are refused in this thread: lm_thread_refuse_graces. */
+static _Thread_local bool is_graceless __attribute__((tls_model("initial-exec")));
+
+void lm_thread_refuse_graces(void) { is_graceless = true; }
+void lm_thread_allow_graces(void) { is_graceless = false; }
+
 static bool grace_locked(void) {
   lm_assert(lm_lock_is_held(&grace_lock));
   lm_lock_take(&list.lock);
@@ -458,6 +484,7 @@ static bool grace_locked(void) {
 bool lm_thread_grace(void) {
   lm_assert(!lm_thread_self ||
             !atomic_load_explicit(&lm_thread_self->active, memory_order_relaxed));
+  if (is_graceless) return false;
   lm_lock_take(&grace_lock);
   bool done = grace_locked();
   lm_lock_drop(&grace_lock);

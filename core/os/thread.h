@@ -37,7 +37,7 @@
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
-#define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* the number of the epoch is in bits 56 to 61 */
+#define LM_EPOCH_FIRST ((uint64_t)1 << 59) /* the number of the epoch is in bits 59 to 61 */
 #define LM_SCOPED ((uint64_t)1 << 62)      /* in lm_thread.scoped only, never in an epoch */
 #define LM_EPOCH_FAST ((uint64_t)1 << 63) /* set while the thread has no reason for the slow path */
 
@@ -115,7 +115,7 @@ typedef struct lm_block_tally {
  * Laws, when no other thread is changing `slow_reasons` (lm_thread_is_valid):
  *   (epoch & LM_EPOCH_FAST) != 0   if and only if   slow_reasons == 0
  *   slow_reasons != 0              implies          reach == LM_REACH_NONE
- *   1 <= number of the epoch <= 63, and epoch has no other bit than those and LM_EPOCH_FAST
+ *   1 <= number of the epoch <= 7, and epoch has no other bit than those and LM_EPOCH_FAST
  *   scoped == (site ? LM_SCOPED : 0) */
 typedef struct lm_thread {
   /* 1 inside an active section, else 0. Relaxed on entry, which pairs with the membarrier of
@@ -123,7 +123,7 @@ typedef struct lm_thread {
   _Atomic uint32_t active;
   /* LM_SLOW_* bits. Any thread may set a bit, with sequentially consistent operations. */
   _Atomic uint32_t slow_reasons;
-  /* The number of the epoch (bits 56 to 61) and LM_EPOCH_FAST. The number is part of the key of
+  /* The number of the epoch (bits 59 to 61) and LM_EPOCH_FAST. The number is part of the key of
    * each decision, so a new number forgets all decisions. */
   _Atomic uint64_t epoch;
   /* A copy of lm_map.reach (pages/map.h), with which free finds objects. LM_REACH_NONE while the
@@ -304,9 +304,23 @@ void lm_thread_clear_slow_all(uint32_t reasons);
  * caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
+/* From lm_thread_refuse_graces to lm_thread_allow_graces, lm_thread_grace returns false in the
+ * calling thread, as on a machine without membarrier(2): for work inside a request of a program
+ * that has given up the right to make system calls. */
+void lm_thread_refuse_graces(void);
+void lm_thread_allow_graces(void);
+
+/* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
+ * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
+ * bit outside of sections; and every section that begins later sees what was published before that
+ * call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
+ * but a thread that makes no request keeps the answer false. */
+bool lm_thread_is_none_stale(void);
+
 /* The place of the pointer to the first area, for a process that reads the list from outside
  * (engine/outside.h). */
 extern lm_thread *const *const lm_thread_outside __attribute__((visibility("hidden")));
+
 /* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
  * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);

@@ -63,6 +63,7 @@ static bool is_running, is_stopping, wants_socket;
 static bool is_detached; /* no other thread joins the service thread */
 /* This process is a forked child. Such children often end by _exit and leave sockets behind. */
 static bool is_forked;
+static bool is_guest; /* the process did not ask for a service */
 static bool has_lost; /* descriptors are lost, and were not opened again yet */
 static pthread_t thread;
 /* A leaf lock, because any thread that frees memory may wake the service. Guards `wakeup`. */
@@ -388,6 +389,12 @@ loam_status lm_control_start(const char *dir, bool socket) {
   return report_failure(status);
 }
 
+void lm_control_set_guest(bool guest) {
+  lm_service_lock();
+  is_guest = guest;
+  lm_service_unlock();
+}
+
 /* Clears lm_control_asleep. False: the service was not asleep. */
 static bool end_sleep_locked(void) {
   if (!atomic_exchange(&lm_control_asleep, false)) return false;
@@ -472,6 +479,10 @@ static void apply_live_policy(bool is_followed) {
   }
   register_hooks_once();
   lm_service_lock();
+  if (is_guest && !is_running) {
+    lm_service_unlock();
+    return;
+  }
   lm_chores_want_applying();
   loam_status status = start_locked();
   wake_service();

@@ -67,6 +67,10 @@ local function new_context(answers, inspect)
       end
       return texts
     end,
+    watch = function(...)
+      context.watched = { ... }
+      return true
+    end,
     make_board = function() return answers and answers.board end,
     machine = function() return answer("machine", "machine") end,
   }
