@@ -25,14 +25,15 @@ write() {
   mv "$work/next" "$1"
 }
 
-# run_as WAY COMMAND... - replaces this shell by the command.
+# run_as WAY COMMAND... - replaces this shell by the command, as the user that `as` is for.
+as=()
 run_as() {
   local way=$1
   shift
   case $way in
-    plain) exec "$@" ;;
-    preloaded) become "$@" ;;
-    run) exec "$LOAM" run --watch --policy "$live" -- "$@" ;;
+    plain) exec "${as[@]}" "$@" ;;
+    preloaded) exec "${as[@]}" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@" ;;
+    run) exec "${as[@]}" "$LOAM" run --watch --policy "$live" -- "$@" ;;
   esac
 }
 
@@ -59,13 +60,14 @@ tree() {
   for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
-# figures PID - prints a line for each process of the tree: its title, threads and descriptors.
+# figures PID - prints a line for each process of the tree: its title, threads and descriptors. Files
+# in $work/data are not counted: a server opens them when it needs them.
 figures() {
   local process title
   for process in $(tree "$1"); do
     title=$(tr '\0' ' ' < "/proc/$process/cmdline" | cut -d ' ' -f 1-3 | tr -d '\n')
     echo "$title: $(ls "/proc/$process/task" | wc -l) threads," \
-      "$(ls "/proc/$process/fd" | wc -l) descriptors"
+      "$(find "/proc/$process/fd" -type l ! -lname "$work/data/*" | wc -l) descriptors"
   done 2> "$work/why" | sort
 }
 

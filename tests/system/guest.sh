@@ -1,7 +1,7 @@
 # guest.sh - loam is a good guest: a program under the preload library or `loam run` has the threads and
 # descriptors that it made itself, and a tree of processes obeys what is published on its board.
 . tests/system/_lib.sh
-need "$CC" unshare setpriv grep
+need "$CC" unshare nsenter setpriv grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
 chmod 755 "$work" # for another user
@@ -33,6 +33,7 @@ both "a child ends by the system call exit" "$program" end_thread
 both "a filter allows system calls for memory alone" "$program" confined
 both "a new user namespace" unshare -Ur id -u
 both "a new PID namespace" unshare -Urpf sh -c 'echo $$; exec id -u'
+both "the mount namespace of another process" nsenter -t $$ -m true
 [ "$(id -u)" != 0 ] || both "without rights" setpriv --reuid=65534 --clear-groups --bounding-set=-all \
   --inh-caps=-all "$program" tell
 
