@@ -1,0 +1,66 @@
+# chromium.sh - Chromium, whose sandbox needs processes of a single thread, user namespaces and seccomp.
+# The package is 120 MB, so tests/install does not install it: the test runs where it is already.
+#
+# Chromium has a malloc of its own, so loam serves only the programs beside it.
+. tests/system/_lib.sh
+. tests/system/_server.sh
+need chromium pgrep timeout
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+home=$work/home
+mkdir "$home"
+chmod 755 "$work"
+page='data:text/html,<p id=p></p><script>p.textContent = [..."olleh"].reverse().join("")</script>'
+
+# shows WHAT OPTION... - Chromium prints the page, in each way; or it cannot do so here.
+shows() {
+  local what=$1 way
+  shift
+  write "$live" before 64
+  for way in $ways; do
+    (run_as "$way" env HOME="$home" timeout 300 chromium --headless "$@" --dump-dom "$page") \
+      > "$work/$way.out" 2> "$work/log"
+    status=$?
+    if [ "$way" = plain ] && ! grep -q '>hello</p>' "$work/plain.out"; then
+      echo "skipped: $what: not possible here: $(tail -n 1 "$work/log")"
+      return 1
+    fi
+    [ "$status" = 0 ] || fail "$what, $way: it ended with $status: $(tail "$work/log")"
+    cmp -s "$work/plain.out" "$work/$way.out" || fail "$what, $way: $(diff "$work"/{plain,"$way"}.out)"
+  done
+  echo "ok: $what"
+}
+
+# The processes that others are forked from have a single thread. Others start and end threads.
+figures() {
+  local process
+  for process in $(tree "$1"); do
+    grep -aq -e --type=zygote "/proc/$process/cmdline" || continue
+    echo "zygote: $(ls "/proc/$process/task" | wc -l) threads," \
+      "$(ls "/proc/$process/fd" | wc -l) descriptors"
+  done 2> "$work/why" | sort
+}
+renders() { tree "$server" | while read -r id; do cat "/proc/$id/cmdline"; done | grep -aq type=renderer; }
+has_figures() {
+  local way
+  for way in $ways; do
+    (run_as "$way" env HOME="$home" chromium --headless --remote-debugging-port=0 "$page") \
+      > "$work/log" 2>&1 &
+    server=$!
+    children=$server
+    await "$way: no page" renders
+    same_figures "$way" "$server"
+    kill "$server"
+    wait "$server"
+    children=
+  done
+}
+
+if [ "$(id -u)" = 0 ]; then
+  LOAM_CONTROL_DIR=$work/of_root shows "root, without the sandbox" --no-sandbox
+  as=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  "${as[@]}" "$LOAM" --version > "$work/version" 2>&1 ||
+    skip "another user cannot open the folder of the build"
+  chown -R 65534 "$work"
+fi
+if shows "a user, in the sandbox"; then has_figures; fi
