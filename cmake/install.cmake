@@ -10,6 +10,8 @@ install(TARGETS loam RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS loam-preload LIBRARY DESTINATION ${private_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/lua/loam/command/schema
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash RENAME loam
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)

@@ -92,6 +92,7 @@ function hosts.answer(context, given, name, show)
   local pid = hosts.choose(context, given[1], name)
   local answer, words, text = hosts.ask(context, pid, name)
   if not answer then context.fail(words) end
+  if answer.ok == false then context.fail(answer.error or "no reason was given") end
   if given.json then
     context.write(text .. "\n")
   else
