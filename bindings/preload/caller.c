@@ -199,18 +199,3 @@ bool caller_is_loader(const void *address) {
          _dl_find_object((void *)&_r_debug, &loader) == 0 &&
          own.dlfo_link_map == loader.dlfo_link_map;
 }
-
-/* Interposed because new code may soon be loaded at the addresses of the unloaded code. */
-PRELOAD_API int dlclose(void *handle) {
-  static int (*_Atomic next_dlclose)(void *);
-  int (*close)(void *) = atomic_load_explicit(&next_dlclose, memory_order_relaxed);
-  if (!close) {
-    void *found = dlsym(RTLD_NEXT, "dlclose");
-    memcpy(&close, &found, sizeof found);
-    atomic_store_explicit(&next_dlclose, close, memory_order_relaxed);
-  }
-  int status = close(handle);
-  atomic_fetch_add_explicit(&caller_epoch, (uintptr_t)1 << 48, memory_order_relaxed);
-  loam_code_forget();
-  return status;
-}

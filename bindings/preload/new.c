@@ -101,11 +101,15 @@ static void *new_or_null(const void *caller, size_t size, size_t alignment, cons
   }
 
 /* A sized delete is a plain free: a wrong size is undefined in C++, but harmless in glibc, and so
- * it is harmless here. The operators' other arguments are in registers that this code does not
- * read. */
+ * it is harmless here, unless the block is guarded. The operators' other arguments are in registers
+ * that this code does not read. */
 #define OPERATOR_DELETE(name)         \
   PRELOAD_API void name(void *block); \
   PRELOAD_API void name(void *block) { loam_free(block); }
+
+#define OPERATOR_DELETE_SIZED(name)                \
+  PRELOAD_API void name(void *block, size_t size); \
+  PRELOAD_API void name(void *block, size_t size) { loam_free_claimed(block, size); }
 
 OPERATOR_NEW(_Znwm)
 OPERATOR_NEW(_Znam)
@@ -117,13 +121,13 @@ OPERATOR_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
 OPERATOR_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
 OPERATOR_DELETE(_ZdlPv)
 OPERATOR_DELETE(_ZdaPv)
-OPERATOR_DELETE(_ZdlPvm)
-OPERATOR_DELETE(_ZdaPvm)
+OPERATOR_DELETE_SIZED(_ZdlPvm)
+OPERATOR_DELETE_SIZED(_ZdaPvm)
 OPERATOR_DELETE(_ZdlPvRKSt9nothrow_t)
 OPERATOR_DELETE(_ZdaPvRKSt9nothrow_t)
 OPERATOR_DELETE(_ZdlPvSt11align_val_t)
 OPERATOR_DELETE(_ZdaPvSt11align_val_t)
-OPERATOR_DELETE(_ZdlPvmSt11align_val_t)
-OPERATOR_DELETE(_ZdaPvmSt11align_val_t)
+OPERATOR_DELETE_SIZED(_ZdlPvmSt11align_val_t)
+OPERATOR_DELETE_SIZED(_ZdaPvmSt11align_val_t)
 OPERATOR_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
 OPERATOR_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)

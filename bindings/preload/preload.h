@@ -6,6 +6,9 @@
  *   caller.c  the site of a return address
  *   next.c    the allocator that would serve without loam
  *   stray.c   pointers that loam did not allocate
+ *   loader.c  dlopen and dlclose
+ *   limits.c  setrlimit and prlimit
+ *   lock.c    mlockall
  *   host.c    starting from the environment, and messages for people
  * loam alone decides whether a pointer is loam's (loam_owns). Any other pointer was allocated
  * before loam was awake, or by another allocator: it goes to the next allocator's free. */

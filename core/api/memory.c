@@ -278,6 +278,30 @@ LM_HOT void loam_free(void *ptr) {
   else lm_thread_leave(t);
 }
 
+/* Tells of a wrong size if the block is guarded, and frees the block. Ends the active section. */
+static LM_NOINLINE void free_claimed(void *ptr, size_t size, lm_thread *t, const void *caller) {
+  lm_thread_leave(t);
+  if (ptr && lm_pool_is_guarded(ptr)) {
+    lm_memory_free(ptr, size, NULL, caller);
+  } else {
+    lm_thread_begin(t);
+    free_unlocated(ptr, t, caller);
+  }
+}
+
+/* A guarded block has no bin, so lm_tcache_locate_fast does not find it. */
+LM_HOT void loam_free_claimed(void *ptr, size_t size) {
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_located met;
+  size_t bin;
+  lm_thread_begin(t);
+  if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
+    free_claimed(ptr, size, t, __builtin_return_address(0));
+  else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
+    free_refused(ptr, t, met, __builtin_return_address(0));
+  else lm_thread_leave(t);
+}
+
 void loam_free_sized(void *ptr, size_t size) {
   size_t usable = lm_pool_usable(ptr);
   if (lm_likely(usable && lm_class_fits(usable, size))) loam_free(ptr);
@@ -307,3 +331,9 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 }
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
+
+/* Free memory goes back first, so that it does not count as memory that the program has. */
+void loam_limits_changed(void) {
+  (void)lm_sweep_reclaim();
+  lm_range_limit_changed();
+}

@@ -37,6 +37,7 @@ typedef struct source {
   const struct ArrowSchema *schema;
   const struct ArrowArray *array;
   size_t from, count;
+  unsigned depth; /* nodes above this one */
 } source;
 
 /* Fails with LOAM_EUNSUPPORTED because loam cannot import this node. `why` is the reason. */
@@ -77,11 +78,14 @@ static bool has_missing(const source *s) {
   return false;
 }
 
-/* Checks that a node has a valid length and offset, no dictionary, and exactly this number of
- * buffers and of children. A buffer that has no bytes may be NULL. Fails with LOAM_EINVAL or
+/* Checks that a node is not too deep in the tree, so that the recursion of import_node is bounded;
+ * that it has a valid length and offset, no dictionary, and exactly this number of buffers and of
+ * children. A buffer that has no bytes may be NULL. Fails with LOAM_EINVAL or
  * LOAM_EUNSUPPORTED. */
 static loam_status check_node(const source *s, int64_t buffers, int64_t children) {
   const struct ArrowArray *a = s->array;
+  if (s->depth >= LM_TYPE_DEPTH)
+    return lm_error(LOAM_EINVAL, "the Arrow schema is more than %d levels deep", LM_TYPE_DEPTH);
   if (s->schema->dictionary) return refuse(s, "loam has no dictionaries");
   if (a->length < 0 || a->offset < 0 || a->length > (int64_t)LM_SIZE_MAX ||
       a->offset > (int64_t)LM_SIZE_MAX)
@@ -101,7 +105,7 @@ static loam_status check_node(const source *s, int64_t buffers, int64_t children
 static source child_of(const source *s, size_t i, size_t from, size_t count) {
   lm_assert((int64_t)i < s->array->n_children);
   const struct ArrowArray *a = s->array->children[i];
-  return (source){ s->schema->children[i], a, (size_t)a->offset + from, count };
+  return (source){ s->schema->children[i], a, (size_t)a->offset + from, count, s->depth + 1 };
 }
 
 /* Returns whether child `i` has at least `end` elements. */
@@ -487,7 +491,7 @@ loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray 
   loam_status status = make_holder(&w.holder, &moved);
   if (status) return status;
   source s = { schema, array, array->offset > 0 ? (size_t)array->offset : 0,
-               array->length > 0 ? (size_t)array->length : 0 };
+               array->length > 0 ? (size_t)array->length : 0, 0 };
   status = import_root(&w, &s, &made);
   if (!status) {
     made->is_readonly = true;

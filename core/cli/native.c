@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli/compile.h"
+#include "cli/look.h"
 #include "cli/vet.h"
 #include "loam.h"
 #include "os/sys.h"
@@ -79,6 +80,12 @@ static int native_ask(lua_State *L) {
   unsigned timeout_ms = (unsigned)lua_tonumber(L, 3);
   loam_status status = loam_ask(number_at(L, 1), text_at(L, 2), timeout_ms, gather, &text);
   return answer(L, status, &text);
+}
+
+/* look(pid): what the host would answer to `stats`, read from its memory without its help. */
+static int native_look(lua_State *L) {
+  lm_json text = { 0 };
+  return answer(L, lm_look_stats(number_at(L, 1), &text), &text);
 }
 
 /* machine(): the answer of loam_machine. */
@@ -236,6 +243,7 @@ void lm_native_open(lua_State *L) {
     { "version", native_version },
     { "inspect", native_inspect },
     { "ask", native_ask },
+    { "look", native_look },
     { "machine", native_machine },
     { "hosts", native_hosts },
     { "boards", native_boards },

@@ -19,6 +19,8 @@ static struct {
   _Atomic(lm_device_pool *) first;
 } pools;
 
+const _Atomic(lm_device_pool *) *const lm_device_pool_outside = &pools.first;
+
 /* ---- Making a pool */
 
 static lm_device_pool *pool_at(int device, bool in_chunks) {

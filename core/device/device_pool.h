@@ -211,6 +211,10 @@ void lm_device_pool_poll_awaited(void);
 
 /* Fills in *out if `p` is in a live block of a pool; else returns false. */
 bool lm_device_pool_find(const void *p, lm_provided *out);
+/* The place of the pointer to the first pool, for a process that reads the list from outside
+ * (engine/outside.h). */
+extern const _Atomic(lm_device_pool *) *const lm_device_pool_outside
+    __attribute__((visibility("hidden")));
 /* Calls `visit` for each live block, with the lock of its pool held: `visit` must not call into
  * loam. It may write block->token. */
 void lm_device_pool_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);

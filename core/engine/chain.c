@@ -17,6 +17,7 @@
 #include "engine/decision.h"
 #include "engine/engine.h"
 #include "heap/large.h"
+#include "heap/sweep.h"
 #include "os/error.h"
 
 /* ---- Members of a chain ------------------------------------------------------------------- */
@@ -231,6 +232,15 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
+/* Serves the order by one member. If the system refuses memory, what loam keeps free goes back to
+ * the system, of all strategies, and the member is tried again. Not for requests of foreign code
+ * that loam calls, which may come while loam holds locks. */
+static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+  if (lm_likely(serve(o, s, token, out))) return true;
+  if (o->why != lm_region_no_memory || o->t->inside || !lm_sweep_reclaim()) return false;
+  return serve(o, s, token, out);
+}
+
 /* Serves the order by one member: resizes the block `was`, or allocates a block and moves the
  * contents of `was`. NULL: the member cannot. */
 static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t misses,
@@ -240,7 +250,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
     b = *was;
     if (lm_resize(o, s, token, &b)) return note_resized(o, s, was, &b);
   }
-  if (serve(o, s, token, &b) && (!was || move_contents(o, was, &b)))
+  if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))
     return note_served(o, s, misses, &b);
   report_miss(o, s);
   return NULL;

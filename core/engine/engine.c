@@ -3,6 +3,7 @@
 
 #include "engine/chain.h"
 #include "engine/live_bytes.h"
+#include "engine/outside.h"
 #include "os/error.h"
 
 loam_site *lm_engine_site(loam_site *site) {
@@ -28,6 +29,7 @@ void *lm_engine_alloc(const lm_request *r) {
 void lm_engine_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
+  lm_outside_start();
   lm_pool_start();
   lm_site_start();
   lm_stats_start();

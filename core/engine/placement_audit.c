@@ -6,6 +6,7 @@
  * mapping are divided evenly among the objects in it. */
 #include "engine/placement_audit.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,10 +23,10 @@ enum { PAGES_MOST = 16384, BATCH = 256 };
 
 /* The findings about the strategies of one family, with all of their shares. */
 typedef struct row {
-  lm_strategy *strategy; /* the newest member of interest */
-  uint64_t pages;        /* of its live blocks */
-  uint64_t step, next;   /* every step-th is looked at */
-  uint64_t small;        /* bytes on small pages that were to be on huge ones */
+  const lm_strategy *strategy; /* the newest member of interest */
+  uint64_t pages;              /* of its live blocks */
+  uint64_t step, next;         /* every step-th is looked at */
+  uint64_t small;              /* bytes on small pages that were to be on huge ones */
   loam_got got;
 } row;
 
@@ -36,8 +37,9 @@ typedef struct mapping {
 } mapping;
 
 typedef struct look {
+  const lm_audit_subject *of;
   uint32_t strategies, rows;
-  uint32_t *row_of; /* by the id of a family; UINT32_MAX: none */
+  uint32_t *row_of; /* by the id of a strategy: the row of its family; UINT32_MAX: none */
   row *row;
   uintptr_t last; /* page that was counted last: objects come in order, several on a page */
   size_t n;       /* pages of the batch */
@@ -74,22 +76,28 @@ static void add_failures(loam_got *got, const lm_strategy *s) {
   got->served_late += atomic_load_explicit(&s->served_late, memory_order_relaxed);
 }
 
+static const lm_strategy *strategy_at(const look *l, uint32_t id) {
+  return l->of->strategy(l->of->ctx, id);
+}
+
 /* Makes a row for each family with a member of interest. More members may be of interest than were
  * counted, because other threads go on; there is then no row for the last ones. */
 static void fill_rows(look *l, uint32_t most) {
   for (uint32_t id = 0; id < l->strategies; id++) {
-    lm_strategy *s = lm_strategy_at(id);
+    const lm_strategy *s = strategy_at(l, id);
     uint32_t *at = &l->row_of[s->family->id];
     if (!is_of_interest(s) || (*at == UINT32_MAX && l->rows == most)) continue;
     if (*at == UINT32_MAX) *at = l->rows++;
     l->row[*at].strategy = s;
     add_failures(&l->row[*at].got, s);
   }
+  for (uint32_t id = 0; id < l->strategies; id++)
+    l->row_of[id] = l->row_of[strategy_at(l, id)->family->id];
 }
 
 static bool open_rows(look *l) {
-  l->strategies = lm_strategy_count();
-  for (uint32_t id = 0; id < l->strategies; id++) l->rows += is_of_interest(lm_strategy_at(id));
+  l->strategies = l->of->strategies;
+  for (uint32_t id = 0; id < l->strategies; id++) l->rows += is_of_interest(strategy_at(l, id));
   l->row_of = lm_metadata_alloc(l->strategies * sizeof *l->row_of);
   l->row = lm_metadata_alloc((l->rows + 1) * sizeof *l->row);
   if (!l->row_of || !l->row) return false;
@@ -102,13 +110,13 @@ static bool open_rows(look *l) {
 
 static row *row_of(look *l, const lm_object *object) {
   if (object->strategy >= l->strategies) return NULL;
-  uint32_t at = l->row_of[lm_strategy_at(object->strategy)->family->id];
+  uint32_t at = l->row_of[object->strategy];
   return at == UINT32_MAX ? NULL : &l->row[at];
 }
 
 /* Nodes that are right for a page; local memory of a whole is on any. */
-static uint64_t nodes_wanted(uint32_t strategy) {
-  const lm_placement *p = &lm_strategy_at(strategy)->desc.placement;
+static uint64_t nodes_wanted(const lm_strategy *s) {
+  const lm_placement *p = &s->desc.placement;
   return p->nodes ? p->nodes : UINT64_MAX;
 }
 
@@ -126,7 +134,7 @@ static void note_page(row *r, int node, uint64_t wanted) {
 
 static void flush(look *l) {
   int status[BATCH];
-  bool told = l->n && !lm_sys_move_pages(l->page, NULL, status, l->n);
+  bool told = l->n && !lm_sys_pages_of(l->of->pid, l->page, status, l->n);
   for (size_t i = 0; i < l->n; i++) {
     row *r = &l->row[l->whose[i]];
     if (told) note_page(r, status[i], l->wanted[i]);
@@ -168,7 +176,7 @@ static void look_at_pages(void *ctx, const lm_object *object) {
   uintptr_t from = first_page(l, object, &end);
   for (; from < end; from += LM_PAGE, r->next--) {
     if (r->next == 0) {
-      add_page(l, r, from, nodes_wanted(object->strategy));
+      add_page(l, r, from, nodes_wanted(strategy_at(l, object->strategy)));
       r->next = r->step;
     }
   }
@@ -181,7 +189,7 @@ static void begin_mapping(look *l, const char *line) {
   uintptr_t from = strtoull(line, &end, 16);
   l->from = 0;
   l->resident = 0;
-  if (*end != '-' || !lm_map_owns((void *)from)) return;
+  if (*end != '-' || from < l->of->from || from >= l->of->to) return;
   l->from = from;
   l->to = strtoull(end + 1, NULL, 16);
 }
@@ -258,14 +266,19 @@ static void choose_steps(look *l) {
   }
 }
 
+static bool wants(const void *to, uint32_t strategy) {
+  const look *l = to;
+  return strategy < l->strategies && l->row_of[strategy] != UINT32_MAX;
+}
+
 static void walk(look *l, void (*visit)(void *ctx, const lm_object *object)) {
   l->last = 0;
-  lm_walk_each(visit, l);
+  l->of->walk(l->of->ctx, visit, wants, l);
 }
 
 /* A large block has small pages at its rim: less than half is no shortfall. */
 static void tell_event(const row *r, uint64_t generation) {
-  lm_strategy *s = r->strategy;
+  lm_strategy *s = lm_strategy_at(r->strategy->id);
   const loam_got *got = &r->got;
   if (got->elsewhere_bytes && lm_site_generation_first(&s->told_elsewhere))
     lm_error_event(LOAM_EVENT_SHORTFALL, generation, NULL,
@@ -278,9 +291,9 @@ static void tell_event(const row *r, uint64_t generation) {
                    s->desc.name, (unsigned long long)r->small);
 }
 
-static void tell(const row *r, const lm_live_limits *limits, loam_got_fn callback, void *ctx) {
+static void tell(const look *l, const row *r, loam_got_fn callback, void *ctx) {
   loam_got got = r->got;
-  lm_limit_use use = lm_live_limits_of(limits, r->strategy->id);
+  lm_limit_use use = l->of->limit(l->of->ctx, r->strategy);
   got.strategy = r->strategy->desc.name;
   got.limit = use.limit;
   got.limit_used = use.used;
@@ -290,26 +303,35 @@ static void tell(const row *r, const lm_live_limits *limits, loam_got_fn callbac
   callback(ctx, &got);
 }
 
+static bool has_nodes(const look *l) {
+  for (uint32_t i = 0; i < l->rows; i++)
+    if (asks_nodes(&l->row[i].strategy->desc) && l->row[i].pages) return true;
+  return false;
+}
+
 static void find_out(look *l) {
+  char path[32] = "/proc/self/smaps";
+  if (l->of->pid) snprintf(path, sizeof path, "/proc/%d/smaps", l->of->pid);
+  if (!l->rows) return;
   walk(l, count_pages);
   choose_steps(l);
-  walk(l, look_at_pages);
+  if (has_nodes(l)) walk(l, look_at_pages);
   flush(l);
   if (!has_huge(l)) return;
-  if (lm_sys_each_line("/proc/self/smaps", read_line, l)) return;
+  if (lm_sys_each_line(path, read_line, l)) return;
   walk(l, look_at_huge);
 }
 
-loam_status lm_placement_audit_each(loam_got_fn callback, void *ctx) {
+/* Finds out about a process, and tells the events of the calling process if `has_events`. */
+static loam_status examine(const lm_audit_subject *subject, bool has_events, loam_got_fn callback,
+                           void *ctx) {
   look *l = lm_metadata_alloc(sizeof *l);
+  if (l) l->of = subject;
   bool whole = l && open_rows(l);
   if (whole) find_out(l);
   uint64_t generation = atomic_load(&lm_site_generation);
-  for (uint32_t i = 0; whole && i < l->rows; i++) tell_event(&l->row[i], generation);
-  lm_live_limits limits;
-  lm_live_limits_read(&limits);
-  for (uint32_t i = 0; whole && i < l->rows; i++) tell(&l->row[i], &limits, callback, ctx);
-  lm_live_limits_finish(&limits);
+  for (uint32_t i = 0; whole && has_events && i < l->rows; i++) tell_event(&l->row[i], generation);
+  for (uint32_t i = 0; whole && i < l->rows; i++) tell(l, &l->row[i], callback, ctx);
   if (l) {
     lm_metadata_free(l->map);
     lm_metadata_free(l->row);
@@ -317,4 +339,43 @@ loam_status lm_placement_audit_each(loam_got_fn callback, void *ctx) {
   }
   lm_metadata_free(l);
   return whole ? LOAM_OK : lm_error(LOAM_ENOMEM, "no memory to look at what strategies got");
+}
+
+loam_status lm_placement_audit_of(const lm_audit_subject *subject, loam_got_fn callback,
+                                  void *ctx) {
+  return examine(subject, false, callback, ctx);
+}
+
+/* ---- The calling process */
+
+static const lm_strategy *own_strategy(void *ctx, uint32_t id) {
+  (void)ctx;
+  return lm_strategy_at(id);
+}
+
+static void walk_own(void *ctx, lm_walk_visit *visit, lm_audit_wants *is_wanted, void *to) {
+  (void)ctx;
+  (void)is_wanted;
+  lm_walk_each(visit, to);
+}
+
+static lm_limit_use own_limit(void *ctx, const lm_strategy *s) {
+  return lm_live_limits_of(ctx, s->id);
+}
+
+loam_status lm_placement_audit_each(loam_got_fn callback, void *ctx) {
+  lm_live_limits limits;
+  lm_live_limits_read(&limits);
+  lm_audit_subject own = {
+    .from = lm_map.base,
+    .to = lm_map.base + atomic_load_explicit(&lm_map.top, memory_order_acquire),
+    .strategies = lm_strategy_count(),
+    .strategy = own_strategy,
+    .walk = walk_own,
+    .limit = own_limit,
+    .ctx = &limits,
+  };
+  loam_status status = examine(&own, true, callback, ctx);
+  lm_live_limits_finish(&limits);
+  return status;
 }

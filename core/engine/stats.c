@@ -14,23 +14,21 @@ _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_
 
 /* ---- Stripes ------------------------------------------------------------------------------ */
 
-enum { STRIPES = 16 };
+enum { STRIPES = LM_STATS_STRIPES };
 
 /* Law: `table` has the rows of the keys whose stripe this is (stripe_of). */
-static struct stripe {
-  lm_lock lock;
-  lm_sums_table table;
-} totals[STRIPES];
+static lm_stats_stripe totals[STRIPES];
+lm_stats_stripe *const lm_stats_outside = totals;
 
-static struct stripe *stripe_of(uint64_t key) {
+static lm_stats_stripe *stripe_of(uint64_t key) {
   return &totals[lm_sums_mix(key) >> 16 & (STRIPES - 1)];
 }
 
-LM_INLINE bool is_locked(const struct stripe *stripe) {
+LM_INLINE bool is_locked(const lm_stats_stripe *stripe) {
   return atomic_load_explicit(&stripe->lock.state, memory_order_relaxed) != 0;
 }
 
-static void add_locked(struct stripe *stripe, uint64_t key, uint64_t blocks, uint64_t bytes) {
+static void add_locked(lm_stats_stripe *stripe, uint64_t key, uint64_t blocks, uint64_t bytes) {
   lm_assert(is_locked(stripe) && stripe == stripe_of(key));
   lm_sums *row = lm_sums_get(&stripe->table, key);
   row->total_blocks += blocks;
@@ -64,7 +62,7 @@ static void note_used(_Atomic uint32_t *parts, uint32_t part) {
 
 /* ---- Tallies ------------------------------------------------------------------------------ */
 
-static void empty_tally_locked(struct stripe *stripe, lm_tally *e, uint64_t key) {
+static void empty_tally_locked(lm_stats_stripe *stripe, lm_tally *e, uint64_t key) {
   /* Acquire pairs with lm_stats_add, for the tallies of a thread that is gone. */
   uint64_t blocks = atomic_load_explicit(&e->blocks, memory_order_acquire);
   uint64_t bytes = atomic_load_explicit(&e->bytes, memory_order_acquire);
@@ -77,11 +75,13 @@ static void empty_tally_locked(struct stripe *stripe, lm_tally *e, uint64_t key)
 void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
   lm_assert(key && entry >= t->tally && entry < t->tally + LM_TALLIES);
   uint64_t old = atomic_load_explicit(&entry->key, memory_order_relaxed);
-  struct stripe *stripe = stripe_of(old);
+  lm_stats_stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
+  lm_changes_begin(&stripe->changes);
   note_used(&t->used_tallies, part_of((size_t)(entry - t->tally), LM_TALLIES));
   empty_tally_locked(stripe, entry, old);
   atomic_store_explicit(&entry->key, key, memory_order_relaxed);
+  lm_changes_end(&stripe->changes);
   lm_lock_drop(&stripe->lock);
 }
 
@@ -111,9 +111,10 @@ typedef struct subject {
 /* Adds the count of an entry to the totals, and lets the entry count `next` from zero. */
 static void recount(lm_thread *t, lm_decision *d, subject next) {
   uint64_t old = key_of(d), blocks = blocks_of(d);
-  struct stripe *stripe = stripe_of(old);
+  lm_stats_stripe *stripe = stripe_of(old);
   lm_assert(d >= t->decision && d < t->decision + LM_DECISIONS && (old || !blocks));
   lm_lock_take(&stripe->lock);
+  lm_changes_begin(&stripe->changes);
   note_used(&t->used_decisions, part_of((size_t)(d - t->decision), LM_DECISIONS));
   if (blocks) {
     add_locked(stripe, old, blocks, blocks * object_size(d));
@@ -123,6 +124,7 @@ static void recount(lm_thread *t, lm_decision *d, subject next) {
   d->strategy = next.strategy;
   d->class_ = next.class_;
   if (!next.site) d->key = 0; /* else the thread might still serve from it, and count for no site */
+  lm_changes_end(&stripe->changes);
   lm_lock_drop(&stripe->lock);
 }
 
@@ -195,7 +197,7 @@ void lm_stats_each_thread(lm_stats_visit *visit, void *ctx) {
   lm_thread_each(visit_thread, &v);
 }
 
-static void visit_stripe(const struct stripe *stripe, lm_stats_visit *visit, void *ctx) {
+static void visit_stripe(const lm_stats_stripe *stripe, lm_stats_visit *visit, void *ctx) {
   const lm_sums_table *table = &stripe->table;
   lm_assert(is_locked(stripe));
   for (size_t i = 0; i < table->size; i++) {
@@ -210,7 +212,7 @@ void lm_stats_each(lm_stats_visit *visit, void *ctx) {
   for (int i = 0; i < STRIPES; i++) visit_stripe(&totals[i], visit, ctx);
 }
 
-static bool stripe_is_valid(const struct stripe *stripe) {
+static bool stripe_is_valid(const lm_stats_stripe *stripe) {
   const lm_sums_table *table = &stripe->table;
   bool is_valid = lm_sums_is_valid(table);
   for (size_t i = 0; is_valid && i < table->size; i++)

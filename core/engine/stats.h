@@ -12,6 +12,7 @@
 #define LM_STATS_H
 
 #include "engine/sums.h"
+#include "os/changes.h"
 #include "plan/site.h"
 
 /* The key of a total: index of the site, and id of the strategy from bit 32 on. No such key is 0,
@@ -77,6 +78,18 @@ LM_INLINE void lm_stats_bump(_Atomic uint64_t *figure) {
 
 /* Registers with the ends of threads and with fork. Later calls do nothing. */
 void lm_stats_start(void);
+
+/* The totals are in stripes, by a hash of the key: stats.c. `changes` counts the moves of a count
+ * from a tally or entry to `table` (os/changes.h). */
+enum { LM_STATS_STRIPES = 16 };
+typedef struct lm_stats_stripe {
+  lm_lock lock; /* guards `table` */
+  lm_changes changes;
+  lm_sums_table table;
+} lm_stats_stripe;
+
+/* The stripes of this process. */
+extern lm_stats_stripe *const lm_stats_outside __attribute__((visibility("hidden")));
 
 /* Reading the totals. Between lm_stats_lock and lm_stats_unlock no thread can move a count from a
  * tally or entry to the totals, so no block is missed or counted twice. lm_stats_each calls `visit`

@@ -408,6 +408,11 @@ static bool is_lent(const lm_large *l, uint32_t slot) {
   return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
 }
 
+bool lm_large_is_guarded(const lm_map_object *place) {
+  lm_assert(place->large);
+  return use_of(head_slot(place->cell)) == LM_USE_GUARDED;
+}
+
 bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->cell), slots = slots_at(slot);
   lm_assert(place->large && place->strategy == l->strategy);

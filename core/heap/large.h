@@ -67,6 +67,8 @@ LM_INLINE bool lm_large_is_empty(const void *base, size_t size) {
 LM_INLINE size_t lm_large_usable(const void *base, size_t size) {
   return lm_large_is_empty(base, size) ? 0 : size;
 }
+/* Tells whether a live large block is a guarded one. While active. */
+bool lm_large_is_guarded(const lm_map_object *place);
 /* Tells whether there may be one more guarded block. */
 bool lm_large_guard_has_room(void);
 /* The greatest number of guarded blocks; also of the mappings that moving memory may add. */

@@ -290,9 +290,22 @@ bool lm_pool_resize(void *p, size_t size) {
 
 _Atomic bool lm_pool_has_oversized;
 
+bool lm_pool_is_guarded(const void *p) {
+  lm_map_object place;
+  return find_live(p, &place) && place.base == (uintptr_t)p && place.large &&
+         lm_large_is_guarded(&place);
+}
+
+/* A guarded block ends where its memory ends, so it is larger than the request by less than its
+ * alignment, which is at most the largest power of two that divides its address. */
+static bool fits_guarded(const lm_object *object, size_t size) {
+  return object->size - size < (size_t)1 << __builtin_ctzl((uintptr_t)object->base);
+}
+
 bool lm_pool_fits_request(const lm_object *object, size_t size) {
   size_t align = align_of(lm_strategy_at(object->strategy), object->large ? LM_PAGE : 16);
   if (size > object->size) return false;
+  if (object->large && lm_pool_is_guarded(object->base)) return fits_guarded(object, size);
   return object->size <= 64 || lm_align_up(size, align) > object->size / 2 ||
          atomic_load_explicit(&lm_pool_has_oversized, memory_order_relaxed);
 }

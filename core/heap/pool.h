@@ -82,6 +82,8 @@ lm_free_result lm_pool_free(lm_thread *t, void *p, lm_object *out);
 lm_free_result lm_pool_hold(void *p, lm_object *out);
 void lm_pool_release(void *p);
 
+/* Tells whether a live guarded block begins at p. */
+bool lm_pool_is_guarded(const void *p);
 /* Describes the live object that p points at or into. False: there is none. Takes no lock. */
 bool lm_pool_find(const void *p, lm_object *out);
 /* Tells whether the address is in the range of the pools, below the highest extent. */

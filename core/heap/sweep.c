@@ -9,6 +9,7 @@
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
 #include "os/decay.h"
+#include "os/sys.h"
 #include "pages/metadata.h"
 #include "pages/states.h"
 
@@ -177,6 +178,32 @@ size_t lm_sweep_trim(void) {
   lm_metadata_trim();
   lm_lock_drop(&lm_pools_end_lock);
   return lm_regions_released() - before;
+}
+
+/* Registered memory is given back by its driver alone. */
+static void drain_pool(lm_pool *pool) {
+  if (!pool->regions.how.registered && !pool->regions.how.stays)
+    (void)lm_regions_drain(&pool->regions);
+}
+
+/* Until when the time that reclaims took is still to be balanced by other work: each nanosecond of
+ * a reclaim counts for RECLAIM_PART. Relaxed: it orders nothing, and two threads may reclaim at a
+ * time. */
+static _Atomic int64_t reclaim_debt_ns;
+
+bool lm_sweep_reclaim(void) {
+  enum { RECLAIM_PART = 10, MOST_DEBT_NS = 2000000000 };
+  int64_t begun = lm_sys_clock_ns();
+  int64_t debt = atomic_load_explicit(&reclaim_debt_ns, memory_order_relaxed);
+  if (debt - begun > MOST_DEBT_NS) return false;
+  (void)lm_sweep_trim();
+  lm_lock_take(&lm_pools_end_lock);
+  lm_pools_each(drain_pool);
+  lm_lock_drop(&lm_pools_end_lock);
+  int64_t took = lm_sys_clock_ns() - begun;
+  atomic_store_explicit(&reclaim_debt_ns, (debt > begun ? debt : begun) + RECLAIM_PART * took,
+                        memory_order_relaxed);
+  return true;
 }
 
 static bool decay_pool(lm_pool *pool, uint32_t *most) {

@@ -12,6 +12,11 @@ void lm_sweep_recall(void);
  * lists, regions, metadata. Returns the bytes of the slots that went back during the call, also
  * those that other threads gave back. Not while active. */
 size_t lm_sweep_trim(void);
+/* Gives back to the system all memory that holds no live object, and takes its access away, because
+ * the kernel counts accessible memory against RLIMIT_DATA. Serves a request for which the system
+ * has refused memory. Returns whether anything was tried: a thread that runs out of memory over and
+ * over spends at most a tenth of its time here. Not while active. */
+bool lm_sweep_reclaim(void);
 /* A tick of decay.h, by the service thread: gives back memory that was idle since the last tick, up
  * to a bound. */
 void lm_sweep_decay(void);

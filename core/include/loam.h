@@ -380,6 +380,11 @@ LOAM_API void loam_free(void *ptr);
  * its size, and after a block could not shrink because memory was short. */
 LOAM_API void loam_free_sized(void *ptr, size_t size);
 
+/* Like loam_free, for programs that may give a wrong size without knowing it, such as C++ programs
+ * that delete an object through a pointer to its base. A wrong size is an event (BAD_FREE) only if
+ * the block is guarded; it is then wrong if the request cannot have had it. */
+LOAM_API void loam_free_claimed(void *ptr, size_t size);
+
 /* Sets a function that loam_free calls for a pointer that is not loam's, also before the engine is
  * started; it is for a library that serves beside another allocator. `free_it(ptr)` returns 1 if it
  * freed the pointer; otherwise the free is an event (BAD_FREE). A process has one such function;
@@ -408,6 +413,13 @@ LOAM_API int loam_owns(const void *ptr);
  * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
  * has been unused for about a second goes back without this call. */
 LOAM_API size_t loam_trim(void);
+
+/* Tells loam that the limit on the process's address space has changed: a host that calls
+ * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. loam has reserved its
+ * address space by then, so the kernel cannot hold it to the limit. After this call loam holds
+ * itself to it: it takes new memory only as far as the limit allows. Under `loam run`, setrlimit
+ * and prlimit do this by themselves. Any thread may call it; it reads /proc/self/statm. */
+LOAM_API void loam_limits_changed(void);
 
 /* The owner of a block. */
 typedef struct loam_owner_info {

@@ -99,6 +99,10 @@ int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *nodes);
  * never touched). */
 int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages);
 
+/* Sets status[i] as lm_sys_move_pages does, for page i of another process, and moves nothing. `pid`
+ * is 0 for this process. */
+int lm_sys_pages_of(int pid, void *const *page, int *status, size_t pages);
+
 /* Sets *mask to the nodes that this process may take memory from. */
 int lm_sys_nodes_allowed(uint64_t *mask);
 
@@ -122,6 +126,10 @@ LM_INLINE int lm_sys_node_fast(void) {
 
 /* Sets *total and *free to the bytes of memory in the machine and to how many are free. */
 int lm_sys_memory(uint64_t *total, uint64_t *free);
+
+/* Sets *used to the address space of this process, and *limit to the most that it may have
+ * (RLIMIT_AS); SIZE_MAX: there is no limit. Reads /proc/self/statm. */
+int lm_sys_address_space(size_t *used, size_t *limit);
 
 /* ---- Threads */
 

@@ -266,6 +266,13 @@ int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pa
   return outcome(syscall(SYS_move_pages, 0, pages, page, node, status, POLICY_MOVE), before);
 }
 
+int lm_sys_pages_of(int pid, void *const *page, int *status, size_t pages) {
+  lm_assert(!pages || (page && status));
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  return outcome(syscall(SYS_move_pages, pid, pages, page, NULL, status, POLICY_MOVE), before);
+}
+
 int lm_sys_nodes_allowed(uint64_t *mask) {
   if (is_refused()) return ENOMEM;
   uint64_t bits[1024 / 64] = { 0 }; /* the kernel wants room for all nodes it was built for */

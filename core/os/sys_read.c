@@ -2,6 +2,8 @@
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "os/descriptor.h"
@@ -62,6 +64,20 @@ int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size,
   errno = before;
   lm_sys_cancel_restore();
   return error;
+}
+
+int lm_sys_address_space(size_t *used, size_t *limit) {
+  char text[64];
+  size_t length;
+  struct rlimit most;
+  lm_assert(used && limit);
+  int error = lm_sys_read_file("/proc/self/statm", text, sizeof text, &length);
+  if (error) return error;
+  int before = errno;
+  if (getrlimit(RLIMIT_AS, &most)) return outcome(-1, before);
+  *used = strtoull(text, NULL, 10) * LM_PAGE; /* the first word: pages of the address space */
+  *limit = most.rlim_cur == RLIM_INFINITY ? SIZE_MAX : most.rlim_cur;
+  return 0;
 }
 
 /* Calls `visit` for each whole line in the first `length` bytes of `text`. Moves the incomplete

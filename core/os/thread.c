@@ -18,7 +18,10 @@
 #include <string.h>
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
-static LM_SPARSE lm_thread empty_area;
+/* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
+ * a `reach` of 0, a free of a low address would read memory that is not there; and with an `epoch`
+ * of 0, a request could have the key 0 of an unused decision. */
+static lm_thread empty_area = { .reach = LM_REACH_NONE, .epoch = LM_EPOCH_FIRST };
 _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"))) = &empty_area;
 
@@ -37,6 +40,8 @@ static struct {
   uint32_t graces;             /* how many grace periods have begun */
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
 } list;
+
+lm_thread *const *const lm_thread_outside = &list.first;
 
 /* The hooks and locks that modules registered. Law: n <= LM_HOOKS and fork_locks <= LM_FORK_LOCKS;
  * an entry below these numbers never changes. */
@@ -258,8 +263,6 @@ static void start(void) {
   if (atomic_load_explicit(&started, memory_order_acquire)) return;
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
-    empty_area.reach = LM_REACH_NONE;
-    empty_area.epoch = LM_EPOCH_FIRST; /* so that no request has the key 0 of an unused entry */
     has_key = pthread_key_create(&key, end_thread) == 0;
     pthread_atfork(before_fork, after_fork_parent, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);

@@ -289,6 +289,9 @@ void lm_thread_clear_slow_all(uint32_t reasons);
  * caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
+/* The place of the pointer to the first area, for a process that reads the list from outside
+ * (engine/outside.h). */
+extern lm_thread *const *const lm_thread_outside __attribute__((visibility("hidden")));
 /* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
  * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);

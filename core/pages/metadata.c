@@ -21,6 +21,7 @@ typedef struct small_class {
 
 static small_class classes[SMALL_CLASSES];
 static lm_regions regions;
+const lm_regions *const lm_metadata_outside = &regions;
 
 enum { UNIT = LM_CACHE_LINE, UNITS = LM_SLOT / UNIT };
 

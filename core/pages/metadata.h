@@ -28,6 +28,8 @@ size_t lm_metadata_size(const void *p);
 void lm_metadata_start(void);
 /* Returns the bytes of the range that this module may have memory in. */
 size_t lm_metadata_held(void);
+/* The slots of this module, for a process that reads them from outside (engine/outside.h). */
+extern const struct lm_regions *const lm_metadata_outside __attribute__((visibility("hidden")));
 /* Returns the bytes of the range that belong to this module. */
 size_t lm_metadata_taken(void);
 /* Gives all unused memory back to the system. */

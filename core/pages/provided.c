@@ -8,16 +8,10 @@
 
 /* Law: all addresses in the left subtree are below the node's, all in the right subtree above it;
  * no child has a greater rank than its parent; rank = rank_of(address). */
-typedef struct node {
-  lm_provided block;
-  uint64_t rank; /* the order of the heap */
-  struct node *left, *right;
-} node;
+typedef lm_provided_node node;
 
-static struct {
-  lm_lock lock; /* guards all nodes */
-  node *root;
-} blocks;
+static lm_provided_tree blocks;
+lm_provided_tree *const lm_provided_outside = &blocks;
 
 static uintptr_t key_of(const node *n) { return (uintptr_t)n->block.base; }
 
@@ -102,8 +96,10 @@ bool lm_provided_put(const lm_provided *block) {
   added->block = *block;
   added->rank = rank_of(key_of(added));
   lm_lock_take(&blocks.lock);
+  lm_changes_begin(&blocks.changes);
   node *stale = remove_locked(key_of(added));
   insert_locked(added);
+  lm_changes_end(&blocks.changes);
   lm_lock_drop(&blocks.lock);
   lm_metadata_free(stale);
   return true;
@@ -121,7 +117,9 @@ bool lm_provided_find(const void *p, lm_provided *out) {
 bool lm_provided_take(const void *p, lm_provided *out) {
   lm_assert(out);
   lm_lock_take(&blocks.lock);
+  lm_changes_begin(&blocks.changes);
   node *gone = remove_locked((uintptr_t)p);
+  lm_changes_end(&blocks.changes);
   lm_lock_drop(&blocks.lock);
   if (!gone) return false;
   *out = gone->block;

@@ -7,7 +7,8 @@
 #ifndef LM_PROVIDED_H
 #define LM_PROVIDED_H
 
-#include "os/base.h"
+#include "os/changes.h"
+#include "os/lock.h"
 
 /* Who provides the memory of a block. */
 typedef enum lm_provider {
@@ -36,6 +37,23 @@ typedef struct lm_provided {
   int device;          /* number of the device; -1: none */
   uint8_t want, flags; /* what the request asked for: device/provider.h */
 } lm_provided;
+
+/* The treap, which another process may read while this one runs (engine/outside.h). */
+typedef struct lm_provided_node {
+  lm_provided block;
+  uint64_t rank; /* the order of the heap */
+  struct lm_provided_node *left, *right;
+} lm_provided_node;
+
+/* `changes` counts the nodes that are added or removed (os/changes.h). */
+typedef struct lm_provided_tree {
+  lm_lock lock; /* guards all nodes */
+  lm_changes changes;
+  lm_provided_node *root;
+} lm_provided_tree;
+
+/* The tree of this process. */
+extern lm_provided_tree *const lm_provided_outside __attribute__((visibility("hidden")));
 
 /* Adds a copy of *block. If a block with this start is there already, its provider has freed it
  * without loam: the new one replaces it. False: no memory, and nothing has changed. */

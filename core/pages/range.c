@@ -14,9 +14,12 @@
 static struct {
   lm_lock lock;
   lm_runs free;     /* runs that were given back */
+  size_t most;      /* bytes that may be taken because of RLIMIT_AS; 0: no such limit */
   size_t committed; /* accessible bytes of the entries; of the times (lm_map.born), 1/16 of it */
   _Atomic size_t taken; /* slots in use; written under the lock. Relaxed: to others a figure */
 } range;
+
+const _Atomic size_t *const lm_range_outside = &range.taken;
 
 static size_t entry_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
 static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
@@ -116,8 +119,14 @@ static uint32_t take_from_top_locked(uint32_t slots, size_t align) {
   return slot;
 }
 
+/* Returns whether the limit on address space allows so many slots more. */
+static bool is_allowed_locked(uint32_t slots) {
+  size_t taken = atomic_load_explicit(&range.taken, memory_order_relaxed);
+  return !range.most || (taken + slots) << LM_SLOT_SHIFT <= range.most;
+}
+
 static uint32_t take_locked(uint32_t slots, size_t align) {
-  if (!begin_locked()) return 0;
+  if (!begin_locked() || !is_allowed_locked(slots)) return 0;
   uint32_t slot = lm_runs_take(&range.free, slots, align);
   return slot ? slot : take_from_top_locked(slots, align);
 }
@@ -141,6 +150,28 @@ void lm_range_put(uint32_t slot, uint32_t slots) {
   lm_lock_drop(&range.lock);
   lm_assert(taken >= slots);
   (void)taken;
+}
+
+/* Returns how many bytes may be taken from the range under this limit, while the address space has
+ * `used` bytes. A program that has set the limit to so much more than its address space now means
+ * that much more. A limit below the reserved address space cannot include the reservation, which
+ * takes no memory. So the reservation is left out of the sum then. */
+static size_t most_under_limit_locked(size_t used, size_t limit) {
+  size_t taken = atomic_load_explicit(&range.taken, memory_order_relaxed) << LM_SLOT_SHIFT;
+  if (limit >= used) return taken + (limit - used);
+  size_t reserved = lm_map.size + entry_bytes(lm_map.size) + time_bytes(lm_map.size);
+  size_t others = used > reserved ? used - reserved : 0;
+  return limit > others ? limit - others : 0;
+}
+
+/* Before the range is reserved, nothing is to be done: its size will obey the limit. */
+void lm_range_limit_changed(void) {
+  size_t used, limit;
+  if (lm_sys_address_space(&used, &limit)) return;
+  lm_lock_take(&range.lock);
+  size_t most = lm_map.base && limit < SIZE_MAX ? most_under_limit_locked(used, limit) : SIZE_MAX;
+  range.most = most < LM_SLOT ? LM_SLOT : most < lm_map.size ? most : 0;
+  lm_lock_drop(&range.lock);
 }
 
 lm_lock *lm_range_lock(void) { return &range.lock; }

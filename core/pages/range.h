@@ -19,8 +19,16 @@ void lm_range_put(uint32_t slot, uint32_t slots);
  * and in the arrays before the range. Any p, any thread. */
 bool lm_range_reserves(const void *p);
 
+/* To be called when the limit on the process's address space (RLIMIT_AS) has changed. The range is
+ * reserved already, so the kernel does not hold loam to the limit: from now on, slots are taken
+ * only as far as the limit allows. A limit that cannot be read changes nothing. Any thread; takes
+ * the range's lock. */
+void lm_range_limit_changed(void);
+
 /* Returns the bytes of the range that are taken. */
 size_t lm_range_used(void);
+/* The slots that are taken, for a process that reads them from outside (engine/outside.h). */
+extern const _Atomic size_t *const lm_range_outside __attribute__((visibility("hidden")));
 /* Returns the bytes of the entries that describe the range. */
 size_t lm_range_overhead(void);
 

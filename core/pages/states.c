@@ -30,6 +30,8 @@ static struct {
   char *unused[KINDS]; /* freed pieces: the last word of each points at the next */
 } tables;
 
+const lm_regions *const lm_states_outside = &tables.regions;
+
 /* ---- Tables ------------------------------------------------------------------------------- */
 
 static void lock_all(void) {

@@ -41,6 +41,8 @@ void lm_states_trim(void);
 bool lm_states_decay(uint32_t *most);
 /* Returns the bytes of the range that this module has memory in. */
 size_t lm_states_held(void);
+/* The slots of this module, for a process that reads them from outside (engine/outside.h). */
+extern const struct lm_regions *const lm_states_outside __attribute__((visibility("hidden")));
 /* Returns the bytes of the range that belong to this module, with or without memory. */
 size_t lm_states_taken(void);
 

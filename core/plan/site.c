@@ -285,14 +285,23 @@ static loam_site *intern_made(loam_site *made) {
   return s;
 }
 
+/* Sets the error words of a site that could not be made. Returns NULL. */
+static loam_site *fail_new(const loam_where *where) {
+  if (lm_site_count() < SITES_MAX)
+    return lm_error_null("tag '%s': no memory for a new site", where->tag);
+  return lm_error_null("tag '%s': the process has %d sites already, and no more are possible: use "
+                       "fewer tags, files, functions and lines",
+                       where->tag, SITES_MAX);
+}
+
 /* Makes the site of a description, unless another thread has made it since. NULL, with error words,
- * if there is no memory. */
+ * if there is no memory or no number left for it. */
 static loam_site *make(const loam_where *where, uint64_t hash) {
   lm_lock_take(&lock);
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
   lm_lock_drop(&lock);
   if (s) return s;
-  if (!made) return lm_error_null("tag '%s': no memory for a new site", where->tag);
+  if (!made) return fail_new(where);
   void (*on_new)(loam_site *) = atomic_load_explicit(&lm_site_on_new, memory_order_acquire);
   if (on_new) on_new(made);
   return intern_made(made);

@@ -20,8 +20,8 @@
 /* clang-format off */
 #define LM_LUAJIT_LIST(X)                                                                     \
   X(luaL_error) X(luaL_loadbufferx) X(lua_atpanic) X(lua_call) X(lua_cpcall)                  \
-  X(lua_createtable) X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_getinfo)                \
-  X(lua_getstack) X(lua_gettop) X(lua_newstate) X(lua_objlen) X(lua_pcall)                    \
+  X(lua_createtable) X(lua_gc) X(lua_getallocf) X(lua_getfield) X(lua_gethook)                \
+  X(lua_getinfo) X(lua_getstack) X(lua_gettop) X(lua_newstate) X(lua_objlen) X(lua_pcall)     \
   X(lua_pushboolean) X(lua_pushcclosure) X(lua_pushfstring) X(lua_pushinteger)                \
   X(lua_pushlightuserdata) X(lua_pushlstring) X(lua_pushnil) X(lua_pushnumber)                \
   X(lua_pushstring) X(lua_pushvalue) X(lua_rawgeti) X(lua_rawseti) X(lua_remove)              \
@@ -73,6 +73,7 @@ LM_INLINE const lm_luajit *lm_luajit_get(void) {
 #define lua_gc (lm_luajit_get()->lua_gc_)
 #define lua_getallocf (lm_luajit_get()->lua_getallocf_)
 #define lua_getfield (lm_luajit_get()->lua_getfield_)
+#define lua_gethook (lm_luajit_get()->lua_gethook_)
 #define lua_getinfo (lm_luajit_get()->lua_getinfo_)
 #define lua_getstack (lm_luajit_get()->lua_getstack_)
 #define lua_newstate (lm_luajit_get()->lua_newstate_)

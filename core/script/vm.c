@@ -6,10 +6,13 @@
  * before the state is used again.
  *
  * Time: a hook runs every HOOK_EVERY instructions. The number is that small because the call of a C
- * function counts as one instruction and may take milliseconds on a large table. The wall clock
- * decides only together with the processor time of the thread: a good policy must not be refused
- * because the machine was busy. Once the budget is exceeded, the hook runs at every instruction and
- * raises an error each time, so no pcall can hide it. */
+ * function counts as one instruction and may take milliseconds on a large table or string. The
+ * larger the heap, the longer such a call can take, so the hook runs more often in a large heap.
+ * lua/loam/language/sandbox.lua replaces the library functions that could take much longer than it
+ * takes to read all of the heap, and lua/loam/language/source.lua refuses texts on which the parser
+ * would. The wall clock decides only together with the processor time of the thread: a good policy
+ * must not be refused because the machine was busy. Once the budget is exceeded, the hook runs at
+ * every instruction and raises an error each time, so no pcall can hide it. */
 #include "script/vm.h"
 
 #include <stdio.h>
@@ -28,6 +31,7 @@ enum {
   GC_LEAST = 16,      /* by step_bytes / GC_LEAST, whichever is more */
   LIFETIME_STEPS = 16 /* the state may hold, beside its base, as much as this many steps may use */
 };
+#define HOOK_BYTES (4 * LM_MIB) /* a heap of this size, the default cap, keeps HOOK_EVERY */
 /* A larger step_bytes is cut to this, so that sums of limits do not overflow. */
 #define STEP_BYTES_MAX (LM_SIZE_MAX / LIFETIME_STEPS)
 #define SLACK ((size_t)256 << 10) /* more memory for the error message of an exceeded budget */
@@ -54,6 +58,15 @@ static int line_of(lua_State *L) {
 }
 
 static void watch(lua_State *L, lua_Debug *ar);
+
+/* Sets the hook that watches the budget. It runs every HOOK_EVERY instructions, or more often if
+ * the heap is large. */
+static void set_hook(lm_vm *vm) {
+  size_t times = 1 + vm->used / HOOK_BYTES;
+  vm->hook_every = times < HOOK_EVERY ? (unsigned)(HOOK_EVERY / times) : 1;
+  vm->hook_until = vm->used < HOOK_BYTES ? HOOK_BYTES : 2 * vm->used;
+  lua_sethook(vm->L, watch, LUA_MASKCOUNT, vm->excess ? 1 : (int)vm->hook_every);
+}
 
 /* Notes that the budget is exceeded, and lets the hook raise at every instruction. */
 static void exceed(lm_vm *vm, lm_vm_excess what) {
@@ -87,7 +100,7 @@ static void set_gc_pause(lm_vm *vm) {
 static void watch(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lm_vm *vm = lm_vm_of(L);
-  vm->instructions += HOOK_EVERY;
+  vm->instructions += vm->hook_every;
   if (!vm->excess && is_out_of_time(vm)) {
     vm->line = line_of(L);
     exceed(vm, LM_VM_OVER_TIME);
@@ -117,6 +130,7 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
                     : lm_vm_alloc_take(&vm->heap, size);
   if (!block) return size <= old_size ? old : NULL;
   vm->used += size - old_size;
+  if (vm->cap < SIZE_MAX && vm->used >= vm->hook_until && lua_gethook(vm->L) == watch) set_hook(vm);
   return block;
 }
 
@@ -172,7 +186,7 @@ void lm_vm_close(lm_vm *vm) {
 void lm_vm_step(lm_vm *vm, const char *step) {
   lm_assert(vm->L);
   /* Trusted code may have replaced the hook by one of its own. */
-  lua_sethook(vm->L, watch, LUA_MASKCOUNT, vm->excess ? 1 : HOOK_EVERY);
+  set_hook(vm);
   if (vm->excess || !strcmp(vm->step, step)) return;
   snprintf(vm->step, sizeof vm->step, "%s", step);
   size_t lifetime = vm->base + LIFETIME_STEPS * vm->limits.step_bytes;

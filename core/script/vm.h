@@ -26,6 +26,8 @@ typedef struct lm_vm {
   size_t used, cap; /* cap is SIZE_MAX while no step runs */
   size_t noticed; /* above this, the hook remembers the policy's line for a message about memory */
   size_t paced;   /* above this, the hook sets the garbage collector's pause again */
+  unsigned hook_every;            /* instructions between two checks of the budget */
+  size_t hook_until;              /* when `used` reaches this, hook_every is computed again */
   int64_t began_ns, began_cpu_ns; /* wall clock and thread's processor time when the step began */
   uint64_t instructions;          /* of the step so far, about */
   lm_vm_excess excess;            /* keeps its value until the next lm_vm_call */

@@ -11,7 +11,10 @@
 #include "service/chores.h"
 #include "service/service_lock.h"
 
-enum { CLIENT_MS = 5000 }; /* a client that makes no progress for that long is hung up */
+enum {
+  CLIENT_MS = 5000, /* a client that makes no progress for that long is hung up */
+  CROWDED_MS = 200  /* so is one without a whole line, while no place is left for others */
+};
 
 /* A client of the control socket.
  * Law: length <= LM_CONTROL_LINE, and sent <= answer.length. Unless is_connected, `length` is 0,
@@ -145,30 +148,39 @@ static void receive_line(client *c, lm_control_follow_fn *follow) {
 
 static bool is_answered(const client *c) { return c->answer.length > 0; }
 
-/* Serves a client for which poll(2) has reported `events`; 0: nothing came from it. */
-static void serve(client *c, short events, lm_control_follow_fn *follow) {
+/* When the client is hung up if it makes no progress. */
+static int64_t deadline_of(const client *c, bool is_crowded) {
+  if (!is_crowded || is_answered(c)) return c->deadline_ns;
+  return c->deadline_ns - (int64_t)(CLIENT_MS - CROWDED_MS) * 1000000;
+}
+
+/* Serves a client for which poll(2) has reported `events`; 0: nothing came from it. `is_crowded`
+ * says that no place is left for another client. */
+static void serve(client *c, short events, bool is_crowded, lm_control_follow_fn *follow) {
   if (!lm_descriptor_is_ours(&c->socket)) hang_up(c);
   else if (events && is_answered(c)) send_answer(c);
   else if (events) receive_line(c, follow);
-  else if (lm_sys_clock_ns() > c->deadline_ns) hang_up(c);
+  else if (lm_sys_clock_ns() > deadline_of(c, is_crowded)) hang_up(c);
   lm_assert(client_is_valid(c));
 }
 
 void lm_clients_gather(struct pollfd *fds, int *timeout_ms) {
   int64_t now = lm_sys_clock_ns();
+  bool is_crowded = !lm_clients_have_room();
   for (int i = 0; i < LM_CLIENTS; i++) {
     const client *c = &clients[i];
     fds[i] = (struct pollfd){ .fd = c->is_connected ? c->socket.fd : -1,
                               .events = is_answered(c) ? POLLOUT : POLLIN };
-    int64_t left_ms = (c->deadline_ns - now) / 1000000 + 1;
+    int64_t left_ms = (deadline_of(c, is_crowded) - now) / 1000000 + 1;
     if (c->is_connected) *timeout_ms = lm_chores_earlier_ms(*timeout_ms, left_ms);
   }
 }
 
 void lm_clients_serve(const struct pollfd *fds, lm_control_follow_fn *follow) {
   lm_assert(follow);
+  bool is_crowded = !lm_clients_have_room();
   for (int i = 0; i < LM_CLIENTS; i++)
-    if (fds[i].fd >= 0) serve(&clients[i], fds[i].revents, follow);
+    if (fds[i].fd >= 0) serve(&clients[i], fds[i].revents, is_crowded, follow);
 }
 
 void lm_clients_end(void) {

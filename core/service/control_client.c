@@ -164,7 +164,11 @@ static ssize_t receive(int from, char *buffer, size_t size, int *passed) {
   } control;
   struct iovec part = { buffer, size };
   struct msghdr message = {
-    .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    .msg_iov = &part,
+    .msg_iovlen = 1,
+    .msg_control = &control,
+    /* Room for one descriptor: CMSG_SPACE is larger, and a second descriptor would stay open. */
+    .msg_controllen = CMSG_LEN(sizeof(int)),
   };
   ssize_t n = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
   const struct cmsghdr *head = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
@@ -184,6 +188,7 @@ static loam_status receive_all(const exchange *e, loam_write_fn write, void *ctx
     ssize_t n = receive(e->fd, buffer, sizeof buffer, passed);
     if (n == 0 && is_empty) return lm_error(LOAM_EIO, "host %d gave no answer", e->pid);
     if (n == 0) return LOAM_OK;
+    if (lm_sys_clock_ns() > e->deadline_ns) return fail_slow(e);
     if (n > 0) {
       is_empty = false;
       if (write) write(ctx, buffer, (size_t)n);

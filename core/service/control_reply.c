@@ -17,6 +17,7 @@
 #include "os/error.h"
 #include "os/version.h"
 #include "service/policy.h"
+#include "service/stats_json.h"
 #include "service/status.h"
 
 /* A request that is being answered. */
@@ -53,71 +54,6 @@ static void answer_status(const reply *r) {
   lm_json_close(r->out, '}');
 }
 
-static void put_row(void *ctx, const loam_stats_row *row) {
-  lm_json *out = ctx;
-  lm_json_open(out, NULL, '{');
-  lm_json_text(out, "tag", row->tag);
-  lm_json_text(out, "strategy", row->strategy);
-  lm_json_text(out, "kind", row->kind);
-  lm_json_uint(out, "live_bytes", row->live_bytes);
-  lm_json_uint(out, "live_blocks", row->live_blocks);
-  lm_json_uint(out, "total_bytes", row->total_bytes);
-  lm_json_uint(out, "total_blocks", row->total_blocks);
-  if (row->limit) lm_json_uint(out, "limit", row->limit);
-  if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
-  lm_json_close(out, '}');
-}
-
-static void put_sums(lm_json *out, const struct loam_stats *s) {
-  lm_json_uint(out, "generation", s->generation);
-  lm_json_uint(out, "live_bytes", s->live_bytes);
-  lm_json_uint(out, "live_blocks", s->live_blocks);
-  lm_json_uint(out, "total_bytes", s->total_bytes);
-  lm_json_uint(out, "total_blocks", s->total_blocks);
-  lm_json_uint(out, "reserved_bytes", s->reserved_bytes);
-  lm_json_uint(out, "region_bytes", s->region_bytes);
-  lm_json_uint(out, "metadata_bytes", s->metadata_bytes);
-  lm_json_uint(out, "denied", s->denied);
-  lm_json_uint(out, "fallbacks", s->fallbacks);
-  lm_json_uint(out, "failed", s->failed);
-  lm_json_uint(out, "bad_frees", s->bad_frees);
-}
-
-static void put_resident(lm_json *out) {
-  lm_resident now = lm_resident_read();
-  if (!now.all) return;
-  lm_json_uint(out, "resident_bytes", now.all);
-  lm_json_uint(out, "resident_own_bytes", now.own);
-}
-
-static void put_got(void *ctx, const loam_got *got) {
-  lm_json *out = ctx;
-  lm_json_open(out, NULL, '{');
-  lm_json_text(out, "strategy", got->strategy);
-  lm_json_uint(out, "failed", got->failed);
-  lm_json_uint(out, "at_limit", got->at_limit);
-  if (got->limit) lm_json_uint(out, "limit", got->limit);
-  if (got->limit) lm_json_uint(out, "limit_used", got->limit_used);
-  lm_json_uint(out, "served_late", got->served_late);
-  lm_json_uint(out, "live_bytes", got->live_bytes);
-  lm_json_uint(out, "checked_bytes", got->checked_bytes);
-  lm_json_uint(out, "untouched_bytes", got->untouched_bytes);
-  lm_json_uint(out, "elsewhere_bytes", got->elsewhere_bytes);
-  lm_json_uint(out, "unknown_bytes", got->unknown_bytes);
-  lm_json_open(out, "nodes", '[');
-  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
-    if (!got->node_bytes[node]) continue;
-    lm_json_open(out, NULL, '{');
-    lm_json_uint(out, "node", node);
-    lm_json_uint(out, "bytes", got->node_bytes[node]);
-    lm_json_close(out, '}');
-  }
-  lm_json_close(out, ']');
-  lm_json_uint(out, "huge_asked_bytes", got->huge_asked_bytes);
-  lm_json_uint(out, "huge_bytes", got->huge_bytes);
-  lm_json_close(out, '}');
-}
-
 static void answer_stats(const reply *r) {
   lm_json *out = r->out;
   struct loam_stats stats;
@@ -127,13 +63,13 @@ static void answer_stats(const reply *r) {
   }
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", getpid());
-  put_sums(out, &stats);
-  put_resident(out);
+  lm_stats_json_sums(out, &stats);
+  lm_stats_json_resident(out, lm_resident_read());
   lm_json_open(out, "rows", '[');
-  lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, put_row, out);
+  lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, lm_stats_json_row, out);
   lm_json_close(out, ']');
   lm_json_open(out, "got", '[');
-  lm_placement_audit_each(put_got, out);
+  lm_placement_audit_each(lm_stats_json_got, out);
   lm_json_close(out, ']');
   lm_json_close(out, '}');
 }

@@ -3,6 +3,7 @@
 #include "service/control_socket.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,18 +23,32 @@ static loam_status fail_path(const char *path) {
   return lm_error(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
 }
 
-loam_status lm_control_socket_folder(const char *dir) {
+static loam_status fail_folder(const char *dir) {
+  return lm_error(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
+                  dir, (unsigned)geteuid());
+}
+
+/* Checks the open folder `fd`. A folder that was just made gets its mode here, because the umask
+ * may clear bits of mkdir's mode. If another user has put a folder of their own in its place since,
+ * that folder is refused and keeps its mode. */
+static loam_status check_folder(const char *dir, int fd, bool is_new) {
   struct stat st;
-  if (!mkdir(dir, 0700)) {
-    if (chmod(dir, 0700)) return fail_path(dir); /* the umask may clear bits of mkdir's mode */
-  } else if (errno != EEXIST) {
-    return fail_path(dir);
-  }
-  if (lstat(dir, &st)) return fail_path(dir);
-  if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
-    return lm_error(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
-                    dir, (unsigned)geteuid());
-  return LOAM_OK;
+  if (fstat(fd, &st)) return fail_path(dir);
+  if (st.st_uid != geteuid()) return fail_folder(dir);
+  if (is_new) return fchmod(fd, 0700) ? fail_path(dir) : LOAM_OK;
+  return st.st_mode & 022 ? fail_folder(dir) : LOAM_OK;
+}
+
+/* No symbolic link is followed at the last name of the path: a user who can write the folder above
+ * could lead root to any folder of root's. */
+loam_status lm_control_socket_folder(const char *dir) {
+  bool is_new = !mkdir(dir, 0700);
+  if (!is_new && errno != EEXIST) return fail_path(dir);
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? fail_folder(dir) : fail_path(dir);
+  loam_status status = check_folder(dir, fd, is_new);
+  close(fd);
+  return status;
 }
 
 static bool is_socket(const char *path) {

@@ -25,7 +25,8 @@ local places = {
   ["sys/mman.h"] = "^sys_linux$ ^sys_file$ ^sys_evict$",
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
-  ["sys/inotify.h"] = "^watch$", ["sys/un.h"] = "^control_socket$ ^control_client$",
+  ["sys/inotify.h"] = "^watch$", ["sys/uio.h"] = "^remote$",
+  ["sys/un.h"] = "^control_socket$ ^control_client$",
   ["dlfcn.h"] = "^luajit$ ^gpu_cuda_find$ ^manager$", ["cuda.h"] = "^gpu_cuda$",
 }
 

@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include "service/control.h"
 #include "service/control_client.h"
@@ -57,6 +59,28 @@ static inline const char *socket_of(int pid) {
   static char path[sizeof folder + 20];
   snprintf(path, sizeof path, "%s/%d.sock", folder, pid);
   return path;
+}
+
+static inline struct sockaddr_un own_address(void) {
+  struct sockaddr_un address = { .sun_family = AF_UNIX };
+  snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_of(getpid()));
+  return address;
+}
+
+/* Binds a socket at the path of this process's socket, like a host in another container that has
+ * the process id of this process. */
+static inline int bound_elsewhere(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
+}
+
+static inline int dial(void) {
+  struct sockaddr_un address = own_address();
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+  return fd;
 }
 
 static inline bool exists(const char *path) { return !access(path, F_OK); }

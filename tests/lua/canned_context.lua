@@ -53,6 +53,11 @@ local function new_context(answers)
       return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })
     end,
     ask = function(pid, request) return answer(pid, request) end,
+    look = function(pid)
+      local seen = answers and answers.seen and answers.seen[pid]
+      if seen then return json.encode(seen) end
+      return nil, ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
     hosts = function() return answers and answers.hosts or {} end,
     boards = function()
       local texts = {}

@@ -106,6 +106,7 @@ API cuDeviceGetUuid_v2(CUuuid *out, CUdevice device) {
   ENTER();
   if (!out) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (si_of_device(device)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
+  memset(out->bytes, 0, sizeof out->bytes); /* all of it is compared */
   snprintf(out->bytes, sizeof out->bytes, "stand-in %d", si.devices[device].number);
   LEAVE(CUDA_SUCCESS);
 }

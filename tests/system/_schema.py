@@ -27,7 +27,7 @@ OPTIONAL = {
     "test invariant": {"what", "line"},
     "status answer": {"state", "ended_at", "announced", "uid", "since_ms", "updated_at", "limits",
                       "limits_left_out", "folder"},
-    "stats answer": {"resident_bytes", "resident_own_bytes"},
+    "stats answer": {"resident_bytes", "resident_own_bytes", "inexact"},
     "stats row": {"limit", "limit_used"},
     "stats got": {"limit", "limit_used"},
     "doctor answer": {"kernel", "architecture", "group", "memlock", "address_space", "overcommit",

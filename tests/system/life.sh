@@ -15,6 +15,17 @@ build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancell
   fail "threads cancelled at any instruction"
 build plugin.c -shared -fPIC && plugin=$program
 build opens.c && same "libraries that come and go" "$program" "$plugin"
+mkdir -p "$work/sub"
+build deep.c -DPART=2 -shared -fPIC && mv "$program" "$work/sub/libdeep_inner.so"
+build deep.c -DPART=1 -shared -fPIC '-Wl,--enable-new-dtags,-rpath,$ORIGIN/sub' &&
+  mv "$program" "$work/libdeep.so"
+build deep.c -DPART=0 && same "libraries that bind to themselves first" "$program" "$work/libdeep.so"
+build limited.c -Wno-nonnull && same "a limit on address space, set late" "$program"
+if [ "$(id -u)" = 0 ] && build locked.c; then
+  same "memory that is locked" "$program"
+  under "$program" refused > "$work/out" || fail "memory that is locked, mlockall refused"
+  echo "ok: memory that is locked mapping by mapping"
+fi
 build locals.cc -std=c++17 && same "C++'s thread_local objects" "$program"
 build operators.cc -std=c++17 && same "C++'s operators" "$program"
 build operators.cc -std=c++17 -static-libstdc++ -static-libgcc && same "with a C++ library linked in" "$program"

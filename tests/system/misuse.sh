@@ -81,3 +81,17 @@ for class in overflow underflow over-read 'use after free'; do
   [ "$status" = 139 ] && ! grep -q loam: "$work/err" || fail "$case: unreported: status $status, $(cat "$work/err")"
   echo "ok: $class: $n, where every block is guarded"
 done
+
+# A size that C++ code gives wrongly is told if the block is guarded, and else does no harm.
+n=0
+for case in $(of_class 'wrong size'); do
+  under "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
+  (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  status=$?
+  [ "$status" = 134 ] || fail "$case: guarded: status $status: $(cat "$work/out" "$work/err")"
+  grep -q "^loam: free of 0x[0-9a-f]* with size [0-9]*: the block has" "$work/err" ||
+    fail "$case: no words: $(cat "$work/err")"
+  n=$((n + 1))
+done
+[ "$n" != 0 ] || fail "no case of a wrong size"
+echo "ok: wrong sizes: $n, where every block is guarded"

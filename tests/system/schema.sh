@@ -49,6 +49,7 @@ return loam.policy {
   end,
 }
 LUA
+echo 'while true do end' > "$work/endless.lua"
 printf 'x\t100\nx\t5000\t64\t1\n' > "$work/batch"
 printf 'x\nx\ty\n' > "$work/bad_batch"
 printf 'x\t5000\n' > "$work/broken_batch"
@@ -76,7 +77,7 @@ gives answer 0 explain "$work/all.lua" --batch "$work/batch"
 gives line 1 explain "$work/all.lua" --batch "$work/bad_batch"
 gives refused 1 explain "$work/broken.lua" --batch "$work/broken_batch"
 gives failure 1 explain "$work/all.lua" --batch "$work"
-for each in broken absent; do
+for each in broken absent endless; do
   gives refused 1 check "$work/$each.lua"
   gives refused 1 test "$work/$each.lua"
   gives refused 1 plan "$work/$each.lua" --tag x
@@ -111,6 +112,7 @@ kill -KILL "$pid"
 wait "$pid" 2> "$work/why"
 children=
 gives answer 0 status "$pid"
+gives last_words 0 stats "$pid"
 for verb in status stats reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086

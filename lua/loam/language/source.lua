@@ -7,8 +7,23 @@ local source = {}
 local byte, find, sub = string.byte, string.find, string.sub
 
 local ESC = 27 -- first byte of compiled Lua
+local MAX_JUMPS = 4000 -- `goto` and `break` in one file
 
 local check_questions
+
+local function count(text, word)
+  return (select(2, string.gsub(text, word, "")))
+end
+
+-- Refuses a file with very many jumps: LuaJIT's parser compares each `goto` and `break` of a
+-- function with all others, and no budget can interrupt the parser. The words are counted in
+-- comments and strings too, because a count that skips those could be deceived.
+local function check_jumps(text)
+  local jumps = count(text, "goto") + count(text, "break")
+  if jumps <= MAX_JUMPS then return end
+  frame.refuse("file", ("the file has the words 'goto' and 'break' %d times, a policy has them at "
+    .. "most %d times"):format(jumps, MAX_JUMPS), "use tables instead of generated code")
+end
 
 -- Refuses a text that cannot be a whole Lua file. An empty file, or one that was cut off, can be
 -- valid Lua; a last line without a newline may be half written.
@@ -27,6 +42,7 @@ function source.check(text)
     frame.refuse("file", "the last line has no newline: the file may be cut off",
       "end the last line with a newline")
   end
+  check_jumps(text)
   check_questions(text)
 end
 

@@ -17,6 +17,7 @@ local diag_text = {}
 local MAX_SHOWN = 20   -- diagnostics rendered; of more than that only their number is shown
 local MAX_SOURCE = 120 -- bytes of a source line quoted
 local MAX_REASON = 600
+local MAX_MESSAGE = 1000 -- bytes of LuaJIT's message that are looked at
 
 local CHUNK = "policy" -- what LuaJIT calls the policy's chunk in its messages
 
@@ -118,7 +119,9 @@ local TRANSLATIONS = {
   { "^assertion failed!$", "assert", "assertion failed" },
 }
 
--- Patterns of the parser's messages.
+-- Patterns of the parser's messages. A message may quote a long piece of the policy's text. So a
+-- pattern with a repetition begins with "^": it is then tried at one place of the message, and not
+-- at each byte.
 local SYNTAX = {
   " near '", " near <", "^chunk has too many", "^function at line %d+ has more than",
   "^main function has more", "^control structure too long", "^no loop to break",
@@ -128,8 +131,8 @@ local SYNTAX = {
 local SYNTAX_HINTS = {
   { "'=' expected near", "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
   { "'then' expected near '='", "'==' compares, '=' assigns" },
-  { "'end' expected .*near '<eof>'", "the file ends early: was it saved whole?" },
-  { "'end' expected .*near <eof>", "the file ends early: was it saved whole?" },
+  { "^'end' expected .*near '<eof>'", "the file ends early: was it saved whole?" },
+  { "^'end' expected .*near <eof>", "the file ends early: was it saved whole?" },
   { "near '!'", "Lua writes 'not' and '~='" },
   { "near '&'", "Lua has no bit operators: write x % 4096 for x & 4095; 'and' is the logical one" },
   { "near '|'", "Lua has no bit operators; the logical one is 'or'" },
@@ -185,7 +188,7 @@ function diag_text.from_error(value)
     return diag.new { class = "error", reason = "the policy raised an error whose value is a "
       .. type(value), suggestion = "give error() a string" }
   end
-  local where, line, message = split(value)
+  local where, line, message = split(sub(value, 1, MAX_MESSAGE))
   if where and where ~= CHUNK then
     return diag.new { class = "internal", reason = "an error in loam itself: " .. value }
   end
@@ -204,7 +207,7 @@ end
 
 local function source_of(d, source_lines)
   local text = d.source or not d.file and d.line and source_lines and source_lines[d.line]
-  text = text and gsub(text, "%s+$", "") or ""
+  text = text and match(text, "^.*%S") or ""
   return text ~= "" and not find(text, "%z") and text or nil -- text has no zero byte
 end
 

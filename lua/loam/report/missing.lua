@@ -42,9 +42,10 @@ local ADVICE_OF = {
 function missing.explain(name, known)
   local instead = INSTEAD[ADVICE_OF[name] or name]
   if instead then return "a policy does not have '" .. name .. "'", instead end
-  local nearest = diag.suggest(string.match(name, "[^.]*$"), known)
+  local library, word = string.match(name, "^(.*%.)([^.]*)$")
+  local nearest = diag.suggest(word or name, known)
   return "there is no '" .. name .. "'",
-    nearest and "did you mean '" .. string.gsub(name, "[^.]*$", "") .. nearest .. "'?" or nil
+    nearest and "did you mean '" .. (library or "") .. nearest .. "'?" or nil
 end
 
 return missing

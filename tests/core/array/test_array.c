@@ -74,6 +74,26 @@ static void an_array_may_have_no_elements(void **state) {
   loam_array_release(a);
 }
 
+static void bounds_hold_the_first_element_or_nothing(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * 4 * int32"), *none = new_array("3 * 0 * int32");
+  lm_array_bounds bounds;
+  assert_int_equal(lm_array_bounds_of(loam_array_type(a), (int64_t[]){ -16, 4 }, &bounds), LOAM_OK);
+  assert_true(lm_array_bounds_is_valid(&bounds) && !bounds.is_empty);
+  assert_int_equal(bounds.low, -32);
+  assert_int_equal(bounds.high, 16);
+  bounds.low = 4;
+  assert_false(lm_array_bounds_is_valid(&bounds));
+  bounds = (lm_array_bounds){ .low = -4, .high = -1 };
+  assert_false(lm_array_bounds_is_valid(&bounds));
+  assert_int_equal(lm_array_bounds_of(loam_array_type(none), NULL, &bounds), LOAM_OK);
+  assert_true(lm_array_bounds_is_valid(&bounds) && bounds.is_empty);
+  bounds.high = 4;
+  assert_false(lm_array_bounds_is_valid(&bounds));
+  loam_array_release(a);
+  loam_array_release(none);
+}
+
 static void a_broken_array_breaks_its_laws(void **state) {
   (void)state;
   loam_array *a = new_array("3 * {x: int32, y: string}");
@@ -843,6 +863,7 @@ int main(void) {
     CASE(bytes_are_those_in_place_and_in_arenas),
     CASE(large_data_have_a_block_of_their_own),
     CASE(an_array_may_have_no_elements),
+    CASE(bounds_hold_the_first_element_or_nothing),
     CASE(a_broken_array_breaks_its_laws),
     CASE(dims_are_sizes_and_strides),
     CASE(rows_are_filled_element_by_element),

@@ -486,6 +486,17 @@ static void expect_no_import(arrow_of_others *o, loam_status status, const char 
   assert_int_equal(o->ended, 0);
 }
 
+/* The list is its own child, so the schema is deeper than any stack. */
+static void an_imported_schema_must_not_be_too_deep(void **state) {
+  (void)state;
+  arrow_of_others list;
+  begin_others(&list, "+w:1", 1, 1);
+  list.s.array.n_children = list.s.schema.n_children = 1;
+  list.s.array.children = (struct ArrowArray *[]){ &list.s.array };
+  list.s.schema.children = (struct ArrowSchema *[]){ &list.s.schema };
+  expect_no_import(&list, LOAM_EINVAL, "the Arrow schema is more than 64 levels deep");
+}
+
 static void an_imported_list_must_not_reach_beyond_its_child(void **state) {
   (void)state;
   static const int32_t numbers[] = { 1, 2, 3 }, offsets[] = { 0, 1, 4 };
@@ -703,6 +714,7 @@ int main(void) {
     CASE(types_that_arrow_lacks_are_refused),
     CASE(imported_numbers_are_not_copied),
     CASE(text_and_bools_are_imported),
+    CASE(an_imported_schema_must_not_be_too_deep),
     CASE(an_imported_list_must_not_reach_beyond_its_child),
     CASE(numbers_that_are_not_aligned_are_copied),
     CASE(offsets_that_are_not_aligned_are_read),

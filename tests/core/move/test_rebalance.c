@@ -99,6 +99,26 @@ static void small_objects_move_where_all_of_their_span_want_it(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
+/* A span has objects of more tags than a survey of it remembers answers for. */
+static void objects_of_many_tags_in_one_span_are_all_asked_about(void **state) {
+  (void)state;
+  enum { TAGS = 40 };
+  static char *p[TAGS];
+  load("loam.host { name = 'many-before' }");
+  for (int i = 0; i < TAGS; i++) {
+    char tag[32];
+    snprintf(tag, sizeof tag, "many.%d", i);
+    p[i] = filled(tag, 900);
+  }
+  load("loam.host { name = 'many-after', huge = 'thp' }");
+  rebalance_tag("many");
+  assert_int_equal(report.moved, TAGS * loam_usable_size(p[0]));
+  for (int i = 0; i < TAGS; i++) {
+    assert_string_equal(strategy_of(p[i]), "many-after");
+    loam_free(p[i]);
+  }
+}
+
 static void freed_objects_serve_the_new_strategy(void **state) {
   (void)state;
   static char *p[OBJECTS];
@@ -718,6 +738,7 @@ int main(void) {
     cmocka_unit_test(huge_pages_are_made_of_live_ones_and_split_again),
     cmocka_unit_test(pages_are_locked_and_let_go),
     cmocka_unit_test(small_objects_move_where_all_of_their_span_want_it),
+    cmocka_unit_test(objects_of_many_tags_in_one_span_are_all_asked_about),
     cmocka_unit_test(freed_objects_serve_the_new_strategy),
     cmocka_unit_test(a_freed_large_block_serves_the_new_strategy),
     cmocka_unit_test(the_generation_is_the_one_that_decided_last),

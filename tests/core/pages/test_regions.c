@@ -1,6 +1,7 @@
 /* test_regions - the slots of one pool: clean and dirty runs, and what goes back to the system. */
 #include "os/poison.h"
 #include "pages/metadata.h"
+#include "pages/range.h"
 #include "pages/regions.h"
 #include "test.h"
 
@@ -74,6 +75,26 @@ static void a_tick_gives_back_what_was_free_since_the_last_one(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
+/* Each queued run is noted and forgotten in the queue's law (lm_verify). */
+static void slots_that_the_system_refuses_to_take_are_returned_later(void **state) {
+  (void)state;
+  static lm_regions regions;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t one = lm_range_take(3, LM_SLOT), apart = lm_range_take(1, LM_SLOT);
+  uint32_t other = lm_range_take(5, LM_SLOT);
+  size_t used = lm_range_used();
+  lm_sys_refuse(1);
+  lm_regions_return(one, 3);
+  lm_sys_refuse(1);
+  lm_regions_return(other, 5);
+  lm_sys_refuse(0);
+  assert_int_equal(lm_range_used(), used);
+  lm_regions_trim(&regions);
+  assert_int_equal(lm_range_used(), used - 8 * LM_SLOT);
+  lm_regions_return(apart, 1);
+  assert_true(lm_range_is_valid());
+}
+
 static void a_wrong_count_breaks_the_law(void **state) {
   (void)state;
   static lm_regions regions;
@@ -121,6 +142,7 @@ int main(void) {
     cmocka_unit_test(touched_slots_are_taken_first),
     cmocka_unit_test(slots_that_follow_can_be_added),
     cmocka_unit_test(a_tick_gives_back_what_was_free_since_the_last_one),
+    cmocka_unit_test(slots_that_the_system_refuses_to_take_are_returned_later),
     cmocka_unit_test(a_wrong_count_breaks_the_law),
     cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
   };

@@ -8,6 +8,7 @@
 
 #include "heap/pool.h"
 #include "os/error.h"
+#include "os/sys.h"
 #include "service/policy.h"
 
 /* A policy that runs `code` at the beginning of its file, or of its function `pick`. */
@@ -72,6 +73,10 @@ static const runaway runaways[] = {
     IN_FILE("local f\n"
             "while true do local g = f f = function() return g end end"),
     "budget" },
+  /* arguments */
+  { "a table.insert before the list", IN_FILE("table.insert({}, -2 ^ 31, 1)"), "position" },
+  { "a table.insert behind the list", IN_FILE("table.insert({ 1 }, 3, 1)"), "from 1 to 2" },
+  { "a table.insert at no number", IN_FILE("table.insert({}, 0 / 0, 1)"), "position" },
   /* stack */
   { "recursion", IN_FILE("local function f() return 1 + f() end f()"), "" },
   { "recursion in pick", IN_PICK("local function f(n) return 1 + f(n + 1) end f(1)"), "" },
@@ -178,6 +183,39 @@ static void a_strategy_made_in_pick_is_refused(void **state) {
   refused("a constructor in pick", good, strlen(good), "");
 }
 
+/* ---- calls and texts that took long ---- */
+
+/* Loads a policy, which must be refused, and fails if that took much processor time. One step has
+ * 200 ms. Each of the policies that are tested here took more than 3 seconds, most of them in one
+ * call of C code that the hook of the budget cannot interrupt. */
+static void refused_soon(const char *what, const char *text, const char *says) {
+  enum { SOON_MS = SANITIZED ? 30000 : 2500 };
+  int64_t before = lm_sys_cpu_ns();
+  refused(what, text, strlen(text), says);
+  int64_t took_ms = (lm_sys_cpu_ns() - before) / 1000000;
+  if (took_ms > SOON_MS) fail_msg("%s took %lld ms", what, (long long)took_ms);
+}
+
+static void refused_text_soon(const char *what, char *text, const char *says) {
+  refused_soon(what, text, says);
+  free(text);
+}
+
+/* Makes two strings `a` and `b` of half a megabyte whose last bytes differ. */
+#define LONG_PAIR "local b = ('a'):rep(65536) b = b .. b b = b .. b b = b .. b local a = b .. 'x'\n"
+
+static void a_call_of_c_code_ends_in_time(void **state) {
+  (void)state;
+  load_good();
+  refused_soon("an insertion far before the list", IN_FILE("table.insert({}, -2 ^ 31, 1)"),
+               "position");
+  refused_soon("a sort of long strings",
+               IN_FILE(LONG_PAIR
+                       "local t = {} for i = 1, 20000 do t[i] = i % 2 == 0 and a or b end\n"
+                       "table.sort(t)"),
+               "budget");
+}
+
 /* ---- generated texts ---- */
 
 static void refused_text(const char *what, char *text, const char *says) {
@@ -217,6 +255,18 @@ static void long_texts_are_refused_or_read_in_time(void **state) {
   refused_text("many locals", repeated("", "local x = 1\n", 1000, "\n"), "");
   refused_text("many constants", repeated("local t = {", "1.5, 'x',\n", 90000, "\n"), "");
   refused_text("a name of a megabyte", repeated("", "z", 1000000, "\n"), "");
+}
+
+static void a_long_text_is_refused_soon(void **state) {
+  (void)state;
+  load_good();
+  refused_text_soon("a long token", repeated("x = \"", "'end' expected ", 20000, "\n"), "syntax");
+  refused_text_soon("a line of white space", repeated("local x = ", " ", 300000, "y y\n"),
+                    "syntax");
+  refused_text_soon("a long name", repeated("local x = math['", "n", 100000, ".n']\n" IN_FILE("")),
+                    "no '");
+  refused_text_soon("many gotos", repeated("do ", "goto a\n", 60000, "::a:: end\n" IN_FILE("")),
+                    "'goto'");
 }
 
 static void a_long_comment_does_no_harm(void **state) {
@@ -271,6 +321,8 @@ int main(void) {
     cmocka_unit_test(each_runaway_is_refused),
     cmocka_unit_test(the_live_policy_is_untouched_by_them),
     cmocka_unit_test(a_strategy_made_in_pick_is_refused),
+    cmocka_unit_test(a_call_of_c_code_ends_in_time),
+    cmocka_unit_test(a_long_text_is_refused_soon),
     cmocka_unit_test(deep_nesting_does_not_exhaust_the_stack),
     cmocka_unit_test(long_texts_are_refused_or_read_in_time),
     cmocka_unit_test(a_long_comment_does_no_harm),

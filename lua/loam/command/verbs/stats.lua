@@ -1,7 +1,9 @@
 -- stats.lua - shows the memory of a running program, by tag and strategy.
 
+local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
 local hosts = require("loam.command.hosts")
+local json = require("loam.report.json")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -15,7 +17,10 @@ is the limit of the strategy, and how much of it all tags together use. Below
 the table stand the strategies whose memory is not on the nodes, or not on the huge pages,
 that they ask for, and how the memory of several nodes is shared out: the kernel is asked
 page by page. Without PID, shows the only program of yours that runs under loam; if several
-run, lists them.]],
+run, lists them. The command reads the memory of the program; the program does nothing for
+that, so also one that is stopped or hung is shown. The kernel allows it to root and, unless
+kernel.yama.ptrace_scope forbids it, to the user of the program; else the program is asked
+over its socket. Of a program that was killed, the limits and their last use are shown.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam stats 4242
@@ -53,6 +58,9 @@ local function show_totals(context, answer)
   if answer.resident_bytes then
     context.write(("resident %s, of which %s are loam's; the rest is mapped by others\n"):format(
       units.bytes(answer.resident_bytes), units.bytes(answer.resident_own_bytes)))
+  end
+  if answer.inexact then
+    context.write("the program changed while it was read: the figures are not exact\n")
   end
   for _, trouble in ipairs(TROUBLES) do
     local n = answer[trouble[1]] or 0
@@ -124,8 +132,53 @@ local function show(context, answer)
   for _, got in ipairs(answer.got or {}) do show_got(context, got) end
 end
 
+-- Shows what a board says of a process that can be neither read nor asked: how full its limits were
+-- when it last wrote its place on the board.
+local function show_last(context, status)
+  local now = context.now()
+  local rows = { { "STRATEGY", "USED", "LIMIT" } }
+  for _, limit in ipairs(status.limits or {}) do
+    rows[#rows + 1] = { limit.strategy, units.bytes(limit.used_bytes),
+      units.bytes(limit.limit_bytes) }
+  end
+  context.write(("%s (%d): %s; its last figures, of %s\n"):format(terminal.plain(status.program),
+    status.pid, boards.state(status, now), units.ago(status.updated_at, now)))
+  if #rows > 1 then
+    context.write(terminal.table(rows, { [2] = true, [3] = true }, context.paint))
+  else
+    context.write("no strategy had a limit, so it noted no figures of its memory\n")
+  end
+end
+
+-- Returns the answer of a process, its text, and the function that shows it. The command reads the
+-- process from outside. If the kernel refuses that, or the process has another version of loam, the
+-- command asks over the process's socket. If that fails too, it shows the last words on the board.
+local function find(context, pid)
+  local text, words = context.api.look(pid)
+  if text then return json.decode(text), text, show end
+  local row = boards.find(context, pid)
+  if row and row.status.state == "ended" then return row.status, row.text, show_last end
+  local answer, _, asked = hosts.ask(context, pid, "stats")
+  if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
+  if answer then return answer, asked, show end
+  if not row then context.fail(words) end
+  context.warn("loam stats: " .. words .. "\n")
+  return row.status, row.text, show_last
+end
+
+-- Returns the process id of the only living program on a board, or else with a socket.
+local function choose(context)
+  local rows, names = boards.living(context), {}
+  if #rows == 0 then return hosts.choose(context, nil, "stats") end
+  if #rows == 1 then return rows[1].status.pid end
+  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
+  return hosts.list(context, names, "stats")
+end
+
 function stats.run(context, given)
-  return hosts.answer(context, given, "stats", show)
+  local answer, text, show_it = find(context, given[1] and hosts.pid(given[1]) or choose(context))
+  if given.json then context.write(text .. "\n") else show_it(context, answer) end
+  return 0
 end
 
 return stats

@@ -1,0 +1,113 @@
+/* lock.c - mlockall: what loam has reserved and not used is not locked.
+ *
+ * loam reserves a terabyte without access. Before it lies a gibibyte of entries that can be read;
+ * almost all of them are zeros. The kernel's mlockall counts all of it against RLIMIT_MEMLOCK, and
+ * makes a page table entry for each page that can be read. It also fills the board, which is a
+ * sparse file. So here the kernel only marks mappings: their pages are locked when they are
+ * touched. Then this file has the kernel touch every page of the mappings that hold memory of the
+ * program. Where the limit is below the reserved address space, those mappings alone are marked;
+ * what loam takes from its range later is not locked then. */
+#define _GNU_SOURCE 1
+#include "preload.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { LINE_ROOM = 8192, POPULATE_READ = 22, POPULATE_WRITE = 23 };
+
+/* A mapping, as a line of /proc/self/maps has it: "FROM-TO rwxp OFFSET DEVICE INODE PATH". */
+typedef struct mapping {
+  char *from;
+  size_t size;
+  const char *access; /* four letters */
+} mapping;
+
+static bool read_mapping(char *line, mapping *out) {
+  char *end;
+  uintptr_t from = strtoull(line, &end, 16), to = *end == '-' ? strtoull(end + 1, &end, 16) : 0;
+  out->from = (char *)from;
+  out->size = to - from;
+  out->access = end + 1;
+  return to > from && *end == ' ';
+}
+
+static bool ends_with(const char *text, const char *end) {
+  size_t length = strlen(text), n = strlen(end);
+  return length >= n && !memcmp(text + length - n, end, n);
+}
+
+/* Returns whether a mapping holds memory that the program uses. The kernel's own, such as [vdso],
+ * are never paged out. */
+static bool is_in_use(const mapping *m, const char *line) {
+  if (m->access[0] != 'r' || ends_with(line, ".board") || strstr(line, " [v")) return false;
+  return m->access[1] == 'w' || !loam_owns(m->from);
+}
+
+/* Locks a mapping. Returns false if the limit does not allow it. A page that cannot be read, such
+ * as one past the end of a file, is no failure; mlockall does not fail for it either. */
+static bool lock_mapping(const mapping *m, bool on_fault) {
+  if (mlock2(m->from, m->size, MLOCK_ONFAULT)) return false;
+  bool is_private = m->access[3] == 'p', can_write = m->access[1] == 'w';
+  int how = is_private && can_write ? POPULATE_WRITE : POPULATE_READ;
+  if (!on_fault && madvise(m->from, m->size, how) && errno == EINVAL)
+    (void)mlock(m->from, m->size); /* a kernel before 5.14 */
+  return true;
+}
+
+/* Locks all mappings of the lines in `text`, and moves an incomplete line to its beginning. Returns
+ * the length of that line; -1: the limit does not allow a mapping. */
+static ssize_t lock_lines(char *text, size_t length, bool on_fault) {
+  char *line = text, *end;
+  while ((end = memchr(line, '\n', length)) != NULL) {
+    mapping m;
+    *end = 0;
+    if (read_mapping(line, &m) && is_in_use(&m, line) && !lock_mapping(&m, on_fault)) return -1;
+    length -= (size_t)(end + 1 - line);
+    line = end + 1;
+  }
+  memmove(text, line, length);
+  return (ssize_t)length;
+}
+
+/* Locks what the program uses. Returns false if the limit does not allow it, or if the list of
+ * mappings cannot be read. */
+static bool lock_used(bool on_fault) {
+  char text[LINE_ROOM];
+  ssize_t left = 0, n = 0;
+  int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  while (left >= 0 && left < LINE_ROOM &&
+         (n = read(fd, text + left, (size_t)(LINE_ROOM - left))) > 0)
+    left = lock_lines(text, (size_t)(left + n), on_fault);
+  close(fd);
+  return left == 0 && n == 0;
+}
+
+static int kernel_mlockall(int flags) { return (int)syscall(SYS_mlockall, flags); }
+
+/* Serves a call that the kernel has refused, because the limit is below the reserved address space.
+ * The kernel does not compare MCL_FUTURE alone with the limit. */
+static int lock_within_limit(int flags) {
+  int future = flags & ~MCL_CURRENT;
+  if (future & MCL_FUTURE && kernel_mlockall(future)) return -1;
+  if (lock_used(flags & MCL_ONFAULT)) return 0;
+  munlockall();
+  errno = ENOMEM;
+  return -1;
+}
+
+PRELOAD_API int mlockall(int flags) {
+  int before = errno;
+  if (!(flags & MCL_CURRENT)) return kernel_mlockall(flags);
+  if (kernel_mlockall(flags | MCL_ONFAULT)) return errno == ENOMEM ? lock_within_limit(flags) : -1;
+  (void)lock_used(flags & MCL_ONFAULT);
+  /* This changes later mappings only: they get their pages when they are made. */
+  if (flags & MCL_FUTURE && !(flags & MCL_ONFAULT)) (void)kernel_mlockall(MCL_FUTURE);
+  errno = before;
+  return 0;
+}

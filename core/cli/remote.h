@@ -1,0 +1,40 @@
+/* remote.h - copies memory of another process, with process_vm_readv(2).
+ *
+ * The other process does nothing for this, and cannot prevent it. What is copied may be any bytes:
+ * the process may be hostile, and may write while it is read. */
+#ifndef LM_REMOTE_H
+#define LM_REMOTE_H
+
+#include "loam.h"
+#include "os/base.h"
+
+/* A process that is read. */
+typedef struct lm_remote {
+  int pid;
+  int64_t
+      deadline_ns; /* by lm_sys_clock_ns: later reads fail, so no loop over tables lasts longer */
+  bool is_late;    /* a read failed for that reason */
+} lm_remote;
+
+/* A range of the process, and where its copy goes. */
+typedef struct lm_remote_part {
+  uintptr_t from;
+  void *to;
+  size_t size;
+} lm_remote_part;
+
+enum { LM_REMOTE_PARTS = 512 }; /* the most parts of one call */
+
+/* Copies all parts, in their order. False: a part could not be read; copies may be incomplete. */
+bool lm_remote_read_parts(lm_remote *remote, const lm_remote_part *part, size_t n);
+/* Copies one range. */
+bool lm_remote_read(lm_remote *remote, uintptr_t from, void *to, size_t size);
+/* Copies a text of at most `size` - 1 bytes and terminates it. Bytes that cannot be read end it. */
+void lm_remote_text(lm_remote *remote, uintptr_t from, char *to, size_t size);
+
+/* Finds where the process has its lm_outside (engine/outside.h) of a loam that has started. On
+ * failure the error words name the reason: LOAM_EIO if the kernel refuses or the process is gone,
+ * LOAM_ESTATE if the process has no such structure. */
+loam_status lm_remote_find(lm_remote *remote, uintptr_t *out);
+
+#endif

@@ -1,0 +1,68 @@
+/* stats_json.c - the parts of the answer to `stats`. */
+#include "service/stats_json.h"
+
+#include "os/numa.h"
+
+void lm_stats_json_row(void *ctx, const loam_stats_row *row) {
+  lm_json *out = ctx;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "tag", row->tag);
+  lm_json_text(out, "strategy", row->strategy);
+  lm_json_text(out, "kind", row->kind);
+  lm_json_uint(out, "live_bytes", row->live_bytes);
+  lm_json_uint(out, "live_blocks", row->live_blocks);
+  lm_json_uint(out, "total_bytes", row->total_bytes);
+  lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (row->limit) lm_json_uint(out, "limit", row->limit);
+  if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
+  lm_json_close(out, '}');
+}
+
+void lm_stats_json_sums(lm_json *out, const struct loam_stats *s) {
+  lm_json_uint(out, "generation", s->generation);
+  lm_json_uint(out, "live_bytes", s->live_bytes);
+  lm_json_uint(out, "live_blocks", s->live_blocks);
+  lm_json_uint(out, "total_bytes", s->total_bytes);
+  lm_json_uint(out, "total_blocks", s->total_blocks);
+  lm_json_uint(out, "reserved_bytes", s->reserved_bytes);
+  lm_json_uint(out, "region_bytes", s->region_bytes);
+  lm_json_uint(out, "metadata_bytes", s->metadata_bytes);
+  lm_json_uint(out, "denied", s->denied);
+  lm_json_uint(out, "fallbacks", s->fallbacks);
+  lm_json_uint(out, "failed", s->failed);
+  lm_json_uint(out, "bad_frees", s->bad_frees);
+}
+
+void lm_stats_json_resident(lm_json *out, lm_resident now) {
+  if (!now.all) return;
+  lm_json_uint(out, "resident_bytes", now.all);
+  lm_json_uint(out, "resident_own_bytes", now.own);
+}
+
+void lm_stats_json_got(void *ctx, const loam_got *got) {
+  lm_json *out = ctx;
+  lm_json_open(out, NULL, '{');
+  lm_json_text(out, "strategy", got->strategy);
+  lm_json_uint(out, "failed", got->failed);
+  lm_json_uint(out, "at_limit", got->at_limit);
+  if (got->limit) lm_json_uint(out, "limit", got->limit);
+  if (got->limit) lm_json_uint(out, "limit_used", got->limit_used);
+  lm_json_uint(out, "served_late", got->served_late);
+  lm_json_uint(out, "live_bytes", got->live_bytes);
+  lm_json_uint(out, "checked_bytes", got->checked_bytes);
+  lm_json_uint(out, "untouched_bytes", got->untouched_bytes);
+  lm_json_uint(out, "elsewhere_bytes", got->elsewhere_bytes);
+  lm_json_uint(out, "unknown_bytes", got->unknown_bytes);
+  lm_json_open(out, "nodes", '[');
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    if (!got->node_bytes[node]) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "node", node);
+    lm_json_uint(out, "bytes", got->node_bytes[node]);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+  lm_json_uint(out, "huge_asked_bytes", got->huge_asked_bytes);
+  lm_json_uint(out, "huge_bytes", got->huge_bytes);
+  lm_json_close(out, '}');
+}

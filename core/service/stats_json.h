@@ -1,0 +1,20 @@
+/* stats_json.h - the parts of the answer to `stats`, as JSON. A process writes them about itself
+ * (control_reply.c), and `loam stats` about a process that it reads from outside (cli/look.c). */
+#ifndef LM_STATS_JSON_H
+#define LM_STATS_JSON_H
+
+#include "engine/placement_audit.h"
+#include "engine/resident.h"
+#include "loam.h"
+#include "script/json.h"
+
+/* Writes the sums of all memory into an object that is open. */
+void lm_stats_json_sums(lm_json *out, const struct loam_stats *s);
+/* Writes the bytes in memory into an object that is open; nothing if the kernel does not tell. */
+void lm_stats_json_resident(lm_json *out, lm_resident now);
+/* Writes a row of tag and strategy into a list that is open. `ctx` is an lm_json. */
+void lm_stats_json_row(void *ctx, const loam_stats_row *row);
+/* Writes what a strategy got into a list that is open. `ctx` is an lm_json. */
+void lm_stats_json_got(void *ctx, const loam_got *got);
+
+#endif

@@ -1,0 +1,28 @@
+/* test_early.c - requests that come before every constructor of the process. */
+#include "loam.h"
+#include "test.h"
+
+/* A low address is outside every range of loam, and no memory is there that loam could read. The
+ * free comes first: an allocation would prepare the thread. */
+static bool served_early;
+static void allocate_early(void) {
+  if (SANITIZED) return; /* the sanitizer itself is not ready */
+  loam_free((void *)0x12345670);
+  void *block = loam_malloc(NULL, 10);
+  served_early = block && loam_owns(block);
+  loam_free(block);
+}
+__attribute__((section(".preinit_array"), used)) static void (*const early)(void) = allocate_early;
+
+static void serves_before_any_constructor(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_true(served_early);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(serves_before_any_constructor),
+  };
+  return cmocka_run_group_tests_name("early", tests, NULL, NULL);
+}

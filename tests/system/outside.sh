@@ -1,0 +1,77 @@
+# outside.sh - `loam stats` of processes that do nothing for it: stopped ones, one without a socket,
+# one of another user, and one that was killed.
+. tests/system/_lib.sh
+need "$CC" grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+NOBODY=65534
+chmod 755 "$work"
+build holds.c
+
+# started COMMAND... - starts a program that holds 1000 blocks of 48 bytes; waits until it has them.
+started() {
+  rm -f "$work/said"
+  "$@" > "$work/said" 2> "$work/err" &
+  pid=$!
+  children=$pid
+  for _ in $(seq 600); do
+    grep -q ready "$work/said" && return
+    kill -0 "$pid" 2> "$work/why" || break
+    sleep 0.1
+  done
+  fail "it does not start: $(cat "$work/err")"
+}
+ends() {
+  kill -KILL "$pid"
+  wait "$pid" 2> "$work/why"
+  children=
+}
+# counts PID - its 1000 blocks are counted. They are the only ones of more than 40 KiB together.
+counts() {
+  "$LOAM" stats "$1" > "$work/stats" 2>&1 || fail "stats: $(cat "$work/stats")"
+  grep -Eq '^malloc.holds +small .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
+  grep -q 'of 2 MiB' "$work/stats" || fail "no limit: $(cat "$work/stats")"
+  "$LOAM" stats "$1" --json > "$work/json" 2>&1 || fail "json: $(cat "$work/json")"
+  grep -q "^{\"verb\":\"stats\",\"version\":1,\"ok\":true,\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
+}
+
+started become "$program"
+counts "$pid"
+kill -STOP "$pid"
+for _ in $(seq 600); do
+  grep -q '^State:.*T (stopped)' "/proc/$pid/status" && break
+  sleep 0.1
+done
+counts "$pid"
+echo "ok: a stopped process is counted"
+
+ends
+"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "last words: $(cat "$work/stats")"
+grep -q 'ended .*its last figures' "$work/stats" || fail "last words: $(cat "$work/stats")"
+grep -Eq '^small .* 2 MiB$' "$work/stats" || fail "last words: $(cat "$work/stats")"
+echo "ok: the limits of a killed process are shown"
+
+started env LOAM_CONTROL=0 LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$program"
+[ -e "$LOAM_CONTROL_DIR/$pid.sock" ] && fail "it has a socket"
+counts "$pid"
+ends
+echo "ok: a process without a socket is counted"
+
+"$LOAM" stats $$ > "$work/stats" 2>&1 && fail "a shell without loam: $(cat "$work/stats")"
+grep -q 'it has no loam' "$work/stats" || fail "words: $(cat "$work/stats")"
+echo "ok: a process without loam is refused"
+
+as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
+if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
+  started setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \
+    LD_PRELOAD="$LOAM_PRELOAD" "$program"
+  "$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "another user: $(cat "$work/stats")"
+  grep -Eq '^malloc.holds .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
+  ends
+  started become "$program"
+  as_nobody "$LOAM" stats "$pid" > "$work/stats" 2>&1 && fail "shown: $(cat "$work/stats")"
+  [ "$(wc -l < "$work/stats")" = 1 ] || fail "more than a line: $(cat "$work/stats")"
+  grep -q 'only root may read the memory of user 0' "$work/stats" || fail "$(cat "$work/stats")"
+  ends
+  echo "ok: root counts a process of another user, and only root"
+fi
