@@ -103,8 +103,20 @@ def check_shared(schemas: dict[str, dict[str, Any]]) -> None:
                 complain(f"{verb}: {name} differs from that of another command")
 
 
+def shape(value: Any) -> str:
+    """A value without its texts and numbers."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{name}:{shape(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(sorted({shape(one) for one in value})) + "]"
+    return type(value).__name__
+
+
 def broken(value: Any) -> Iterator[tuple[str, Any]]:
-    """Copies of a value, each with one member that is unknown, missing or of another type."""
+    """Copies of a value, each with one member that is unknown, missing or of another type.
+
+    Of the values of a list that have one shape, the first is broken.
+    """
     wrong = {bool: "text", int: "text", float: "text", str: 7.5, list: {}, dict: []}
     if isinstance(value, dict):
         yield "an unknown member", {**value, "unknown": 1}
@@ -116,8 +128,9 @@ def broken(value: Any) -> Iterator[tuple[str, Any]]:
             for what, one in broken(value[name]):
                 yield f"{name}: {what}", {**value, name: one}
     if isinstance(value, list):
-        for i, old in enumerate(value):
-            for what, one in broken(old):
+        first = {shape(one): i for i, one in reversed(list(enumerate(value)))}
+        for i in first.values():
+            for what, one in broken(value[i]):
                 yield f"[{i}]: {what}", [*value[:i], one, *value[i + 1 :]]
 
 
