@@ -110,6 +110,11 @@ static const char *program_path(char *buffer) {
   return found;
 }
 
+void caller_start(void) {
+  char buffer[PATH_ROOM];
+  (void)program_path(buffer);
+}
+
 /* The file of an object; the loader has no name for the program itself, so the kernel is
  * queried. */
 static const char *path_of(const struct link_map *map, char *buffer) {

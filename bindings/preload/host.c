@@ -2,7 +2,9 @@
  * environment, at the program's first allocation or at our constructor, whichever comes first. This
  * file also writes the messages for people.
  *
- *   LOAM_POLICY, LOAM_WATCH=1, LOAM_LENIENT=1   the options of `loam run`
+ *   LOAM_POLICY, LOAM_LENIENT=1, LOAM_SERVICE=1   the options of `loam run`
+ *   LOAM_WATCH=1         a service thread of this process follows the policy file. `loam run
+ *                        --watch` follows it from outside instead, unless it has --service
  *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
  *                        stops this process only. Its children may start while the file is being
  *                        edited; they use the built-in default policy, with a warning. The
@@ -30,14 +32,14 @@ _Atomic int host_state;
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, is_told, follow, guard_report;
+static bool tell_events, strict, is_told, follow, service, guard_report;
 static long run_pid;             /* the process that `loam run` became; 0: none */
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. */
 __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-  char line[8192] = "loam: ";
+  char line[4608] = "loam: "; /* small, because a thread with a small stack may come here */
   size_t before = strlen(line), room = sizeof line - before - 1;
   va_list arguments;
   va_start(arguments, format);
@@ -76,13 +78,19 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
+/* Tells whether a refused policy is told by this process: by the one that `loam run` became, if it
+ * has a service thread. Else the watcher tells it, and the board. The caller may be inside malloc
+ * of a program that has given up the right to make system calls. */
+static bool tells_refusals(void) { return (service || follow) && run_pid == (long)getpid(); }
+
 /* Writes what a person has to know who did not set LOAM_EVENTS: a limit or a denial that may end
  * the program, and a policy that was refused while the program runs. A policy is refused in all
  * processes that follow the file: only the one that `loam run` became says so, in one line. */
 static void tell_by_default(const loam_event *event) {
-  if (!has_stderr()) return;
-  if (event->kind == LOAM_EVENT_UNSERVED) tell("%s", event->message);
-  if (event->kind == LOAM_EVENT_POLICY_REFUSED && run_pid == (long)getpid())
+  bool is_refusal = event->kind == LOAM_EVENT_POLICY_REFUSED && tells_refusals();
+  if ((!is_refusal && event->kind != LOAM_EVENT_UNSERVED) || !has_stderr()) return;
+  if (!is_refusal) tell("%s", event->message);
+  else
     tell("policy refused, the last good one stays: %.*s", (int)strcspn(event->message, "\n"),
          event->message);
 }
@@ -138,6 +146,7 @@ static void read_environment(void) {
   strict = !is_lenient();
   is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");
+  service = read_word("LOAM_SERVICE", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
 }
 
@@ -152,7 +161,9 @@ static void start(void) {
     .lenient = !strict,
     .guard_report = guard_report,
     .system = &next,
+    .guest = !service,
   };
+  caller_start();
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);
   if (status == LOAM_OK || status == LOAM_ESTATE) return;

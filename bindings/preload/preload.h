@@ -94,6 +94,10 @@ typedef struct caller_set {
 extern caller_set caller_table[CALLER_SETS];
 extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 
+/* Learns the path of the program. Called once, when the engine starts: later the program may have
+ * given up the right to make system calls. */
+void caller_start(void);
+
 /* Finds the site of an address that is not in the table, and enters it there. Returns NULL if loam
  * cannot make a site now. */
 loam_site *caller_learn(uintptr_t key, const void *address);

@@ -108,7 +108,7 @@ void loam_scope_leave(void) {
 }
 
 loam_site *loam_scope_get(void) {
-  lm_thread *t = lm_thread_get();
+  const lm_thread *t = lm_thread_self; /* making an area could wait for a fork */
   return t ? t->site : NULL;
 }
 

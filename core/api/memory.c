@@ -19,8 +19,66 @@
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
+#include "os/spare.h"
 #include "pages/range.h"
 #include "service/control.h"
+#include "service/publish.h"
+
+/* ---- Slow calls while a thread forks ------------------------------------------------------ */
+
+/* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
+ * may wait for something that the caller of this call holds: the host's lock, or a file of the C
+ * library. Then the call does without what loam's locks guard (os/spare.h). */
+
+/* Does the frees that were noted while a thread forked. The calling thread is in a guarded section.
+ * Does nothing in an inner section, because free_noted itself may have called its caller. */
+static LM_NOINLINE void free_noted(void) {
+  if (lm_lock_cancel_holds > 1) return;
+  for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
+}
+
+/* Begins a guarded section, unless a fork lasts too long; then returns false. */
+LM_INLINE bool begin_slow(void) {
+  if (lm_unlikely(!lm_lock_try_hold())) return false;
+  if (lm_unlikely(lm_spare_is_used())) free_noted();
+  return true;
+}
+
+/* Serves a request while a thread forks. Returns NULL, in a guarded section, if the request had to
+ * wait for the fork. */
+static LM_NOINLINE void *alloc_in_fork(const lm_request *r) {
+  void *p = r->want == LM_WANT_HOST ? lm_spare_alloc(r->size, r->align) : NULL;
+  if (!p) lm_lock_hold_cancel();
+  return p;
+}
+
+/* Begins a slow request. Returns NULL, in a guarded section; or the block that serves the request,
+ * in none. */
+LM_INLINE void *begin_or_spare(const lm_request *r) {
+  return lm_likely(begin_slow()) ? NULL : alloc_in_fork(r);
+}
+
+/* Moves a spare block to where the policy wants it. */
+static LM_NOINLINE void *realloc_spare(loam_site *site, void *ptr, size_t size) {
+  size_t usable = lm_spare_usable(ptr);
+  void *p = loam_malloc(site, size);
+  if (!p) return NULL;
+  memcpy(p, ptr, usable < size ? usable : size);
+  (void)lm_spare_free(ptr);
+  return p;
+}
+
+/* Gives an object of a pool another size while a thread forks. NULL: it has to wait. */
+static LM_NOINLINE void *realloc_in_fork(void *ptr, size_t size) {
+  lm_object object = { 0 };
+  if (ptr && (lm_record_is_nested(ptr) || !lm_pool_find(ptr, &object))) return NULL;
+  if (size > LM_SIZE_MAX || object.base != ptr) return NULL;
+  void *p = lm_spare_alloc(size, 16);
+  if (!p || !ptr) return p;
+  memcpy(p, ptr, object.size < size ? object.size : size);
+  loam_free(ptr);
+  return p;
+}
 
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
@@ -34,20 +92,23 @@ static void *answer(void *from, void *to, size_t size, int before) {
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
   lm_assert(!r->by_code || r->site);
+  void *p = begin_or_spare(r);
+  if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
-  return answer(NULL, lm_engine_alloc(r), r->size, before);
+  p = answer(NULL, lm_engine_alloc(r), r->size, before);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 /* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
  * loam is started, and the host has no callback for blocks. */
 LM_INLINE bool may_decide(const lm_thread *t) {
   lm_control_wake_if_asleep();
+  lm_publish_obey_if_new();
   return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
 
-/* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
- * `holds`, else by a new decision, else by the engine. */
-static void *serve(const lm_request *r, bool holds) {
+static void *serve_guarded(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_assert(r->site && r->want == LM_WANT_HOST);
   if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
@@ -55,6 +116,16 @@ static void *serve(const lm_request *r, bool holds) {
   if (p) return r->zero ? memset(p, 0, r->size) : p;
   p = lm_decision_make(t, r);
   return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
+}
+
+/* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
+ * `holds`, else by a new decision, else by the engine. */
+static void *serve(const lm_request *r, bool holds) {
+  void *p = begin_or_spare(r);
+  if (lm_unlikely(p != NULL)) return p;
+  p = serve_guarded(r, holds);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -66,10 +137,25 @@ static void note_caller(const void *caller) {
 /* Returns whether another allocator may have made the block, before loam started. */
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
+/* Deals with a free while a thread forks, or while spare memory is used. `has_begun` says whether
+ * the free has begun a guarded section. Returns true, in no section, if the block is free or will
+ * be freed after the fork; else returns false, in a section. */
+static LM_NOINLINE bool free_spare_or_later(void *ptr, const lm_stream *on, bool has_begun) {
+  if (lm_spare_free(ptr) || (!has_begun && !on && lm_spare_note_free(ptr))) {
+    if (has_begun) lm_lock_allow_cancel();
+    return true;
+  }
+  if (!has_begun) lm_lock_hold_cancel();
+  free_noted();
+  return false;
+}
+
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
-  lm_assert(!lm_thread_is_active());
   if (!ptr) return;
+  bool has_begun = lm_lock_try_hold();
+  if (lm_unlikely(!has_begun || lm_spare_is_used()) && free_spare_or_later(ptr, on, has_begun))
+    return;
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
@@ -78,15 +164,14 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
     lm_engine_free(ptr, size, on);
     if (tell && b.base == ptr) lm_memory_hook_call(ptr, NULL, 0);
   }
+  lm_lock_allow_cancel();
   errno = before;
 }
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-/* `serve` for malloc. Only the engine needs a description of the request. */
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
+LM_INLINE void *malloc_guarded(loam_site *site, size_t size, bool holds) {
   lm_thread *t = lm_thread_self;
-  lm_assert(site && size <= LM_SMALL_MAX);
   if (may_decide(t)) {
     void *p = NULL;
     if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
@@ -94,6 +179,17 @@ static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
     if (lm_likely(p != NULL)) return p;
   }
   return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
+}
+
+/* `serve` for malloc. Only the engine needs a description of the request. */
+static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
+  lm_assert(site && size <= LM_SMALL_MAX);
+  void *p = NULL;
+  if (lm_unlikely(!begin_slow())) p = alloc_in_fork(&(lm_request){ .size = size, .align = 16 });
+  if (lm_unlikely(p != NULL)) return p;
+  p = malloc_guarded(site, size, holds);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -138,7 +234,11 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 /* Serves a request whose decision holds although lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_thread_self_or_empty;
-  void *p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
+  void *p = NULL;
+  if (lm_likely(lm_lock_try_hold_now())) {
+    p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
+    lm_lock_allow_cancel();
+  }
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
@@ -228,10 +328,17 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
   void *p = lm_likely(is_quick) ? lm_engine_realloc_quick(t, site, ptr, size) : NULL;
   if (lm_likely(p != NULL)) return p;
+  if (lm_unlikely(lm_spare_usable(ptr))) return realloc_spare(site, ptr, size);
+  if (lm_unlikely(!begin_slow())) {
+    if ((p = realloc_in_fork(ptr, size))) return p;
+    lm_lock_hold_cancel(); /* it has to wait */
+  }
   int before = errno;
   lm_start_awake();
   note_caller(__builtin_return_address(0));
-  return answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+  p = answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 /* ---- free --------------------------------------------------------------------------------- */
@@ -321,7 +428,8 @@ LM_HOT size_t loam_live_size(const void *ptr) {
 
 int loam_owns(const void *ptr) {
   lm_provided block;
-  return lm_pool_owns(ptr) || lm_provider_find(ptr, &block) || lm_range_reserves(ptr);
+  return lm_pool_owns(ptr) || lm_spare_usable(ptr) || lm_provider_find(ptr, &block) ||
+         lm_range_reserves(ptr);
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {

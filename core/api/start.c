@@ -12,10 +12,14 @@
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
+#include "heap/large.h"
 #include "os/error.h"
+#include "os/numa.h"
 #include "os/sys.h"
+#include "service/board.h"
 #include "service/control.h"
 #include "service/policy.h"
+#include "service/publish.h"
 
 _Atomic uint32_t lm_start_state = LM_START_COLD;
 static _Atomic pid_t
@@ -53,9 +57,29 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
   return LOAM_OK;
 }
 
+/* Returns whether a configuration asks for the service thread. */
+static bool has_service(const loam_config *config) { return config->watch || config->control > 0; }
+
+/* Reads the files of the machine that a policy may need which is published later. The program may
+ * have given up the right to open files by then. */
+static void learn_machine(void) {
+  (void)lm_large_guard_max();
+  (void)lm_numa_nodes();
+}
+
+/* A guest follows the board of its tree, and obeys the policy that was published there last.
+ * Returns whether it does; else it loads the policy file. */
+static bool is_obeying_board(const loam_config *config) {
+  if (!config->guest || has_service(config)) return false;
+  lm_board_follow();
+  if (lm_board_halves()) learn_machine();
+  lm_publish_obey_if_new();
+  return atomic_load(&lm_site_generation) > 0;
+}
+
 /* A policy that a lenient host's start refuses has been told as an event. */
 static loam_status start_policy(const loam_config *config) {
-  if (!config->policy) return LOAM_OK;
+  if (!config->policy || is_obeying_board(config)) return LOAM_OK;
   loam_status status = config->watch ? lm_policy_load_followed(config->policy, false)
                                      : lm_policy_load_file(config->policy, false);
   if (status && !config->lenient) return status;
@@ -71,10 +95,13 @@ static loam_status start_as(const loam_config *config) {
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);
   lm_guard_fault_enable(config->guard_report);
+  lm_control_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);
   if (status) return status;
-  bool has_socket = config->control ? config->control > 0 : is_on("LOAM_CONTROL", true);
+  bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
+  bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;
   (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
+  if (config->guest && !has_socket) lm_board_join();
   return LOAM_OK;
 }
 
@@ -122,9 +149,12 @@ static void start_from_environment(void) {
   atomic_store_explicit(&lm_start_state, LM_START_RUNNING, memory_order_release);
 }
 
+/* A fork does not wait for the start, which may last long. */
 static LM_NOINLINE void start_calmly(void) {
   lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
   start_from_environment();
+  lm_lock_resume(section);
   lm_sys_cancel_restore();
 }
 
@@ -133,6 +163,8 @@ void lm_start_awake(void) {
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();
+  lm_publish_obey_if_new();
+  lm_board_refresh_calmly();
 }
 
 void loam_stop(void) {

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,7 +16,9 @@
 
 #include "cli/compile.h"
 #include "cli/look.h"
+#include "cli/publisher.h"
 #include "cli/vet.h"
+#include "cli/watcher.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -124,28 +127,50 @@ static int native_boards(lua_State *L) {
   return 1;
 }
 
-/* make_board(): the path of the board for a program that this process is about to become: the one
- * that the environment names, if there is such a board, else a new one. */
+/* make_board(policy): makes the board for a program that this process is about to become; its path.
+ * The processes of the program that have this path of a policy file will follow the board. */
 static int native_make_board(lua_State *L) {
   char path[PATH_MAX], dir[LM_CONTROL_PATH];
-  lm_board *board = lm_board_file_inherited(path);
-  loam_status status = LOAM_OK;
-  if (!board) status = lm_control_dir(NULL, dir, sizeof dir);
-  if (!board && status == LOAM_OK) {
+  lm_board *board = NULL;
+  loam_status status = lm_control_dir(NULL, dir, sizeof dir);
+  if (status == LOAM_OK) {
     lm_board_clean(dir);
     status = lm_board_file_make(dir, path, &board);
   }
   if (status != LOAM_OK) return refuse(L, status);
+  snprintf(board->news.policy, sizeof board->news.policy, "%s", text_at(L, 1));
   lm_board_file_unmap(board);
   return push_text(L, path);
 }
 
-/* vet(path): the value of LOAM_VETTED for a program that loads this policy. Fails if the program
- * would refuse the policy. */
+/* publish(board, policy): publishes a policy file on a board; the number of the publication. */
+static int native_publish(lua_State *L) {
+  uint64_t number;
+  loam_status status = lm_publisher_reload(text_at(L, 1), text_at(L, 2), &number);
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushnumber(L, (lua_Number)number);
+  return 1;
+}
+
+/* watch(board, policy, vetted): starts the watcher of a policy file. `vetted` is what vet() has
+ * returned; nil if the policy was refused. Returns true. */
+static int native_watch(lua_State *L) {
+  const char *vetted = text_at(L, 3);
+  uint64_t hash = vetted ? strtoull(vetted, NULL, 16) : 0;
+  loam_status status = lm_watcher_start(text_at(L, 1), text_at(L, 2), hash);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
+}
+
+/* vet(path): the value of LOAM_VETTED for a program that loads this policy, and whether the policy
+ * needs the service thread. Fails if the program would refuse the policy. */
 static int native_vet(lua_State *L) {
   char vetted[LM_VET_SIZE];
-  loam_status status = lm_vet(text_at(L, 1), vetted);
-  return status == LOAM_OK ? push_text(L, vetted) : refuse(L, status);
+  bool wants_service;
+  loam_status status = lm_vet(text_at(L, 1), vetted, &wants_service);
+  if (status != LOAM_OK) return refuse(L, status);
+  push_text(L, vetted);
+  push_bool(L, wants_service);
+  return 2;
 }
 
 /* compile(path, file): writes the image of a policy; the bytes of the image and its number of
@@ -248,6 +273,8 @@ void lm_native_open(lua_State *L) {
     { "hosts", native_hosts },
     { "boards", native_boards },
     { "make_board", native_make_board },
+    { "publish", native_publish },
+    { "watch", native_watch },
     { "vet", native_vet },
     { "compile", native_compile },
     { "is_terminal", native_is_terminal },

@@ -34,26 +34,13 @@ static void visit_each(void (*visit)(lm_device_pool *pool)) {
     visit(pool);
 }
 
-static void take_lock(lm_device_pool *pool) { lm_lock_take(&pool->lock); }
-static void drop_lock(lm_device_pool *pool) { lm_lock_drop(&pool->lock); }
-
 static void renew_locks(lm_device_pool *pool) {
   lm_lock_renew(&pool->slow);
   lm_lock_renew(&pool->lock);
 }
 
-/* No hook takes `slow` around a fork: a driver may itself fork during a call, and a child makes no
- * call of the driver. */
-static void fork_prepare(void) {
-  lm_lock_take(&pools.making);
-  visit_each(take_lock);
-}
-
-static void fork_parent(void) {
-  visit_each(drop_lock);
-  lm_lock_drop(&pools.making);
-}
-
+/* A fork does not wait for `slow` while its holder is in the driver: a driver may itself fork
+ * during a call, and a child makes no call of the driver. */
 static void fork_child(void) {
   visit_each(renew_locks);
   lm_lock_renew(&pools.making);
@@ -73,8 +60,7 @@ static lm_device_pool *make_locked(const pool_key *key) {
   lm_gpu_info info;
   lm_device_pool *pool = lm_metadata_alloc(sizeof *pool);
   if (!pool) return lm_error_null("device %d: no memory to describe a pool", device);
-  if (!has_hooks)
-    lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  if (!has_hooks) lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   has_hooks = true;
   pool->device = device;
   pool->in_chunks = key->in_chunks;

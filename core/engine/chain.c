@@ -59,16 +59,16 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
  * size before the call, and the block's size after it. */
 static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
-  o->t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   o->why = lm_provider_alloc(&o->r, s, out);
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   bool in_limit = !o->why && lm_strategy_limit_take(s, out->size - o->r.size);
   if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
   lm_strategy_limit_give(s, (int64_t)(in_limit ? out->size : o->r.size));
   if (o->why) return false;
-  o->t->inside++;
+  section = lm_thread_foreign_begin(o->t);
   lm_provider_free(out, NULL);
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
 }
 
@@ -87,9 +87,9 @@ static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
     if (is_taken) lm_site_add_live(out->token, (int64_t)out->size);
     lm_thread_leave(o->t);
     if (is_taken) break;
-    o->t->inside++;
+    lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     p = lm_device_pool_take_slow(c, size, line);
-    o->t->inside--;
+    lm_thread_foreign_end(o->t, section);
     if (!p) return cannot(o, lm_provider_words);
   }
   return true;
@@ -120,9 +120,9 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
       return true;
     }
     if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
-    o->t->inside++;
+    lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     const char *why = lm_pinned_grow(s, device, o->r.size);
-    o->t->inside--;
+    lm_thread_foreign_end(o->t, section);
     if (why) return cannot(o, why);
   }
   return false;

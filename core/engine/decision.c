@@ -103,7 +103,8 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
                              const choice *c) {
   /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
-  uint64_t key = k.key + (epoch | LM_EPOCH_FAST);
+  uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
+  uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
   lm_stats_reuse(t, d, site->index, &c->serve);
   lm_tcache_name_bin(t, c->serve.bin);
@@ -176,15 +177,21 @@ bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token
 
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   lm_decision_key k = lm_decision_key_of_request(t, r);
-  uint64_t key = k.key + lm_thread_try_enter(t);
+  uint64_t key = lm_decision_enter(t, k);
   const lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
-    p = lm_tcache_take_large_ready(t, d, r->size);
-    if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+    /* Only a tally that counts another site or strategy needs a lock, which may wait for a fork. */
+    lm_tally *tally = lm_stats_entry(t, site, d->strategy);
+    bool is_ready = lm_stats_is_of(tally, site, d->strategy);
+    if (lm_likely(is_ready) || lm_lock_try_hold_now()) {
+      p = lm_tcache_take_large_ready(t, d, r->size);
+      if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+      if (!is_ready) lm_lock_allow_cancel();
+    }
   }
   lm_thread_leave(t);
   return p;

@@ -8,7 +8,10 @@
  * Law: an entry whose key contains the thread's present epoch holds for every request with that
  * key. The policy gives each such request an object of the bin `bin`, and the object bears the
  * token `token`. A new policy sets LM_SLOW_STALE in every thread (os/thread.h). A thread that
- * clears LM_SLOW_STALE begins a new epoch, so it never uses a decision of an older policy.
+ * clears LM_SLOW_STALE begins a new epoch, so it never uses a decision of an older policy. The key
+ * also contains the word that was published when the decision was made: when another process
+ * publishes a policy on the board, no kept decision matches any more, and the next request looks at
+ * the board (service/publish.h).
  *
  * So a decision is kept only if it depends on nothing but the key. It is not kept if
  *   - the plan reads a gauge for the request;
@@ -32,6 +35,7 @@
 #include "device/request.h"
 #include "heap/strategy.h"
 #include "heap/tcache_slow.h"
+#include "os/published.h"
 #include "plan/site.h"
 
 /* A key identifies the requests that one entry can serve. Its bits, from the lowest:
@@ -43,7 +47,8 @@
  *              flags of a pinned request: bits 48 and 49; pinned: bit 50; aligned: bit 51
  *              LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
- *   both       epoch: bits 56 to 61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
+ *   both       the published word (os/published.h): bits 47, 54 and 56 to 58; epoch: bits 59 to
+ *              61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
  *
  * LM_DECISION_STEP is the bytes of an entry. So the low bits of a key by site are the byte offset
  * of its entry. LM_DECISION_STRIDE has a step for each class, so the entries of one site stand side
@@ -61,7 +66,7 @@ _Static_assert(sizeof(lm_decision) == LM_DECISION_STEP, "a key of a site is also
 _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 << 32 &&
                    LM_CLASSES_ALL * LM_DECISION_STEP < 1 << 12 &&
                    LM_CLASSES <= 1 << (54 - LM_DECISION_CODE_CLASS) &&
-                   LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 56,
+                   LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 59,
                "the parts of a key do not overlap");
 
 /* Returns whether an entry of the cache of `t`, the calling thread, obeys the law above as far as
@@ -78,7 +83,7 @@ LM_INLINE loam_site *lm_decision_scope(const lm_thread *t) {
 
 /* The key of a request, and the place where its entry stands. */
 typedef struct lm_decision_key {
-  uint64_t key;   /* the key of the entry, without the epoch and LM_EPOCH_FAST */
+  uint64_t key; /* the key of the entry, without the epoch, LM_EPOCH_FAST and the published word */
   uint64_t place; /* modulo the bytes of the cache, this is the entry's byte offset in the cache */
 } lm_decision_key;
 
@@ -95,6 +100,13 @@ LM_INLINE unsigned lm_decision_step(size_t size) {
 LM_INLINE lm_decision_key lm_decision_key_of(const loam_site *site, size_t size) {
   uint64_t key = site->key + lm_decision_step(size);
   return (lm_decision_key){ key, key };
+}
+
+/* Begins an active section of the calling thread. Returns the key that the request's entry has if
+ * it holds. The word is loaded without order: a thread that sees a new word late serves a few more
+ * requests under the policy that it obeys. */
+LM_INLINE uint64_t lm_decision_enter(lm_thread *t, lm_decision_key k) {
+  return k.key + lm_thread_try_enter(t) + lm_load(uint64_t, &lm_published.now.word);
 }
 
 /* Returns the entry at a key's place. The entry may be for another request, so the caller compares
@@ -116,7 +128,7 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
  * sections before it reclaims what a replaced policy used. `t` may be the empty area
  * (lm_thread_self_or_empty); no entry of that area holds. */
 LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) {
-  uint64_t key = k.key + lm_thread_try_enter(t);
+  uint64_t key = lm_decision_enter(t, k);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   *holds = false; /* a constant on each branch: else gcc keeps both keys for the slow path */
@@ -138,7 +150,7 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
  * has a share for each NUMA node. In the last case lm_decision_make decides again, for the node on
  * which the thread runs now. The thread is not active. */
 LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
-  uint64_t key = k.key + lm_thread_try_enter(t);
+  uint64_t key = lm_decision_enter(t, k);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
   if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {

@@ -15,9 +15,9 @@ static bool free_provided(lm_thread *t, void *p, const lm_stream *on) {
   lm_record b;
   if (!lm_record_remove(t, p, &b)) return false;
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   lm_provider_free(&b, on);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   return true;
 }
 
@@ -35,9 +35,9 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
   else if (freed != LM_FREE_DONE) lm_bad_free_wrong("free", p);
   else if (waits) {
-    t->inside++;
+    lm_lock_suspended section = lm_thread_foreign_begin(t);
     lm_pinned_free_after(p, *on);
-    t->inside--;
+    lm_thread_foreign_end(t, section);
   }
 }
 
@@ -56,9 +56,9 @@ bool lm_engine_ask_foreign(void *p) {
 /* Frees a pointer that loam does not know: the host's function for foreign pointers may know it. If
  * not, the free is reported as wrong. */
 static void free_unknown(lm_thread *t, void *p) {
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   bool done = !lm_range_reserves(p) && lm_engine_ask_foreign(p);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   if (!done) lm_bad_free_wrong("free", p);
 }
 
@@ -75,9 +75,9 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   lm_thread_leave(t);
   if (!freed) return false;
   lm_strategy_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
-  t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(t);
   if (attend) lm_device_pool_poll(attend, line);
-  t->inside--;
+  lm_thread_foreign_end(t, section);
   return true;
 }
 

@@ -159,7 +159,9 @@ void lm_guard_fault_enable(bool wanted) {
 }
 
 void lm_guard_fault_install(void) {
-  if (!atomic_load_explicit(&is_wanted, memory_order_relaxed) || !is_any_guarded()) return;
+  if (!is_any_guarded()) return;
+  (void)lm_large_guard_max(); /* reads a file once: now, and not in a request for memory */
+  if (!atomic_load_explicit(&is_wanted, memory_order_relaxed)) return;
   if (atomic_exchange_explicit(&is_installed, true, memory_order_relaxed)) return;
   if (lm_sys_on_fault(report)) atomic_store_explicit(&is_installed, false, memory_order_relaxed);
 }

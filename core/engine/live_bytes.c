@@ -106,10 +106,8 @@ void lm_live_begin(void) {
   lm_lock_drop(&beginning.lock);
 }
 
-static void fork_prepare(void) { lm_lock_take(&beginning.lock); }
-static void fork_parent(void) { lm_lock_drop(&beginning.lock); }
 static void fork_child(void) { lm_lock_renew(&beginning.lock); }
 
 void lm_live_start(void) {
-  lm_thread_add_hooks(&(lm_thread_hooks){ leave, fork_prepare, fork_parent, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = fork_child });
 }

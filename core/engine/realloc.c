@@ -5,8 +5,19 @@
 #include "engine/chain.h"
 #include "engine/engine.h"
 #include "os/error.h"
+#include "os/spare.h"
 
 /* ---- Most objects of pools ---------------------------------------------------------------- */
+
+/* While a fork lasts, the free is noted: the fork may wait for something that the caller holds. */
+static LM_NOINLINE void give_back_slowly(void *ptr) {
+  if (!lm_lock_try_hold()) {
+    if (lm_spare_note_free(ptr)) return;
+    lm_lock_hold_cancel();
+  }
+  lm_engine_free(ptr, SIZE_MAX, NULL);
+  lm_lock_allow_cancel();
+}
 
 static void give_back(lm_thread *t, void *ptr) {
   lm_located met = { 0 };
@@ -15,13 +26,22 @@ static void give_back(lm_thread *t, void *ptr) {
   bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
               (met.cell && lm_engine_free_counted(t, ptr, met));
   lm_thread_leave(t);
-  if (!done) lm_engine_free(ptr, SIZE_MAX, NULL);
+  if (!done) give_back_slowly(ptr);
 }
 
 /* Returns whether the object is a fair place for the new size, if the policy decides as before. */
 static bool may_stay(const lm_map_object *place, size_t size) {
   return place->large ? lm_align_up(size, LM_PAGE) == place->size
                       : lm_class_fits(place->size, size);
+}
+
+/* Returns an object that lm_decision_serve did not serve; NULL: the engine has to serve. */
+static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
+  if (lm_unlikely(!lm_lock_try_hold())) return NULL;
+  void *p = holds ? lm_decision_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
+  if (!p) p = lm_decision_make(t, r);
+  lm_lock_allow_cancel();
+  return p;
 }
 
 void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size) {
@@ -37,8 +57,7 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
   bool holds;
   lm_decision_key k = lm_decision_key_of(r.site, size);
   void *p = lm_decision_serve(t, k, &holds);
-  if (!p && holds) p = lm_decision_refill(t, k);
-  if (!p) p = lm_decision_make(t, &r);
+  if (!p) p = serve_slowly(t, &r, holds);
   if (!p) return NULL;
   memcpy(p, ptr, place.size < size ? place.size : size);
   give_back(t, ptr);

@@ -4,6 +4,7 @@
 #include "device/pinned.h"
 #include "device/provider.h"
 #include "heap/large.h"
+#include "os/spare.h"
 
 _Atomic uint64_t lm_record_nested;
 
@@ -74,7 +75,7 @@ bool lm_record_remove(lm_thread *t, const void *p, lm_record *out) {
 size_t lm_record_usable(const void *p) {
   lm_record b;
   size_t size = lm_record_is_nested(p) ? 0 : lm_pool_usable(p);
-  if (lm_likely(size != 0)) return size;
+  if (lm_likely(size != 0) || (size = lm_spare_usable(p))) return size;
   return lm_record_find(p, &b) && b.base == p ? b.size : 0;
 }
 

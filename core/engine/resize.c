@@ -60,9 +60,9 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   if (more) more += spare_of(s, o->r.size);
   if (!lm_strategy_limit_take(s, more)) return false;
   bool is_there = lm_record_remove(o->t, b->base, b);
-  o->t->inside++;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   char *p = is_there ? lm_provider_resize(b, o->r.size) : NULL;
-  o->t->inside--;
+  lm_thread_foreign_end(o->t, section);
   if (!p) {
     lm_strategy_limit_give(s, (int64_t)more);
     if (is_there) lm_record_enter(o->t, lm_site_of(b->token), from, b->token, b);

@@ -159,12 +159,10 @@ static void renew_locks(void) {
   for (int i = 0; i < STRIPES; i++) lm_lock_renew(&totals[i].lock);
 }
 
-/* Metadata is allocated under the locks of the totals. So a fork takes these locks before the locks
- * of metadata. */
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_add_hooks(&(lm_thread_hooks){ leave, lm_stats_lock, lm_stats_unlock, renew_locks });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = renew_locks });
 }
 
 /* ---- Reading ------------------------------------------------------------------------------ */

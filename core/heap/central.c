@@ -1,6 +1,7 @@
 /* central.c - the central list of one size class in one pool: the spans that hold the class's
- * objects, and a depot of objects that threads gave back. central.h describes both. */
-#include "heap/central.h"
+ * objects, and a depot of objects that threads gave back. central.h describes both, and
+ * central_detach.c has the spans that are detached. */
+#include "heap/central_parts.h"
 
 #include <string.h>
 
@@ -14,8 +15,18 @@ enum { OBJECTS_MIN = 16 };
 enum { DEPOT_MAX = 1024 };
 #define DEPOT_BYTES ((size_t)16 << 20)
 /* When more objects than this have come back since a thread last took one, the depot is given up:
- * its objects go back to their spans. */
-enum { SURPLUS_MAX = 8 * DEPOT_MAX };
+ * its objects go back to their spans. Then a bin should hold at most BIN_SHEDDING objects. In a
+ * process that is not served (os/decay.h) it should hold at most BIN_SHEDDING_ALONE: each object
+ * may keep a page, and a thread that sleeps after its last free keeps its bin. */
+enum { SURPLUS_MAX = 8 * DEPOT_MAX, BIN_SHEDDING = 255, BIN_SHEDDING_ALONE = 63 };
+/* A list that drains: see central.h. Objects of DRAIN_BYTES have come back, a bin holds at most one
+ * in BIN_SHARE of the objects that are left, and pages go back when one page in PURGE_SHARE is
+ * used. DRAINED_NS is the second of lm_central.drained. */
+enum { BIN_SHARE = 16, PURGE_SHARE = 4 };
+#define DRAIN_BYTES ((size_t)64 << 10)
+#define DRAINED_NS 1000000000
+/* The slots of empty spans (2 MiB) that a pool keeps in a process that is not served. */
+enum { SPARE_ALONE = 32 };
 /* One call of lm_central_pull takes objects of at most this many bytes from spans, but always may
  * take eight objects. What a thread takes and does not use is lost to other threads, because it
  * stays in the thread's bin. */
@@ -42,23 +53,12 @@ void lm_central_init(lm_central *c, lm_regions *regions, uint32_t strategy, uint
   c->strategy = strategy;
   c->bin = bin;
   c->class_ = class_;
+  c->purge_from = UINT32_MAX;
 }
-
-/* Tells whether any thread holds the lock. Assertions use it. */
-LM_INLINE bool is_locked(const lm_central *c) { return lm_load(uint32_t, &c->lock.state) != 0; }
 
 /* ---- Spans and their states --------------------------------------------------------------- */
 
-/* Returns the palette of a span. The caller holds the lock of the span's list; under this lock the
- * states of the span do not move, so a relaxed load is enough. */
-static lm_palette *palette_of(const lm_span *span) {
-  return lm_state_palette(atomic_load_explicit(&span->cells, memory_order_relaxed));
-}
-
-/* Returns the number of FREE objects of a span. The caller holds the lock of the span's list. */
-static uint32_t free_of(const lm_span *span) { return palette_of(span)->free; }
-
-static void set_free(lm_span *span, uint32_t n) { palette_of(span)->free = n; }
+static void set_free(lm_span *span, uint32_t n) { lm_central_palette(span)->free = n; }
 
 /* Returns the state of object `i` of a span. Relaxed: a state leaves FREE, or becomes FREE, only
  * under the lock of the span's list, and the caller holds this lock. */
@@ -83,19 +83,6 @@ typedef uint64_t __attribute__((may_alias)) eight;
 #define EACH(byte) (UINT64_MAX / 255 * (byte))
 _Static_assert(LM_STATE_LIVE == 0x40 && LM_STATE_CACHED == 0x80,
                "the two upper bits of a state byte say free, live or cached");
-
-/* The note of a span says whether the span is in the list `purged`, whether it was abandoned, or
- * neither. It stands in the state byte of the entry of the span's first slot, which has no other
- * use in a span of small objects. Written under the lock. */
-enum { NOTE_NONE, NOTE_PURGED, NOTE_ABANDONED };
-
-static uint32_t span_note(const lm_span *span) {
-  return atomic_load_explicit(&span->cell, memory_order_relaxed);
-}
-
-static void set_span_note(lm_span *span, uint32_t note) {
-  atomic_store_explicit(&span->cell, note, memory_order_relaxed);
-}
 
 static void link_span(uint32_t *list, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
@@ -123,12 +110,13 @@ static void add_empties(lm_central *c, int more) {
 
 /* ---- Making and ending spans -------------------------------------------------------------- */
 
-/* Gives a span of the list `empty` back to the regions. */
+/* Gives a span of the list `empty` back to the regions. The caller drops the lock and then calls
+ * lm_regions_shed. */
 static void retire_locked(lm_central *c, uint32_t slot) {
   lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   uint32_t slots = lm_central_span_slots(c->class_);
-  lm_assert(is_locked(c) && c->spans > 0 && c->empties > 0);
-  lm_assert(free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
+  lm_assert(lm_central_is_locked(c) && c->spans > 0 && c->empties > 0);
+  lm_assert(lm_central_free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
   lm_verify(count_free(states, lm_central_span_count(c->class_)) ==
             lm_central_span_count(c->class_));
   unlink_span(&c->empty, slot);
@@ -137,7 +125,7 @@ static void retire_locked(lm_central *c, uint32_t slot) {
   lm_map_forget_small(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);
   lm_states_free(states);
-  lm_regions_put(c->regions, slot, slots);
+  lm_regions_put_only(c->regions, slot, slots);
 }
 
 /* Tells whether it is better to take slots from the empty spans of other classes than to take new
@@ -178,7 +166,7 @@ static void fault_ahead(const lm_central *c, uint32_t slot, uint32_t slots) {
 
 /* Makes a span and puts it into the list `empty`. Returns false if there is no memory. */
 static bool grow_locked(lm_central *c) {
-  lm_assert(is_locked(c) && !c->empty);
+  lm_assert(lm_central_is_locked(c) && !c->empty);
   uint32_t slots = lm_central_span_slots(c->class_), count = lm_central_span_count(c->class_);
   size_t size = lm_class_size(c->class_);
   lm_state_cell *states = lm_states_alloc(c->class_, count);
@@ -194,7 +182,7 @@ static bool grow_locked(lm_central *c) {
   if (clean) fault_ahead(c, slot, slots);
   lm_span *span = lm_map_span(slot);
   lm_state_palette(states)->free = count;
-  set_span_note(span, NOTE_NONE);
+  lm_central_set_note(span, LM_CENTRAL_NOTE_NONE);
   lm_span_info view = {
     (uintptr_t)lm_map_address(slot), lm_map_key(size, c->bin), states, c->bin, c->strategy, size
   };
@@ -203,19 +191,17 @@ static bool grow_locked(lm_central *c) {
   link_span(&c->empty, slot);
   c->spans++;
   add_empties(c, 1);
-  lm_assert(free_of(span) == count);
+  lm_assert(lm_central_free_of(span) == count);
   return true;
 }
 
 /* ---- Lists of spans ----------------------------------------------------------------------- */
 
-/* Takes a span out of the list `partial` or `purged`, in which its note says it is. At least one
- * object of the span is free, and at least one is not. */
-static void unlink_used(lm_central *c, uint32_t slot) {
+void lm_central_unlink_locked(lm_central *c, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
-  lm_assert(is_locked(c) && span_note(span) != NOTE_ABANDONED);
-  unlink_span(span_note(span) == NOTE_PURGED ? &c->purged : &c->partial, slot);
-  set_span_note(span, NOTE_NONE);
+  lm_assert(lm_central_is_locked(c) && lm_central_note(span) != LM_CENTRAL_NOTE_ABANDONED);
+  unlink_span(lm_central_note(span) == LM_CENTRAL_NOTE_PURGED ? &c->purged : &c->partial, slot);
+  lm_central_set_note(span, LM_CENTRAL_NOTE_NONE);
 }
 
 /* Takes a span that has a free object out of its list, and returns its first slot. If all lists are
@@ -223,7 +209,7 @@ static void unlink_used(lm_central *c, uint32_t slot) {
 static uint32_t take_listed_locked(lm_central *c) {
   uint32_t slot = c->partial ? c->partial : c->purged;
   if (slot) {
-    unlink_used(c, slot);
+    lm_central_unlink_locked(c, slot);
     return slot;
   }
   if (!c->empty && !grow_locked(c)) return 0;
@@ -246,10 +232,8 @@ static bool is_current(const lm_central *c, uint32_t slot) {
   return false;
 }
 
-/* Puts a span that is in no list, and has a free object, into the list `empty` or `partial`.
- * `empty` tells whether all objects of the span are free. */
-static void list_locked(lm_central *c, uint32_t slot, bool empty) {
-  lm_assert(is_locked(c) && free_of(lm_map_span(slot)) > 0);
+void lm_central_list_locked(lm_central *c, uint32_t slot, bool empty) {
+  lm_assert(lm_central_is_locked(c) && lm_central_free_of(lm_map_span(slot)) > 0);
   link_span(empty ? &c->empty : &c->partial, slot);
   if (empty) add_empties(c, 1);
 }
@@ -259,7 +243,9 @@ static void release_current_locked(lm_central *c) {
   for (int i = 0; i < LM_CENTRAL_CURRENT; i++) {
     uint32_t slot = c->current[i];
     c->current[i] = 0;
-    if (slot) list_locked(c, slot, free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
+    if (slot)
+      lm_central_list_locked(
+          c, slot, lm_central_free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
   }
 }
 
@@ -316,10 +302,10 @@ static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *
   lm_state_cell *states = atomic_load_explicit(&span->cells, memory_order_relaxed);
   char *start = lm_map_address(slot);
   size_t size = lm_class_size(c->class_);
-  uint32_t count = lm_central_span_count(c->class_), free = free_of(span);
-  uint32_t at = palette_of(span)->hint;
+  uint32_t count = lm_central_span_count(c->class_), free = lm_central_free_of(span);
+  uint32_t at = lm_central_palette(span)->hint;
   unsigned most = want < free ? want : free;
-  lm_assert(is_locked(c) && free > 0 && free <= count && at <= count);
+  lm_assert(lm_central_is_locked(c) && free > 0 && free <= count && at <= count);
   lm_verify(count_free(states, count) == free);
   if (at == count) at = 0;
   touch_states(&states[at]);
@@ -338,7 +324,7 @@ static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *
     end -= n;
     left -= n;
   }
-  palette_of(span)->hint = at;
+  lm_central_palette(span)->hint = at;
   set_free(span, free - most);
   if (free == most) *current = 0;
   return most;
@@ -352,13 +338,24 @@ static unsigned take_all_locked(lm_central *c, uint32_t *current, lm_cached_obje
   while (left > 0 && find_current_locked(c, current))
     left -= take_locked(c, current, items + left, left);
   if (lm_unlikely(left > 0)) memmove(items, items + left, (want - left) * sizeof *items);
+  c->out += want - left;
   return want - left;
 }
 
-/* Sets whether the list keeps no depot. Relaxed: a thread whose bin runs over reads it as a
+/* Sets how many objects a bin should hold. Relaxed: a thread whose bin runs over reads it as a
  * hint. */
-static void set_sheds(lm_central *c, bool sheds) {
-  atomic_store_explicit(&c->sheds, sheds, memory_order_relaxed);
+static void set_bin_most(lm_central *c, uint32_t most) {
+  atomic_store_explicit(&c->bin_most, most, memory_order_relaxed);
+}
+
+/* A thread took objects from a list that has drained: see lm_central.drained. */
+static void note_retaken_locked(lm_central *c, uint32_t n) {
+  lm_assert(lm_central_is_locked(c));
+  c->retaken += n;
+  if (c->retaken < c->drained / 2) return;
+  c->keeps = lm_sys_clock_ns() - c->drained_ns < DRAINED_NS;
+  c->drained = c->retaken = 0;
+  c->purge_from = UINT32_MAX;
 }
 
 /* Returns the most objects that one call of lm_central_pull takes from spans. */
@@ -372,144 +369,13 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
   lm_lock_take(&c->lock);
   c->surplus = 0;
   c->pulled = true;
-  set_sheds(c, false);
+  set_bin_most(c, 0);
   unsigned most = c->stocked ? c->stocked : take_max(c->class_), got = want < most ? want : most;
   if (c->stocked) memcpy(items, c->depot + (c->stocked -= got), got * sizeof *items);
   else got = take_all_locked(c, &c->current[who % LM_CENTRAL_CURRENT], items, got);
+  if (c->drained) note_retaken_locked(c, got);
   lm_lock_drop(&c->lock);
   return got;
-}
-
-/* ---- Giving objects back ------------------------------------------------------------------ */
-
-/* Returns the number of items in a depot. */
-static unsigned depot_room(unsigned class_) {
-  size_t n = DEPOT_BYTES / lm_class_size(class_);
-  return n < DEPOT_MAX ? (unsigned)n : DEPOT_MAX;
-}
-
-/* Puts objects into the depot until it is full. Returns how many of the `n` items it took: none, if
- * there is no memory for a depot. */
-static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
-  unsigned room = depot_room(c->class_);
-  if (!c->depot && !(c->depot = lm_metadata_take(room * sizeof *c->depot))) return 0;
-  lm_assert(is_locked(c) && c->stocked <= room);
-  if (n > room - c->stocked) n = room - c->stocked;
-  if (n) memcpy(c->depot + c->stocked, items, n * sizeof *items);
-  c->stocked += n;
-  return n;
-}
-
-/* Tells whether the list has more empty spans than it keeps: see EMPTIES_KEPT. */
-static bool has_too_many_empties(const lm_central *c) {
-  return c->empties > EMPTIES_KEPT && c->empties > c->spans / 8 &&
-         c->empties * lm_central_span_slots(c->class_) > EMPTY_SLOTS_KEPT;
-}
-
-/* Tells whether a span of this list is detached: its entry then names another bin. */
-static bool is_detached(const lm_central *c, const lm_span *span) {
-  return atomic_load_explicit(&span->bin, memory_order_relaxed) != c->bin;
-}
-
-/* Objects of a span became FREE: `was` of its objects were FREE before, and `free` are FREE now.
- * Moves the span to the list in which it belongs now, and gives back empty spans if there are too
- * many. A span that is detached or in `current` stays in no list. */
-static LM_NOINLINE void move_between_lists_locked(lm_central *c, uint32_t slot, uint32_t was,
-                                                  uint32_t free) {
-  const lm_span *span = lm_map_span(slot);
-  lm_assert(is_locked(c) && free > was);
-  bool empty = free == lm_central_span_count(c->class_);
-  if (is_detached(c, span) || is_current(c, slot)) return;
-  if (was > 0) unlink_used(c, slot);
-  list_locked(c, slot, empty);
-  while (has_too_many_empties(c)) retire_locked(c, c->empty);
-}
-
-/* Puts objects back into their span: `item` and all items after it that are in the same span. Items
- * that follow each other often are in one span, so the span is looked up once for all of them.
- * Skips items that are not CACHED (see lm_central_push). Returns the first item of another span, or
- * `end`. `count` is the number of objects in a span, and `whole` the number of bytes. */
-static const lm_cached_object *put_back_locked(lm_central *c, const lm_cached_object *item,
-                                               const lm_cached_object *end, uint32_t count,
-                                               size_t whole) {
-  const lm_span *span = lm_map_span_of(item->p);
-  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
-  const lm_cached_object *first = item;
-  uint32_t passed = 0;
-  do {
-    if (lm_likely(lm_state_is_cached_at(item->cell))) lm_state_end_cached(item->cell);
-    else passed++;
-  } while (++item < end && (uintptr_t)item->p - start < whole);
-  lm_palette *palette = palette_of(span);
-  uint32_t was = palette->free, free = was + (uint32_t)(item - first) - passed;
-  lm_assert(free <= count);
-  palette->free = free;
-  bool listed = was > 0 && free < count && span_note(lm_map_span_of((void *)start)) != NOTE_PURGED;
-  if (lm_unlikely(!listed) && free > was)
-    move_between_lists_locked(c, lm_map_slot((void *)start), was, free);
-  return item;
-}
-
-static void put_all_back_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
-  uint32_t count = lm_central_span_count(c->class_);
-  size_t whole = (size_t)lm_central_span_slots(c->class_) << LM_SLOT_SHIFT;
-  for (const lm_cached_object *item = items, *end = items + n; item < end;)
-    item = put_back_locked(c, item, end, count, whole);
-}
-
-static void empty_depot_locked(lm_central *c) {
-  if (c->stocked) put_all_back_locked(c, c->depot, c->stocked); /* C has no sum NULL + 0 */
-  c->stocked = 0;
-}
-
-static void end_depot_locked(lm_central *c) {
-  empty_depot_locked(c);
-  lm_metadata_free(c->depot);
-  c->depot = NULL;
-}
-
-/* Puts objects that a thread gave back into the depot, and returns how many. The depot takes fewer
- * than `n` if it is full or there is no memory for it. It takes none if a span of the list is
- * detached. It also takes none, and is emptied, if the program has freed more than SURPLUS_MAX
- * objects since it last took one. */
-static unsigned absorb_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
-  if (atomic_load_explicit(&c->detached, memory_order_relaxed)) return 0;
-  if (c->surplus <= SURPLUS_MAX) {
-    c->surplus += n;
-    return stock_locked(c, items, n);
-  }
-  set_sheds(c, true);
-  empty_depot_locked(c);
-  return 0;
-}
-
-/* Gives objects back. If `wanted`, a thread is likely to take them again soon: then the depot gets
- * as many as it takes. The others go back to their spans. */
-static void give_back(lm_central *c, const lm_cached_object *items, unsigned n, bool wanted) {
-  lm_lock_take(&c->lock);
-  unsigned done = wanted ? absorb_locked(c, items, n) : 0;
-  put_all_back_locked(c, items + done, n - done);
-  bool much = c->empties * lm_central_span_slots(c->class_) >= LM_DECAY_MIN_SLOTS;
-  lm_lock_drop(&c->lock);
-  if (much) lm_decay_stir();
-}
-
-void lm_central_push(lm_central *c, const lm_cached_object *items, unsigned n) {
-  give_back(c, items, n, true);
-}
-
-void lm_central_return(lm_central *c, const lm_cached_object *items, unsigned n) {
-  give_back(c, items, n, false);
-}
-
-/* Gives back some empty spans: only RETIRE_AT_ONCE of them, because other threads may be waiting
- * for the lock. Returns true if there are more. */
-static bool retire_some(lm_central *c) {
-  lm_lock_take(&c->lock);
-  for (int i = 0; c->empty && i < RETIRE_AT_ONCE; i++) retire_locked(c, c->empty);
-  bool more = c->empty != 0;
-  lm_lock_drop(&c->lock);
-  return more;
 }
 
 /* ---- Pages of spans that are not empty ---------------------------------------------------- */
@@ -551,11 +417,212 @@ static bool purge_some(lm_central *c) {
     uint32_t slot = c->partial;
     unlink_span(&c->partial, slot);
     link_span(&c->purged, slot);
-    set_span_note(lm_map_span(slot), NOTE_PURGED);
+    lm_central_set_note(lm_map_span(slot), LM_CENTRAL_NOTE_PURGED);
     purge_span(c, lm_map_span(slot));
   }
   bool more = c->partial != 0;
   lm_lock_drop(&c->lock);
+  return more;
+}
+
+/* Returns how many objects are live or in bins. */
+static uint32_t count_left(const lm_central *c) { return c->out - c->stocked; }
+
+/* Returns about how many bytes the pages have that `n` objects of the class are on, if no two of
+ * them share a page. */
+static uint64_t page_bytes_of(const lm_central *c, uint32_t n) {
+  return (uint64_t)n * (LM_PAGE + lm_class_size(c->class_));
+}
+
+/* Tells whether pages of spans are to be given back because the list drains: few objects are left,
+ * and they use at most one in PURGE_SHARE of the pages of the spans. A round of purging then gives
+ * back most of the pages. The next round follows when an eighth of those objects is left. */
+static bool has_pages_to_purge_locked(lm_central *c) {
+  uint32_t most = lm_central_bin_most(c), left = count_left(c);
+  if (!most || c->keeps || !c->partial || !can_purge(c) || left > c->purge_from) return false;
+  uint64_t slots = (uint64_t)(c->spans - c->empties) * lm_central_span_slots(c->class_);
+  return page_bytes_of(c, left) * PURGE_SHARE <= slots << LM_SLOT_SHIFT && !lm_decay_is_served();
+}
+
+/* Purges some spans of a list that drains: few, because the caller is a free, but as many as let
+ * the last frees of a large set reach all spans. */
+static void purge_while_draining(lm_central *c) {
+  enum { CALLS = 4, SPANS_SHARE = 512 };
+  bool more = true;
+  uint32_t calls = CALLS + c->spans / SPANS_SHARE;
+  for (uint32_t i = 0; more && i < calls; i++) more = purge_some(c);
+  lm_lock_take(&c->lock);
+
+  if (!more && lm_central_bin_most(c)) c->purge_from = count_left(c) / 8 + 1;
+  lm_lock_drop(&c->lock);
+}
+
+/* ---- Giving objects back ------------------------------------------------------------------ */
+
+/* Returns the number of items in a depot. */
+static unsigned depot_room(unsigned class_) {
+  size_t n = DEPOT_BYTES / lm_class_size(class_);
+  return n < DEPOT_MAX ? (unsigned)n : DEPOT_MAX;
+}
+
+/* Puts objects into the depot until it is full. Returns how many of the `n` items it took: none, if
+ * there is no memory for a depot. */
+static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
+  unsigned room = depot_room(c->class_);
+  if (!c->depot && !(c->depot = lm_metadata_take(room * sizeof *c->depot))) return 0;
+  lm_assert(lm_central_is_locked(c) && c->stocked <= room);
+  if (n > room - c->stocked) n = room - c->stocked;
+  if (n) memcpy(c->depot + c->stocked, items, n * sizeof *items);
+  c->stocked += n;
+  return n;
+}
+
+/* Tells whether the list has more empty spans than it keeps: see EMPTIES_KEPT and SPARE_ALONE. */
+static bool has_too_many_empties(const lm_central *c) {
+  if (c->empties <= c->spans / 8) return false;
+  if (c->empties > EMPTIES_KEPT && c->empties * lm_central_span_slots(c->class_) > EMPTY_SLOTS_KEPT)
+    return true;
+  return !c->keeps &&
+         atomic_load_explicit(&c->regions->spare, memory_order_relaxed) > SPARE_ALONE &&
+         !lm_decay_is_served();
+}
+
+/* Objects of a span became FREE: `was` of its objects were FREE before, and `free` are FREE now.
+ * Moves the span to the list in which it belongs now, and gives back empty spans if there are too
+ * many. A span that is detached or in `current` stays in no list. */
+static LM_NOINLINE void move_between_lists_locked(lm_central *c, uint32_t slot, uint32_t was,
+                                                  uint32_t free) {
+  const lm_span *span = lm_map_span(slot);
+  lm_assert(lm_central_is_locked(c) && free > was);
+  bool empty = free == lm_central_span_count(c->class_);
+  if (lm_central_is_detached(c, span) || is_current(c, slot)) return;
+  if (was > 0) lm_central_unlink_locked(c, slot);
+  lm_central_list_locked(c, slot, empty);
+  while (has_too_many_empties(c)) retire_locked(c, c->empty);
+}
+
+/* Puts objects back into their span: `item` and all items after it that are in the same span. Items
+ * that follow each other often are in one span, so the span is looked up once for all of them.
+ * Skips items that are not CACHED (see lm_central_push). Returns the first item of another span, or
+ * `end`. `count` is the number of objects in a span, and `whole` the number of bytes. */
+static const lm_cached_object *put_back_locked(lm_central *c, const lm_cached_object *item,
+                                               const lm_cached_object *end, uint32_t count,
+                                               size_t whole) {
+  const lm_span *span = lm_map_span_of(item->p);
+  uintptr_t start = atomic_load_explicit(&span->start, memory_order_relaxed);
+  const lm_cached_object *first = item;
+  uint32_t passed = 0;
+  do {
+    if (lm_likely(lm_state_is_cached_at(item->cell))) lm_state_end_cached(item->cell);
+    else passed++;
+  } while (++item < end && (uintptr_t)item->p - start < whole);
+  lm_palette *palette = lm_central_palette(span);
+  uint32_t was = palette->free, free = was + (uint32_t)(item - first) - passed;
+  lm_assert(free <= count && c->out >= free - was);
+  palette->free = free;
+  c->out -= free - was;
+  bool listed = was > 0 && free < count &&
+                lm_central_note(lm_map_span_of((void *)start)) != LM_CENTRAL_NOTE_PURGED;
+  if (lm_unlikely(!listed) && free > was)
+    move_between_lists_locked(c, lm_map_slot((void *)start), was, free);
+  return item;
+}
+
+void lm_central_put_all_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
+  uint32_t count = lm_central_span_count(c->class_);
+  size_t whole = (size_t)lm_central_span_slots(c->class_) << LM_SLOT_SHIFT;
+  for (const lm_cached_object *item = items, *end = items + n; item < end;)
+    item = put_back_locked(c, item, end, count, whole);
+}
+
+void lm_central_empty_depot_locked(lm_central *c) {
+  if (c->stocked) lm_central_put_all_locked(c, c->depot, c->stocked); /* C has no sum NULL + 0 */
+  c->stocked = 0;
+}
+
+static void end_depot_locked(lm_central *c) {
+  lm_central_empty_depot_locked(c);
+  lm_metadata_free(c->depot);
+  c->depot = NULL;
+}
+
+/* Tells whether the list drains: see central.h. */
+static bool is_draining_locked(const lm_central *c) {
+  return !c->keeps && c->surplus >= count_left(c) &&
+         c->surplus * lm_class_size(c->class_) >= DRAIN_BYTES && !lm_decay_is_served();
+}
+
+/* Sets how many objects a bin should hold while the list keeps no depot. */
+static void narrow_bins_locked(lm_central *c, bool drains) {
+  uint32_t share = count_left(c) / BIN_SHARE;
+  uint32_t most = drains || (!c->keeps && !lm_decay_is_served()) ? BIN_SHEDDING_ALONE
+                                                                 : BIN_SHEDDING;
+  if (drains && share < most) most = share > 0 ? share : LM_CENTRAL_NONE;
+  set_bin_most(c, most);
+}
+
+/* Begins to keep no depot, and no span that threads take from. */
+static void begin_shedding_locked(lm_central *c, bool drains) {
+  lm_central_empty_depot_locked(c);
+  if (drains) release_current_locked(c);
+}
+
+static void note_drained_locked(lm_central *c, uint32_t n) {
+  c->drained = c->drained < UINT32_MAX - n ? c->drained + n : UINT32_MAX;
+  c->retaken = 0;
+  c->drained_ns = lm_sys_clock_ns();
+}
+
+/* Puts objects that a thread gave back into the depot, and returns how many. The depot takes fewer
+ * than `n` if it is full or there is no memory for it. It takes none if a span of the list is
+ * detached. It also takes none, and is emptied, if the program has freed more than SURPLUS_MAX
+ * objects since it last took one, or the list drains. */
+static unsigned absorb_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
+  if (atomic_load_explicit(&c->detached, memory_order_relaxed)) return 0;
+  bool was_over = c->surplus > SURPLUS_MAX;
+  c->surplus = c->surplus < UINT32_MAX - n ? c->surplus + n : UINT32_MAX;
+  bool drains = is_draining_locked(c);
+  if (!was_over && !drains) return stock_locked(c, items, n);
+  if (!lm_central_bin_most(c) || c->stocked) begin_shedding_locked(c, drains);
+  narrow_bins_locked(c, drains);
+  if (drains) note_drained_locked(c, n);
+  return 0;
+}
+
+/* Gives objects back. If `wanted`, a thread is likely to take them again soon: then the depot gets
+ * as many as it takes. The others go back to their spans. */
+static void give_back(lm_central *c, const lm_cached_object *items, unsigned n, bool wanted) {
+  lm_lock_take(&c->lock);
+  uint32_t spans = c->spans;
+  unsigned done = wanted ? absorb_locked(c, items, n) : 0;
+  lm_central_put_all_locked(c, items + done, n - done);
+  bool much = c->empties * lm_central_span_slots(c->class_) >= LM_DECAY_MIN_SLOTS;
+  bool purges = has_pages_to_purge_locked(c);
+  spans -= c->spans;
+  lm_lock_drop(&c->lock);
+  if (much) lm_decay_stir();
+  if (purges) purge_while_draining(c);
+  if (spans) lm_regions_shed(c->regions, spans * lm_central_span_slots(c->class_));
+}
+
+void lm_central_push(lm_central *c, const lm_cached_object *items, unsigned n) {
+  give_back(c, items, n, true);
+}
+
+void lm_central_return(lm_central *c, const lm_cached_object *items, unsigned n) {
+  give_back(c, items, n, false);
+}
+
+/* Gives back some empty spans: only RETIRE_AT_ONCE of them, because other threads may be waiting
+ * for the lock. Returns true if there are more. */
+static bool retire_some(lm_central *c) {
+  lm_lock_take(&c->lock);
+  uint32_t spans = c->spans;
+  for (int i = 0; c->empty && i < RETIRE_AT_ONCE; i++) retire_locked(c, c->empty);
+  bool more = c->empty != 0;
+  spans -= c->spans;
+  lm_lock_drop(&c->lock);
+  if (spans) lm_regions_shed(c->regions, spans * lm_central_span_slots(c->class_));
   return more;
 }
 
@@ -572,20 +639,47 @@ void lm_central_trim(lm_central *c) {
 
 static bool has_empty_current(const lm_central *c) {
   for (int i = 0; i < LM_CENTRAL_CURRENT; i++)
-    if (c->current[i] && free_of(lm_map_span(c->current[i])) == lm_central_span_count(c->class_))
+    if (c->current[i] &&
+        lm_central_free_of(lm_map_span(c->current[i])) == lm_central_span_count(c->class_))
       return true;
   return false;
 }
 
-bool lm_central_decay(lm_central *c) {
-  lm_lock_take(&c->lock);
+/* Tells whether the list has something to give back and was idle since the last tick. If it was in
+ * use, *more becomes true. Begins the next interval. */
+static bool end_interval_locked(lm_central *c, bool *more) {
   bool has_some = c->depot || c->empties || c->partial || has_empty_current(c);
   bool fed = atomic_exchange_explicit(&c->fed, false, memory_order_relaxed);
   bool later = c->pulled || fed;
   c->pulled = false;
+  if (has_some && later) *more = true;
+  if (!later) c->keeps = false;
+  return has_some && !later;
+}
+
+bool lm_central_decay(lm_central *c) {
+  bool more = false;
+  lm_lock_take(&c->lock);
+  bool is_idle = end_interval_locked(c, &more);
   lm_lock_drop(&c->lock);
-  if (has_some && !later) lm_central_trim(c);
-  return has_some && later;
+  if (is_idle) lm_central_trim(c);
+  return more;
+}
+
+bool lm_central_decay_until(lm_central *c, int64_t end_ns, bool *more) {
+  if (!lm_lock_try(&c->lock)) {
+    *more = true;
+    return true;
+  }
+  bool is_idle = end_interval_locked(c, more);
+  if (is_idle) {
+    release_current_locked(c);
+    end_depot_locked(c);
+  }
+  lm_lock_drop(&c->lock);
+  while (is_idle && lm_sys_clock_ns() < end_ns)
+    is_idle = retire_some(c) || (can_purge(c) && purge_some(c));
+  return !is_idle;
 }
 
 bool lm_central_drain(lm_central *c) {
@@ -595,7 +689,7 @@ bool lm_central_drain(lm_central *c) {
   while (c->empty) retire_locked(c, c->empty);
   bool done = c->spans == 0;
   lm_lock_drop(&c->lock);
-  return done;
+  return done; /* the caller gives back all that the regions have */
 }
 
 /* Tells whether an object is in a span of this list. The span may be detached. */
@@ -636,169 +730,6 @@ bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new
   return done;
 }
 
-/* ---- Detached spans ----------------------------------------------------------------------- */
-
-/* Changes the strategy and the bin that the entries of a span name. */
-static void describe_span(uint32_t slot, uint32_t strategy, uint32_t bin) {
-  lm_span_info view;
-  uint32_t version;
-  const lm_span *span = lm_map_span(slot);
-  lm_require(lm_map_read(span, &view, &version));
-  view.strategy = strategy;
-  view.bin = bin;
-  view.key = lm_map_key(view.size, bin);
-  lm_map_describe_small(slot, atomic_load_explicit(&span->slots, memory_order_relaxed), &view);
-}
-
-/* Puts a span that is not detached any more into a list, unless it is full. */
-static void list_again_locked(lm_central *c, uint32_t slot) {
-  uint32_t free = free_of(lm_map_span(slot));
-  set_span_note(lm_map_span(slot), NOTE_NONE);
-  if (free) list_locked(c, slot, free == lm_central_span_count(c->class_));
-}
-
-/* Takes a span out of `current` or its list. */
-static void take_off_list_locked(lm_central *c, uint32_t slot) {
-  for (int i = 0; i < LM_CENTRAL_CURRENT; i++)
-    if (c->current[i] == slot) {
-      c->current[i] = 0;
-      return;
-    }
-  if (free_of(lm_map_span(slot))) unlink_used(c, slot);
-}
-
-/* Tells whether a span of this list begins at `slot`, is not detached, and has an object that is
- * not free. */
-static bool is_ours_locked(const lm_central *c, uint32_t slot) {
-  lm_span_info view;
-  uint32_t version;
-  const lm_span *span = lm_map_span(slot);
-  return atomic_load_explicit(&span->use, memory_order_relaxed) == LM_USE_SMALL &&
-         lm_map_read(span, &view, &version) && view.start == (uintptr_t)lm_map_address(slot) &&
-         view.strategy == c->strategy && view.bin == c->bin &&
-         free_of(span) < lm_central_span_count(c->class_);
-}
-
-bool lm_central_detach(lm_central *c, uint32_t slot, uint32_t bin) {
-  lm_assert(slot && bin != c->bin);
-  lm_lock_take(&c->lock);
-  empty_depot_locked(c);
-  bool done = is_ours_locked(c, slot);
-  if (done) {
-    take_off_list_locked(c, slot);
-    describe_span(slot, c->strategy, bin);
-    atomic_fetch_add_explicit(&c->detached, 1, memory_order_relaxed);
-  }
-  lm_lock_drop(&c->lock);
-  return done;
-}
-
-/* Ends an abandoned span whose objects are all FREE. The span leaves the page map, and its states
- * are freed. The caller then gives its slots back, after it has dropped the lock. */
-static void end_abandoned_locked(lm_central *c, uint32_t slot, uint32_t slots) {
-  lm_assert(is_locked(c) && c->spans > 0);
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
-  lm_map_forget_small(slot, slots);
-  lm_map_extent(slot, slots, LM_USE_NONE);
-  lm_states_free(states);
-  c->spans--;
-}
-
-/* Tells whether a span was abandoned and all of its objects are FREE now. */
-static bool is_over_locked(const lm_central *c, uint32_t slot) {
-  const lm_span *span = lm_map_span(slot);
-  return span_note(span) == NOTE_ABANDONED && is_detached(c, span) &&
-         free_of(span) == lm_central_span_count(c->class_);
-}
-
-bool lm_central_free_detached(lm_central *c, lm_cached_object item) {
-  uint32_t slots = lm_central_span_slots(c->class_), over = 0;
-  lm_lock_take(&c->lock);
-  const lm_span *span = lm_map_span(lm_map_slot(item.p));
-  bool ours = atomic_load_explicit(&span->strategy, memory_order_relaxed) == c->strategy;
-  if (ours) {
-    uint32_t slot = lm_map_slot((void *)atomic_load_explicit(&span->start, memory_order_relaxed));
-    put_all_back_locked(c, &item, 1);
-    if (is_over_locked(c, slot)) end_abandoned_locked(c, over = slot, slots);
-  }
-  lm_lock_drop(&c->lock);
-  if (over) lm_regions_give_up(c->regions, over, slots);
-  return ours;
-}
-
-uint32_t lm_central_detached_count(lm_central *c, uint32_t slot) {
-  lm_lock_take(&c->lock);
-  uint32_t n = lm_central_span_count(c->class_) - free_of(lm_map_span(slot));
-  lm_lock_drop(&c->lock);
-  return n;
-}
-
-void lm_central_reattach(lm_central *c, uint32_t slot) {
-  lm_lock_take(&c->lock);
-  lm_assert(is_detached(c, lm_map_span(slot)) && lm_load(uint32_t, &c->detached));
-  describe_span(slot, c->strategy, c->bin);
-  atomic_fetch_sub_explicit(&c->detached, 1, memory_order_relaxed);
-  list_again_locked(c, slot);
-  lm_lock_drop(&c->lock);
-}
-
-/* Gives each live object of a span the token that `renew` returns for its old token. If there is no
- * memory to note the new token, the object keeps the old one. */
-static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew, void *ctx) {
-  lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
-  const char *start = lm_map_address(slot);
-  size_t size = lm_class_size(class_);
-  uint32_t count = lm_central_span_count(class_);
-  for (uint32_t i = 0; i < count; i++) {
-    lm_state state = lm_map_object_state(&states[i]);
-    lm_token old = lm_state_is_live(state) ? lm_state_token(states, i, state) : LM_TOKEN_NONE;
-    lm_token now = old == LM_TOKEN_NONE ? old : renew(ctx, old);
-    uint8_t hint = lm_state_hint(now);
-    if (now == old ||
-        !atomic_compare_exchange_strong_explicit(&states[i], &state, LM_STATE_BUSY,
-                                                 memory_order_acq_rel, memory_order_relaxed))
-      continue;
-    lm_state next = lm_states_assign_at(start + i * size, &states[i], now, &hint);
-    atomic_store_explicit(&states[i], next ? next : state, memory_order_release);
-  }
-}
-
-uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew,
-                          void *ctx) {
-  lm_central *first = from->strategy < to->strategy ? from : to,
-             *second = first == from ? to : from;
-  lm_assert(from != to && from->class_ == to->class_);
-  lm_lock_take(&first->lock); /* in the order of strategies, as a fork takes them */
-  lm_lock_take(&second->lock);
-  lm_assert(is_detached(from, lm_map_span(slot)) && lm_load(uint32_t, &from->detached));
-  uint32_t held = lm_central_span_count(from->class_) - free_of(lm_map_span(slot));
-  retoken_all_locked(slot, from->class_, renew, ctx);
-  describe_span(slot, to->strategy, to->bin);
-  atomic_fetch_sub_explicit(&from->detached, 1, memory_order_relaxed);
-  from->spans--;
-  to->spans++;
-  list_again_locked(to, slot);
-  lm_lock_drop(&second->lock);
-  lm_lock_drop(&first->lock);
-  return held;
-}
-
-bool lm_central_has_abandoned(uint32_t slot) {
-  return span_note(lm_map_span(slot)) == NOTE_ABANDONED;
-}
-
-void lm_central_abandon(lm_central *c, uint32_t slot) {
-  uint32_t slots = lm_central_span_slots(c->class_);
-  lm_lock_take(&c->lock);
-  lm_assert(is_detached(c, lm_map_span(slot)) && lm_load(uint32_t, &c->detached));
-  atomic_fetch_sub_explicit(&c->detached, 1, memory_order_relaxed);
-  set_span_note(lm_map_span(slot), NOTE_ABANDONED);
-  bool over = is_over_locked(c, slot);
-  if (over) end_abandoned_locked(c, slot, slots);
-  lm_lock_drop(&c->lock);
-  if (over) lm_regions_give_up(c->regions, slot, slots);
-}
-
 /* ---- Laws --------------------------------------------------------------------------------- */
 
 /* Checks the law of lm_span.token (map.h) for a span. In the entry of each slot, `token` is
@@ -835,11 +766,11 @@ static uint32_t check_list(const lm_central *c, uint32_t slot, bool empty, uint3
   for (uint32_t prev = 0; slot; prev = slot, slot = lm_map_span(slot)->next, n++) {
     const lm_span *span = lm_map_span(slot);
     lm_state_cell *states = atomic_load(&span->cells);
-    uint32_t free = free_of(span);
+    uint32_t free = lm_central_free_of(span);
     bool fair = atomic_load(&span->use) == LM_USE_SMALL && atomic_load(&span->bin) == c->bin &&
                 span->prev == prev && free > 0 && (free == count) == empty &&
                 lm_state_is_free(state_at(states, count)) && count_free(states, count) == free &&
-                span_note(span) == note && are_counted_tokens_valid(c, slot, states) &&
+                lm_central_note(span) == note && are_counted_tokens_valid(c, slot, states) &&
                 has_no_vacant_id(states, count);
     if (!fair) return UINT32_MAX;
   }
@@ -859,9 +790,11 @@ static bool is_depot_valid(const lm_central *c) {
 }
 
 bool lm_central_is_valid(const lm_central *c) {
-  uint32_t partial = check_list(c, c->partial, false, NOTE_NONE);
-  uint32_t purged = check_list(c, c->purged, false, NOTE_PURGED);
-  uint32_t empties = check_list(c, c->empty, true, NOTE_NONE);
+  uint32_t partial = check_list(c, c->partial, false, LM_CENTRAL_NOTE_NONE);
+  uint32_t purged = check_list(c, c->purged, false, LM_CENTRAL_NOTE_PURGED);
+  uint32_t empties = check_list(c, c->empty, true, LM_CENTRAL_NOTE_NONE);
   bool fair = partial <= c->spans && purged <= c->spans && empties == c->empties;
+  uint64_t objects = (uint64_t)c->spans * lm_central_span_count(c->class_);
+  fair = fair && c->stocked <= c->out && c->out <= objects;
   return fair && partial + purged + empties <= c->spans && is_depot_valid(c);
 }

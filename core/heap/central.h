@@ -7,6 +7,13 @@
  * cache). While a program frees much and allocates nothing, the depot is given up, because one
  * object in it keeps a whole span.
  *
+ * Draining. In a process without a service thread (os/decay.h) a list drains while the program
+ * has freed at least as many of its objects as are left, and has taken no object during that
+ * time. Then the bins into which threads free hold at most a 16th of the objects that are left,
+ * and none below 16. So the last objects reach their spans although no thread sweeps the bins.
+ * Once few objects are left, the free pages between them go back to the system. A list whose
+ * objects are taken again soon does not drain the next time.
+ *
  * Threads take from up to LM_CENTRAL_CURRENT different spans, chosen by the thread's number. The
  * states of 64 objects share a cache line, and small objects share one too. Two threads that
  * allocate and free all the time should not write to the same lines.
@@ -25,21 +32,33 @@
 #include "pages/regions.h"
 
 enum { LM_CENTRAL_CURRENT = 4 };
+#define LM_CENTRAL_NONE UINT32_MAX /* a value of bin_most */
 
 /* Law: a span that is not detached and has free objects is in exactly one place: in `current`, or
  * in one of three lists. `empty` has the spans whose objects are all free. `purged` has those whose
  * free pages went back to the system, until an object comes back to them. `partial` has the others.
  * `spans` counts all spans, detached ones too, and `empties` those in `empty`. The `spare` of the
  * regions is the sum of the slots of all empty spans of the pool. The objects in the depot are
- * CACHED. lm_central_is_valid checks this. */
+ * CACHED. `out` counts the objects that are not FREE: live ones, those in bins and those in the
+ * depot. lm_central_is_valid checks this. */
 typedef struct lm_central {
   lm_lock lock;
   uint32_t current[LM_CENTRAL_CURRENT]; /* first slots of the spans that threads take from, or 0 */
   uint32_t partial, purged, empty;      /* first slots of the first spans in the lists, or 0 */
   uint32_t spans, empties;
-  uint32_t stocked;        /* objects in the depot */
-  uint32_t surplus;        /* objects pushed since one was last pulled */
-  _Atomic bool sheds;      /* no depot is kept: objects that come back go to their spans. Relaxed */
+  uint32_t stocked; /* objects in the depot */
+  uint32_t surplus; /* objects pushed since one was last pulled; stops at UINT32_MAX */
+  uint32_t out;
+  /* 0, or the most objects that a bin should hold: then no depot is kept, and objects that come
+   * back go to their spans. LM_CENTRAL_NONE: a bin should hold none. Relaxed. */
+  _Atomic uint32_t bin_most;
+  uint32_t purge_from; /* pages are given back while it drains once so few objects are left */
+  bool keeps;          /* it does not drain: see `drained` */
+  /* Objects that went back to their spans while the list drained, and objects that were pulled
+   * since. If half as many are pulled within a second, the program takes and frees its set
+   * periodically, and the list does not drain again until a tick finds it idle. */
+  uint32_t drained, retaken;
+  int64_t drained_ns;      /* when it last drained (lm_sys_clock_ns) */
   bool pulled;             /* objects were pulled since the last tick (decay.h) */
   _Atomic bool fed;        /* since then a bin ran over, so more objects may come. Relaxed */
   lm_cached_object *depot; /* NULL until first used */
@@ -70,10 +89,10 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
 void lm_central_push(lm_central *c, const lm_cached_object *items, unsigned n);
 /* Like lm_central_push, for objects that were idle: they go to their spans, not to the depot. */
 void lm_central_return(lm_central *c, const lm_cached_object *items, unsigned n);
-/* Tells whether the list keeps no depot at present, because objects come back and none are
- * taken. */
-LM_INLINE bool lm_central_is_shedding(const lm_central *c) {
-  return atomic_load_explicit(&c->sheds, memory_order_relaxed);
+/* Returns the most objects that a bin should hold while the list keeps no depot, because objects
+ * come back and none are taken; LM_CENTRAL_NONE: none. 0: there is no such bound at present. */
+LM_INLINE uint32_t lm_central_bin_most(const lm_central *c) {
+  return atomic_load_explicit(&c->bin_most, memory_order_relaxed);
 }
 /* Exchanges the token of the live object at p. False: it is not of this list, its token is not
  * `old`, or there is no memory to note the new one. */
@@ -89,6 +108,10 @@ void lm_central_trim(lm_central *c);
  * While a program frees much, most spans are about to become empty and then go back as wholes,
  * which costs less than page by page. True: there is something to give back at a later tick. */
 bool lm_central_decay(lm_central *c);
+/* Like lm_central_decay, but stops when lm_sys_clock_ns passes end_ns, and passes over the list if
+ * another thread holds its lock. *more becomes true if there is something to give back at a later
+ * tick. Returns false if it stopped: the caller calls it again later. */
+bool lm_central_decay_until(lm_central *c, int64_t end_ns, bool *more);
 
 /* ---- Spans */
 

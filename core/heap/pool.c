@@ -5,6 +5,7 @@
 #include "gpu/gpu.h"
 #include "heap/large.h"
 #include "heap/pools.h"
+#include "heap/sweep.h"
 #include "heap/tcache_slow.h"
 
 /* ---- Which bin serves a strategy ---------------------------------------------------------- */
@@ -229,6 +230,7 @@ static void put(lm_thread *t, const lm_map_object *place) {
   if (place->large && (!t || !place->bin)) {
     lm_strategy_limit_give(pool->strategy, (int64_t)place->size);
     lm_large_free(&pool->large, place->cell);
+    if (t) lm_sweep_poll(t);
     return;
   }
   lm_poison(item.p, place->size);

@@ -1,8 +1,9 @@
 /* pool_fork.c - what pools do around fork, and when a thread ends.
  *
- * All locks of all pools are taken before a fork, so the child finds every list of free memory in
- * order. It renews the locks. Memory that is in a file, or registered with a driver, is the
- * parent's: the child keeps the blocks that it inherited, and takes no further memory there. */
+ * A fork waits until no other thread changes a pool (os/fork_gate.h), so the child finds every
+ * list of free memory in order. It renews the locks. Memory that is in a file, or registered with a
+ * driver, is the parent's: the child keeps the blocks that it inherited, and takes no further
+ * memory there. */
 #include "heap/pools.h"
 
 #include "heap/pool.h"
@@ -89,14 +90,14 @@ static void renew_all(void) {
   lm_pools_each(leave_pool);
 }
 
-/* Hooks that are registered first are called last before a fork. Pools take memory of metadata and
- * of states, so those register first. */
+/* Hooks that are registered first are called first in a child. Pools take memory of metadata and of
+ * states, so those register first. */
 void lm_pool_start(void) {
   static _Atomic bool is_done;
   if (atomic_exchange_explicit(&is_done, true, memory_order_relaxed)) return;
   lm_metadata_start();
   lm_states_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ lm_tcache_flush_thread, lm_pools_lock_all,
-                                          lm_pools_unlock_all, renew_all });
+  lm_thread_add_hooks(
+      &(lm_thread_hooks){ .exit = lm_tcache_flush_thread, .fork_child = renew_all });
   lm_thread_on_claim(lm_sweep_claimed_thread);
 }

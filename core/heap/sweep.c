@@ -1,5 +1,9 @@
 /* sweep.c - empties idle bins, and gives free memory back to the system.
  *
+ * A tick of the service thread sweeps the bins of all threads and goes through all pools. Where no
+ * service thread ticks, threads do the tick in steps from their slow paths (decay.h), and each
+ * thread gives up its own idle bins. A thread that takes no slow path keeps its bins then.
+ *
  * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
  * next operation takes the bit back and does that. If the bit is still set after a grace, the
  * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
@@ -156,7 +160,10 @@ void lm_sweep_claimed_thread(lm_thread *t) {
   lm_decay_stir();
 }
 
-void lm_sweep_fork_child(void) { lm_lock_renew(&sweeping); }
+void lm_sweep_fork_child(void) {
+  lm_lock_renew(&sweeping);
+  lm_decay_note_unserved();
+}
 
 void lm_sweep_recall(void) { (void)sweep_threads(false, true); }
 
@@ -215,6 +222,7 @@ static bool decay_pool(lm_pool *pool, uint32_t *most) {
 
 void lm_sweep_decay(void) {
   uint32_t most = DECAY_MAX;
+  lm_decay_note_served(lm_sys_clock_ns());
   lm_decay_begin();
   bool more = sweep_threads(false, false);
   lm_lock_take(&lm_pools_end_lock);
@@ -224,4 +232,79 @@ void lm_sweep_decay(void) {
   more |= lm_metadata_decay(&most);
   lm_lock_drop(&lm_pools_end_lock);
   lm_decay_end(more);
+}
+
+/* ---- Ticks without a service thread ------------------------------------------------------- */
+
+/* A step of a tick takes STEP_NS, or the time for STEP_SLOTS slots (8 MiB). The next step is done
+ * after PAUSE_NS, so that a thread gives at most about a tenth of its time, and the next tick after
+ * TICK_NS. */
+#define STEP_NS 500000
+#define PAUSE_NS 10000000
+#define TICK_NS 250000000
+enum { STEP_SLOTS = 128 };
+
+/* How many ticks have begun. Relaxed: a thread that sees it late gives up its bins later. */
+static _Atomic uint32_t ticks;
+
+/* The position of a tick that is done in steps. Guarded by `sweeping`. */
+static struct {
+  bool has_begun;
+  bool more;       /* a later tick has something to do */
+  uint32_t id;     /* of the strategy whose pool is next */
+  unsigned class_; /* the class of that pool whose list is next; LM_CLASSES: its regions */
+} step;
+
+/* Does the tick for the lists and regions of a pool that this tick has not visited yet. Returns
+ * false if the step ends before all are visited. */
+static bool step_pool(lm_pool *pool, int64_t end_ns, uint32_t *most) {
+  for (; step.class_ < LM_CLASSES; step.class_++)
+    if (!lm_central_decay_until(&pool->central[step.class_], end_ns, &step.more)) return false;
+  step.more |= lm_large_unpark(&pool->large);
+  step.more |= lm_regions_decay(&pool->regions, most);
+  return *most > 0;
+}
+
+/* Returns false if the tick has to go on in a later step. */
+static bool step_pools(void) {
+  int64_t end_ns = lm_sys_clock_ns() + STEP_NS;
+  uint32_t most = STEP_SLOTS, n = lm_strategy_count();
+  for (; step.id < n; step.id++, step.class_ = 0) {
+    lm_pool *pool = lm_pools_at(step.id);
+    if (pool && !step_pool(pool, end_ns, &most)) return false;
+  }
+  step.more |= lm_states_decay(&most);
+  step.more |= lm_metadata_decay(&most);
+  return true;
+}
+
+static void do_step_locked(void) {
+  if (!step.has_begun) {
+    lm_decay_begin();
+    atomic_fetch_add_explicit(&ticks, 1, memory_order_relaxed);
+    step.has_begun = true;
+    step.more = false;
+    step.id = step.class_ = 0;
+  }
+  bool is_done = step_pools();
+  if (is_done) lm_decay_end(step.more);
+  step.has_begun = !is_done;
+  lm_decay_wait(is_done ? TICK_NS : PAUSE_NS);
+}
+
+static LM_NOINLINE void poll_slowly(lm_thread *t) {
+  uint32_t now = atomic_load_explicit(&ticks, memory_order_relaxed);
+  if (lm_tcache_of(t)->swept != now) lm_tcache_flush_idle(t);
+  lm_tcache_of(t)->swept = now;
+  if (!lm_decay_is_due() || !lm_lock_try(&sweeping)) return;
+  if (lm_lock_try(&lm_pools_end_lock)) {
+    do_step_locked();
+    lm_lock_drop(&lm_pools_end_lock);
+  }
+  lm_lock_drop(&sweeping);
+}
+
+void lm_sweep_poll(lm_thread *t) {
+  lm_assert(t == lm_thread_self);
+  if (++lm_tcache_of(t)->slow_calls % LM_DECAY_CALLS == 0) poll_slowly(t);
 }

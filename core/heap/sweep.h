@@ -21,6 +21,13 @@ bool lm_sweep_reclaim(void);
  * to a bound. */
 void lm_sweep_decay(void);
 
+/* Called by the slow paths of malloc and free, by a thread `t` that is active. Does nothing while a
+ * service thread ticks. Else, every LM_DECAY_CALLS calls: gives up the bins of the thread that it
+ * did not use during the last tick; and if a step of a tick is due, does the step, which takes
+ * about half a millisecond. It waits for no lock that another thread holds during a tick. The
+ * caller holds no lock, and its bins may be closed. */
+void lm_sweep_poll(lm_thread *t);
+
 /* Called by a thread in its next operation, when it was claimed (sweep.c): it gives up its bins. */
 void lm_sweep_claimed_thread(lm_thread *t);
 /* Called in a forked child. */

@@ -98,6 +98,7 @@ typedef struct lm_bin {
 typedef struct lm_pool_bins {
   uint32_t next;         /* place of the next pool in the list of lm_thread_bins; 0: none */
   bool listed;           /* the pool is in that list */
+  bool takes_large;      /* the thread has taken large blocks since it last gave up idle bins */
   uint32_t until_guard;  /* requests until the next guarded block (lm_desc.guard) */
   uint32_t large;        /* slots (64 KiB) of the large blocks that the bins have room for */
   uint64_t drawn;        /* a bit for each class: the bin was filled since it last was full */
@@ -110,7 +111,9 @@ typedef struct lm_pool_bins {
  * Law: the list that begins with `first` has each pool whose bins are `listed` once, and no other
  * pool. */
 typedef struct lm_thread_bins {
-  uint32_t first; /* head of the list of pools that have had open bins here; 0: none */
+  uint32_t first;      /* head of the list of pools that have had open bins here; 0: none */
+  uint32_t slow_calls; /* calls of lm_sweep_poll by the thread */
+  uint32_t swept; /* the number of ticks when the thread last gave up its idle bins (sweep.c) */
   lm_pool_bins pool[LM_POOL_PLACES];
 } lm_thread_bins;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "heap/pools.h"
+#include "heap/sweep.h"
 #include "os/decay.h"
 #include "pages/metadata.h"
 #include "pages/states.h"
@@ -15,8 +16,6 @@
 /* The greatest number of items in a bin. With the sentinel before them, the array has a power of
  * two of items. */
 enum { CAPACITY_MAX = 1023 };
-/* The greatest number while a program frees much and allocates nothing. */
-enum { CAPACITY_SHEDDING = 255 };
 /* A bin holds at most 1/1024 of its strategy's limit, so a thread holds at most about a 25th. */
 enum { LIMIT_SHARE = 1024 };
 /* The greatest number of bytes in a bin into which objects are only freed: other threads allocate
@@ -29,6 +28,9 @@ enum { FILL_MAX = 128 };
 #define NOTIFY_BYTES ((size_t)256 << 10)
 /* The greatest number of slots (2 MiB) of large blocks that a thread caches of one pool. */
 enum { LARGE_SLOTS_MAX = 32 };
+/* The greatest number (256 KiB) if the thread takes no large blocks, in a process that is not
+ * served (os/decay.h): many such threads may free a peak. */
+enum { LARGE_SLOTS_PASSING = 4 };
 
 static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
@@ -156,6 +158,10 @@ static bool is_closed(const lm_pool *pool) {
   return pool && lm_unlikely(atomic_load_explicit(&pool->closed, memory_order_relaxed));
 }
 
+static uint32_t large_slots_max(const lm_pool_bins *bins) {
+  return bins->takes_large || lm_decay_is_served() ? LARGE_SLOTS_MAX : LARGE_SLOTS_PASSING;
+}
+
 /* Opens the bin, or doubles its capacity, as far as it may grow. */
 static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   uint32_t place = lm_tcache_bin_place(offset), now = capacity_of(bin);
@@ -167,7 +173,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   if (t->dying || now >= most || is_closed(lm_pool_of(strategy))) return;
   lm_pool_bins *bins = bins_at(t, offset);
   uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
-  if (slots > LARGE_SLOTS_MAX - bins->large) return;
+  if (slots && bins->large + slots > large_slots_max(bins)) return;
   if (!now) list_bins(t, place);
   grow_bin(bin, next);
   if (capacity_of(bin) > now) bins->large += slots;
@@ -257,6 +263,7 @@ LM_NOINLINE void *lm_tcache_take(lm_thread *t, uint32_t offset, lm_token token, 
   lm_bin *bin = lm_tcache_bin_at(t, offset);
   lm_assert(lm_tcache_bin_class(offset) < LM_CLASSES);
   if (lm_tcache_bin_top(bin) == bin->low) {
+    lm_sweep_poll(t); /* not later: it may close bins */
     lm_pool *pool = lm_pools_make(lm_pool_holder(lm_tcache_bin_place(offset)));
     if (!pool) return NULL;
     if (!refill(t, bin, offset, pool))
@@ -280,6 +287,8 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
   void *p = lm_tcache_take_large_as(t, &d, size, lm_state_of_large(token));
   *zeroed = false;
   if (p) return p;
+  lm_sweep_poll(t);
+  bins_at(t, offset)->takes_large = true;
   lm_pool *pool = lm_pools_make(lm_pool_holder(lm_tcache_bin_place(offset)));
   return pool ? lm_large_alloc_class(&pool->large, size, offset, token, zeroed) : NULL;
 }
@@ -292,9 +301,11 @@ bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused) {
   if (!lm_state_is_plain(state) || !lm_tcache_bin_place(bin) ||
       lm_tcache_bin_class(bin) >= LM_CLASSES)
     return false;
+  if (lm_unlikely(!lm_lock_try_hold_now())) return false;
   atomic_store_explicit(refused.cell, lm_state_when_freed(state), memory_order_relaxed);
   lm_poison(p, lm_load(size_t, &refused.span->size));
   lm_tcache_overflow(t, bin, (lm_cached_object){ p, refused.cell });
+  lm_lock_allow_cancel();
   return true;
 }
 
@@ -307,33 +318,44 @@ void lm_tcache_put(lm_bin *bin, lm_cached_object item) {
 }
 
 /* Gives the older half of a full bin back: the objects that were freed last are still in the
- * processor's cache. While the central list sheds its objects, the bin keeps no more than the
- * nearest cache has state bytes of. The items are given back from where they are, because a bin
+ * processor's cache. While the central list sheds its objects, the bin becomes as narrow as the
+ * list wants it (`most`; 0: as it is). The items are given back from where they are, because a bin
  * whose top is unset has no other reader. */
-static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, bool sheds) {
+static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, uint32_t most) {
   uint32_t n = count_of(bin), keep = n - n / 2;
-  bool narrow = sheds && capacity_of(bin) > CAPACITY_SHEDDING;
-  if (narrow) keep = CAPACITY_SHEDDING / 2;
+  bool narrow = most && capacity_of(bin) > most;
+  if (narrow) keep = most / 2;
   lm_assert(keep <= n);
   unset_top(bin);
   atomic_store_explicit(&pool->central[class_].fed, true, memory_order_relaxed);
   lm_tcache_give_back(pool, class_, bin->low, n - keep);
   memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
-  if (narrow) bin->high = bin->low + CAPACITY_SHEDDING;
+  if (narrow) bin->high = bin->low + most;
   lm_tcache_bin_set_top(bin, bin->low + keep);
   lm_verify(lm_bin_is_valid(bin));
 }
 
-/* Tells whether a full bin becomes wider. Forgets that the bin was filled since it last ran over. A
- * bin that is closed opens for objects of any size. */
-static bool may_widen(lm_pool_bins *bins, unsigned class_, bool sheds) {
+/* Tells whether a full bin becomes wider. `shedding` is 0, or the most objects that the central
+ * list wants in a bin. Forgets that the bin was filled since it last ran over. A bin that is closed
+ * opens for objects of any size. */
+static bool may_widen(lm_pool_bins *bins, unsigned class_, uint32_t shedding) {
   uint64_t bit = (uint64_t)1 << class_;
   bool was_filled = bins->drawn & bit;
-  uint32_t most = sheds ? CAPACITY_SHEDDING : CAPACITY_MAX;
+  uint32_t most = shedding ? shedding : CAPACITY_MAX;
   uint32_t passing = 1 + PASSING_BYTES / lm_class_size(class_);
   if (!was_filled && passing < most) most = passing;
   bins->drawn &= ~bit;
   return 2 * capacity_of(&bins->bin[class_]) < most;
+}
+
+/* Gives an object back, with all that its full bin holds, and closes the bin. */
+static void give_all_back(lm_pool_bins *bins, lm_pool *pool, unsigned class_,
+                          lm_cached_object item) {
+  lm_tcache_batch batch = lm_tcache_bin_close(bins, class_);
+  atomic_store_explicit(&pool->central[class_].fed, true, memory_order_relaxed);
+  if (batch.n) lm_tcache_give_back(pool, class_, batch.array + 1, batch.n);
+  lm_metadata_free(batch.array);
+  lm_tcache_give_back(pool, class_, &item, 1);
 }
 
 static void overflow_small(lm_thread *t, uint32_t offset, lm_cached_object item) {
@@ -341,13 +363,17 @@ static void overflow_small(lm_thread *t, uint32_t offset, lm_cached_object item)
   unsigned class_ = lm_tcache_bin_class(offset);
   lm_bin *bin = lm_tcache_bin_at(t, offset);
   lm_assert(pool); /* it cannot end while one of its objects is neither live nor in a bin */
-  bool sheds = lm_central_is_shedding(&pool->central[class_]);
-  if (may_widen(bins_at(t, offset), class_, sheds)) widen(t, bin, offset);
+  uint32_t most = lm_central_bin_most(&pool->central[class_]);
+  if (most == LM_CENTRAL_NONE) {
+    give_all_back(bins_at(t, offset), pool, class_, item);
+    return;
+  }
+  if (may_widen(bins_at(t, offset), class_, most)) widen(t, bin, offset);
   if (capacity_of(bin) < 2 && lm_tcache_bin_top(bin) == bin->high) {
     lm_tcache_give_back(pool, class_, &item, 1);
     return;
   }
-  if (lm_tcache_bin_top(bin) == bin->high) halve(bin, pool, class_, sheds);
+  if (lm_tcache_bin_top(bin) == bin->high) halve(bin, pool, class_, most);
   lm_tcache_put(bin, item);
   notify_decay_if_large(pool, bin, offset);
 }
@@ -371,6 +397,7 @@ void lm_tcache_overflow(lm_thread *t, uint32_t offset, lm_cached_object item) {
   if (lm_tcache_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
   else overflow_large(t, offset, item);
   lm_lock_allow_cancel();
+  lm_sweep_poll(t);
 }
 
 /* ---- Emptying ----------------------------------------------------------------------------- */
@@ -421,6 +448,30 @@ void lm_tcache_flush_account(const lm_strategy *strategy, lm_thread *t) {
     lm_pool *pool = is_open(s) && lm_strategy_limit_is_shared(s, strategy) ? lm_pool_of(s) : NULL;
     if (pool) lm_tcache_flush(pool, &bins->pool[place]);
   }
+}
+
+static void flush_idle_of(lm_pool *pool, lm_pool_bins *bins) {
+  bins->takes_large = false;
+  for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    lm_bin *bin = &bins->bin[c];
+    lm_cached_object *top = lm_tcache_bin_top(bin);
+    bool is_idle = top == bin->seen;
+    bin->seen = top;
+    if (!is_idle || !lm_tcache_bin_is_open(bin)) continue;
+    lm_tcache_batch batch = lm_tcache_bin_close(bins, c);
+    lm_tcache_batch_return(pool, c, &batch);
+  }
+}
+
+void lm_tcache_flush_idle(lm_thread *t) {
+  lm_thread_bins *bins = lm_tcache_of(t);
+  lm_lock_hold_cancel();
+  for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
+    lm_strategy *s = lm_pool_holder(place);
+    lm_pool *pool = is_open(s) ? lm_pool_of(s) : NULL;
+    if (pool) flush_idle_of(pool, &bins->pool[place]);
+  }
+  lm_lock_allow_cancel();
 }
 
 /* Bins of a pool that was retired are still in the list, and empty. The lock keeps pools from being

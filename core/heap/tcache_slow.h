@@ -81,6 +81,9 @@ void lm_tcache_flush(struct lm_pool *pool, lm_pool_bins *bins);
 /* Closes those bins of the calling thread, which is active, whose objects count against the
  * strategy's limit, and gives their objects back. */
 void lm_tcache_flush_account(const struct lm_strategy *strategy, lm_thread *t);
+/* Closes those bins of the calling thread, which is active, that it has not used since the last
+ * such call, and gives their objects back. Begins a new interval. */
+void lm_tcache_flush_idle(lm_thread *t);
 /* Closes all bins of a thread and gives their objects back. Takes lm_pools_make_lock. */
 void lm_tcache_flush_thread(lm_thread *t);
 

@@ -29,11 +29,21 @@
  * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
  * the memory that it was allocating or freeing is lost.
  *
- * Fork and descriptors. A thread may fork at any moment. If the parent has a service thread, the
- * child starts one of its own when it has allocated or freed 512 times, or at its first allocation
- * or free 100 ms after the fork. A process that closes descriptors of loam, or puts its own
- * descriptors in their place, gets new ones by the same two rules; if it neither allocates nor
- * frees, loam opens them after one second.
+ * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
+ * program with one thread, a signal handler may fork too, even if the signal interrupts a call of
+ * loam; in a program with more threads it may not, as in the C library. A fork waits until other
+ * threads have left the parts of loam that change shared memory, which takes microseconds, and 10 s
+ * at most. No call that allocates or frees host memory waits for longer than 50 ms for a fork:
+ * then it is served by memory under no policy, and loam_owner does not know that block. Until
+ * the fork ends there are at most 1024 such blocks and 4096 such frees, and loam_site_get refuses
+ * new tags. Requests beyond that, requests for pinned and device memory, and all other calls that
+ * need loam's locks wait for the end of the fork. A child that is made without the handlers of
+ * pthread_atfork (by vfork, _Fork or clone) may use loam only if its parent has one thread.
+ *
+ * Descriptors. If the parent has a service thread, the child starts one of its own when it has
+ * allocated or freed 512 times, or at its first allocation or free 100 ms after the fork. A process
+ * that closes descriptors of loam, or puts its own descriptors in their place, gets new ones by the
+ * same two rules; if it neither allocates nor frees, loam opens them after one second.
  *
  * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives text
  * that LuaJIT's ffi.cdef accepts. */
@@ -182,6 +192,7 @@ typedef struct loam_config {
   int guard_report;          /* 1: a fault in guarded memory is an event; see above */
   int leaks;                 /* 1: list live loam_blocks, and report at exit which are left;
                               * 0: LOAM_LEAKS decides */
+  int guest;                 /* 1: no thread or socket; obeys policies published on LOAM_BOARD */
 } loam_config;
 
 /* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine is started
@@ -239,7 +250,8 @@ typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
  * `explain`, `plan` and `test` print these answers. `query` is lines of `key value`. The first line
  * is `verb check` (or explain, plan, test). The other keys are tag (may be repeated), size, align,
  * zero, node, live, device, file, func, module, line and batch (a path). A value ends with its
- * line. The answer is one JSON object, or for a batch one JSON object a line.
+ * line. The answer is one JSON object, or for a batch one JSON object a line. `loam diff` has verbs
+ * of its own, whose answers have another form in each version of loam.
  *
  * Returns LOAM_OK if there is an answer, even one that says that the policy is refused; LOAM_EINVAL
  * if the query makes no sense; LOAM_EIO if the file cannot be read. */
@@ -410,8 +422,8 @@ LOAM_API int loam_owns(const void *ptr);
  * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
  * the memory was ever touched.
  *
- * While the service thread runs (it answers `loam stats` and follows the policy file), memory that
- * has been unused for about a second goes back without this call. */
+ * While the service thread runs, memory that has been unused for about a second goes back without
+ * this call. Without that thread, most memory goes back while the program frees it. */
 LOAM_API size_t loam_trim(void);
 
 /* Tells loam that the limit on the process's address space has changed: a host that calls

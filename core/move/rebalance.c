@@ -7,7 +7,8 @@
  * the batch to its new strategies (migrate.h). Between steps the program and all other parts of
  * loam go on.
  *
- * The lock is held during a step, and across fork. So a forked child never inherits half a step.
+ * The lock is held during a step, and a fork waits for it (os/fork_gate.h). So a forked child never
+ * inherits half a step.
  * The child has no thread that goes on with the job: it releases the claims and ends the job. */
 #include "move/rebalance.h"
 
@@ -530,9 +531,6 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
 
 /* ---- Fork ---------------------------------------------------------------------------------- */
 
-static void fork_prepare(void) { lm_lock_take(&job_lock); }
-static void fork_parent(void) { lm_lock_drop(&job_lock); }
-
 /* Releases the claims in the child. An extent of which some pieces are prepared has pages of two
  * strategies; it must not be reused when it is freed. */
 static void fork_child(void) {
@@ -547,14 +545,14 @@ static void fork_child(void) {
   job.progress.running = 0;
 }
 
-/* Registers the fork hooks once. Hooks that are registered later take their locks earlier at a
- * fork: memory is registered first, because job_lock is taken before the locks of memory. */
-static void register_fork_hooks(void) {
+/* Registers the fork hook once. Memory is registered first: a child renews its locks before it
+ * releases claims here. */
+static void register_fork_hook(void) {
   static _Atomic bool hooked;
   if (atomic_exchange(&hooked, true)) return; /* seq_cst; guards only this block */
   lm_engine_start();
   lm_metadata_free(lm_metadata_alloc(1));
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
 }
 
 /* ---- Functions for service and api --------------------------------------------------------- */
@@ -577,7 +575,7 @@ loam_status lm_rebalance_begin(const lm_job_order *given, lm_job_owner owner) {
   lm_assert(!order.has_tag || memchr(order.tag, 0, sizeof order.tag));
   loam_status status = check(&order);
   if (status != LOAM_OK) return status;
-  register_fork_hooks();
+  register_fork_hook();
   if (order.older_s) lm_age_tick();
   lm_lock_take(&job_lock);
   bool busy = job.phase != IDLE;

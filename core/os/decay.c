@@ -8,33 +8,51 @@ _Atomic uint32_t lm_decay_state __attribute__((aligned(LM_CACHE_LINE))) = LM_DEC
 
 /* Wakes the service thread; NULL: there is none yet. Relaxed: the service thread looks at the state
  * before it waits for the first time, so a thread that misses the new function loses nothing. */
-static _Atomic(void (*)(void)) waker;
+static _Atomic(bool (*)(void)) waker;
 
 /* When the service thread was last woken for a tick, or ticked. Relaxed: a time alone. Ticks are a
  * quarter of a second apart, so a service thread that is silent for SERVED_NS is not there. */
 static _Atomic int64_t served_at_ns;
 #define SERVED_NS 3000000000
 
-static void note_served(void) {
-  atomic_store_explicit(&served_at_ns, lm_sys_clock_ns(), memory_order_relaxed);
+/* When the next step of a tick may be done by a thread that allocates or frees. Relaxed: a time
+ * alone. */
+static _Atomic int64_t due_ns;
+
+void lm_decay_note_served(int64_t now_ns) {
+  atomic_store_explicit(&served_at_ns, now_ns, memory_order_relaxed);
 }
+
+void lm_decay_note_unserved(void) { lm_decay_note_served(0); }
 
 LM_NOINLINE void lm_decay_stir_slow(void) {
   uint32_t before = atomic_exchange_explicit(&lm_decay_state, LM_DECAY_STIRRED,
                                              memory_order_acq_rel);
   lm_assert(before <= LM_DECAY_STIRRED);
-  if (before != LM_DECAY_ASLEEP) return;
-  note_served();
-  void (*wake)(void) = atomic_load_explicit(&waker, memory_order_relaxed);
-  if (wake) wake();
+  bool (*wake)(void) = atomic_load_explicit(&waker, memory_order_relaxed);
+  if (before == LM_DECAY_ASLEEP && wake && wake()) lm_decay_note_served(lm_sys_clock_ns());
 }
 
-void lm_decay_set_wake(void (*wake)(void)) {
+void lm_decay_set_wake(bool (*wake)(void)) {
   atomic_store_explicit(&waker, wake, memory_order_relaxed);
 }
 
-bool lm_decay_is_served(void) {
-  return lm_sys_clock_ns() - atomic_load_explicit(&served_at_ns, memory_order_relaxed) < SERVED_NS;
+static bool is_served_at(int64_t now) {
+  int64_t at = atomic_load_explicit(&served_at_ns, memory_order_relaxed);
+  return at && now - at < SERVED_NS;
+}
+
+bool lm_decay_is_served(void) { return is_served_at(lm_sys_clock_ns()); }
+
+bool lm_decay_is_due(void) {
+  if (lm_decay_is_asleep()) return false;
+  int64_t now = lm_sys_clock_ns();
+  return now >= atomic_load_explicit(&due_ns, memory_order_relaxed) && !is_served_at(now);
+}
+
+void lm_decay_wait(int64_t wait_ns) {
+  lm_assert(wait_ns >= 0);
+  atomic_store_explicit(&due_ns, lm_sys_clock_ns() + wait_ns, memory_order_relaxed);
 }
 
 bool lm_decay_is_asleep(void) {
@@ -43,7 +61,6 @@ bool lm_decay_is_asleep(void) {
 
 /* The store is ordered before the tick's reads of the pools by the locks that the tick takes. */
 void lm_decay_begin(void) {
-  note_served();
   atomic_store_explicit(&lm_decay_state, LM_DECAY_TICKING, memory_order_relaxed);
 }
 

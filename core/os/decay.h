@@ -1,14 +1,28 @@
 /* decay.h - when memory that is no longer used goes back to the system by itself.
  *
- * While pools keep free memory, the service thread ticks (lm_sweep_decay): each tick releases the
- * memory that was free throughout the last interval. While there is nothing to release, no thread
- * ticks. The first free that adds a MiB to the free memory then wakes the service thread. A thread
- * that frees memory loads one word, lm_decay_state:
+ * There are two ways. A process is served while a service thread ticks in it (lm_decay_is_served).
+ * In other processes the threads that allocate and free give idle memory back themselves.
+ *
+ * With a service thread. While pools keep free memory, the service thread ticks (lm_sweep_decay):
+ * each tick releases the memory that was free throughout the last interval (the decay of jemalloc).
+ * While there is nothing to release, no thread ticks. The first free that adds a MiB to the free
+ * memory then wakes the service thread.
+ *
+ * Without a service thread. A program may free its peak and then sleep, so most of the memory has
+ * to go back during these frees. Free slots beyond a bound therefore go back in the free that
+ * passes the bound (the trim threshold of glibc): pages/regions.c. Objects in bins and depots keep
+ * the spans that they are in, so bins become narrower and the depot is given up while most objects
+ * of a class are freed and none is allocated: heap/central.c. What a program frees and needs again
+ * soon is given back once and then kept, because the bound learns from it. The rest goes back by
+ * the clock: every LM_DECAY_CALLS slow calls of a thread it looks whether a tick is due, and then
+ * does one step of the tick, of about half a millisecond (lm_sweep_poll). So a process in which no
+ * thread takes a slow path keeps what it kept after its last free.
+ *
+ * A thread that frees memory loads one word, lm_decay_state:
  *
  *   ASLEEP    there is nothing to release; the service thread waits without a timeout
  *   TICKING   no memory became free since the latest tick began
- *   STIRRED   memory became free since then. In a process without a service thread the state stays
- *             STIRRED, and pages/regions.c and heap/central.c bound the free memory
+ *   STIRRED   memory became free since then
  *
  * The load is relaxed, and still no free is missed. A thread calls lm_decay_stir after it dropped
  * the lock of the pool, and a tick takes that lock too. If the tick takes the lock later, the tick
@@ -25,6 +39,9 @@
 enum { LM_DECAY_ASLEEP, LM_DECAY_TICKING, LM_DECAY_STIRRED };
 /* Free slots (together a MiB) of one kind in one pool that are worth waking the service thread. */
 enum { LM_DECAY_MIN_SLOTS = 16 };
+/* Slow calls of a thread (its bin was empty or full, or the block is large) from one look at the
+ * clock to the next. A power of two. */
+enum { LM_DECAY_CALLS = 16 };
 
 /* One of LM_DECAY_*. */
 extern _Atomic uint32_t lm_decay_state;
@@ -39,22 +56,33 @@ LM_INLINE void lm_decay_stir(void) {
     lm_decay_stir_slow();
 }
 
-/* Sets the function that wakes the service thread. A thread that frees memory calls it, so it takes
- * only locks under which no other lock is taken. */
-void lm_decay_set_wake(void (*wake)(void));
+/* Sets the function that wakes the service thread, and returns false where there is none. A thread
+ * that frees memory calls it, so it takes only locks under which no other lock is taken. */
+void lm_decay_set_wake(bool (*wake)(void));
 
 /* Returns whether a service thread ticked, or was woken to tick, in the last three seconds. */
 bool lm_decay_is_served(void);
 
-/* For the service thread: whether there is nothing to release, so that no tick is needed. */
+/* Returns whether a thread that allocates or frees is to do a step of a tick now: the process is
+ * not served, there is something to release, and lm_decay_wait set a time that has passed. */
+bool lm_decay_is_due(void);
+/* The next step is due `wait_ns` nanoseconds from now. */
+void lm_decay_wait(int64_t wait_ns);
+
+/* Returns whether there is nothing to release, so that no tick is needed. */
 bool lm_decay_is_asleep(void);
 
-/* For the service thread: begins a tick, before it takes any lock of a pool. */
+/* Notes that a service thread ticks at the time `now_ns` (lm_sys_clock_ns). A test may pass a time
+ * in the future: the process then counts as served until three seconds after that time. */
+void lm_decay_note_served(int64_t now_ns);
+/* Notes that there is no service thread: in a forked child, or in a test. */
+void lm_decay_note_unserved(void);
+
+/* Begins a tick. The caller is the thread that ticks, and takes the locks of the pools later. */
 void lm_decay_begin(void);
 
-/* For the service thread: ends a tick. `more` says that there is free memory which a later tick is
- * to release. Without it, and unless memory became free during the tick, the state becomes
- * ASLEEP. */
+/* Ends a tick. `more` says that there is free memory which a later tick is to release. Without it,
+ * and unless memory became free during the tick, the state becomes ASLEEP. */
 void lm_decay_end(bool more);
 
 #endif

@@ -84,7 +84,9 @@ static bool get_listener(loam_event_fn *callback, void **ctx) {
  * the middle of an allocation or a free. */
 static void call(loam_event_fn callback, void *ctx, const loam_event *event) {
   lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
   callback(ctx, event);
+  lm_lock_resume(section);
   lm_sys_cancel_restore();
 }
 

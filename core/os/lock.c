@@ -1,7 +1,9 @@
-/* lock.c - a lock of four bytes: the slow path, and cancellation while a lock is held. */
+/* lock.c - a lock of four bytes: the slow path, and what begins and ends with locks. */
 #include "os/lock.h"
 
 #include <pthread.h>
+
+#include "os/fork_gate.h"
 
 enum { SPINS = 64 };
 
@@ -30,22 +32,65 @@ LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
 _Thread_local uint32_t lm_lock_cancel_holds __attribute__((tls_model("initial-exec")));
 _Thread_local bool lm_lock_cancel_was_async __attribute__((tls_model("initial-exec")));
 
-void lm_lock_hold_cancel_first(void) {
+/* ---- Guarded sections */
+
+static void defer_cancel(void) {
   int before;
-  lm_assert(lm_lock_cancel_holds == 1);
   lm_lock_cancel_was_async = !pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &before) &&
                              before == PTHREAD_CANCEL_ASYNCHRONOUS;
 }
 
 /* Does not return if the thread was cancelled while its type was deferred. */
-void lm_lock_allow_cancel_last(void) {
+static void restore_cancel(void) {
   int before;
-  lm_assert(lm_lock_cancel_holds == 0);
-  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
+  if (lm_unlikely(lm_lock_cancel_was_async))
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
 }
 
-void lm_lock_cancel_reset(void) {
-  if (!lm_lock_cancel_holds) return;
-  lm_lock_cancel_holds = 1;
-  lm_lock_allow_cancel();
+void lm_lock_hold_cancel_first(void) {
+  lm_assert(lm_lock_cancel_holds == 1);
+  defer_cancel();
+  if (lm_unlikely(!lm_fork_gate_pass())) lm_fork_gate_enter();
+  lm_verify(lm_fork_gate_is_valid());
+}
+
+void lm_lock_allow_cancel_last(void) {
+  lm_assert(lm_lock_cancel_holds == 0);
+  lm_fork_gate_leave();
+  lm_verify(lm_fork_gate_is_valid());
+  restore_cancel();
+}
+
+/* How long lm_lock_try_hold waits for a fork. Most forks last for less than this time, also on a
+ * busy machine: spare memory costs a thread more than such a wait. */
+#define PATIENCE_NS ((int64_t)50000000)
+
+static LM_NOINLINE bool try_slowly(bool waits) {
+  if (lm_fork_gate_try(waits ? PATIENCE_NS : 0)) return true;
+  lm_lock_cancel_holds = 0;
+  restore_cancel();
+  return false;
+}
+
+bool lm_lock_try_hold_first(bool waits) {
+  defer_cancel();
+  return lm_likely(lm_fork_gate_pass()) || try_slowly(waits);
+}
+
+/* ---- Foreign code */
+
+lm_lock_suspended lm_lock_suspend(void) {
+  lm_lock_suspended section = { lm_lock_cancel_holds, lm_lock_cancel_was_async };
+  if (!section.holds) return section;
+  lm_lock_cancel_holds = 0;
+  lm_fork_gate_leave();
+  return section;
+}
+
+void lm_lock_resume(lm_lock_suspended section) {
+  lm_assert(!section.holds || !lm_lock_cancel_holds);
+  if (!section.holds) return;
+  lm_lock_cancel_holds = section.holds;
+  lm_lock_cancel_was_async = section.was_async;
+  lm_fork_gate_return();
 }

@@ -1,15 +1,16 @@
 /* lock.h - a lock of four bytes, for the supply of memory.
  *
- * loam does not use pthread_mutex_t, because a pool has a lock for each size class and fork takes
- * all of them: a child process renews a lock of four bytes with one store, and there is no limit on
- * how many locks a thread holds. The algorithm is Drepper, "Futexes are tricky", mutex 2.
+ * loam does not use pthread_mutex_t, because a pool has a lock for each size class, and a child
+ * process renews a lock of four bytes with one store. The algorithm is Drepper, "Futexes are
+ * tricky", mutex 2.
  *
  * Law: `state` is 0 when the lock is free, 1 when it is held, 2 when it is held and perhaps a
  * thread sleeps on it.
  *
  * Cancellation. A thread whose cancellation type is asynchronous could be cancelled while it holds
  * a lock, and then no thread would drop that lock. So the first lock that a thread takes makes its
- * type deferred, and the last lock that it drops restores the type. System calls that are
+ * type deferred, and the last lock that it drops restores the type. The two also begin and end a
+ * guarded section, for which a fork waits (fork_gate.h). System calls that are
  * cancellation points are made between lm_sys_cancel_off and lm_sys_cancel_restore (sys.h). */
 #ifndef LM_LOCK_H
 #define LM_LOCK_H
@@ -22,31 +23,55 @@ typedef struct lm_lock {
 
 /* ---- Cancellation */
 
-/* How many locks this thread holds, and calls of lm_lock_hold_cancel without its counterpart. */
+/* How many locks this thread holds, and calls of lm_lock_hold_cancel without its counterpart. Above
+ * 0 the thread is in a guarded section (fork_gate.h). */
 extern _Thread_local uint32_t lm_lock_cancel_holds
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The thread's type was asynchronous before lm_lock_cancel_holds became 1. */
 extern _Thread_local bool lm_lock_cancel_was_async
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Make the type deferred, and asynchronous again: for the two functions below alone. */
+/* Make the type deferred and begin a guarded section; end the section and make the type
+ * asynchronous again. The functions below alone call them. */
 void lm_lock_hold_cancel_first(void);
+bool lm_lock_try_hold_first(bool waits);
 void lm_lock_allow_cancel_last(void);
 
-/* From lm_lock_hold_cancel to the matching lm_lock_allow_cancel the calling thread is not cancelled
- * at an arbitrary instruction. Pairs nest. lm_lock_allow_cancel does not return if the thread was
- * cancelled in the meantime and the last pair ends. */
+/* From lm_lock_hold_cancel to the matching lm_lock_allow_cancel the calling thread is in a guarded
+ * section: no other thread forks, and the thread is not cancelled at an arbitrary instruction.
+ * Pairs nest. The first waits while another thread forks. lm_lock_allow_cancel does not return if
+ * the thread was cancelled in the meantime and the last pair ends. */
 LM_INLINE void lm_lock_hold_cancel(void) {
   if (lm_lock_cancel_holds++ == 0) lm_lock_hold_cancel_first();
 }
 LM_INLINE void lm_lock_allow_cancel(void) {
   lm_assert(lm_lock_cancel_holds > 0);
-  if (--lm_lock_cancel_holds == 0 && lm_unlikely(lm_lock_cancel_was_async))
-    lm_lock_allow_cancel_last();
+  if (--lm_lock_cancel_holds == 0) lm_lock_allow_cancel_last();
 }
-/* Ends all pairs of the calling thread. A forked child calls it, since a child renews locks instead
- * of dropping them. */
-void lm_lock_cancel_reset(void);
+
+/* Like lm_lock_hold_cancel, but returns false if another thread forks for longer than most forks
+ * last: that fork may wait for something that the caller holds. Then no section has begun, and the
+ * caller takes no lock. */
+LM_INLINE bool lm_lock_try_hold(void) {
+  return lm_lock_cancel_holds++ > 0 || lm_lock_try_hold_first(true);
+}
+/* Like lm_lock_try_hold, but does not wait. */
+LM_INLINE bool lm_lock_try_hold_now(void) {
+  return lm_lock_cancel_holds++ > 0 || lm_lock_try_hold_first(false);
+}
+
+/* A guarded section that lm_lock_suspend has interrupted. */
+typedef struct lm_lock_suspended {
+  uint32_t holds;
+  bool was_async;
+} lm_lock_suspended;
+
+/* Between these two calls the calling thread is in no guarded section, whatever locks it holds, and
+ * other threads may fork: foreign code is called there, which may itself fork or wait for a thread
+ * that forks. A module whose locks may be held there renews them in a forked child. Outside of
+ * guarded sections the two calls do nothing. lm_lock_resume waits while another thread forks. */
+lm_lock_suspended lm_lock_suspend(void);
+void lm_lock_resume(lm_lock_suspended section);
 
 /* ---- The lock */
 

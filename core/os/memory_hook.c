@@ -34,6 +34,8 @@ void lm_memory_hook_call(void *from, void *to, size_t size) {
   lm_lock_drop(&listener.lock);
   if (!hook.callback) return;
   is_calling = true;
+  lm_lock_suspended section = lm_lock_suspend();
   hook.callback(hook.ctx, from, to, size);
+  lm_lock_resume(section);
   is_calling = false;
 }

@@ -65,6 +65,14 @@ int lm_sys_advise_huge(void *at, size_t size, int wanted);
  * left. EINVAL before Linux 5.14. */
 int lm_sys_prefault(void *at, size_t size);
 
+/* Brings in every page of a range, without writing to it. EFAULT: a page of a mapped file cannot be
+ * read; without this call, reading it would end the process by SIGBUS. EINVAL before Linux 5.14. */
+int lm_sys_preread(void *at, size_t size);
+
+/* Makes a range of lm_sys_map read as zeros in each forked child, however it was forked. EINVAL
+ * before Linux 4.14. */
+int lm_sys_wipe_on_fork(void *at, size_t size);
+
 /* Locks the pages of a range in memory, or unlocks them. */
 int lm_sys_mlock(void *at, size_t size);
 int lm_sys_munlock(void *at, size_t size);
@@ -163,6 +171,18 @@ bool lm_sys_thread_lives(int thread);
  * would have taken without loam: to the previous handler, or it ends the process. Called once in a
  * process. */
 int lm_sys_on_fault(void (*report)(const void *address));
+
+/* ---- Processes */
+
+/* Sets *out to a descriptor that becomes readable when the process ends. ENOSYS before Linux 5.3.
+ * */
+int lm_sys_process_open(int pid, int *out);
+/* Forks without the hooks of fork, and without a signal at the end of the child: wait(2) does not
+ * see the child unless it asks with __WALL. Sets *out to 0 in the child, to its id in the parent.
+ * */
+int lm_sys_process_hidden(int *out);
+/* Closes all descriptors from `first` on, where the kernel can (Linux 5.9). */
+void lm_sys_process_close_from(int first);
 
 /* ---- Clocks and random numbers */
 

@@ -131,6 +131,24 @@ int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void
   return map(&of, NULL, access, MAP_SHARED, out);
 }
 
+int lm_sys_file_cover(int fd, uint64_t offset, void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  void *same;
+  part of = { fd, offset, size };
+  lm_assert(at && (uintptr_t)at % LM_PAGE == 0);
+  int error = map(&of, at, PROT_READ, MAP_SHARED | MAP_FIXED, &same);
+  if (!error) (void)lm_sys_file_scattered(at, size); /* without it, a touch is only slower */
+  return error;
+}
+
+int lm_sys_file_uncover(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+  void *p = mmap(at, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+  return p == MAP_FAILED ? outcome(-1, before) : 0;
+}
+
 int lm_sys_file_scattered(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int before = errno;

@@ -28,6 +28,14 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
  * mapping. */
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
 
+/* Maps part of a file, shared and readable only, in place of memory that the process has mapped,
+ * for touches one here and one there (lm_sys_file_scattered).
+ * Nothing in the process can make the mapping writable if `fd` is open for reading alone. After a
+ * failure the memory is as before. */
+int lm_sys_file_cover(int fd, uint64_t offset, void *at, size_t size);
+/* Replaces such a mapping by fresh, readable, writable, zeroed memory. */
+int lm_sys_file_uncover(void *at, size_t size);
+
 /* Says that the mapped pages of a file are touched one here and one there: a touch then brings no
  * neighbours with it. In a long sparse file on ext4, neighbours would make a first touch
  * take milliseconds, because the kernel fills megabytes at a time. */

@@ -25,6 +25,7 @@
 
 /* Constants that are missing from older kernel headers. */
 enum {
+  ADVICE_POPULATE_READ = 22,   /* MADV_POPULATE_READ */
   ADVICE_POPULATE_WRITE = 23,  /* MADV_POPULATE_WRITE */
   ADVICE_DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED */
   REMAP_DONTUNMAP = 4,         /* MREMAP_DONTUNMAP */
@@ -195,6 +196,16 @@ int lm_sys_advise_huge(void *at, size_t size, int wanted) {
 int lm_sys_prefault(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return advise(at, size, ADVICE_POPULATE_WRITE);
+}
+
+int lm_sys_preread(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, ADVICE_POPULATE_READ);
+}
+
+int lm_sys_wipe_on_fork(void *at, size_t size) {
+  if (is_refused()) return ENOMEM;
+  return advise(at, size, MADV_WIPEONFORK);
 }
 
 int lm_sys_mlock(void *at, size_t size) {
@@ -369,6 +380,26 @@ void lm_sys_sleep(int64_t ns) {
   struct timespec time = { ns / 1000000000, ns % 1000000000 };
   int before = errno;
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
+  errno = before;
+}
+
+int lm_sys_process_open(int pid, int *out) {
+  if (is_refused()) return ENOSYS;
+  int before = errno, fd = (int)syscall(SYS_pidfd_open, pid, 0);
+  if (fd >= 0) *out = fd;
+  return outcome(fd < 0 ? -1 : 0, before);
+}
+
+int lm_sys_process_hidden(int *out) {
+  if (is_refused()) return EAGAIN;
+  int before = errno, pid = (int)syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
+  if (pid >= 0) *out = pid;
+  return outcome(pid < 0 ? -1 : 0, before);
+}
+
+void lm_sys_process_close_from(int first) {
+  int before = errno;
+  (void)syscall(SYS_close_range, first, ~0u, 0);
   errno = before;
 }
 

@@ -6,16 +6,18 @@
  * Nothing tells loam when a late area is no longer needed. So late areas stand in a queue, and
  * every thread that makes an area takes back late areas whose threads are gone.
  *
- * Order of locks: `fork_lock`, then the locks of the modules' hooks, then the locks that
- * lm_thread_add_fork_lock knows, then `hooks.lock`, then `list.lock`. `grace_lock` is taken before
- * `list.lock` and never together with the others. A module's exit hook runs while none of these
- * locks is held; lm_thread_grace waits with `grace_lock` alone. */
+ * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
+ * before `list.lock`. A module's exit hook runs while none of these locks is held.
+ *
+ * Fork takes no lock: fork_gate.h says why, and what it does. */
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+
+#include "os/fork_gate.h"
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
 /* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
@@ -213,6 +215,18 @@ void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx) {
   lm_lock_drop(&list.lock);
 }
 
+static void note_stale(lm_thread *t, void *ctx) {
+  /* Acquire pairs with the release of clear_reasons: the thread's earlier sections are over. */
+  if (atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_STALE)
+    *(bool *)ctx = true;
+}
+
+bool lm_thread_is_none_stale(void) {
+  bool is_any = false;
+  lm_thread_each(note_stale, &is_any);
+  return !is_any;
+}
+
 static void count_one(lm_thread *t, void *ctx) { *(uint32_t *)ctx += !t->dying; }
 
 uint32_t lm_thread_count(void) {
@@ -253,7 +267,6 @@ static void end_thread(void *area) {
 }
 
 static void before_fork(void);
-static void after_fork_parent(void);
 static void after_fork_child(void);
 
 /* Registers with the C library, once in a process. The two calls allocate only if the process has
@@ -264,7 +277,7 @@ static void start(void) {
   lm_lock_take(&start_lock);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     has_key = pthread_key_create(&key, end_thread) == 0;
-    pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+    pthread_atfork(before_fork, lm_fork_gate_open, after_fork_child);
     atomic_store_explicit(&started, true, memory_order_release);
   }
   lm_lock_drop(&start_lock);
@@ -291,9 +304,10 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   t->dying = has_ended;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   t->reach = LM_REACH_NONE;
-  lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_take(&list.lock);
   link_locked(t);
+  lm_fork_gate_adopt(t);
+  lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_drop(&list.lock);
   start();
   t->late = !has_destructor(t);
@@ -376,6 +390,15 @@ void lm_thread_clear_slow_all(uint32_t reasons) {
   lm_lock_drop(&list.lock);
 }
 
+/* Erases the decisions in all parts of the cache that have been used, so that no page of the others
+ * gets memory. */
+static void erase_decisions(lm_thread *t) {
+  enum { PARTS = 32 };
+  uint32_t used = atomic_load_explicit(&t->used_decisions, memory_order_relaxed);
+  for (uint32_t i = 0; i < LM_DECISIONS; i++)
+    if (used >> i / (LM_DECISIONS / PARTS) & 1) t->decision[i].key = 0;
+}
+
 /* Gives the thread the next epoch, so no key of an older decision matches any more. When the
  * numbers start again at 1, old keys could match: then all decisions are erased. */
 static void forget_decisions(lm_thread *t) {
@@ -384,8 +407,7 @@ static void forget_decisions(lm_thread *t) {
     next = (now + LM_EPOCH_FIRST) & (LM_SCOPED - 1);
     if (!next) next = LM_EPOCH_FIRST;
   } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_FAST)));
-  if (next != LM_EPOCH_FIRST) return;
-  for (int i = 0; i < LM_DECISIONS; i++) t->decision[i].key = 0;
+  if (next == LM_EPOCH_FIRST) erase_decisions(t);
 }
 
 /* Acquire pairs with the release with which lm_thread_clear_slow clears LM_SLOW_TAKING: the thread
@@ -397,7 +419,10 @@ LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {
   uint32_t reasons = clear_reasons(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
   if (reasons & LM_SLOW_STALE) forget_decisions(t);
   void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
-  if (reasons & LM_SLOW_CLAIMED && give_up) give_up(t);
+  if (reasons & LM_SLOW_CLAIMED && give_up && lm_lock_try_hold()) {
+    give_up(t);
+    lm_lock_allow_cancel();
+  }
 }
 
 void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
@@ -440,6 +465,12 @@ static bool have_all_passed(int tries) {
   return all;
 }
 
+/* Graces are refused in this thread: lm_thread_refuse_graces. */
+static _Thread_local bool is_graceless __attribute__((tls_model("initial-exec")));
+
+void lm_thread_refuse_graces(void) { is_graceless = true; }
+void lm_thread_allow_graces(void) { is_graceless = false; }
+
 static bool grace_locked(void) {
   lm_assert(lm_lock_is_held(&grace_lock));
   lm_lock_take(&list.lock);
@@ -453,6 +484,7 @@ static bool grace_locked(void) {
 bool lm_thread_grace(void) {
   lm_assert(!lm_thread_self ||
             !atomic_load_explicit(&lm_thread_self->active, memory_order_relaxed));
+  if (is_graceless) return false;
   lm_lock_take(&grace_lock);
   bool done = grace_locked();
   lm_lock_drop(&grace_lock);
@@ -461,57 +493,52 @@ bool lm_thread_grace(void) {
 
 /* ---- Fork */
 
-static lm_lock fork_lock; /* guards the two numbers: how many hooks and locks this fork has taken */
-static uint32_t taken_hooks, taken_locks;
+bool lm_thread_owes_child;
 
-void lm_thread_hold_forks(void) { lm_lock_take(&fork_lock); }
-void lm_thread_allow_forks(void) { lm_lock_drop(&fork_lock); }
+void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
+void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
 
-static void lock_modules(void) {
-  lm_assert(lm_lock_is_held(&fork_lock));
-  lm_lock_take(&hooks.lock);
-  taken_hooks = hooks.n;
-  taken_locks = hooks.fork_locks;
-  lm_lock_drop(&hooks.lock);
-  for (uint32_t n = taken_hooks; n-- > 0;)
-    if (hooks.of[n].fork_prepare) hooks.of[n].fork_prepare();
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_take(hooks.fork_lock[i]);
-}
-
-static void unlock_modules(void) {
-  lm_assert(taken_hooks <= LM_HOOKS && taken_locks <= LM_FORK_LOCKS);
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_drop(hooks.fork_lock[i]);
-  for (uint32_t i = 0; i < taken_hooks; i++)
-    if (hooks.of[i].fork_parent) hooks.of[i].fork_parent();
-}
-
-static void renew_modules(void) {
-  for (uint32_t i = 0; i < taken_locks; i++) lm_lock_renew(hooks.fork_lock[i]);
-  for (uint32_t i = 0; i < taken_hooks; i++)
-    if (hooks.of[i].fork_child) hooks.of[i].fork_child();
-}
-
-/* A module that registers may hold its own locks, so `hooks.lock` is taken after all of those. If a
- * module registered while they were being taken, all is dropped and taken again with that
- * module. */
-static void before_fork(void) {
-  lm_lock_take(&fork_lock);
-  lock_modules();
-  lm_lock_take(&hooks.lock);
-  while (taken_hooks != hooks.n || taken_locks != hooks.fork_locks) {
-    lm_lock_drop(&hooks.lock);
-    unlock_modules();
-    lock_modules();
-    lm_lock_take(&hooks.lock);
-  }
-  lm_lock_take(&list.lock);
-}
-
-static void after_fork_parent(void) {
+bool lm_thread_has_others(void) {
+  if (!lm_lock_try(&list.lock)) return true;
+  bool has_others = list.first != lm_thread_self || (list.first && list.first->next);
   lm_lock_drop(&list.lock);
-  lm_lock_drop(&hooks.lock);
-  unlock_modules();
-  lm_lock_drop(&fork_lock);
+  return has_others;
+}
+
+static bool is_guarded(lm_thread *t, bool asks_kernel) {
+  if (t == lm_thread_self || !atomic_load_explicit(&t->guarded, memory_order_acquire)) return false;
+  return !asks_kernel || !is_gone(t);
+}
+
+bool lm_thread_are_others_guarded(bool asks_kernel) {
+  if (!lm_lock_try(&list.lock)) return true;
+  lm_thread *found = list.first;
+  while (found && !is_guarded(found, asks_kernel)) found = found->next;
+  lm_lock_drop(&list.lock);
+  return found;
+}
+
+static void before_fork(void) {
+  const lm_thread *t = lm_thread_self;
+  bool is_active = t && atomic_load_explicit(&t->active, memory_order_relaxed);
+  lm_fork_gate_close(lm_lock_cancel_holds > 0 || is_active);
+  for (uint32_t i = 0; i < hooks.n; i++)
+    if (hooks.of[i].fork_prepare) hooks.of[i].fork_prepare();
+}
+
+/* The gate leaves no lock held by a thread that the child does not have, except where
+ * lm_fork_gate_close gave up, and locks that are held around foreign code. */
+static void renew_locks(void) {
+  lm_lock_renew(&grace_lock);
+  lm_lock_renew(&start_lock);
+  lm_lock_renew(&list.lock);
+  lm_lock_renew(&hooks.lock);
+  for (uint32_t i = 0; i < hooks.fork_locks; i++) lm_lock_renew(hooks.fork_lock[i]);
+}
+
+static void call_child_hooks(void) {
+  for (uint32_t i = 0; i < hooks.n; i++)
+    if (hooks.of[i].fork_child) hooks.of[i].fork_child();
 }
 
 /* Leaves only the caller's area on the list and returns the chain of all other areas. */
@@ -528,17 +555,7 @@ static lm_thread *keep_only_self(void) {
   return lost;
 }
 
-/* A grace period or a start() that another thread was in does not go on in the child, so their
- * locks are renewed too. */
-static void after_fork_child(void) {
-  lm_lock_renew(&grace_lock);
-  lm_lock_renew(&start_lock);
-  lm_thread *lost = keep_only_self();
-  lm_lock_renew(&list.lock);
-  lm_lock_renew(&hooks.lock);
-  renew_modules();
-  lm_lock_renew(&fork_lock);
-  lm_lock_cancel_reset();
+static void end_lost(lm_thread *lost) {
   while (lost) {
     lm_thread *t = lost;
     lost = t->next;
@@ -546,4 +563,24 @@ static void after_fork_child(void) {
     run_exit_hooks(t);
     lm_sys_unmap(t, LM_THREAD_SIZE);
   }
+}
+
+void lm_thread_begin_child(void) {
+  lm_assert(!lm_lock_cancel_holds);
+  lm_thread_owes_child = false;
+  lm_fork_gate_open_in_child();
+  renew_locks();
+  lm_lock_take(&list.lock);
+  lm_thread *lost = keep_only_self();
+  lm_lock_drop(&list.lock);
+  call_child_hooks();
+  end_lost(lost);
+}
+
+/* Where a signal handler forks in the middle of a guarded section, the section goes on in the child
+ * when the handler returns. What it changes is half done until then. */
+static void after_fork_child(void) {
+  lm_fork_gate_open_in_child();
+  lm_thread_owes_child = lm_lock_cancel_holds > 0;
+  if (!lm_thread_owes_child) lm_thread_begin_child();
 }

@@ -37,7 +37,7 @@
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
-#define LM_EPOCH_FIRST ((uint64_t)1 << 56) /* the number of the epoch is in bits 56 to 61 */
+#define LM_EPOCH_FIRST ((uint64_t)1 << 59) /* the number of the epoch is in bits 59 to 61 */
 #define LM_SCOPED ((uint64_t)1 << 62)      /* in lm_thread.scoped only, never in an epoch */
 #define LM_EPOCH_FAST ((uint64_t)1 << 63) /* set while the thread has no reason for the slow path */
 
@@ -115,7 +115,7 @@ typedef struct lm_block_tally {
  * Laws, when no other thread is changing `slow_reasons` (lm_thread_is_valid):
  *   (epoch & LM_EPOCH_FAST) != 0   if and only if   slow_reasons == 0
  *   slow_reasons != 0              implies          reach == LM_REACH_NONE
- *   1 <= number of the epoch <= 63, and epoch has no other bit than those and LM_EPOCH_FAST
+ *   1 <= number of the epoch <= 7, and epoch has no other bit than those and LM_EPOCH_FAST
  *   scoped == (site ? LM_SCOPED : 0) */
 typedef struct lm_thread {
   /* 1 inside an active section, else 0. Relaxed on entry, which pairs with the membarrier of
@@ -123,7 +123,7 @@ typedef struct lm_thread {
   _Atomic uint32_t active;
   /* LM_SLOW_* bits. Any thread may set a bit, with sequentially consistent operations. */
   _Atomic uint32_t slow_reasons;
-  /* The number of the epoch (bits 56 to 61) and LM_EPOCH_FAST. The number is part of the key of
+  /* The number of the epoch (bits 59 to 61) and LM_EPOCH_FAST. The number is part of the key of
    * each decision, so a new number forgets all decisions. */
   _Atomic uint64_t epoch;
   /* A copy of lm_map.reach (pages/map.h), with which free finds objects. LM_REACH_NONE while the
@@ -135,6 +135,8 @@ typedef struct lm_thread {
   loam_site *site; /* site of the innermost scope; NULL: none */
   /* Above 0 while loam, or code that loam calls, runs in this thread: lm_thread_inside_begin. */
   uint32_t inside;
+  /* The thread is in a guarded section. Written by fork_gate.h, which says what it pairs with. */
+  _Atomic bool guarded;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
   /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
@@ -204,6 +206,19 @@ LM_INLINE void lm_thread_inside_end(lm_thread *self) {
   lm_assert(!self || self->inside > 0);
   if (self) self->inside--;
   lm_sys_cancel_restore();
+}
+
+/* Says that foreign code (a handler, a driver, the system's allocator) runs in this thread `t`
+ * until the matching lm_thread_foreign_end: raises `inside`, and leaves the guarded section, since
+ * such code may fork, or wait for a thread that forks. */
+LM_INLINE lm_lock_suspended lm_thread_foreign_begin(lm_thread *t) {
+  t->inside++;
+  return lm_lock_suspend();
+}
+LM_INLINE void lm_thread_foreign_end(lm_thread *t, lm_lock_suspended section) {
+  lm_assert(t->inside > 0);
+  lm_lock_resume(section);
+  t->inside--;
 }
 
 /* Starts a thread of loam's own that calls `run`, with all signals blocked: signals are for the
@@ -289,9 +304,23 @@ void lm_thread_clear_slow_all(uint32_t reasons);
  * caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
+/* From lm_thread_refuse_graces to lm_thread_allow_graces, lm_thread_grace returns false in the
+ * calling thread, as on a machine without membarrier(2): for work inside a request of a program
+ * that has given up the right to make system calls. */
+void lm_thread_refuse_graces(void);
+void lm_thread_allow_graces(void);
+
+/* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
+ * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
+ * bit outside of sections; and every section that begins later sees what was published before that
+ * call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
+ * but a thread that makes no request keeps the answer false. */
+bool lm_thread_is_none_stale(void);
+
 /* The place of the pointer to the first area, for a process that reads the list from outside
  * (engine/outside.h). */
 extern lm_thread *const *const lm_thread_outside __attribute__((visibility("hidden")));
+
 /* Calls `visit` for every area while list.lock is held. `visit` takes no lock that a fork hook
  * takes, and makes no area. */
 void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
@@ -307,38 +336,49 @@ bool lm_thread_is_valid(const lm_thread *t);
  * areas only. Takes list.lock. */
 bool lm_thread_list_is_valid(void);
 
+/* Return whether there are areas of other threads, and whether another thread may be in a guarded
+ * section. A thread that has ended in a section is in none if `asks_kernel` is set. If the list is
+ * in use, the answers are yes. Only fork_gate.c calls them. */
+bool lm_thread_has_others(void);
+bool lm_thread_are_others_guarded(bool asks_kernel);
+
 /* ---- Hooks for the end of a thread and for fork */
 
 /* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register.
  *
- * fork_parent and fork_child run in the order of registration. exit and fork_prepare run in the
- * reverse order, so a module that registered early (memory) is locked last and outlives the others.
- * A module registers after its first lm_metadata_alloc, and before another thread can want the
- * module's locks. */
+ * fork_prepare and fork_child run in the order of registration, and exit in the reverse order, so a
+ * module that registered early (memory) outlives the others. A module registers after its first
+ * lm_metadata_alloc. */
 enum { LM_HOOKS = 16 };
 typedef struct lm_thread_hooks {
   /* Gives back what the thread `t` caches. Runs with no lock held. The caller is the thread itself,
    * or another thread: for a late area, and in a forked child for the threads that the child lost,
    * perhaps in the middle of an operation. */
   void (*exit)(lm_thread *t);
-  void (*fork_prepare)(void); /* before fork: takes the module's locks */
-  void (*fork_parent)(void);  /* in the parent after fork: drops them */
-  void (*fork_child)(void);   /* in the child after fork: drops or renews them */
+  /* In the child after fork: renews the module's locks, and gives up what belongs to threads that
+   * the child does not have. It runs when no guarded section of the forking thread is open. */
+  void (*fork_child)(void);
+  /* In the parent before a fork, while the gate is closed. Takes no lock. */
+  void (*fork_prepare)(void);
 } lm_thread_hooks;
 
 /* Registers a module's hooks, which are copied. The caller may hold its own locks. */
 void lm_thread_add_hooks(const lm_thread_hooks *hooks);
 
-/* Between these two calls no thread of the process forks. A module that makes something and
- * registers hooks for it calls them, so that a child has all of it or nothing. The caller takes no
- * lock of a hook before lm_thread_hold_forks. */
+/* Between these two calls no other thread of the process forks. A module that makes something and
+ * registers hooks for it calls them, so that a child has all of it or nothing. */
 void lm_thread_hold_forks(void);
 void lm_thread_allow_forks(void);
 
-/* Makes fork safe for a lock under which no other lock is taken: fork takes it before and drops it
- * (in the child: renews it) afterwards. At most LM_FORK_LOCKS locks; a lock that is already known
- * is not added again. */
+/* Makes a forked child renew the lock. At most LM_FORK_LOCKS locks; a lock that is already known is
+ * not added again. */
 enum { LM_FORK_LOCKS = 16 };
 void lm_thread_add_fork_lock(lm_lock *lock);
+
+/* True in a forked child whose work (fork_child, exit) was put off, because a signal handler forked
+ * in the middle of a guarded section. lock.c then calls lm_thread_begin_child at the section's
+ * end. */
+extern bool lm_thread_owes_child __attribute__((visibility("hidden")));
+void lm_thread_begin_child(void);
 
 #endif

@@ -48,21 +48,19 @@ static lm_lock starting; /* guards writing `started` */
 /* The release that sets it pairs with the acquires of its readers: `regions` is initialised. */
 static _Atomic bool started;
 
-static void lock_all(void);
-static void unlock_all(void);
 static void renew_all(void);
 
-/* Registers the fork hooks of this module, before its first lock is taken, and before all other
- * modules do so: then a fork takes these locks last. */
-static void register_fork_hooks(void) {
+/* Registers the fork hook of this module before all other modules do so: a child renews these locks
+ * first. */
+static void register_fork_hook(void) {
   static _Atomic bool hooked;
   if (atomic_exchange_explicit(&hooked, true, memory_order_relaxed)) return;
   (void)lm_thread_get(); /* the first thread area made also registers with pthread_atfork */
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = renew_all });
 }
 
 void lm_metadata_start(void) {
-  register_fork_hooks();
+  register_fork_hook();
   lm_lock_take(&starting);
   if (!atomic_load_explicit(&started, memory_order_relaxed)) {
     lm_regions_init(&regions, &(lm_preparation){ 0 });
@@ -261,22 +259,6 @@ bool lm_metadata_decay(uint32_t *most) {
 }
 
 /* ---- Fork */
-
-static void lock_all(void) {
-  lm_lock_take(&first.lock);
-  for (int i = 0; i < SMALL_CLASSES; i++) lm_lock_take(&classes[i].lock);
-  lm_lock_take(&starting);
-  lm_lock_take(&regions.lock);
-  lm_lock_take(lm_range_lock());
-}
-
-static void unlock_all(void) {
-  lm_lock_drop(lm_range_lock());
-  lm_lock_drop(&regions.lock);
-  lm_lock_drop(&starting);
-  for (int i = SMALL_CLASSES; i-- > 0;) lm_lock_drop(&classes[i].lock);
-  lm_lock_drop(&first.lock);
-}
 
 static void renew_all(void) {
   lm_lock_renew(lm_range_lock());

@@ -32,7 +32,7 @@ extern const _Atomic size_t *const lm_range_outside __attribute__((visibility("h
 /* Returns the bytes of the entries that describe the range. */
 size_t lm_range_overhead(void);
 
-/* Returns the lock of the range, to be held around a fork. It is taken after all other locks. */
+/* Returns the lock of the range, which a forked child renews. It is taken after all other locks. */
 lm_lock *lm_range_lock(void);
 /* Returns whether the laws of the page map (map.h) hold, the free runs are valid, and each slot
  * below the top is either taken or free. Takes the range's lock. */

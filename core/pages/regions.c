@@ -14,6 +14,15 @@ enum { SPACED_FROM = 256 };
  * where a free slot costs more than plain memory. This bound is for bursts: in the long run, decay
  * gives back the slots that are not needed. */
 enum { DIRTY_KEPT = 1536, DIRTY_KEPT_EAGER = 64 };
+/* In a process that is not served (os/decay.h): an eighth of the slots in use, but at least 4 MiB.
+ * A call that gives slots back beyond the bound gives back 8 MiB, which takes less than a
+ * millisecond, or twice what the program put. */
+enum { DIRTY_KEPT_ALONE = 64, SHED_MOST_ALONE = 128 };
+/* Slots that were given back are taken again soon within this time for each slot, and within these
+ * bounds: regions.h. */
+#define SOON_NS_SLOT 500000
+#define SOON_NS_LEAST 250000000
+#define SOON_NS_MOST 10000000000
 /* A clean run of this many slots (64 MiB) or more goes back to the range. */
 enum { WORTH_RETURNING = 1024 };
 /* After the system has refused a region, no other is tried for this time. */
@@ -201,11 +210,20 @@ static void note_idle_locked(lm_regions *r) {
   if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
 }
 
-/* Slots are taken that are not dirty. If as many were given back beyond the bound since the last
- * tick, the bound was too low: it is raised until a tick finds that they lay idle. Otherwise a
- * program that takes and frees much memory again and again would have it zeroed and mapped each
- * time. */
+/* Forgets the slots that were given back beyond the bound if that was not a short time ago. */
+static void forget_trimmed_locked(lm_regions *r) {
+  if (!r->trimmed) return;
+  int64_t soon = (int64_t)r->trimmed * SOON_NS_SLOT;
+  if (soon < SOON_NS_LEAST) soon = SOON_NS_LEAST;
+  if (soon > SOON_NS_MOST) soon = SOON_NS_MOST;
+  if (lm_sys_clock_ns() - r->trimmed_ns > soon) r->trimmed = 0;
+}
+
+/* Slots are taken that are not dirty. If as many were given back beyond the bound a short time ago,
+ * the bound was too low: it is raised until a tick finds that they lay idle. Otherwise a program
+ * that takes and frees much memory again and again would have it zeroed and mapped each time. */
 static void raise_bound_locked(lm_regions *r, uint32_t slots) {
+  forget_trimmed_locked(r);
   uint32_t retaken = slots < r->trimmed ? slots : r->trimmed;
   r->trimmed -= retaken;
   r->extra += retaken;
@@ -320,43 +338,11 @@ static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
   return done > 0;
 }
 
-/* Takes a long dirty run if more than `keep` slots are dirty; 0: not. */
-static uint32_t take_longest_beyond(lm_regions *r, uint32_t keep, uint32_t *slots) {
+/* Takes at most `most` slots of a long dirty run if more than `keep` slots are dirty; 0: not. They
+ * are cut at the end of the run, since requests take from the beginning. */
+static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_t *slots) {
   lm_lock_take(&r->lock);
   uint32_t slot = r->dirty.slots > keep ? lm_runs_take_longest(&r->dirty, slots) : 0;
-  note_idle_locked(r);
-  lm_lock_drop(&r->lock);
-  return slot;
-}
-
-/* Gives back dirty runs, the longest first, until `keep` slots are left. Returns the slots given
- * back. The lock is not held during the system calls, which can take long. */
-static uint32_t trim(lm_regions *r, uint32_t keep) {
-  uint32_t slot, slots, done = 0;
-  if (r->how.registered) return 0;
-  while ((slot = take_longest_beyond(r, keep, &slots)) != 0 && release(r, slot, slots))
-    done += slots;
-  return done;
-}
-
-void lm_regions_trim(lm_regions *r) {
-  return_queued();
-  lm_lock_take(&r->lock);
-  bool has_some = r->dirty.slots > 0;
-  if (has_some) r->refused = 0; /* the slots given back here may serve it */
-  lm_lock_drop(&r->lock);
-  if (has_some) (void)trim(r, 0);
-}
-
-size_t lm_regions_released(void) {
-  return atomic_load_explicit(&released, memory_order_relaxed) << LM_SLOT_SHIFT;
-}
-
-/* Takes at most `most` slots of a long dirty run. They are cut at its end, since requests take from
- * the beginning. */
-static uint32_t cut_longest(lm_regions *r, uint32_t most, uint32_t *slots) {
-  lm_lock_take(&r->lock);
-  uint32_t slot = lm_runs_take_longest(&r->dirty, slots);
   if (slot && *slots > most) {
     uint32_t rest = *slots - most;
     lm_map_extent(slot + rest, most, LM_USE_NONE);
@@ -370,6 +356,31 @@ static uint32_t cut_longest(lm_regions *r, uint32_t most, uint32_t *slots) {
   return slot;
 }
 
+/* Gives back dirty runs, the longest first, until `keep` slots are left or `most` are given back.
+ * Returns the slots given back. The lock is not held during the system calls, which can take
+ * long. */
+static uint32_t trim(lm_regions *r, uint32_t keep, uint32_t most) {
+  uint32_t slot, slots, done = 0;
+  if (r->how.registered) return 0;
+  while (done < most && (slot = cut_longest(r, keep, most - done, &slots)) != 0 &&
+         release(r, slot, slots))
+    done += slots;
+  return done;
+}
+
+void lm_regions_trim(lm_regions *r) {
+  return_queued();
+  lm_lock_take(&r->lock);
+  bool has_some = r->dirty.slots > 0;
+  if (has_some) r->refused = 0; /* the slots given back here may serve it */
+  lm_lock_drop(&r->lock);
+  if (has_some) (void)trim(r, 0, UINT32_MAX);
+}
+
+size_t lm_regions_released(void) {
+  return atomic_load_explicit(&released, memory_order_relaxed) << LM_SLOT_SHIFT;
+}
+
 /* It is known how many slots lay idle, but not which. So a program that takes and frees the same
  * memory again and again keeps as much as it takes. Memory that the system refuses to take back is
  * no reason for another tick. */
@@ -379,13 +390,13 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   lm_lock_take(&r->lock);
   uint32_t idle = r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
-  r->idle = r->dirty.slots;
-  r->trimmed = 0;
+  r->idle = idle > *most ? idle - *most : r->dirty.slots;
+  forget_trimmed_locked(r);
   r->extra -= idle < r->extra ? idle : r->extra;
   lm_lock_drop(&r->lock);
   if (idle > *most) idle = *most;
   uint32_t slot, slots;
-  while (idle && (slot = cut_longest(r, idle, &slots)) != 0) {
+  while (idle && (slot = cut_longest(r, 0, idle, &slots)) != 0) {
     idle -= slots;
     *most -= slots;
     if (!release(r, slot, slots)) break;
@@ -433,37 +444,54 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
   return try_take(r, slots, align, clean);
 }
 
-static uint32_t dirty_to_keep_locked(const lm_regions *r) {
-  uint32_t share = (r->held - r->clean.slots - r->dirty.slots) / 4;
-  uint32_t least = lm_region_is_eager(&r->how) ? DIRTY_KEPT_EAGER : DIRTY_KEPT;
+/* Returns the bound of dirty slots without `extra`. `served`: a service thread ticks. */
+static uint32_t dirty_to_keep_locked(const lm_regions *r, bool served) {
+  uint32_t used = r->held - r->clean.slots - r->dirty.slots;
+  uint32_t share = served ? used / 4 : used / 8;
+  uint32_t least = lm_region_is_eager(&r->how) ? DIRTY_KEPT_EAGER
+                   : served                    ? DIRTY_KEPT
+                                               : DIRTY_KEPT_ALONE;
   return share > least ? share : least;
 }
 
-static void trim_beyond(lm_regions *r, uint32_t keep) {
-  uint32_t done = trim(r, keep);
+static void trim_beyond(lm_regions *r, uint32_t keep, uint32_t most) {
+  uint32_t done = trim(r, keep, most);
   lm_lock_take(&r->lock);
   r->trimmed += done;
+  r->trimmed_ns = lm_sys_clock_ns();
   lm_lock_drop(&r->lock);
 }
 
-void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
+void lm_regions_put_only(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_assert(slot >= LM_MAP_FIRST && slots > 0);
   lm_lock_take(&r->lock);
   lm_verify(lm_regions_is_valid(r));
   join_gaps_locked(r, &slot, &slots);
   lm_runs_put(&r->dirty, slot, slots);
   lm_assert(r->clean.slots + r->dirty.slots <= r->held);
-  uint32_t keep = dirty_to_keep_locked(r);
-  bool over = r->dirty.slots > keep, much = r->dirty.slots >= LM_DECAY_MIN_SLOTS;
-  if (over && !lm_decay_is_served())
-    r->trimmed = r->extra = 0; /* no tick would lower the bound again */
-  over = r->dirty.slots > keep + r->extra;
-  keep = keep / 2 + r->extra;
+  bool much = r->dirty.slots >= LM_DECAY_MIN_SLOTS;
   lm_lock_drop(&r->lock);
   if (much || r->how.registered) lm_decay_stir();
-  /* Down to half of the bound. Otherwise a program that frees and takes one large block over and
-   * over would get here each time, with its block as the longest run. */
-  if (over) trim_beyond(r, keep);
+}
+
+/* Down to half of the bound. Otherwise a program that frees and takes one large block over and over
+ * would get here each time, with its block as the longest run. */
+void lm_regions_shed(lm_regions *r, uint32_t slots) {
+  lm_lock_take(&r->lock);
+  bool served = r->dirty.slots <= DIRTY_KEPT_ALONE || lm_decay_is_served();
+  uint32_t keep = dirty_to_keep_locked(r, served), dirty = r->dirty.slots;
+  uint32_t extra = r->extra, least = keep / 2 + extra;
+  lm_lock_drop(&r->lock);
+  if (dirty <= keep + extra) return;
+  /* A run that a large block left goes back as a whole: the next such block then finds one run. */
+  uint32_t most = dirty - least < SHED_MOST_ALONE ? dirty - least : SHED_MOST_ALONE;
+  if (slots > DIRTY_KEPT_ALONE) most = 2 * slots;
+  trim_beyond(r, least, served ? UINT32_MAX : most);
+}
+
+void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {
+  lm_regions_put_only(r, slot, slots);
+  lm_regions_shed(r, slots);
 }
 
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots) {

@@ -5,7 +5,14 @@
  *   dirty   touched. Taken first, because it is in the CPU's caches and page tables. Kept up to a
  *           bound. Beyond the bound it is given back to the system, and so is what was free
  *           throughout an interval of decay (os/decay.h). If slots beyond the bound are given back
- *           and then taken again before the next tick, the bound is raised by as many slots.
+ *           and then taken again soon, the bound is raised by as many slots. A tick lowers it again
+ *           if the slots lay idle.
+ *
+ * Soon. Slots that went back cost page faults when they are taken again, about 11 microseconds for
+ * a slot. They are taken again soon if that happens within 500 microseconds for each slot given
+ * back, but at least 250 ms and at most 10 s. So a program that frees and takes a peak periodically
+ * either keeps it or has at most about a 50th of its time added for page faults (the argument of
+ * competitive spinning and of ski rental: renting ends when it has cost as much as buying).
  *
  * Only taking from the range goes by regions. Afterwards the slots of a region join their
  * neighbours, and no record of the region is kept. Whatever goes back to the range first loses its
@@ -27,11 +34,12 @@ typedef struct lm_regions {
   lm_runs clean, dirty;
   uint32_t held;    /* slots that belong to the pool: clean, dirty and in use */
   uint32_t idle;    /* the smallest number of dirty slots since the last tick: they are unneeded */
-  uint32_t trimmed; /* slots given back beyond the bound since the last tick and not taken again */
+  uint32_t trimmed; /* slots given back beyond the bound and not taken again yet */
   uint32_t extra;   /* the bound of dirty slots is raised by this */
-  uint32_t refused; /* slots of the last region that the system refused, if preparing costs memory
+  int64_t trimmed_ns; /* when slots were last given back beyond the bound (lm_sys_clock_ns) */
+  uint32_t refused;   /* slots of the last region that the system refused, if preparing costs memory
                        or time; 0: none */
-  int64_t refused_ns;      /* when the system refused it (lm_sys_clock_ns) */
+  int64_t refused_ns; /* when the system refused it (lm_sys_clock_ns) */
   const char *_Atomic why; /* why the last region could not be made, static text; NULL: none failed;
                               relaxed */
   _Atomic uint32_t spare;  /* slots in use that are in empty spans of the central lists; relaxed */
@@ -48,8 +56,15 @@ void lm_regions_init(lm_regions *r, const lm_preparation *how);
  * *clean becomes whether they are known to be all zero. Returns the first slot, or 0 when there is
  * no memory, or none of this kind (lm_regions_why). */
 uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clean);
-/* Gives slots back that were taken and may have been touched. */
+/* Gives slots back that were taken and may have been touched. If there are then too many dirty
+ * slots, gives some of these back to the system. */
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Like lm_regions_put, but gives nothing back to the system. The caller may hold the lock of a
+ * central list; it calls lm_regions_shed after it has dropped the lock. */
+void lm_regions_put_only(lm_regions *r, uint32_t slot, uint32_t slots);
+/* Gives dirty slots beyond the bound back to the system. `slots` is how many were put. In a process
+ * that is not served, gives back at most twice as many, or 8 MiB, so that the call is short. */
+void lm_regions_shed(lm_regions *r, uint32_t slots);
 /* Takes exactly these slots if they are free: the caller has the slots before them. Returns whether
  * it did. */
 bool lm_regions_extend(lm_regions *r, uint32_t slot, uint32_t slots);

@@ -34,16 +34,6 @@ const lm_regions *const lm_states_outside = &tables.regions;
 
 /* ---- Tables ------------------------------------------------------------------------------- */
 
-static void lock_all(void) {
-  lm_lock_take(&tables.lock);
-  lm_lock_take(&tables.regions.lock);
-}
-
-static void unlock_all(void) {
-  lm_lock_drop(&tables.regions.lock);
-  lm_lock_drop(&tables.lock);
-}
-
 static void renew_all(void) {
   lm_lock_renew(&tables.regions.lock);
   lm_lock_renew(&tables.lock);
@@ -51,7 +41,7 @@ static void renew_all(void) {
 
 void lm_states_start(void) {
   lm_metadata_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, lock_all, unlock_all, renew_all });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = renew_all });
 }
 
 static void take_first_slot_locked(void) {

@@ -488,6 +488,12 @@ static void watch_plan(const lm_plan *plan) {
       lm_manager_watch(plan->code[i].arg);
 }
 
+uint32_t lm_policy_image_reads(const lm_policy_image *image) {
+  uint32_t reads = 0;
+  for (uint32_t i = 0; i < image->tree.head.plans; i++) reads |= image->plan[i]->reads;
+  return reads;
+}
+
 void lm_policy_image_watch_devices(const lm_policy_image *image) {
   for (uint32_t i = 0; i < image->tree.head.plans; i++) watch_plan(image->plan[i]);
 }

@@ -295,7 +295,7 @@ static loam_site *fail_new(const loam_where *where) {
 }
 
 /* Makes the site of a description, unless another thread has made it since. NULL, with error words,
- * if there is no memory or no number left for it. */
+ * if there is no memory or no number left for it. The calling thread is in a guarded section. */
 static loam_site *make(const loam_where *where, uint64_t hash) {
   lm_lock_take(&lock);
   loam_site *s = find(where, hash), *made = s ? NULL : make_locked(where, hash);
@@ -314,6 +314,12 @@ static loam_site *refuse_tag(const char *tag) {
   return NULL;
 }
 
+/* A thread without an area gets no words, because making the area takes a lock. */
+static loam_site *refuse_in_fork(const loam_where *where) {
+  if (!lm_thread_self) return NULL;
+  return lm_error_null("tag '%s': a fork lasts too long to make a new tag", where->tag);
+}
+
 loam_site *lm_site_get(const loam_where *where) {
   size_t tag_size = strnlen(where->tag, LM_TAG_MAX + 1);
   if (tag_size > LM_TAG_MAX) return refuse_tag(where->tag);
@@ -322,10 +328,12 @@ loam_site *lm_site_get(const loam_where *where) {
   if (is_same(where, &lm_site_empty.where)) return &lm_site_empty;
   loam_site *s = find(where, hash);
   if (s) return s;
+  if (!lm_lock_try_hold()) return refuse_in_fork(where);
   lm_thread *t = lm_thread_get();
-  if (!t || t->inside)
-    return lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
-  return make(where, hash);
+  s = t && !t->inside ? make(where, hash)
+                      : lm_error_null("tag '%s': loam itself cannot make a new tag", where->tag);
+  lm_lock_allow_cancel();
+  return s;
 }
 
 bool lm_site_begin_counting(loam_site *site) {
@@ -344,18 +352,8 @@ bool lm_site_begin_counting(loam_site *site) {
 /* ---- Start and fork ----------------------------------------------------------------------- */
 
 /* Guards slot_used and the writing of lm_site_generations. make_locked takes a generation slot
- * while it holds `lock`: so at a fork `lock` is taken first. */
+ * while it holds `lock`: so `lock` is taken first. */
 static lm_lock slots_lock;
-
-static void fork_prepare(void) {
-  lm_lock_take(&lock);
-  lm_lock_take(&slots_lock);
-}
-
-static void fork_parent(void) {
-  lm_lock_drop(&slots_lock);
-  lm_lock_drop(&lock);
-}
 
 static void fork_child(void) {
   lm_lock_renew(&slots_lock);
@@ -366,7 +364,7 @@ void lm_site_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
-  lm_thread_add_hooks(&(lm_thread_hooks){ NULL, fork_prepare, fork_parent, fork_child });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   lm_lock_take(&lock);
   for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
     for (int parity = 0; parity < 2; parity++) {

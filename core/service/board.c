@@ -48,9 +48,14 @@ static lm_board *board;
 static bool has_place;
 static uint32_t at;            /* the place */
 static uint64_t owner;         /* the owner word of this process */
+static uint64_t *signed_by;    /* holds `owner` in the process that has the place; else 0 */
 static uint64_t pid_namespace; /* 0: not known */
 static bool is_counted;        /* this fork has counted its child in `expected` */
-static struct stat program;    /* the program's file; zero where it is not known */
+/* The halves of the images of `board`. Written under the mutex with release, which pairs with the
+ * acquire of a thread that obeys an image. NULL: the process does not follow the board. */
+static const char *_Atomic halves;
+static uid_t uid;           /* the effective user when the place was taken */
+static struct stat program; /* the program's file; zero where it is not known */
 static char path[PATH_MAX];
 /* A copy of the entry that was written last, or that is about to be written. */
 static LM_SPARSE lm_board_entry mine;
@@ -65,15 +70,18 @@ static bool is_valid_locked(void) {
          lm_board_entry_is_valid(&mine);
 }
 
-/* The holder counts as inside loam, so that nothing it does makes a new site. */
+/* The holder counts as inside loam, so that nothing it does makes a new site. It is in a guarded
+ * section (os/fork_gate.h): a fork waits until the mutex is free. */
 static void lock(void) {
   (void)lm_thread_inside_begin();
+  lm_lock_hold_cancel();
   pthread_mutex_lock(&mutex);
 }
 
 static void unlock(void) {
   lm_assert(is_valid_locked());
   pthread_mutex_unlock(&mutex);
+  lm_lock_allow_cancel();
   lm_thread_inside_end(lm_thread_self);
 }
 
@@ -134,8 +142,10 @@ static void fill(void) {
   lm_board_figures *f = &mine.figures;
   f->exe_device = program.st_dev;
   f->exe_inode = program.st_ino;
-  f->uid = geteuid();
+  f->uid = uid;
   f->threads = lm_thread_count();
+  f->follows = lm_board_halves() != NULL;
+  f->published = atomic_load_explicit(&lm_published_obeyed.number, memory_order_relaxed);
   snprintf(f->version, sizeof f->version, "%s", LM_VERSION);
   snprintf(f->program, sizeof f->program, "%s", lm_status_program());
   fill_policy(f);
@@ -250,51 +260,62 @@ static bool take_again(void) {
   return false;
 }
 
+/* Notes that this process has the place, in a page that reads as zeros in a forked child. So the
+ * process finds out without a system call whether the place is its own. */
+static void sign(void) {
+  void *page = NULL;
+  if (!signed_by && !lm_sys_map(LM_PAGE, &page)) {
+    if (!lm_sys_wipe_on_fork(page, LM_PAGE)) signed_by = page;
+    else lm_sys_unmap(page, LM_PAGE);
+  }
+  if (signed_by) *signed_by = owner;
+}
+
 /* Takes a place for this process and writes `mine` there. `is_program`: this program may be the
  * successor of another one in the process. */
 static void settle(bool is_program) {
   owner = lm_board_owner_now(getpid());
   has_place = false;
+  mine.figures.uid = uid = geteuid();
+  sign();
   if ((is_program && take_again()) || take_any()) return;
   atomic_fetch_add_explicit(&board->head.left_out, 1, memory_order_relaxed);
+}
+
+/* Tells whether this process, and no parent of it, has taken the place. */
+static bool is_signed(void) {
+  return signed_by ? *signed_by == owner : lm_board_pid(owner) == getpid();
 }
 
 /* Tells whether the place is this process's own. A child that was made without the fork
  * hooks has none yet; and another process may have taken the place because it found its owner
  * dead. */
 static bool is_own_place(void) {
-  return has_place && lm_board_pid(owner) == getpid() &&
-         atomic_load(&board->place[at].owner) == owner;
+  return has_place && is_signed() && atomic_load(&board->place[at].owner) == owner;
 }
 
 /* ---- fork ---- */
 
 static void fork_prepare(void) {
-  pthread_mutex_lock(&mutex);
   lm_assert(is_valid_locked());
   is_counted = board && has_place;
   if (is_counted) atomic_fetch_add(&board->head.expected, 1);
 }
 
-static void fork_parent(void) { pthread_mutex_unlock(&mutex); }
-
 /* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
  * nothing to readers outside. If a fork fails, its child stays expected, and the next reader
  * removes the board's file in place of the last process. */
 static void fork_child(void) {
-  pthread_mutex_unlock(&mutex);
+  pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
   if (!getppid()) pid_namespace = 0;
   settle(false);
   atomic_fetch_sub(&board->head.expected, 1);
 }
 
-/* The hooks of policy.c are registered first, because a fork takes this mutex before the locks of
- * policy.c. */
+/* The hooks of policy.c are registered first: the child's hook here reads the policy. */
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
-                                         .fork_parent = fork_parent,
-                                         .fork_child = fork_child };
+  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare, .fork_child = fork_child };
   lm_policy_start();
   lm_thread_add_hooks(&hooks);
   lm_policy_on_attempt(lm_board_write);
@@ -302,8 +323,12 @@ static void register_hooks(void) {
 
 /* ---- start and end ---- */
 
-/* Gives up the mapping; the place was given up before. */
+/* Gives up the mappings; the place was given up before. A thread that obeys an image at this moment
+ * holds the load lock of policy.c, as lm_board_end does. */
 static void leave_board(void) {
+  const char *followed = atomic_exchange(&halves, NULL);
+  lm_published_unmap();
+  if (followed) lm_sys_unmap((void *)(uintptr_t)followed, 2 * LM_BOARD_HALF);
   lm_board_file_unmap(board);
   board = NULL;
   has_place = false;
@@ -313,7 +338,7 @@ static void leave_board(void) {
  * board is closed, and the place there is given up. Sequentially consistent: either this process
  * sees that the board is closed, or the reader sees the place. */
 static bool join(void) {
-  board = lm_board_file_inherited(path);
+  if (!board) board = lm_board_file_inherited(path);
   if (!board) return false;
   fill();
   settle(true);
@@ -333,11 +358,16 @@ static loam_status make(const char *dir) {
   return LOAM_OK;
 }
 
+/* Finds out what the entry says of the program. */
+static void find_self(void) {
+  pid_namespace = lm_board_own_namespace();
+  if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
+}
+
 static loam_status start_locked(const char *dir) {
   if (board && atomic_load(&board->head.is_closed)) leave_board();
   if (!board) {
-    pid_namespace = lm_board_own_namespace();
-    if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
+    find_self();
     return join() ? LOAM_OK : make(dir);
   }
   fill();
@@ -346,10 +376,50 @@ static loam_status start_locked(const char *dir) {
   return LOAM_OK;
 }
 
-loam_status lm_board_start(const char *dir) {
+static void register_hooks_once(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  int before = errno;
   pthread_once(&once, register_hooks);
+}
+
+/* Tells whether the images of the board are for the policy that the environment names: a program of
+ * the tree may have started another one with a policy of its own. */
+static bool is_for_us(void) {
+  const char *policy = lm_sys_getenv("LOAM_POLICY");
+  const char *theirs = board->news.policy;
+  size_t room = sizeof board->news.policy;
+  return policy && *policy && strnlen(theirs, room) < room && !strcmp(policy, theirs);
+}
+
+void lm_board_follow(void) {
+  int before = errno;
+  if (!lm_sys_getenv(LM_BOARD_VARIABLE)) return;
+  register_hooks_once();
+  lock();
+  if (!board) board = lm_board_file_inherited(path);
+  if (board && !lm_board_halves() && is_for_us())
+    atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  unlock();
+  errno = before;
+}
+
+void lm_board_join(void) {
+  int before = errno;
+  lock();
+  if (board && !is_own_place()) {
+    find_self();
+    (void)join();
+  }
+  unlock();
+  errno = before;
+}
+
+const char *lm_board_halves(void) { return atomic_load_explicit(&halves, memory_order_acquire); }
+
+const lm_board_news *lm_board_news_now(void) { return lm_board_halves() ? &board->news : NULL; }
+
+loam_status lm_board_start(const char *dir) {
+  int before = errno;
+  register_hooks_once();
   lock();
   loam_status status = start_locked(dir);
   unlock();
@@ -367,6 +437,12 @@ void lm_board_write(void) {
   }
   unlock();
   atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
+}
+
+/* With no lock held, so a thread inside loam does nothing here. */
+void lm_board_refresh_calmly(void) {
+  const lm_thread *self = lm_thread_self;
+  if (lm_board_halves() && self && !self->inside && !self->dying) lm_board_refresh();
 }
 
 void lm_board_refresh(void) {
@@ -410,11 +486,15 @@ static void end_locked(void) {
   remove_if_last();
 }
 
+/* The load lock is taken first, because the thread that has it may be reading an image of the
+ * board. */
 void lm_board_end(void) {
+  lm_policy_begin();
   lock();
   end_locked();
   leave_board();
   unlock();
+  lm_policy_end();
 }
 
 bool lm_board_is_valid(void) {

@@ -1,8 +1,9 @@
 /* board.h - this process's place on the board of its program tree.
  *
  * A process that opens a control socket also has a place on a board: the board that the environment
- * names, else one of its own in the folder of the socket. Its forked children take places on the
- * board that they have mapped already. README.md of core has the layout's reasons.
+ * names, else one of its own in the folder of the socket. A guest (loam_config.guest) has a place
+ * on the board that the environment names, or none. Its forked children take places on the board
+ * that they have mapped already. README.md of core has the layout's reasons.
  *
  * A failure never harms the process: it then has no place, which is counted or reported. */
 #ifndef LM_BOARD_H
@@ -10,16 +11,31 @@
 
 #include "loam.h"
 #include "os/base.h"
+#include "service/board_layout.h"
 
 /* Takes a place and writes the present figures there. If the process has a place, only writes.
  * `dir` is the absolute path of the folder of sockets. LOAM_EIO if no board can be made. With no
  * lock held. */
 loam_status lm_board_start(const char *dir);
+/* Maps the board that the environment names, if there is one. If the board is for the policy that
+ * LOAM_POLICY names, the process follows the board from now on: it obeys the images that are
+ * published there. Takes no place. With no lock held. */
+void lm_board_follow(void);
+/* Takes a place on the board that lm_board_follow has mapped, and writes the present figures there.
+ * Does nothing without a board. With no lock held. */
+void lm_board_join(void);
+/* The news and the two halves of the images of the board that this process follows; NULL: it
+ * follows none. Both stay mapped until lm_board_end. */
+const lm_board_news *lm_board_news_now(void);
+const char *lm_board_halves(void);
 /* Writes the present figures. Does nothing without a place. Any thread; the load lock of policy.c
  * may be held, and no other lock. */
 void lm_board_write(void);
 /* Like lm_board_write, but at most four times a second, so that it may be called often. */
 void lm_board_refresh(void);
+/* Like lm_board_refresh, for a slow request of a process that follows the board and has no service
+ * thread; else does nothing. Makes system calls for memory alone. With no lock held. */
+void lm_board_refresh_calmly(void);
 /* Says that this process ends, or that loam stops in it. Removes the board's file if no other
  * process of the tree has a place. With no lock held. */
 void lm_board_end(void);

@@ -57,12 +57,43 @@ static int attach(int fd, lm_board **out) {
   return 0;
 }
 
+/* Opens a board for reading alone: a mapping of this descriptor can never become writable. */
+static int open_to_read(const char *path) {
+  return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+/* Takes from this process the right to write the news of a board that it has mapped. Returns 0 or
+ * an errno. */
+static int protect_news(const char *path, lm_board *board) {
+  int fd = open_to_read(path);
+  if (fd < 0) return errno;
+  int error = lm_sys_file_cover(fd, offsetof(lm_board, news), &board->news, sizeof board->news);
+  lm_sys_file_close(fd);
+  return error;
+}
+
+const char *lm_board_file_follow(const char *path) {
+  void *halves = NULL;
+  int before = errno, fd = open_to_read(path);
+  if (fd < 0) {
+    errno = before;
+    return NULL;
+  }
+  int error = lm_sys_file_attach(fd, LM_BOARD_HALVES_AT, 2 * LM_BOARD_HALF, false, &halves);
+  if (!error) (void)lm_sys_file_scattered(halves, 2 * LM_BOARD_HALF);
+  if (!error) error = lm_published_map(fd, offsetof(lm_board, news));
+  lm_sys_file_close(fd);
+  if (!error) return halves;
+  if (halves) lm_sys_unmap(halves, 2 * LM_BOARD_HALF);
+  return NULL;
+}
+
 /* Gives a new file its length and the room of its first pages, and maps it. Returns 0 or an
  * errno. */
 static int set_up(int fd, uint64_t maker, lm_board **out) {
   lm_board *board = NULL;
   uint32_t prepared = PREPARED;
-  int error = lm_sys_file_resize(fd, sizeof(lm_board));
+  int error = lm_sys_file_resize(fd, LM_BOARD_FILE);
   if (!error)
     error = lm_sys_file_allocate(fd, 0, LM_BOARD_INDEX + PREPARED * sizeof(lm_board_slot));
   if (!error) error = attach(fd, &board);
@@ -96,7 +127,7 @@ loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
 static bool is_own_file(int fd) {
   struct stat st;
   return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
-         !(st.st_mode & 077) && st.st_size == sizeof(lm_board);
+         !(st.st_mode & 077) && st.st_size == (off_t)LM_BOARD_FILE;
 }
 
 lm_board *lm_board_file_inherited(char *path) {
@@ -108,9 +139,27 @@ lm_board *lm_board_file_inherited(char *path) {
   if (fd >= 0 && is_own_file(fd)) (void)attach(fd, &board);
   if (fd >= 0) lm_sys_file_close(fd);
   errno = before;
-  if (!board || lm_board_file_is_ours(&board->head)) return board;
+  if (!board) return NULL;
+  bool is_sound = lm_board_file_is_ours(&board->head) && !protect_news(path, board);
+  errno = before;
+  if (is_sound) return board;
   lm_board_file_unmap(board);
   return NULL;
+}
+
+int lm_board_file_open(const char *path) {
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  lm_board_head head;
+  if (fd < 0) {
+    (void)fail(path, errno);
+    return -1;
+  }
+  if (is_own_file(fd) && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+      lm_board_file_is_ours(&head))
+    return fd;
+  (void)fail(path, EINVAL);
+  lm_sys_file_close(fd);
+  return -1;
 }
 
 void lm_board_file_unmap(lm_board *board) {

@@ -14,8 +14,16 @@
  * of the file into `path`, which has PATH_MAX bytes. No descriptor stays open. LOAM_EIO. */
 loam_status lm_board_file_make(const char *dir, char *path, lm_board **out);
 /* Maps the board that the environment names, and copies its path into `path`. NULL: the environment
- * names none, or it is no board of the effective user that this version of loam knows. */
+ * names none, or it is no board of the effective user that this version of loam knows. The caller
+ * can read the news of the board and cannot write them. */
 lm_board *lm_board_file_inherited(char *path);
+/* Maps the halves of a board, and its first page of news over lm_published. `path` is the path of
+ * the board. NULL: there is no memory for that, or the file cannot be opened any more. The caller
+ * ends the mapping of LM_BOARD_HALF * 2 bytes, and calls lm_published_unmap. */
+const char *lm_board_file_follow(const char *path);
+/* Opens a board of the effective user for reading and writing. Returns a descriptor, or -1 with
+ * error words. */
+int lm_board_file_open(const char *path);
 /* Ends the mapping; NULL: nothing. */
 void lm_board_file_unmap(lm_board *board);
 

@@ -7,8 +7,15 @@
  *
  *   bytes of the file                  content
  *   0                                  lm_board_head, padded to 4 KiB
- *   4 KiB                              the table of places, 32 bytes each
- *   36 KiB + i * 16 KiB                the slot of place i: two entries
+ *   4 KiB                              the news: the publications for the tree (3 pages)
+ *   16 KiB                             the table of places, 32 bytes each
+ *   48 KiB + i * 16 KiB                the slot of place i: two entries
+ *   48 KiB + 16 MiB + i * 16 MiB       half i of the images: policy images that were published
+ *
+ * Publishers write the news and the halves: the watcher of `loam run --watch`, and `loam reload`.
+ * They hold a lock (flock) on the file. The processes of the tree have mapped both readable only,
+ * through a descriptor that was open for reading alone. So a process of the tree that gave its
+ * rights up cannot publish anything for the others.
  *
  * A place belongs to the process that its `owner` names. Only this process writes the slot. It
  * writes an entry that no reader uses, and then makes the entry current by `seq`. So the current
@@ -20,11 +27,12 @@
 #include <string.h>
 
 #include "os/base.h"
+#include "os/published.h"
 
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 1,
+  LM_BOARD_VERSION = 2,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
@@ -53,7 +61,8 @@ typedef struct lm_board_figures {
   uint32_t uid, threads;
   uint32_t limits, limits_left_out; /* limits that are in `limit`, and that had no room there */
   uint32_t error_bytes;             /* of last_error with its terminator; 0: not filled in yet */
-  uint32_t unused;
+  uint32_t follows;                 /* 1: the process obeys the images of this board */
+  uint64_t published;               /* the number that it has obeyed or refused last; 0: none */
   char version[16], program[64], name[64], path[1024];
   lm_board_limit limit[LM_BOARD_LIMITS];
 } lm_board_figures;
@@ -109,6 +118,39 @@ typedef struct lm_board_slot {
   lm_board_entry entry[2];
 } lm_board_slot;
 
+/* An image in a half. A publisher writes it, and the half, while the other half is current. */
+typedef struct lm_board_image {
+  uint64_t number;     /* of the publication */
+  uint64_t size, hash; /* bytes of the image, and their FNV-1a */
+  uint64_t text_hash;  /* of the policy's text */
+  int64_t published_at;
+  char path[1024]; /* of the policy file */
+} lm_board_image;
+
+/* A policy that was refused by a publisher, so that no process has seen it. Publication n is in
+ * half n & 1; refusal n is in refusal[n & 1]. */
+typedef struct lm_board_refusal {
+  int64_t refused_at;
+  char words[2040]; /* terminated; the words of the error, cut where they do not fit */
+} lm_board_refusal;
+
+/* The publications for the tree. The first page is the one that processes map over lm_published
+ * (os/published.h). All fields except `policy` are zero when the board is made. */
+typedef struct lm_board_news {
+  lm_published_page published;
+  union {
+    struct {
+      lm_board_image image[2];
+      char policy[1024]; /* LOAM_POLICY of the tree: a process with another one does not follow */
+      /* The process that watches the policy file, as an owner; 0: none was started. */
+      _Atomic uint64_t watcher;
+      _Atomic uint64_t refusals; /* how many policies publishers have refused */
+    };
+    char image_page[LM_BOARD_PAGE];
+  };
+  lm_board_refusal refusal[2];
+} lm_board_news;
+
 typedef struct lm_board_head {
   char magic[16];
   uint32_t version, places;
@@ -130,6 +172,7 @@ typedef struct lm_board {
     lm_board_head head;
     char head_page[LM_BOARD_PAGE];
   };
+  lm_board_news news;
   lm_board_place place[LM_BOARD_PLACES];
   lm_board_slot slot[LM_BOARD_PLACES];
 } lm_board;
@@ -139,7 +182,16 @@ _Static_assert(sizeof(lm_board_figures) % 8 == 0, "it is copied in words");
 _Static_assert(sizeof(lm_board_place) == 32, "fixed-width fields");
 _Static_assert(offsetof(lm_board, slot) % LM_BOARD_PAGE == 0, "slots begin at a page");
 
-#define LM_BOARD_INDEX offsetof(lm_board, slot) /* bytes of the head and the table of places */
+_Static_assert(sizeof(lm_board_news) == 3 * LM_BOARD_PAGE, "the news are three pages");
+_Static_assert(sizeof(lm_published_page) == LM_BOARD_PAGE, "a page of the board is a page");
+
+/* Bytes of the head, the news and the table of places. */
+#define LM_BOARD_INDEX offsetof(lm_board, slot)
+/* A half has room for one image. The halves are at the end of the file and are no part of
+ * lm_board. */
+#define LM_BOARD_HALF (16 * LM_MIB)
+#define LM_BOARD_HALVES_AT sizeof(lm_board)
+#define LM_BOARD_FILE (LM_BOARD_HALVES_AT + 2 * LM_BOARD_HALF)
 
 LM_INLINE int lm_board_pid(uint64_t owner) { return (int)(owner & LM_BOARD_PID); }
 LM_INLINE int64_t lm_board_since_ms(uint64_t owner) {

@@ -33,7 +33,9 @@ typedef struct view {
   bool is_own; /* of the effective user: it may be changed and removed */
   unsigned uid;
   const char *folder;
+  const char *name; /* of the file in the folder */
   lm_board_head head;
+  lm_board_news news;
   lm_board_place place[LM_BOARD_PLACES];
   lm_board_entry entry;
   struct loam_policy_info info;
@@ -149,11 +151,46 @@ static void take_info(struct loam_policy_info *info, const lm_board_entry *e) {
   memcpy(info->last_error, e->last_error, f->error_bytes);
 }
 
+/* Tells whether the process that watches the policy file of the tree lives. */
+static bool has_watcher(const view *v) {
+  uint64_t watcher = atomic_load_explicit(&v->news.watcher, memory_order_relaxed);
+  return watcher && lm_board_look(watcher, v->head.pid_namespace, NULL).state == LM_BOARD_RUNNING;
+}
+
+/* Adds what publishers have refused for the whole tree to what a process says that follows the
+ * board. The reason is shown while nothing was published and no load was tried since. */
+static void add_news(view *v) {
+  struct loam_policy_info *info = &v->info;
+  uint64_t refusals = atomic_load_explicit(&v->news.refusals, memory_order_relaxed);
+  uint64_t number = atomic_load_explicit(&v->news.published.now.number, memory_order_relaxed);
+  lm_board_refusal *last = &v->news.refusal[refusals & 1];
+  last->words[sizeof last->words - 1] = 0;
+  info->watching |= has_watcher(v);
+  info->loads += refusals;
+  info->refused += refusals;
+  if (!refusals || last->refused_at <= info->last_at ||
+      last->refused_at <= v->news.image[number & 1].published_at)
+    return;
+  info->last = LOAM_EPOLICY;
+  info->last_at = last->refused_at;
+  snprintf(info->last_error, sizeof info->last_error, "%s", last->words);
+}
+
+/* The board that a process follows, and what it has obeyed of it, for `loam reload`. */
+static void put_board(lm_json *out, const view *v) {
+  char path[PATH_MAX];
+  if (!v->entry.figures.follows) return;
+  snprintf(path, sizeof path, "%s/%s", v->folder, v->name);
+  lm_json_text(out, "board", path);
+  lm_json_uint(out, "published", v->entry.figures.published);
+}
+
 static void write_row(const visit *t, const row *r) {
   lm_json out = { 0 };
   view *v = t->v;
   const lm_board_figures *f = &v->entry.figures;
   take_info(&v->info, &v->entry);
+  if (f->follows) add_news(v);
   lm_json_open(&out, NULL, '{');
   lm_status_put(
       &out, &(lm_status){ lm_board_pid(r->owner), f->program, f->version, f->threads, &v->info });
@@ -161,6 +198,7 @@ static void write_row(const visit *t, const row *r) {
   lm_json_int(&out, "updated_at", f->updated_at);
   put_limits(&out, f);
   lm_json_text(&out, "folder", v->folder);
+  put_board(&out, v);
   lm_json_close(&out, '}');
   if (!out.failed) t->write(t->ctx, out.text, out.length);
   lm_json_finish(&out);
@@ -235,6 +273,41 @@ static use use_of_board(view *v) {
   return most;
 }
 
+/* Returns what lm_board_find_living returns, of one place. */
+static int living_at(view *v, uint32_t place) {
+  uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
+  if (lm_board_is_free(owner)) return 0;
+  const lm_board_figures *f = read_entry(v, place) ? &v->entry.figures : NULL;
+  uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
+  lm_board_state state = lm_board_look(owner, pid_namespace, f).state;
+  if (state == LM_BOARD_UNKNOWN) return -1;
+  return state == LM_BOARD_GONE ? 0 : lm_board_pid(owner);
+}
+
+static int find_living(view *v) {
+  int found = 0;
+  if (!read_at(v->fd, &v->head, sizeof v->head, 0) ||
+      !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)))
+    return 0;
+  if (lm_board_look(v->head.maker, v->head.pid_namespace, NULL).state != LM_BOARD_GONE)
+    return lm_board_pid(v->head.maker);
+  for (uint32_t i = 0; i < LM_BOARD_PLACES && found <= 0; i++) {
+    int living = living_at(v, i);
+    if (living) found = living;
+  }
+  return found;
+}
+
+int lm_board_find_living(int fd) {
+  view *v = lm_metadata_alloc(sizeof *v);
+  if (!v) return -1;
+  v->fd = fd;
+  v->is_own = true;
+  int found = find_living(v);
+  lm_metadata_free(v);
+  return found;
+}
+
 /* Closes the board for programs that might join it, looks again, and removes the file. A program
  * that joins takes its place before it looks whether the board is closed. */
 static void remove_board(view *v, int dir, const char *name) {
@@ -278,14 +351,17 @@ static void clean_board(visit *t, int dir, const char *name) {
 
 static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {
   view *v = t->v;
-  bool has_head = st->st_size == sizeof(lm_board) && read_at(v->fd, &v->head, sizeof v->head, 0);
+  v->name = name;
+  bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
+                  read_at(v->fd, &v->head, sizeof v->head, 0);
   if (has_head && !t->write && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
   if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
       !lm_board_file_is_ours(&v->head)) {
     remove_half_made(v, dir, name, st);
     return;
   }
-  for (uint32_t i = 0; t->write && i < LM_BOARD_PLACES; i++)
+  bool has_news = t->write && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
+  for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
   if (v->is_own) clean_board(t, dir, name);
 }

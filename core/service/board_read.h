@@ -15,5 +15,9 @@ void lm_board_each(loam_write_fn write, void *ctx);
 /* Removes the boards of a folder whose processes have all ended. A board with a process that was
  * killed stays for ten minutes after this was first noticed. With no lock of memory held. */
 void lm_board_clean(const char *dir);
+/* Returns the process id of a living process on the board that `fd` has open for reading; 0: none
+ * lives; -1: there may be one that the caller cannot see, in another PID namespace. The board must
+ * be one of the effective user. */
+int lm_board_find_living(int fd);
 
 #endif

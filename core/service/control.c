@@ -63,6 +63,7 @@ static bool is_running, is_stopping, wants_socket;
 static bool is_detached; /* no other thread joins the service thread */
 /* This process is a forked child. Such children often end by _exit and leave sockets behind. */
 static bool is_forked;
+static bool is_guest; /* the process did not ask for a service */
 static bool has_lost; /* descriptors are lost, and were not opened again yet */
 static pthread_t thread;
 /* A leaf lock, because any thread that frees memory may wake the service. Guards `wakeup`. */
@@ -98,9 +99,6 @@ static bool wake_service(void) {
   errno = before;
   return is_open;
 }
-
-/* If the host has closed a socket of the pair, the closing has woken the thread. */
-static void wake_for_decay(void) { (void)wake_service(); }
 
 /* The pair are sockets, because writing to a pipe whose other end the host has closed would kill
  * the process by SIGPIPE. Returns 0 or an errno. */
@@ -324,7 +322,7 @@ static void drop_service(void) {
 /* A child keeps the wishes (the socket, the followed file) and drops the service. If the parent had
  * a service, the child's service is asleep. */
 static void fork_child(void) {
-  lm_service_lock_end_fork();
+  lm_service_lock_renew();
   atomic_store(&is_main_ended, false);
   is_service = false;
   bool was_served = is_running && !is_stopping;
@@ -336,14 +334,13 @@ static void fork_child(void) {
 }
 
 static void register_hooks(void) {
-  static const lm_thread_hooks hooks = { on_thread_end, lm_service_lock_begin_fork,
-                                         lm_service_lock_end_fork, fork_child };
+  static const lm_thread_hooks hooks = { .exit = on_thread_end, .fork_child = fork_child };
   /* The first allocation registers the hooks of memory. They must come before these, so that a
    * child may free memory in fork_child. */
   lm_metadata_free(lm_metadata_alloc(1));
   lm_thread_add_hooks(&hooks);
   lm_thread_add_fork_lock(&wakeup_lock);
-  lm_decay_set_wake(wake_for_decay);
+  lm_decay_set_wake(wake_service);
 }
 
 static void register_hooks_once(void) {
@@ -390,6 +387,12 @@ loam_status lm_control_start(const char *dir, bool socket) {
   }
   if (socket && status == LOAM_OK) status = lm_board_start(path);
   return report_failure(status);
+}
+
+void lm_control_set_guest(bool guest) {
+  lm_service_lock();
+  is_guest = guest;
+  lm_service_unlock();
 }
 
 /* Clears lm_control_asleep. False: the service was not asleep. */
@@ -476,6 +479,10 @@ static void apply_live_policy(bool is_followed) {
   }
   register_hooks_once();
   lm_service_lock();
+  if (is_guest && !is_running) {
+    lm_service_unlock();
+    return;
+  }
   lm_chores_want_applying();
   loam_status status = start_locked();
   wake_service();

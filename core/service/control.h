@@ -22,6 +22,9 @@ void lm_control_stop(void);
 loam_status lm_control_watch(const char *path);
 /* Tells whether other processes can reach this process over a control socket. */
 bool lm_control_is_open(void);
+/* Says whether this process is a guest (loam_config.guest): a policy that wants live memory to be
+ * moved then starts no service thread. Set before lm_control_start. */
+void lm_control_set_guest(bool is_guest);
 
 /* A forked child has no service thread. A request for memory in the child starts the thread again,
  * but not the first request: most children call exec soon and should pay almost nothing. Until then

@@ -45,14 +45,18 @@ static void (*_Atomic on_live)(bool is_followed);
 static void (*_Atomic on_attempt)(void);
 
 /* Takes a lock of this file. Its holder counts as inside loam: there, memory is served under the
- * default plan and no site is made, so the thread does not want the lock again. */
+ * default plan and no site is made, so the thread does not want the lock again. A fork waits until
+ * `live_lock` is free (a guarded section: os/fork_gate.h). It does not wait for `load_lock`, which
+ * may be held for seconds. */
 static void lock(pthread_mutex_t *mutex) {
   (void)lm_thread_inside_begin();
+  if (mutex == &live_lock) lm_lock_hold_cancel();
   pthread_mutex_lock(mutex);
 }
 
 static void unlock(pthread_mutex_t *mutex) {
   pthread_mutex_unlock(mutex);
+  if (mutex == &live_lock) lm_lock_allow_cancel();
   lm_thread_inside_end(lm_thread_self);
 }
 
@@ -115,20 +119,14 @@ static void on_new_site(loam_site *site) {
 
 /* ---- fork ---- */
 
-/* A fork waits for `live_lock` only. `load_lock` may be held for seconds, so a fork does not wait
- * for it: a child abandons the load of another thread, which the child does not have, and makes the
- * lock new. */
-static void fork_prepare(void) { pthread_mutex_lock(&live_lock); }
-static void fork_parent(void) { pthread_mutex_unlock(&live_lock); }
+/* A child abandons the load of another thread, which the child does not have. */
 static void fork_child(void) {
-  pthread_mutex_unlock(&live_lock);
+  pthread_mutex_init(&live_lock, NULL);
   pthread_mutex_init(&load_lock, NULL);
 }
 
 void lm_policy_start(void) {
-  static const lm_thread_hooks hooks = { .fork_prepare = fork_prepare,
-                                         .fork_parent = fork_parent,
-                                         .fork_child = fork_child };
+  static const lm_thread_hooks hooks = { .fork_child = fork_child };
   static _Atomic bool
       done; /* stored with release after the hooks; the acquire here pairs with it */
   if (atomic_load_explicit(&done, memory_order_acquire)) return;
@@ -234,11 +232,31 @@ static void retire_strategies(void) {
 /* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
 
+/* Images that were replaced without a grace, because the kernel has no membarrier, or because the
+ * load was part of a program's request for memory. Under `load_lock`. Law: parked_n <= PARKED. */
+enum { PARKED = 16 };
+static lm_policy_image *parked[PARKED];
+static uint32_t parked_n;
+
+/* Keeps an image until no thread can read its plans. If there is no room, the image stays for
+ * good. */
+static void park(lm_policy_image *image) {
+  if (parked_n < PARKED) parked[parked_n++] = image;
+}
+
+/* Closes the parked images if every thread has begun an epoch since they were replaced. Called
+ * before a policy becomes live, after which threads are stale again. */
+static void close_parked(void) {
+  if (!parked_n || !lm_thread_is_none_stale()) return;
+  while (parked_n) lm_policy_image_close(parked[--parked_n]);
+}
+
 /* Makes the loaded policy live. Sites that were made during the load get their plans here, under
  * the lock: only that keeps threads with new tags waiting. */
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
+  close_parked();
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
   lm_policy_image *old = live;
@@ -248,9 +266,11 @@ static loam_status go_live(load *l) {
   if (status != LOAM_OK) return status;
   lm_thread_set_slow_all(LM_SLOW_STALE);
   l->opened.image = NULL;
-  /* Where the kernel has no membarrier, loam cannot tell when the last thread has read an old plan.
-   * The old plans then stay. */
-  if (!old || !lm_thread_grace()) return LOAM_OK;
+  if (!old) return LOAM_OK;
+  if (!lm_thread_grace()) {
+    park(old);
+    return LOAM_OK;
+  }
   lm_policy_image_close(old);
   retire_strategies();
   return LOAM_OK;
@@ -342,6 +362,49 @@ static report load_text_locked(const char *name, const char *path, const char *t
   report result = { .status = status };
   memcpy(result.recompiled, l.opened.recompiled, sizeof result.recompiled);
   return result;
+}
+
+/* ---- images of the board ---- */
+
+/* The hash of the image that lm_policy_load_image_locked was given last; under `load_lock`. */
+static uint64_t published_hash;
+
+bool lm_policy_try_begin(void) {
+  (void)lm_thread_inside_begin();
+  if (!pthread_mutex_trylock(&load_lock)) return true;
+  lm_thread_inside_end(lm_thread_self);
+  return false;
+}
+
+void lm_policy_begin(void) { lock(&load_lock); }
+void lm_policy_end(void) { unlock(&load_lock); }
+
+loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size) {
+  load l = { .source = { path, bytes, size, &limits, .is_host = true }, .path = path };
+  l.hash = published_hash = hash_policy(bytes, size);
+  loam_status status = lm_policy_image_open(bytes, size, true, &l.opened.image);
+  if (status == LOAM_OK) status = plan_sites(&l);
+  if (status == LOAM_OK) status = go_live(&l);
+  else if (!l.opened.image) lm_metadata_free(bytes);
+  lm_policy_image_close(l.opened.image); /* NULL if it became live */
+  lm_metadata_free(l.plan);
+  return status;
+}
+
+void lm_policy_note_published_locked(loam_status status, const char *path) {
+  note_attempt(status, path, published_hash);
+}
+
+void lm_policy_announce_published(loam_status status) {
+  uint64_t generation = atomic_load(&lm_site_generation);
+  if (status != LOAM_OK)
+    lm_error_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", loam_error());
+  else
+    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL,
+                   "the policy on the board is live as generation %llu",
+                   (unsigned long long)generation);
+  void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
+  if (status == LOAM_OK && announce_live) announce_live(lm_policy_is_followed());
 }
 
 bool lm_policy_is_followed(void) {

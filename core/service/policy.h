@@ -37,6 +37,22 @@ loam_status lm_policy_load_file(const char *path, bool if_changed);
 /* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO if other
  * users can change the file (LM_READ_TO_FOLLOW in policy_file.h). */
 loam_status lm_policy_load_followed(const char *path, bool if_changed);
+/* ---- Images that were published on the board (publish.h) */
+
+/* Takes the load lock if no thread has it. True: the caller calls lm_policy_end. In between, it
+ * counts as inside loam. */
+bool lm_policy_try_begin(void);
+/* Takes the load lock, and waits for it. */
+void lm_policy_begin(void);
+void lm_policy_end(void);
+/* Makes an image live whose bytes, in lm_metadata memory, are the policy of the file `path`. Frees
+ * the bytes on failure. Uses little stack, and starts nothing. Under the load lock. */
+loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size);
+/* Records how a load of a published image ended. `path` is the policy file. Under the load lock. */
+void lm_policy_note_published_locked(loam_status status, const char *path);
+/* Reports the end of such a load as an event. With no lock held. */
+void lm_policy_announce_published(loam_status status);
+
 /* Tells whether live memory is to be moved to follow the live policy: apply = "live". */
 bool lm_policy_is_followed(void);
 /* loam_policy_info. */

@@ -8,9 +8,7 @@
 void lm_service_lock(void);
 void lm_service_unlock(void);
 
-/* Take and drop the lock around fork, in the forking thread (lm_thread_hooks). The child drops the
- * lock as well. */
-void lm_service_lock_begin_fork(void);
-void lm_service_lock_end_fork(void);
+/* Makes the lock new, in a forked child. */
+void lm_service_lock_renew(void);
 
 #endif

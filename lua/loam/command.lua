@@ -2,7 +2,8 @@
 -- status.
 --
 -- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
--- policy is refused, and else ends with the status of the command that it runs.
+-- policy is refused, and else ends with the status of the command that it runs. `loam diff` returns
+-- 1 if the policies differ, and 2 if one cannot be read.
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")
@@ -11,8 +12,8 @@ local command = {}
 
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "test", "compile", "run", "ps", "status", "stats", "reload",
-  "rebalance", "demote", "doctor", "schema",
+  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
+  "reload", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)

@@ -11,7 +11,7 @@
 --   language   what a policy file may say, and what its functions may call. Uses report, symbolic.
 --   compiler   from `pick` to checked plans. Uses report, symbolic, language.
 --   questions  the answers of loam_policy_inspect. Uses report, symbolic, language, compiler.
---   command    the `loam` command; the libraries do not hold it. Uses report.
+--   command    the `loam` command; the libraries do not hold it. Uses report, symbolic, compiler.
 
 local diag = require("loam.report.diag")
 local policy = require("loam.compiler.policy")

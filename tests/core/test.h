@@ -23,6 +23,8 @@
 
 #include "os/sys.h"
 
+#define AN_HOUR 3600000000000ll /* in nanoseconds */
+
 /* Bytes of the process that are in memory. */
 static inline size_t resident(void) {
   char text[100];

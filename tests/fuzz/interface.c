@@ -247,6 +247,7 @@ static void adopt_new(char *p, int at, const request *r, const before *b, dice *
     check_none(r, b);
     return;
   }
+  if (was_spare(p, r, run.alone)) return;
   block made = inspect(p, at, r, b);
   const means *s = &strategies[made.strategy];
   must((uintptr_t)p % r->align == 0 && (!s->align || (uintptr_t)p % s->align == 0),
@@ -370,8 +371,9 @@ static bool do_realloc(worker *w, dice *d) {
     must(keep(&was, from) || (loam_free(p), true), "no room");
     return false;
   }
-  block is = inspect(p, at, &r, &b);
   check_contents(&was, p, was.usable < size ? was.usable : size);
+  if (was_spare(p, &r, run.alone)) return false;
+  block is = inspect(p, at, &r, &b);
   if (strategies[is.strategy].zero) check_zero(p, was.usable, is.usable);
   model.remade++;
   adopt(&is, d);

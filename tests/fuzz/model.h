@@ -227,6 +227,18 @@ static bool has_stayed(const block *was, const char *p, int at, const request *r
          !may_answer_at_all(of, r, was->strategy, used, alone);
 }
 
+/* Returns whether the block is memory under no policy, which a request gets while another thread
+ * forks for long. Such a block is checked and freed: the model does not know it. */
+static bool was_spare(char *p, const request *r, bool alone) {
+  loam_owner_info o;
+  if (alone || !loam_owns(p) || loam_owner(p, &o) != LOAM_EBADPTR) return false;
+  must(loam_usable_size(p) >= r->size && (uintptr_t)p % r->align == 0, "%p: %zu usable of %zu",
+       (void *)p, loam_usable_size(p), r->size);
+  for (size_t i = 0; r->zero && i < r->size; i++) must(!p[i], "%p: not zero", (void *)p);
+  loam_free(p);
+  return true;
+}
+
 /* ---- the books */
 
 typedef struct books {

@@ -5,8 +5,8 @@ local json = require("loam.report.json")
 local terminal = require("loam.command.terminal")
 
 -- Makes a context that keeps everything that is written, and takes its answers from `answers`: by
--- verb, by process id, or "machine".
-local function new_context(answers)
+-- verb, by process id, or "machine". `inspect`, if it is given, answers questions about policies.
+local function new_context(answers, inspect)
   local context = { out = "", err = "", queries = {}, env = {}, set = {} }
   local plain = terminal.painter(false)
   context.write = function(text) context.out = context.out .. text end
@@ -45,6 +45,7 @@ local function new_context(answers)
     version = function() return "1.2.3" end,
     inspect = function(path, query)
       context.inspected = path
+      if inspect then return inspect(path, query) end
       return answer(query:match("^verb (%a+)"), query)
     end,
     vet = function() return answers and answers.vetted end,
@@ -66,6 +67,10 @@ local function new_context(answers)
       end
       return texts
     end,
+    watch = function(...)
+      context.watched = { ... }
+      return true
+    end,
     make_board = function() return answers and answers.board end,
     machine = function() return answer("machine", "machine") end,
   }
@@ -73,8 +78,8 @@ local function new_context(answers)
 end
 
 -- Runs the command with the words of `args`. Returns its exit status and the context.
-local function run(args, answers, env)
-  local context = new_context(answers)
+local function run(args, answers, env, inspect)
+  local context = new_context(answers, inspect)
   context.env = env or context.env
   local list = {}
   for word in args:gmatch("%S+") do list[#list + 1] = word end

@@ -247,6 +247,34 @@ local function plain_request(where)
            node = point.node, device = point.device, live = point.live }
 end
 
+-- Makes a name of one to four parts, some of which occur in policies.
+local function random_name()
+  if random.chance(20) then return random.of(TAGS) end
+  local name = random.of { "a", "b", "ab", "", "c", "x", "numpy", "numdata", "tensor", "q" }
+  for _ = 1, random.below(4) do name = name .. random.of { ".", ".", "" } .. word() end
+  return name
+end
+
+local function random_site()
+  return { tag = random_name(), file = random_name(), func = random_name(), module = random_name() }
+end
+
+-- Returns a function that gives a random site and a random point at each call. The numbers of the
+-- point are near those in `text`.
+function generate.requests(text)
+  local numbers = numbers_in(text)
+  return function() return random_site(), random_point(numbers) end
+end
+
+-- Returns a whole number from 0 to n - 1.
+function generate.below(n) return random.below(n) end
+
+-- Returns the names of the chain that `pick`, made by generate.plain, gives.
+function generate.decide(pick, where, at)
+  point = at
+  return with_helpers(pick, plain_request(where)).name
+end
+
 -- Returns the answers of the compiled plan and of plain Lua to one request.
 local function both(class, pick, where)
   local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '",
@@ -264,18 +292,6 @@ local function describe(where)
 end
 
 local FAIR = { leaves = true, expression = true, classes = true }
-
--- Makes a name of one to four parts, some of which occur in policies.
-local function random_name()
-  if random.chance(20) then return random.of(TAGS) end
-  local name = random.of { "a", "b", "ab", "", "c", "x", "numpy", "numdata", "tensor", "q" }
-  for _ = 1, random.below(4) do name = name .. random.of { ".", ".", "" } .. word() end
-  return name
-end
-
-local function random_site()
-  return { tag = random_name(), file = random_name(), func = random_name(), module = random_name() }
-end
 
 local function fault(d) return ("line %s: %s: %s"):format(d.line, d.class, d.reason) end
 

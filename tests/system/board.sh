@@ -85,7 +85,7 @@ ends() {
   children=
 }
 
-other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --policy "$policy" -- sleep 600 ||
+other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --service --policy "$policy" -- sleep 600 ||
   fail "a program of another folder is not shown: $(cat "$work/err")"
 "$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "it cannot be asked: $(cat "$work/stats")"
 ends

@@ -56,7 +56,7 @@ for how in "" idle; do
   mkfifo "$work/input$how"
   # The word is none where there is none.
   # shellcheck disable=SC2086
-  (LOAM_WATCH=1 become "$program" 1 $how < "$work/input$how" > "$work/closes.out") &
+  (LOAM_WATCH=1 LOAM_SERVICE=1 become "$program" 1 $how < "$work/input$how" > "$work/closes.out") &
   pid=$!
   children="$children $pid"
   exec 5> "$work/input$how"

@@ -35,7 +35,10 @@ counts() {
   grep -q "^{\"verb\":\"stats\",\"version\":1,\"ok\":true,\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
 }
 
-started become "$program"
+# on_board COMMAND... - a program with a place on a board, where its last words stay.
+on_board() { exec "$LOAM" run --policy "$policy" -- "$@"; }
+
+started on_board "$program"
 counts "$pid"
 kill -STOP "$pid"
 for _ in $(seq 600); do

@@ -20,7 +20,7 @@ SCRIPT
 same "perl" perl "$work/script.pl"
 
 # Perl writes $0 where the kernel put argv, as servers do that show what they are at work on.
-become perl -e '$0 = "master process of a server with a long name"; $| = 1; print "up\n"; sleep 60' \
+LOAM_SERVICE=1 become perl -e '$0 = "master process of a server with a long name"; $| = 1; print "up\n"; sleep 60' \
   > "$work/up" &
 children=$!
 for _ in $(seq 100); do [ -s "$work/up" ] && break; sleep 0.1; done

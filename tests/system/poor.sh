@@ -4,6 +4,7 @@
 need "$CC" unshare setpriv
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 export LOAM_PRELOAD LOAM policy work
+export LOAM_SERVICE=1 # a program without a service has no thread and no socket to lack
 
 # runs WHAT WORDS COMMAND... - the command says "served"; loam says these words, or nothing for "".
 runs() {

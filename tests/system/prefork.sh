@@ -1,4 +1,5 @@
-# prefork.sh - workers that a server forked before it served: each is a host of its own.
+# prefork.sh - workers that a server forked before it served: with --service each is a host of its
+# own, and gives memory back and follows an edit while it is idle.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -13,7 +14,7 @@ write() { # write NAME - a policy of that name
 build prefork.c
 write one
 mkfifo "$work/in" "$work/out"
-(exec "$LOAM" run --watch --policy "$live" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &
+(exec "$LOAM" run --service --watch --policy "$live" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &
 pid=$!
 children=$pid
 exec 3> "$work/in" 4< "$work/out"

@@ -45,6 +45,7 @@ SCRIPT
 
 # resident OPTION... - starts the program. Prints the MiB of loam, and those of others.
 resident() {
+  : > "$work/up"
   "$LOAM" run --policy "$policy" "$@" -- "$python" "$work/objects.py" > "$work/up" &
   children=$!
   for _ in $(seq 600); do [ -s "$work/up" ] && break; sleep 0.1; done

@@ -40,9 +40,10 @@ echo "ok: nothing is written to a file that the program opened as descriptor 2"
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
 echo "$good" > "$work/edited.lua"
+: > "$err"
 "$LOAM" run --watch --policy "$work/edited.lua" -- perl -e '
   my $pid = fork; my @a = map { "x" x $_ } 1 .. 2000; $| = 1; print "up $$\n"; sleep 60' \
-  > "$work/out" 2> "$err" &
+  > "$work/out" 2>> "$err" &
 host=$!
 children=$host
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done

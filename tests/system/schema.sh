@@ -49,6 +49,8 @@ return loam.policy {
   end,
 }
 LUA
+sed 's/align = 64/align = 128/; s/"rest"/"other"/; s/"system",/"system", apply = "live",/' \
+  "$policy" > "$work/next.lua"
 echo 'while true do end' > "$work/endless.lua"
 printf 'x\t100\nx\t5000\t64\t1\n' > "$work/batch"
 printf 'x\nx\ty\n' > "$work/bad_batch"
@@ -83,11 +85,15 @@ for each in broken absent endless; do
   gives refused 1 plan "$work/$each.lua" --tag x
   gives refused 1 explain "$work/$each.lua" --tag x --size 5000
 done
+gives answer 0 diff "$work/all.lua" "$work/all.lua"
+gives answer 1 diff "$work/all.lua" "$policy"
+gives answer 1 diff "$policy" "$work/next.lua"
+gives refused 2 diff "$work/all.lua" "$work/absent.lua"
 gives answer 0 doctor
 echo "ok: commands about policies and the machine have answered"
 
 # A program with memory on huge pages, memory under a limit, and requests that the limit refuses.
-(become python3 -c '
+(LOAM_SERVICE=1 become python3 -c '
 import sys, time
 keep = [bytearray(8 << 20), bytearray(48 << 20)]
 open(sys.argv[1], "w").close()

@@ -3,6 +3,7 @@
 local json = require("loam.report.json")
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local terminal = require("loam.command.terminal")
 
 local hosts = {}
 
@@ -30,13 +31,21 @@ local function ask_anywhere(context, pid, request, patience_ms)
   return context.api.ask(pid, request, patience_ms)
 end
 
+-- Says that a living program has no service, where that is why it did not answer.
+local function explain(context, pid, words)
+  local row = boards.find(context, pid)
+  if not row or not row.status.board then return words end
+  return ("%s (%d) has no service to ask: start it with `loam run --service`"):format(
+    terminal.plain(row.status.program), pid)
+end
+
 -- Sends a request to a host and reads its answer.
 ---@return table|nil answer
 ---@return string|nil words if there is no answer
 ---@return string|nil text of the answer
 function hosts.ask(context, pid, request, patience_ms)
   local text, words = ask_anywhere(context, pid, request, patience_ms or hosts.PATIENCE_MS)
-  if not text then return nil, words end
+  if not text then return nil, explain(context, pid, words) end
   local answer, message = json.decode(text)
   if not answer then return nil, ("process %d: its answer is %s"):format(pid, message) end
   return answer, nil, (text:gsub("\n+$", ""))

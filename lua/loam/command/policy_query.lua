@@ -8,6 +8,7 @@ local policy_query = {}
 
 local QUERY_KEYS = {
   "tag", "size", "align", "node", "live", "device", "file", "func", "module", "line", "batch",
+  "request",
 }
 
 local function add(lines, key, value)

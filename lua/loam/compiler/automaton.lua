@@ -269,7 +269,7 @@ local function bytes_after(live)
   local seen, list = {}, {}
   for _, entry in ipairs(live) do
     for _, b in ipairs(entry.made.states[entry.number].bytes) do
-      if not seen[b] then
+      if not seen[b] and b ~= 0 then -- a string of a site ends at its first 0
         seen[b] = true
         list[#list + 1] = b
       end
@@ -349,11 +349,15 @@ local function pop(waiting)
 end
 
 -- Looks at the states in the order of `rank(live)`. Returns a string, or nil; and whether a string
--- was too long to go on from, so that states beyond it were not seen.
-local function search(live, longest, rank)
+-- was too long to go on from, so that states beyond it were not seen. After `most` states the
+-- search ends without a string.
+local function search(live, longest, rank, most)
   local seen, cut, waiting = { [name_of(live)] = true }, false, { least = 0, most = 0 }
+  local left = most or math.huge
   push(waiting, rank(live), { live = live, text = "" })
   for from in pop, waiting do
+    left = left - 1
+    if left < 0 then return nil, true end
     if #from.text == longest then
       cut = true
     else
@@ -388,6 +392,17 @@ function automaton.search(wanted, longest)
   local text, cut = search(live, longest, by_missing)
   if text or not cut then return text end
   return (search(live, longest, by_length))
+end
+
+-- Like automaton.search, but the string is a shortest one. This can take longer, so the result is
+-- nil also after `most` states.
+---@param wanted table[] pairs { automaton, answer }
+---@return string|nil
+function automaton.shortest(wanted, longest, most)
+  local live = starts(wanted)
+  if not live then return nil end
+  if live.missing == 0 then return "" end
+  return (search(live, longest, by_length, most))
 end
 
 return automaton

@@ -12,7 +12,8 @@ local lower = {}
 
 ---@class loam.Cell a leaf { id, leaf } or a test { id, input, k, condition, yes, no, line }
 
-local function new_graph()
+-- Makes a graph without cells. Equal parts of all trees that are lowered into it are one cell.
+function lower.graph()
   return { cells = {}, count = 0, number = numbers.new(), built = {} }
 end
 
@@ -134,10 +135,11 @@ function build(graph, node)
   return cell
 end
 
--- Makes the graph of a tree of trace.explore. Leaves with equal `key` become one.
+-- Lowers a tree of trace.explore into `graph`; nil: into a graph of its own. Leaves with equal
+-- `key` become one.
 ---@return loam.Cell root
-function lower.run(tree)
-  return build(new_graph(), tree)
+function lower.run(tree, graph)
+  return build(graph or lower.graph(), tree)
 end
 
 return lower

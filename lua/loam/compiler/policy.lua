@@ -45,7 +45,8 @@ local trie     -- class -> loam.Class
 local classes  -- every loam.Class so far, in the order in which they were compiled
 local faults   -- the result of policy.compile_all; nil before
 local by_plan  -- plan -> keys of leaves -> leaves
-local keep     -- whether whole trees are kept, for questions/inspect.lua
+local KEEPS = { trees = true, paths = true }
+local keep     -- what is kept for questions/inspect.lua: see policy.open
 
 -- ---- opening
 
@@ -91,7 +92,7 @@ local function read(text)
   return {
     name = given.name or "", apply = given.apply,
     pick = given.pick, invariants = invariants, constants = constants,
-    line = debug.getinfo(given.pick, "S").linedefined, keeps_trees = keep,
+    line = debug.getinfo(given.pick, "S").linedefined, keeps = keep,
     tests = tests.read(given.tests, text),
   }
 end
@@ -104,10 +105,14 @@ local function unread(problem)
   return d
 end
 
--- Opens a policy from the text of its file. `keep_trees`: see loam.Class, made.
+-- Opens a policy from the text of its file. `kept` is what each class keeps in its field `made`:
+-- nil: no tree; "trees": the traced tree; "paths": a tree in which each leaf has its path;
+-- "unchecked": no tree, and the plan is not compared with plain Lua. The last is for a policy that
+-- was compiled before, by another query.
+---@param kept string|nil
 ---@return loam.Policy|nil, loam.Diagnostic[]|nil
-function policy.open(file_name, text, keep_trees)
-  trie, classes, by_plan, keep = site_classes.new(), {}, {}, keep_trees
+function policy.open(file_name, text, kept)
+  trie, classes, by_plan, keep = site_classes.new(), {}, {}, kept
   current, faults = nil, nil
   frame.open(file_name)
   strategy.reset()
@@ -142,7 +147,7 @@ local function class_of(where)
   local errors = compile.violated(current, made)
   return {
     plan = made.plan, reads_live = made.reads_live, leaves = shared_leaves(made),
-    errors = #errors > 0 and errors or nil, made = keep and made or nil, where = where,
+    errors = #errors > 0 and errors or nil, made = KEEPS[keep] and made or nil, where = where,
   }
 end
 
@@ -221,6 +226,9 @@ end
 -- faults.
 ---@return string, any[]
 function policy.tree() return class_tree.run(trie) end
+
+---@return table the root of the trie of site_classes.lua, after a policy.compile_all without faults
+function policy.root() return trie.root end
 
 ---@return loam.Class[] all classes so far, in the order in which they were compiled
 function policy.classes() return classes end

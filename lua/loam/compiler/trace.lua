@@ -285,6 +285,15 @@ function trace.tell(run, path_guide)
   return story, result, ok, line
 end
 
+-- Runs `run` once along a guide, without a story. Returns the two results of pcall.
+function trace.pass(run, path_guide)
+  local outer_guide, outer_position = guide, position
+  guide, position = path_guide, 0
+  local ok, result = pcall(run)
+  guide, position = outer_guide, outer_position
+  return ok, result
+end
+
 ---@return table computed condition -> outcome, for those that the present path has settled
 function trace.known() return known end
 

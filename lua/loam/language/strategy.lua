@@ -148,6 +148,7 @@ function strategy.declare(kind, given, handler)
     local member = {
       number = #declared + 1, name = values.name, kind = kind, values = values, given = given,
       handler = handler, line = frame.line(), reason = reason,
+      described = kind .. ":" .. (handler or "") .. ":" .. described,
       description = description(kind, values, handler),
     }
     declared[member.number] = member
@@ -160,6 +161,9 @@ end
 function strategy.note_reached(chain)
   for _, member in ipairs(chains[chain].members) do member.is_reached = true end
 end
+
+---@return string what a member is, without its name; members that give equal memory have equal text
+function strategy.described(member) return member.described end
 
 ---@return table[] every member that the policy has declared so far
 function strategy.declared() return declared end

@@ -7,9 +7,12 @@ local query = require("loam.questions.query")
 
 local inspect = {}
 
--- The verbs of queries. Each is a module lua/loam/questions/VERB.lua with a function run(made,
--- asked).
-local VERBS = { check = true, explain = true, plan = true, test = true }
+-- The verbs of queries, with what the policy's classes keep for them (policy.open). Each is a
+-- module lua/loam/questions/VERB.lua with a function run(made, asked).
+local VERBS = {
+  check = "paths", explain = "paths", plan = "paths", test = "paths", nodes = "trees",
+  confirm = "unchecked",
+}
 
 -- Answers a query of loam_policy_inspect about the policy with this text, by core.write. A refused
 -- policy is an answer as well; a query that is not valid gives nil and a message.
@@ -21,7 +24,7 @@ function inspect.answer(file_name, text, query_text)
   if not VERBS[asked.verb] then
     return nil, "a query has no verb '" .. tostring(asked.verb) .. "'"
   end
-  local made, errors = policy.open(file_name, text, true)
+  local made, errors = policy.open(file_name, text, VERBS[asked.verb])
   if made then return require("loam.questions." .. asked.verb).run(made, asked) end
   answer.refused(asked.verb, errors)
   return true

@@ -35,6 +35,8 @@ function query.add(asked, key, text)
     asked[key] = value
   elseif key == "verb" then
     asked.verb = text
+  elseif key == "request" then
+    asked.requests[#asked.requests + 1] = text
   else
     return nil, "a query has no key '" .. key .. "'"
   end
@@ -44,7 +46,7 @@ end
 -- Reads the text of a query.
 ---@return table|nil asked, string|nil message
 function query.parse(text)
-  local asked = { tags = {}, zero = false }
+  local asked = { tags = {}, requests = {}, zero = false }
   for line in string.gmatch(text, "[^\n]+") do
     local key, value = string.match(line, "^(%w+) ?(.*)$")
     if not key then return nil, "a query has lines of `key value`, not '" .. line .. "'" end

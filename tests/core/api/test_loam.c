@@ -468,7 +468,7 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
 }
 
 static void *ask_without_code(void *has_area) {
-  if (has_area) (void)loam_scope_get(); /* it makes the area of the thread */
+  if (has_area) loam_scope_leave(); /* it makes the area of the thread */
   loam_free(loam_code_malloc(16, NULL, find_code));
   return NULL;
 }

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include "by_hand.h"
+#include "os/decay.h"
 
 /* ---- serving ---- */
 
@@ -71,6 +72,7 @@ static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
   size_t size = 40 * LM_MIB + 100;
   CHAIN(host("plain"));
   lm_sweep_trim();
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* what is put stays dirty */
   for (int refused = 0; refused < 2; refused++) {
     char *p = alloc(site, size, 16, true);
     assert_non_null(p);
@@ -87,6 +89,7 @@ static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
       if (q[i]) fail_msg("%zu: %d", i, q[i]);
     put(q);
   }
+  lm_decay_note_unserved();
   lm_sweep_trim();
 }
 

@@ -50,8 +50,9 @@ describe("loam", function()
   end)
 
   it("explains each command with an example", function()
-    for _, verb in ipairs { "check", "explain", "plan", "test", "compile", "run", "ps", "status",
-                            "stats", "reload", "rebalance", "demote", "doctor", "schema" } do
+    for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
+                            "status", "stats", "reload", "rebalance", "demote", "doctor",
+                            "schema" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
@@ -272,9 +273,20 @@ describe("loam run", function()
     assert.same({ "prog", "--flag", "-x" }, { unpack(context.executed) })
     assert.same({
       LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
-      LOAM_WATCH = "1", LOAM_LENIENT = false, LOAM_RUN = "4242",
+      LOAM_WATCH = false, LOAM_SERVICE = false, LOAM_LENIENT = false, LOAM_RUN = "4242",
       LOAM_VETTED = "00c0ffee00c0ffee:31z02", LOAM_BOARD = "/run/7.board",
     }, context.set)
+    assert.same({ "/run/7.board", "/cwd/p.lua", "00c0ffee00c0ffee:31z02" }, context.watched)
+  end)
+
+  it("lets programs with a service, and programs without a board, follow the file", function()
+    local _, context = run("run --policy p.lua --watch --service -- prog", FINE)
+    assert.equal("1", context.set.LOAM_WATCH)
+    assert.equal("1", context.set.LOAM_SERVICE)
+    assert.is_nil(context.watched)
+    _, context = run("run --policy p.lua --watch -- prog", FINE, { LOAM_CONTROL = "0" })
+    assert.equal("1", context.set.LOAM_WATCH)
+    assert.is_nil(context.watched)
   end)
 
   it("makes Python call malloc for each object where it is told to", function()

@@ -38,8 +38,9 @@ local function loam(args) return shell('"$LOAM" ' .. args) end
 
 -- Runs `line` while a program sleeps under good.lua; $PID holds its process id. `line` has to
 -- name it: `ps` and `status` find all programs of the user, those of other tests too.
-local function beside(line)
-  return shell('"$LOAM" run --policy good.lua -- sleep 600 & PID=$!; '
+--- `options` are further options of `loam run`.
+local function beside(line, options)
+  return shell('"$LOAM" run --policy good.lua ' .. (options or "") .. ' -- sleep 600 & PID=$!; '
     .. 'trap "kill $PID; wait $PID" EXIT; '
     .. 'for i in $(seq 600); do "$LOAM" status $PID >/dev/null 2>&1 && break; sleep 0.1; '
     .. 'done; ' .. line)
@@ -319,29 +320,52 @@ describe_built("the built command", function()
 
     it("says that no such tag has memory", function()
       for _, request in ipairs { "rebalance $PID", "demote $PID --to cold" } do
-        local status, out, err = beside('"$LOAM" ' .. request .. " --tag nosuch")
+        local status, out, err = beside('"$LOAM" ' .. request .. " --tag nosuch", "--service")
         assert.equal(1, status)
         assert.equal("", out)
         assert.matches("^loam: process %d+ has no memory of tag 'nosuch', or of a tag under it\n",
           err)
       end
-      assert.equal(0, (beside('"$LOAM" rebalance $PID --tag malloc')))
+      assert.equal(0, (beside('"$LOAM" rebalance $PID --tag malloc', "--service")))
     end)
 
     it("shows its memory", function()
-      local _, out = beside('"$LOAM" stats $PID; "$LOAM" stats $PID --json')
+      local _, out = beside('"$LOAM" stats $PID; "$LOAM" stats $PID --json', "--service")
       assert.matches("malloc%.[%w_.+-]+ +small", out)
       assert.matches('"rows":[{', out, 1, true)
     end)
 
     it("reloads it, and keeps its policy when the new one is refused", function()
       local _, out, err = beside('"$LOAM" reload $PID; echo $?; "$LOAM" reload $PID broken.lua; '
-        .. 'echo $?; "$LOAM" status $PID')
+        .. 'echo $?; "$LOAM" status $PID', "--service")
       assert.matches("live: generation 2\n0\n1\n", out, 1, true)
       assert.matches("refused: generation 2 stays live\n", err, 1, true)
       assert.matches("broken.lua:5: field: req has no field 'szie'", err, 1, true)
       assert.matches("last +refused", out)
       assert.matches("req has no field 'szie'", out, 1, true)
+    end)
+  end)
+
+  describe_preloaded("with a running guest", function()
+    it("publishes a policy, and says that the program does not request memory", function()
+      local _, out = beside('"$LOAM" reload $PID; echo $?; "$LOAM" reload $PID --json')
+      assert.matches("^published: process %d+ obeys with its next request for memory\n0\n", out)
+      assert.matches('"ok":true', out, 1, true)
+    end)
+
+    it("shows a policy that was refused, and keeps its own", function()
+      local _, out, err = beside('"$LOAM" reload $PID broken.lua; echo $?; "$LOAM" status $PID')
+      assert.matches("1\n", out, 1, true)
+      assert.matches("refused: generation 1 stays live\n", err, 1, true)
+      assert.matches("req has no field 'szie'", err, 1, true)
+      assert.matches("last +refused", out)
+    end)
+
+    it("says in one line that it has no service to move its memory", function()
+      local status, _, err = beside('"$LOAM" rebalance $PID')
+      assert.equal(1, status)
+      assert.matches("^loam: sleep %(%d+%) has no service to ask: start it with "
+        .. "`loam run %-%-service`\n", err)
     end)
   end)
 
@@ -380,6 +404,10 @@ describe_built("the built command", function()
       local words = documented()
       for _, args in ipairs { "ps", "status $PID", "stats $PID", "reload $PID", "rebalance $PID",
                               "demote $PID --to cold --tag malloc" } do
+        local _, out = beside('"$LOAM" ' .. args .. " --json", "--service")
+        check_keys(words, assert(json.decode(out)))
+      end
+      for _, args in ipairs { "status $PID", "reload $PID" } do
         local _, out = beside('"$LOAM" ' .. args .. " --json")
         check_keys(words, assert(json.decode(out)))
       end

@@ -1,7 +1,12 @@
 -- reload.lua - makes a running program load its policy again, or another policy, and waits.
+--
+-- A program that follows the board of its tree is not asked: the command compiles the policy and
+-- publishes it there, for all processes of the tree. A program with a service loads the policy
+-- itself.
 
 local hosts = require("loam.command.hosts")
 local arguments = require("loam.command.arguments")
+local boards = require("loam.command.boards")
 
 local reload = {
   summary = "makes a running program load its policy again, or another one",
@@ -9,7 +14,12 @@ local reload = {
   takes = { name = "PID", least = 1, most = 2 },
   about = [[
 Waits until the policy is live or refused. Exit status 0: it is live. 1: it was refused; the
-full error is shown, and the program keeps the policy that it had.]],
+full error is shown, and the program keeps the policy that it had.
+
+The policy is for all processes that one `loam run` started. Each of them obeys it with its
+next request for memory; one that requests none for two seconds is not waited for, and the
+answer says so. A program with a service (`loam run --service`, or a host) loads the policy
+for itself alone.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam reload 4242 /etc/loam/prod.lua
@@ -17,24 +27,64 @@ full error is shown, and the program keeps the policy that it had.]],
 ]],
 }
 
-local PATIENCE_MS = 120000
+local PATIENCE_MS = 120000 -- that a program with a service has
+local OBEYS_MS = 2000 -- that a process has to obey what was published
+local LOOK_MS = 20
 
-function reload.run(context, given)
-  local pid, request = hosts.pid(given[1]), "reload"
-  if given[2] then
-    if given[2] == "" or given[2]:find("[\n%z]") then
-      arguments.misused("FILE must be a path on one line")
-    end
-    local path = context.posix.absolute(given[2])
-    if not path then
-      context.fail("the current folder was removed; write FILE as an absolute path")
-    end
-    request = request .. " " .. path
+---@return string|nil path absolute
+local function read_path(context, text)
+  if not text then return nil end
+  if text == "" or text:find("[\n%z]") then arguments.misused("FILE must be a path on one line") end
+  local path = context.posix.absolute(text)
+  if not path then
+    context.fail("the current folder was removed; write FILE as an absolute path")
   end
+  return path
+end
+
+-- Asks the service of a program.
+local function ask(context, pid, path)
+  local request = path and "reload " .. path or "reload"
   local answer, words, text = hosts.ask(context, pid, request, PATIENCE_MS)
   if not answer then context.fail(words) end
-  if given.json then
-    context.write(text .. "\n")
+  return answer, text
+end
+
+-- Waits until a process has obeyed or refused a publication.
+---@return table|nil status its entry on the board then; nil if it did neither in time
+local function wait_for(context, pid, number)
+  for _ = 1, OBEYS_MS / LOOK_MS do
+    local row = boards.find(context, pid)
+    if row and row.status.published and row.status.published >= number then return row.status end
+    if context.posix.wait(LOOK_MS) then return nil end
+  end
+  return nil
+end
+
+-- Publishes a policy for the tree of a process.
+local function publish(context, status, path)
+  path = path or status.path
+  if path == "" then
+    context.fail("the live policy came from no file: name one to reload")
+  end
+  local number, words = context.api.publish(status.board, path)
+  if not number then return { ok = false, error = words, generation = status.generation } end
+  local now = wait_for(context, status.pid, number)
+  if not now then
+    return { ok = true, error = "", generation = status.generation, waits = true }
+  end
+  return { ok = now.last.ok, error = now.last.error, generation = now.generation }
+end
+
+local function encode(answer)
+  local json = require("loam.report.json")
+  return json.encode(answer, { "ok" })
+end
+
+local function show(context, pid, answer)
+  if answer.waits then
+    context.write(("%s: process %d obeys with its next request for memory\n"):format(
+      context.paint("green", "published"), pid))
   elseif answer.ok then
     context.write(("%s: generation %d\n"):format(context.paint("green", "live"), answer.generation))
   else
@@ -42,6 +92,16 @@ function reload.run(context, given)
       context.paint_error("red", "refused"), answer.generation or 0,
       answer.error or "no reason was given"))
   end
+end
+
+function reload.run(context, given)
+  local pid, path = hosts.pid(given[1]), read_path(context, given[2])
+  local row = boards.find(context, pid)
+  local answer, text
+  if row and row.status.board then answer = publish(context, row.status, path)
+  else answer, text = ask(context, pid, path) end
+  if given.json then context.write((text or encode(answer)) .. "\n")
+  else show(context, pid, answer) end
   return answer.ok and 0 or 1
 end
 

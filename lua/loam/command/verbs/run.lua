@@ -5,7 +5,8 @@
 
 local run = {
   summary = "runs a command with its malloc under a policy",
-  usage = "--policy FILE [--watch] [--lenient] [--python-malloc] -- COMMAND [ARGUMENT]...",
+  usage = "--policy FILE [--watch] [--service] [--lenient] [--python-malloc]\n"
+    .. "                -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
 The policy decides the allocations of the command and of the programs that it starts, under
@@ -13,6 +14,13 @@ the tag malloc.MODULE, where MODULE is the program or library that allocates. If
 is refused, its errors are shown, nothing is started, and the exit status is 2. As in a
 shell, 126 means that the command could not be run, and 127 that it was not found. Static
 and setuid programs run as if loam were not there.
+
+The programs are not changed in any other way: they have no thread, socket or open file of
+loam. With --watch, a small process beside them follows FILE and publishes each policy that
+is not refused; each program obeys it with its next request for memory. It ends when all
+programs have ended. With --service, and where the policy moves live memory (apply = "live")
+or reads free memory of nodes or devices, each program has a thread and a control socket
+instead, which `loam rebalance` and `demote` need; the thread then follows FILE.
 
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
@@ -26,6 +34,7 @@ program does; if one has another value, the program says so and uses the default
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
+    { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
     { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
@@ -66,9 +75,10 @@ end
 -- Checks the policy. A second, longer question gets the errors, only if it is refused: the
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
+---@return boolean|nil needs_service the policy needs the service thread
 local function check(context, path)
-  local vetted = context.api.vet(path)
-  if vetted then return false, vetted end
+  local vetted, needs_service = context.api.vet(path)
+  if vetted then return false, vetted, needs_service == true end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   return policy_query.is_refused(context, answer), nil
@@ -85,15 +95,30 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
--- Makes the board on which the command and the programs that it starts take places, so that one
--- tree has one board. If there can be no board, each program tries to make its own.
----@return string|nil path
-local function make_board(context)
+-- Makes the board on which the command and the programs that it starts take places. A command that
+-- runs `loam run` with a policy of its own gets a board of its own.
+---@param policy string the absolute path of the policy file
+---@return string|nil path nil if there can be no board
+local function make_board(context, policy, service)
   if context.getenv("LOAM_CONTROL") == "0" then return nil end
-  return (context.api.make_board())
+  local path, words = context.api.make_board(policy)
+  -- A program with a service tries to make one itself, and tells why it cannot.
+  if not path and not service and context.getenv("LOAM_EVENTS") == "stderr" then
+    context.warn(("loam: %s\n"):format(words))
+  end
+  return path
 end
 
-local function prepare(context, given, vetted)
+-- Starts the process that follows the policy file for all programs of the tree.
+---@return boolean started
+local function start_watcher(context, board, path, vetted)
+  local ok, words = context.api.watch(board, path, vetted)
+  if not ok then context.warn("loam: warning: " .. words .. "\n") end
+  return ok == true
+end
+
+---@param service boolean give each program a service thread and a control socket of its own
+local function prepare(context, given, vetted, service)
   local path = context.posix.absolute(given.policy)
   if not path then
     context.fail("the current folder was removed; write --policy as an absolute path")
@@ -101,10 +126,15 @@ local function prepare(context, given, vetted)
   local set = context.posix.setenv
   set("LD_PRELOAD", preload_list(context, find_library(context)))
   set("LOAM_POLICY", path)
-  set("LOAM_WATCH", given.watch and "1" or nil)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
-  set("LOAM_BOARD", make_board(context))
+  local board = make_board(context, path, service)
+  set("LOAM_BOARD", board)
+  set("LOAM_SERVICE", service and "1" or nil)
+  -- Without a board, and where programs have a service, each program follows the file itself.
+  local is_watched = given.watch and board and not service
+    and start_watcher(context, board, path, vetted)
+  set("LOAM_WATCH", given.watch and not is_watched and "1" or nil)
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
   -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
   -- Programs that the command starts later, perhaps during an edit, must not end because of a
@@ -113,12 +143,13 @@ local function prepare(context, given, vetted)
 end
 
 function run.run(context, given)
-  local refused, vetted = check(context, given.policy)
+  local refused, vetted, needs_service = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
     context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
   end
-  prepare(context, given, vetted)
+  local service = given.service or needs_service or context.getenv("LOAM_SERVICE") == "1"
+  prepare(context, given, vetted, service)
   context.finish()
   local errno, words = context.posix.exec(given)
   context.warn(("loam: %s: %s\n"):format(given[1], words))

@@ -1,0 +1,1 @@
+return loam.policy { pick = function(req) return nosuch end }

@@ -1,0 +1,157 @@
+/* publisher.c - publishes policies on the board of a program tree.
+ *
+ * A publication is complete before it is announced: the image goes into the half that is not
+ * current, its description into the news, then the number changes, then the word. A publisher that
+ * is killed on the way leaves the last publication current, or leaves a number whose word is
+ * missing: then a process obeys the image with its next slow request, and not with its next one. */
+#include "cli/publisher.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "os/error.h"
+#include "os/hash.h"
+#include "os/sys_file.h"
+#include "pages/metadata.h"
+#include "script/policy_file.h"
+#include "script/policy_open.h"
+#include "service/board_file.h"
+#include "service/policy.h"
+
+loam_status lm_publisher_open(const char *path, lm_publisher *out) {
+  void *news;
+  *out = (lm_publisher){ .fd = lm_board_file_open(path) };
+  if (out->fd < 0) return LOAM_EIO;
+  int error = lm_sys_file_attach(out->fd, offsetof(lm_board, news), sizeof(lm_board_news), true,
+                                 &news);
+  if (error) {
+    lm_sys_file_close(out->fd);
+    return lm_error(LOAM_EIO, "board: %s: %s", path, strerrordesc_np(error));
+  }
+  out->news = news;
+  return LOAM_OK;
+}
+
+void lm_publisher_close(lm_publisher *p) {
+  lm_sys_unmap(p->news, sizeof *p->news);
+  lm_sys_file_close(p->fd);
+}
+
+/* ---- The lock */
+
+static void lock(const lm_publisher *p) {
+  while (flock(p->fd, LOCK_EX) && errno == EINTR) continue;
+}
+
+static void unlock(const lm_publisher *p) { (void)flock(p->fd, LOCK_UN); }
+
+/* ---- Publishing */
+
+/* Writes all bytes at an offset of the file: a full filesystem is an error here, and would be
+ * SIGBUS with a mapping. Returns 0 or an errno value. */
+static int write_whole(int fd, const char *bytes, size_t size, size_t offset) {
+  while (size > 0) {
+    ssize_t n = pwrite(fd, bytes, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n ? errno : ENOSPC;
+    bytes += n;
+    offset += (size_t)n;
+    size -= (size_t)n;
+  }
+  return 0;
+}
+
+/* Writes an image into the half of publication `number`, and its description into the news. */
+static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *image,
+                                      const char *path, uint64_t number) {
+  size_t size;
+  const void *bytes = lm_policy_image_bytes(image, &size);
+  if (size > LM_BOARD_HALF)
+    return lm_error(LOAM_EBUDGET, "%s: its image has %zu bytes, and a board has room for %zu", path,
+                    size, LM_BOARD_HALF);
+  int error = write_whole(p->fd, bytes, size, LM_BOARD_HALVES_AT + (number & 1) * LM_BOARD_HALF);
+  if (error)
+    return lm_error(LOAM_EIO, "%s: its image cannot be written on the board: %s", path,
+                    strerrordesc_np(error));
+  lm_board_image *to = &p->news->image[number & 1];
+  *to = (lm_board_image){ .number = number,
+                          .size = size,
+                          .hash = lm_hash_bytes(bytes, size),
+                          .text_hash = lm_policy_image_hash(image),
+                          .published_at = lm_sys_unix_ns() };
+  snprintf(to->path, sizeof to->path, "%s", path);
+  return LOAM_OK;
+}
+
+/* Release of the number pairs with the acquire of a process that obeys the image
+ * (service/publish.c). Release of the word orders the number before it. */
+static loam_status publish_image(lm_publisher *p, const lm_policy_image *image, const char *path,
+                                 uint64_t *number) {
+  lm_published_words *now = &p->news->published.now;
+  lock(p);
+  uint64_t next = atomic_load_explicit(&now->number, memory_order_relaxed) + 1;
+  loam_status status = write_image_locked(p, image, path, next);
+  if (status == LOAM_OK) {
+    atomic_store_explicit(&now->number, next, memory_order_release);
+    atomic_store_explicit(&now->word, lm_published_word(next), memory_order_release);
+    *number = next;
+  }
+  unlock(p);
+  return status;
+}
+
+loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source,
+                                 uint64_t *number) {
+  lm_policy_opened opened;
+  lm_assert(!source->is_host);
+  loam_status status = lm_policy_open(source, false, &opened);
+  if (status != LOAM_OK) return status;
+  status = publish_image(p, opened.image, source->name, number);
+  lm_policy_image_close(opened.image);
+  return status;
+}
+
+/* ---- Refusals */
+
+void lm_publisher_refuse(lm_publisher *p, const char *words) {
+  lock(p);
+  uint64_t next = atomic_load_explicit(&p->news->refusals, memory_order_relaxed) + 1;
+  lm_board_refusal *to = &p->news->refusal[next & 1];
+  snprintf(to->words, sizeof to->words, "%s", words);
+  to->refused_at = lm_sys_unix_ns();
+  atomic_store_explicit(&p->news->refusals, next, memory_order_release);
+  unlock(p);
+}
+
+void lm_publisher_forget_refusal(lm_publisher *p) {
+  lock(p);
+  uint64_t last = atomic_load_explicit(&p->news->refusals, memory_order_relaxed);
+  p->news->refusal[last & 1].refused_at = 0;
+  unlock(p);
+}
+
+/* ---- loam reload */
+
+static loam_status publish_file(lm_publisher *p, const char *path, uint64_t *number) {
+  char *text;
+  size_t length;
+  loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
+  if (status != LOAM_OK) return status;
+  lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
+  status = lm_publisher_publish(p, &source, number);
+  lm_metadata_free(text);
+  return status;
+}
+
+loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number) {
+  lm_publisher p;
+  loam_status status = lm_publisher_open(board, &p);
+  if (status != LOAM_OK) return status;
+  status = publish_file(&p, path, number);
+  if (status != LOAM_OK) lm_publisher_refuse(&p, loam_error());
+  lm_publisher_close(&p);
+  return status;
+}

@@ -1,0 +1,38 @@
+/* publisher.h - publishes policies on the board of a program tree: `loam reload` and the watcher.
+ *
+ * A publisher holds a lock (flock) on the board while it writes there. The layout of a board says
+ * where an image and the reason of a refusal are (service/board_layout.h). */
+#ifndef LM_PUBLISHER_H
+#define LM_PUBLISHER_H
+
+#include "loam.h"
+#include "script/script.h"
+#include "service/board_layout.h"
+
+/* A board that is open for publishing.
+ * Law: fd >= 0, and `news` is the file's part of that name, mapped readable and writable. */
+typedef struct lm_publisher {
+  int fd;
+  lm_board_news *news;
+} lm_publisher;
+
+/* Opens the board at `path`, which must be one of the effective user. Fails with LOAM_EIO. */
+loam_status lm_publisher_open(const char *path, lm_publisher *out);
+/* Closes a board that lm_publisher_open has opened. */
+void lm_publisher_close(lm_publisher *p);
+
+/* Compiles the policy in source->text, runs its tests, and publishes its image. source->name is the
+ * absolute path of the policy file. Sets *number to the number of the publication. Fails as a load
+ * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the
+ * filesystem of the board has no room; the earlier publication stays then. */
+loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
+/* Notes on the board that a policy was refused, for the reason in `words`. */
+void lm_publisher_refuse(lm_publisher *p, const char *words);
+/* Notes that the policy file has a text again that was not refused. */
+void lm_publisher_forget_refusal(lm_publisher *p);
+
+/* Publishes the policy file `path` on the board `board`; a refusal is noted there. The failures are
+ * those of lm_publisher_open, of reading the file, and of lm_publisher_publish. */
+loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number);
+
+#endif

@@ -1,0 +1,313 @@
+/* watcher.c - the process that follows the policy file for a program tree.
+ *
+ * The watcher waits with poll(2) for a change of the file (service/watch.h) and for the end of one
+ * process of the tree (a pidfd); when that process has ended, it looks for another living one on
+ * the board. A policy is compiled in a child of the watcher, which opens LuaJIT and ends after it.
+ * So the watcher stays small, and a compiler that crashes or hangs does no harm to it.
+ *
+ * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
+ * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
+ * the caller itself is such a process, an orphan would become a child of the program, and wait(2)
+ * would return it. There the watcher is made by clone(2) with no exit signal: wait(2) does not see
+ * such a child (unless it asks with __WALL), as long as the child does not call exec. */
+#include "cli/watcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/publisher.h"
+#include "os/error.h"
+#include "os/sys.h"
+#include "pages/metadata.h"
+#include "script/policy_file.h"
+#include "script/policy_open.h"
+#include "service/board_owner.h"
+#include "service/board_read.h"
+#include "service/policy.h"
+#include "service/watch.h"
+
+enum {
+  LOOK_MS = 250,      /* between two looks for living processes, where no pidfd tells */
+  EMPTY_LOOKS = 2,    /* so many looks must find no living process before the watcher ends */
+  COMPILE_MS = 60000, /* a compiler that runs longer is ended, and the policy is refused */
+  PIDFD = 3,          /* the number to which the pidfd of the program is moved */
+};
+
+/* All that a watcher knows. It lives in a process of its own, which has one thread. */
+static struct {
+  char board[PATH_MAX],
+      policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed */
+  uint64_t first_hash;  /* of the text that the tree started with */
+  uint64_t
+      refused_hash;   /* of the text, or of the reading's error, that was refused last; 0: none */
+  int program;        /* the id of the process that `loam run` became */
+  int pidfd;          /* of a process of the tree; -1: none is known */
+  struct stat errors; /* the file of descriptor 2 as `loam run` began; zero: it was closed */
+  uint64_t number;    /* of the publication that was seen last */
+  lm_publisher to;
+  lm_watch *watch;
+} self;
+
+/* ---- Telling of a refusal ---- */
+
+/* Tells whether a file of `flags`, as /proc/PID/fdinfo has them, is opened for append. */
+static bool appends(int pid) {
+  char path[64], text[256];
+  size_t length;
+  snprintf(path, sizeof path, "/proc/%d/fdinfo/2", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
+  const char *flags = strstr(text, "flags:");
+  return flags && strtoul(flags + strlen("flags:"), NULL, 8) & O_APPEND;
+}
+
+/* Tells whether the program's descriptor 2 still is the file that it was when `loam run` began, and
+ * a line may be added to it: it is a terminal, a pipe, or a file opened for append. */
+static bool may_tell(const char *path) {
+  struct stat now;
+  if (!self.errors.st_mode || stat(path, &now)) return false;
+  if (now.st_dev != self.errors.st_dev || now.st_ino != self.errors.st_ino) return false;
+  if (S_ISREG(now.st_mode)) return appends(self.program);
+  return S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode);
+}
+
+/* Tells the program's user, in one line, that a policy was refused. The descriptor is open for a
+ * moment alone. A pipe that is full gets nothing. */
+static void tell(const char *words) {
+  char path[64], line[1024];
+  snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
+  if (!may_tell(path)) return;
+  int fd = open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return;
+  int n = snprintf(line, sizeof line, "loam: policy refused, the last good one stays: %.*s\n",
+                   (int)strcspn(words, "\n"), words);
+  size_t length = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
+  line[length - 1] = '\n';
+  (void)!write(fd, line, length);
+  close(fd);
+}
+
+static void refuse(const char *words) {
+  lm_publisher_refuse(&self.to, words);
+  tell(words);
+}
+
+/* ---- Compiling ---- */
+
+/* Compiles and publishes a policy's text, in a process of its own. */
+static _Noreturn void compile_and_exit(const char *text, size_t length) {
+  uint64_t number;
+  lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
+  loam_status status = lm_publisher_publish(&self.to, &source, &number);
+  if (status != LOAM_OK) refuse(loam_error());
+  _exit(status == LOAM_OK ? 0 : 1);
+}
+
+/* Waits for the compiler. Returns whether it has published the policy. */
+static bool wait_for(pid_t compiler) {
+  char words[160];
+  int status = 0;
+  for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
+    if (ms == COMPILE_MS) kill(compiler, SIGKILL);
+    lm_sys_sleep(1000000);
+  }
+  if (WIFEXITED(status)) return !WEXITSTATUS(status);
+  snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
+           WTERMSIG(status));
+  refuse(words);
+  return false;
+}
+
+/* Compiles a policy's text and publishes it. Returns whether it was published. */
+static bool publish(const char *text, size_t length) {
+  pid_t compiler = fork();
+  if (!compiler) compile_and_exit(text, length);
+  if (compiler > 0) return wait_for(compiler);
+  refuse("no process could be made to compile the policy");
+  return false;
+}
+
+/* The hash of the text that the tree obeys. */
+static uint64_t live_hash(void) {
+  const lm_board_news *news = self.to.news;
+  uint64_t number = atomic_load(&news->published.now.number);
+  return number ? news->image[number & 1].text_hash : self.first_hash;
+}
+
+static uint64_t hash_of(const char *text, size_t length) {
+  (void)lm_policy_open_text("", &text, &length); /* a damaged image has a hash too */
+  return lm_policy_file_hash(text, length);
+}
+
+/* Reads the policy file, and publishes its text if that is new. */
+static void load_changed_file(void) {
+  char *text = NULL;
+  size_t length = 0;
+  loam_status status = lm_policy_file_read(self.policy, LM_READ_TO_FOLLOW, &text, &length);
+  bool is_read = status == LOAM_OK;
+  uint64_t hash = is_read ? hash_of(text, length)
+                          : lm_policy_file_hash(loam_error(), strlen(loam_error()));
+  if (hash != self.refused_hash) {
+    bool is_live = is_read && hash == live_hash();
+    if (is_live) lm_publisher_forget_refusal(&self.to);
+    else if (!is_read) refuse(loam_error());
+    self.refused_hash = is_live || (is_read && publish(text, length)) ? 0 : hash;
+  }
+  lm_metadata_free(text);
+}
+
+/* `loam reload` may have published another file: that one is followed from now on. */
+static void follow_published(void) {
+  const lm_board_news *news = self.to.news;
+  lm_watch *opened;
+  uint64_t number = atomic_load(&news->published.now.number);
+  if (number == self.number) return;
+  self.number = number;
+  const char *path = news->image[number & 1].path;
+  if (*path != '/' || !strcmp(path, self.policy)) return;
+  char copy[sizeof news->image[0].path];
+  snprintf(copy, sizeof copy, "%s", path);
+  if (lm_watch_open(copy, &opened) != LOAM_OK) return;
+  lm_watch_replace(&self.watch, opened);
+  snprintf(self.policy, sizeof self.policy, "%s", copy);
+}
+
+/* ---- The tree ---- */
+
+/* Returns a pidfd; -1 where there is none. */
+static int open_pidfd(int pid) {
+  int fd = -1;
+  (void)lm_sys_process_open(pid, &fd);
+  return fd;
+}
+
+/* Tells whether another process has the board open or mapped: only then the kernel refuses a lease
+ * for writing. True where the filesystem has no leases. */
+static bool is_board_used(void) {
+  if (fcntl(self.to.fd, F_SETLEASE, F_WRLCK)) return true;
+  (void)fcntl(self.to.fd, F_SETLEASE, F_UNLCK);
+  return false;
+}
+
+/* Looks for a living process of the tree, and sets self.pidfd to one if it can be waited for.
+ * Returns whether there is one. The id of a process in another PID namespace does not
+ * say whether the process lives. */
+static bool is_tree_alive(void) {
+  int pid = lm_board_find_living(self.to.fd);
+  if (pid > 0) self.pidfd = open_pidfd(pid);
+  return pid > 0 || (pid < 0 && is_board_used());
+}
+
+/* Waits for the next thing to do. Returns false when the tree has ended. */
+static bool wait_for_work(void) {
+  struct pollfd fds[2] = { { .fd = lm_watch_fd(self.watch), .events = POLLIN },
+                           { .fd = self.pidfd, .events = POLLIN } };
+  int timeout_ms = lm_watch_timeout_ms(self.watch);
+  if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
+  (void)poll(fds, 2, timeout_ms);
+  if (self.pidfd >= 0 && !fds[1].revents) return true;
+  if (self.pidfd >= 0) close(self.pidfd);
+  self.pidfd = -1;
+  for (int i = 0; i < EMPTY_LOOKS; i++) {
+    if (i) lm_sys_sleep(LOOK_MS * 1000000ll);
+    if (is_tree_alive()) return true;
+  }
+  return false;
+}
+
+/* ---- The process ---- */
+
+/* Makes the kernel's list of processes show what this process is: it has the words of `loam run`,
+ * and whoever looks for the program by its words would find it. The words lie where argv[0] is. */
+static void rename_self(void) {
+  char text[4096];
+  size_t length;
+  prctl(PR_SET_NAME, "loam-watcher");
+  if (lm_sys_read_part("/proc/self/cmdline", 0, text, sizeof text, &length)) return;
+  char *words = program_invocation_name;
+  if (length < 2 || strcmp(words, text)) return;
+  memset(words, 0, length);
+  snprintf(words, length, "loam-watcher %s", self.policy);
+}
+
+/* Gives up everything that the process has of the program, except the pidfd. */
+static void detach(void) {
+  setsid();
+  if (self.pidfd >= 0 && dup2(self.pidfd, PIDFD) == PIDFD) self.pidfd = PIDFD;
+  else self.pidfd = -1;
+  for (int fd = 0; fd < PIDFD; fd++) close(fd);
+  lm_sys_process_close_from(self.pidfd < 0 ? PIDFD : PIDFD + 1);
+  int null = open("/dev/null", O_RDWR);
+  for (int fd = 1; null == 0 && fd < PIDFD; fd++) (void)dup2(null, fd);
+  (void)!chdir("/");
+  struct sigaction usual = { .sa_handler = SIG_DFL };
+  sigset_t none;
+  sigemptyset(&none);
+  for (int i = 1; i < NSIG; i++) (void)sigaction(i, &usual, NULL);
+  (void)sigprocmask(SIG_SETMASK, &none, NULL);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGIO, SIG_IGN); /* of a lease that another process wants to break */
+}
+
+static _Noreturn void run(void) {
+  detach();
+  rename_self();
+  if (lm_publisher_open(self.board, &self.to) != LOAM_OK ||
+      lm_watch_open(self.policy, &self.watch) != LOAM_OK)
+    _exit(1);
+  atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
+  while (wait_for_work()) {
+    follow_published();
+    if (lm_watch_ready(self.watch)) load_changed_file();
+  }
+  _exit(0);
+}
+
+/* Tells whether an orphan of this process's children would become its own child. */
+static bool takes_orphans(void) {
+  int is_subreaper = 0;
+  return getpid() == 1 || (!prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) && is_subreaper);
+}
+
+/* Makes the watcher a child that wait(2) does not see. Returns 0 or an errno. */
+static int start_hidden(void) {
+  int pid = -1, error = lm_sys_process_hidden(&pid);
+  if (!pid) run();
+  return error;
+}
+
+/* Makes the watcher an orphan. Returns 0 or an errno. */
+static int start_orphan(void) {
+  int status = 0;
+  pid_t between = fork();
+  if (between < 0) return errno;
+  if (!between) {
+    pid_t watcher = fork();
+    if (!watcher) run();
+    _exit(watcher < 0 ? 1 : 0);
+  }
+  while (waitpid(between, &status, 0) < 0 && errno == EINTR) continue;
+  return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : EAGAIN;
+}
+
+loam_status lm_watcher_start(const char *board, const char *policy, uint64_t hash) {
+  snprintf(self.board, sizeof self.board, "%s", board);
+  snprintf(self.policy, sizeof self.policy, "%s", policy);
+  self.first_hash = hash;
+  self.program = getpid();
+  self.pidfd = open_pidfd(self.program);
+  if (fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };
+  int error = takes_orphans() ? start_hidden() : start_orphan();
+  if (self.pidfd >= 0) close(self.pidfd);
+  if (!error) return LOAM_OK;
+  return lm_error(LOAM_EIO, "no process to watch %s: %s", policy, strerrordesc_np(error));
+}

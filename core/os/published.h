@@ -1,0 +1,66 @@
+/* published.h - the word by which threads notice that a policy image was published on the board.
+ *
+ * `lm_published` fills a page of its own. A process that follows a board maps the board's first
+ * page of news over it, readable only, so that a publisher in another process changes the word
+ * here. In every other process the page is plain memory that holds zeros.
+ *
+ * The key of each kept decision contains the word (engine/decision.h). So once a publisher has
+ * changed the word, no kept decision matches, and the next request of each thread takes a slow
+ * path.
+ * The slow path compares the page with what the process obeys (lm_published_is_new) and obeys the
+ * new image (service/publish.h).
+ *
+ * The word has a few bits only, because it is added to a key. `number` is the full count of
+ * publications. A publisher stores `number` before `word`; a process reads `word` before `number`.
+ * So a process never takes an old number for the one that belongs to a new word. */
+#ifndef LM_PUBLISHED_H
+#define LM_PUBLISHED_H
+
+#include <stdatomic.h>
+
+#include "os/base.h"
+
+/* The words that a publisher writes on the first page of news. Zeros: nothing was published. */
+typedef struct lm_published_words {
+  _Atomic uint64_t word;   /* lm_published_word(number) */
+  _Atomic uint64_t number; /* of the latest publication, counted from 1 */
+} lm_published_words;
+
+typedef union lm_published_page {
+  lm_published_words now;
+  char page[LM_PAGE];
+} lm_published_page;
+
+extern lm_published_page lm_published __attribute__((visibility("hidden")));
+
+/* What this process obeys: the word and the number that it has read from the page. Written by the
+ * holder of the load lock of service/policy.c. Relaxed: a thread that sees an old value only looks
+ * again. */
+extern lm_published_words lm_published_obeyed __attribute__((visibility("hidden")));
+
+/* The bits of a key that the word uses: no other part of a key has them (engine/decision.h). */
+enum { LM_PUBLISHED_LOW = 47, LM_PUBLISHED_MIDDLE = 54, LM_PUBLISHED_HIGH = 56 };
+#define LM_PUBLISHED_WORDS 32 /* different words: after so many publications one comes again */
+
+/* Returns the word of a publication. */
+LM_INLINE uint64_t lm_published_word(uint64_t number) {
+  return (number & 7) << LM_PUBLISHED_HIGH | (number >> 3 & 1) << LM_PUBLISHED_MIDDLE |
+         (number >> 4 & 1) << LM_PUBLISHED_LOW;
+}
+
+/* Returns whether the page differs from what the process obeys. Constant time, for slow paths. */
+LM_INLINE bool lm_published_is_new(void) {
+  return atomic_load_explicit(&lm_published.now.word, memory_order_relaxed) !=
+             atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed) ||
+         atomic_load_explicit(&lm_published.now.number, memory_order_relaxed) !=
+             atomic_load_explicit(&lm_published_obeyed.number, memory_order_relaxed);
+}
+
+/* Maps a page of a file over lm_published, readable only. `fd` is open for reading. Returns 0 or an
+ * errno value; after a failure the page is as before. */
+int lm_published_map(int fd, uint64_t offset);
+/* Makes lm_published plain memory that holds zeros, and notes that nothing is obeyed. If the system
+ * has no memory for that, the mapping stays. */
+void lm_published_unmap(void);
+
+#endif

@@ -1,0 +1,102 @@
+/* spare.c - memory for a thread that must not wait for a fork: two tables without locks.
+ *
+ * Both tables are searched from their beginning. That is quick enough: entries are used only while
+ * a fork lasts unusually long. */
+#include "os/spare.h"
+
+enum { SPARE_BLOCKS = 1024, NOTED_FREES = 4096 };
+
+/* The blocks. Law: `at` is 0 (unused), TAKEN (being made or freed by one thread) or the address of
+ * a block, and then the other fields describe its mapping. The release that stores an address pairs
+ * with the acquire that finds it. */
+enum { TAKEN = 1 };
+static LM_SPARSE struct block {
+  _Atomic uintptr_t at;
+  void *map;
+  size_t map_size;
+} block[SPARE_BLOCKS];
+static LM_SPARSE _Atomic uintptr_t noted[NOTED_FREES]; /* 0: unused */
+static _Atomic uint32_t notes;                         /* entries of `noted` that are not 0 */
+
+_Atomic uint32_t lm_spare_uses;
+
+/* ---- Blocks */
+
+static struct block *take_block(void) {
+  for (int i = 0; i < SPARE_BLOCKS; i++) {
+    uintptr_t unused = 0;
+    if (!atomic_compare_exchange_strong(&block[i].at, &unused, TAKEN)) continue;
+    atomic_fetch_add(&lm_spare_uses, 1);
+    return &block[i];
+  }
+  return NULL;
+}
+
+static void drop_block(struct block *b) {
+  atomic_store(&b->at, 0);
+  atomic_fetch_sub(&lm_spare_uses, 1);
+}
+
+void *lm_spare_alloc(size_t size, size_t align) {
+  size_t extra = align > LM_PAGE ? align : 0;
+  lm_assert(lm_is_pow2(align));
+  if (size > LM_SIZE_MAX - LM_PAGE || extra > LM_SIZE_MAX - LM_PAGE - size) return NULL;
+  struct block *b = take_block();
+  if (!b) return NULL;
+  b->map_size = lm_align_up(size + extra + !size, LM_PAGE);
+  if (lm_sys_map(b->map_size, &b->map)) {
+    drop_block(b);
+    return NULL;
+  }
+  uintptr_t at = lm_align_up((uintptr_t)b->map, align);
+  atomic_store_explicit(&b->at, at, memory_order_release);
+  return (char *)b->map + (at - (uintptr_t)b->map);
+}
+
+/* NULL: no block begins there. */
+static struct block *find(const void *ptr) {
+  if (lm_likely(!lm_spare_is_used()) || (uintptr_t)ptr <= TAKEN) return NULL;
+  for (int i = 0; i < SPARE_BLOCKS; i++)
+    if (atomic_load_explicit(&block[i].at, memory_order_acquire) == (uintptr_t)ptr)
+      return &block[i];
+  return NULL;
+}
+
+size_t lm_spare_usable(const void *ptr) {
+  const struct block *b = find(ptr);
+  return b ? b->map_size - ((uintptr_t)ptr - (uintptr_t)b->map) : 0;
+}
+
+bool lm_spare_free(void *ptr) {
+  struct block *b = find(ptr);
+  uintptr_t at = (uintptr_t)ptr;
+  if (!b || !atomic_compare_exchange_strong(&b->at, &at, TAKEN)) return false;
+  lm_sys_unmap(b->map, b->map_size);
+  drop_block(b);
+  return true;
+}
+
+/* ---- Frees */
+
+bool lm_spare_note_free(void *ptr) {
+  for (int i = 0; i < NOTED_FREES; i++) {
+    uintptr_t unused = 0;
+    if (!atomic_compare_exchange_strong(&noted[i], &unused, (uintptr_t)ptr)) continue;
+    atomic_fetch_add(&notes, 1);
+    atomic_fetch_add(&lm_spare_uses, 1);
+    return true;
+  }
+  return false;
+}
+
+void *lm_spare_next_noted(void) {
+  if (!atomic_load_explicit(&notes, memory_order_relaxed)) return NULL;
+  for (int i = 0; i < NOTED_FREES; i++) {
+    uintptr_t ptr = atomic_load(&noted[i]);
+    if (!ptr || !atomic_compare_exchange_strong(&noted[i], &ptr, 0)) continue;
+    atomic_fetch_sub(&lm_spare_uses, 1);
+    atomic_fetch_sub(&notes, 1);
+    return (void *)ptr; /* NOLINT(performance-no-int-to-ptr) */
+  }
+  return NULL;
+}

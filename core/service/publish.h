@@ -1,0 +1,24 @@
+/* publish.h - a process obeys the policy images that are published on the board of its tree.
+ *
+ * A publisher in another process compiles a policy and writes its image on the board. A thread of
+ * this process notices that on a slow path, because the published word is part of the key of each
+ * kept decision (os/published.h). The thread copies the image to memory of this process, opens the
+ * copy, which checks it wholly, and makes it live. It opens no file, starts no thread, and makes
+ * system calls for memory alone. So it also works in a program that has given up its rights. */
+#ifndef LM_PUBLISH_H
+#define LM_PUBLISH_H
+
+#include "os/published.h"
+
+/* Obeys the image that was published last. If it cannot be obeyed, the live policy stays, and the
+ * entry on the board has the reason. Returns without having waited if another thread loads a
+ * policy. Does nothing inside loam, and in a thread that ends. Keeps errno. With no lock held, and
+ * outside an active section. */
+void lm_publish_obey(void);
+
+/* Obeys a new publication, if there is one. For slow paths: two comparisons in most calls. */
+LM_INLINE void lm_publish_obey_if_new(void) {
+  if (lm_unlikely(lm_published_is_new())) lm_publish_obey();
+}
+
+#endif

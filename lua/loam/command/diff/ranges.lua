@@ -1,0 +1,96 @@
+-- ranges.lua - which values an expression can have while its inputs stay in their ranges.
+--
+-- Arithmetic of intervals (Moore, Interval Analysis, 1966). Rounding to the nearest double keeps
+-- the order of results, so the ends of a sum, a product or a quotient are exact. The result may be
+-- wider than the values that occur, never narrower.
+
+local ranges = {}
+
+local floor, ceil, huge, min, max = math.floor, math.ceil, math.huge, math.min, math.max
+
+local WIDER = 1e-14 -- relative error of pow that is allowed for
+
+-- The range of anything, NaN too.
+local function any() return -huge, huge, false end
+
+-- Returns the least and greatest of four numbers; the range of anything if one is NaN.
+local function of_four(a, b, c, d)
+  if a ~= a or b ~= b or c ~= c or d ~= d then return any() end
+  return min(a, b, c, d), max(a, b, c, d), true
+end
+
+-- By operation: function(a_lo, a_hi, b_lo, b_hi) of ranges without NaN. Returns the least and the
+-- greatest result, and whether no result is NaN.
+local RANGE = {
+  add = function(a, b, c, d) return of_four(a + c, b + d, a + c, b + d) end,
+  sub = function(a, b, c, d) return of_four(a - d, b - c, a - d, b - c) end,
+  mul = function(a, b, c, d) return of_four(a * c, a * d, b * c, b * d) end,
+  neg = function(a, b) return -b, -a, true end,
+  floor = function(a, b) return floor(a), floor(b), true end,
+  ceil = function(a, b) return ceil(a), ceil(b), true end,
+  min = function(a, b, c, d) return min(a, c), min(b, d), true end,
+  max = function(a, b, c, d) return max(a, c), max(b, d), true end,
+}
+
+function RANGE.abs(a, b)
+  if a >= 0 then return a, b, true end
+  if b <= 0 then return -b, -a, true end
+  return 0, max(-a, b), true
+end
+
+function RANGE.div(a, b, c, d)
+  if c <= 0 and d >= 0 then return any() end
+  return of_four(a / c, a / d, b / c, b / d)
+end
+
+-- `a % k` is `a - floor(a / k) * k`, whose rounding may leave the range from 0 to k.
+function RANGE.mod(a, b, c, d)
+  if c ~= d or c <= 0 or c == huge or a == -huge or b == huge then return any() end
+  return -c, 2 * c, true
+end
+
+function RANGE.pow(a, b, c, d)
+  if c ~= d or c <= 0 or a < 0 then return any() end
+  return a ^ c * (1 - WIDER), b ^ c * (1 + WIDER), true
+end
+
+-- Returns the least and the greatest value of an expression, and whether it is a finite number for
+-- all inputs in their ranges. Inputs are dimensions, with the range lo to hi.
+function ranges.of(e)
+  if type(e) == "number" then
+    if e ~= e then return any() end
+    return e, e, e - e == 0
+  end
+  if e.op == "input" then return e.dim.lo, e.dim.hi, true end
+  local a, b, is_number = ranges.of(e.a)
+  local c, d = 0, 0
+  if e.b then
+    local other
+    c, d, other = ranges.of(e.b)
+    is_number = is_number and other
+  end
+  if not is_number then return any() end
+  local lo, hi, known = RANGE[e.op](a, b, c, d)
+  return lo, hi, known and lo - lo == 0 and hi - hi == 0
+end
+
+-- Returns whether the condition { cmp, left, right } is true, or false, for all inputs in their
+-- ranges; nil if neither is known.
+function ranges.holds(c)
+  local a, b, left = ranges.of(c.left)
+  local from, to, right = ranges.of(c.right)
+  if not left or not right then return nil end
+  if c.cmp == "lt" then
+    if b < from then return true end
+    if a >= to then return false end
+  elseif c.cmp == "le" then
+    if b <= from then return true end
+    if a > to then return false end
+  else
+    if b < from or a > to then return false end
+    if a == b and from == to then return true end
+  end
+  return nil
+end
+
+return ranges

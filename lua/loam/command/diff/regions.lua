@@ -1,0 +1,173 @@
+-- regions.lua - compares two policies: every request for which they differ, in regions.
+--
+-- A region is a range of sizes, other conditions, and the sites of some classes, for which both
+-- policies have one chain of strategies each. The sites of all its classes have the same sizes and
+-- conditions. Its witness is a request with the shortest tag in the region and, for that tag, the
+-- smallest size.
+
+local boxes = require("loam.command.diff.boxes")
+local dimensions = require("loam.command.diff.dimensions")
+local plans = require("loam.command.diff.plans")
+local reader = require("loam.command.diff.reader")
+local site_search = require("loam.compiler.site_search")
+local sites = require("loam.command.diff.sites")
+local strategies = require("loam.command.diff.strategies")
+local witness = require("loam.command.diff.witness")
+
+local regions = {}
+
+---@class loam.Region
+---@field kind string of the difference: see strategies.difference
+---@field rank number
+---@field old loam.DiffMember[]
+---@field new loam.DiffMember[]
+---@field options table[]
+---@field from number the smallest size
+---@field to number the greatest size
+---@field conditions string[] conditions that are true for all its requests
+---@field questions string[] questions that the site of the witness answers with yes
+---@field sites table[] a site of each class, with the shortest strings
+---@field point table|nil the witness, by dimension; nil: undecided
+---@field box table
+
+---@class loam.Comparison
+---@field regions loam.Region[] newly denied requests first
+---@field undecided loam.Region[] no request is known for them, and none is excluded
+---@field left_over integer parts that were too many to compare
+---@field strategies table[] what became of strategies that are not alike (strategies.pair)
+---@field pairs integer pairs of plans that were compared
+---@field dims loam.Dimensions
+---@field old loam.DiffPolicy
+---@field new loam.DiffPolicy
+---@field plans table of plans.new
+
+-- ---- classes
+
+local FIELDS = { "tag", "file", "func", "module" }
+
+local function is_before(a, b)
+  for _, field in ipairs(FIELDS) do
+    if #a[field] ~= #b[field] then return #a[field] < #b[field] end
+    if a[field] ~= b[field] then return a[field] < b[field] end
+  end
+  return false
+end
+
+-- Lists the questions that a site answers with yes, as a policy writes them.
+local function questions_of(path, where)
+  local list = {}
+  for _, step in ipairs(path) do
+    local question, answer = step[1], step[2]
+    if answer == true then
+      list[#list + 1] = question.text
+    elseif answer then
+      list[#list + 1] = ("%s has the key of %q"):format(question.text, where[question.field])
+    end
+  end
+  return list
+end
+
+-- ---- making regions
+
+local function size_of(dims) return dims.by_key["i0:0"] end
+
+local function conditions_of(box)
+  local list = {}
+  for _, dim in ipairs(boxes.used { box }) do
+    if dim.field ~= "size" then
+      list[#list + 1] = dimensions.words(dim, box[dim][1], box[dim][2])
+    end
+  end
+  return list
+end
+
+-- Returns a chain as one policy has it. A leaf that both policies have holds the members of the one
+-- that was read first, whose names may be others.
+local function chain_in(made, leaf)
+  local chain = {}
+  for i, member in ipairs(leaf.leaf) do chain[i] = made.by_same[member.same] end
+  return chain
+end
+
+-- Makes the region of a difference of two plans.
+local function new_region(made, found)
+  local size = size_of(made.dims)
+  local range = found.box[size]
+  local old, new = chain_in(made.old, found.old), chain_in(made.new, found.new)
+  local kind, rank, options = strategies.difference(old, new)
+  return {
+    kind = kind, rank = rank, options = options, old = old, new = new,
+    from = range and range[1] or size.least, to = range and range[2] or size.most,
+    conditions = conditions_of(found.box), sites = {}, point = found.point, box = found.box,
+  }
+end
+
+-- Adds the differences of two plans to the regions. The regions of other classes with equal chains
+-- and an equal box are the same region.
+local function add(made, by_key, found, class)
+  local key = ("%d:%d:%s:%s"):format(found.old.id, found.new.id, tostring(found.point ~= nil),
+    boxes.key(found.box, boxes.used { found.box }))
+  local region = by_key[key]
+  if not region then
+    region = new_region(made, found)
+    by_key[key] = region
+    local list = found.point and made.regions or made.undecided
+    list[#list + 1] = region
+  end
+  found.region = region
+  if not region.sites[1] or is_before(class.site, region.sites[1]) then
+    region.questions = class.questions
+    table.insert(region.sites, 1, class.site)
+  else
+    region.sites[#region.sites + 1] = class.site
+  end
+end
+
+local function is_region_before(a, b)
+  if a.rank ~= b.rank then return a.rank < b.rank end
+  local site, other = a.sites[1], b.sites[1]
+  if is_before(site, other) then return true end
+  if is_before(other, site) then return false end
+  if a.from ~= b.from then return a.from < b.from end
+  return table.concat(a.conditions, " ") < table.concat(b.conditions, " ")
+end
+
+local function compare_sites(made, old, new)
+  local by_key, plan_set = {}, made.plans
+  sites.each_pair(old.root, new.root, function(a, b, path, site)
+    made.pairs = made.pairs + 1
+    local found = plans.compare(plan_set, a, b)
+    made.left_over = made.left_over + found.left_over
+    if #found == 0 then return end
+    local where = site_search.shortest(path, site)
+    local class = { site = where, questions = questions_of(path, where) }
+    for _, one in ipairs(found) do add(made, by_key, one, class) end
+  end)
+end
+
+-- Compares two policies, given as their answers to the query `nodes`.
+---@return loam.Comparison
+function regions.compare(old_text, new_text)
+  local pool = reader.pool()
+  local old, new = reader.begin(pool, old_text), reader.begin(pool, new_text)
+  local made = {
+    regions = {}, undecided = {}, left_over = 0, pairs = 0, dims = pool.dims,
+    strategies = strategies.pair(old.members, new.members),
+    apply = old.apply ~= new.apply and { old.apply, new.apply } or nil,
+    old = old, new = new, plans = plans.new(pool.dims),
+  }
+  for _, policy in ipairs { old, new } do
+    policy.by_same = {}
+    for _, member in ipairs(policy.members) do policy.by_same[member.same] = member end
+    reader.finish(policy)
+  end
+  witness.reset()
+  compare_sites(made, old, new)
+  for _, list in ipairs { made.regions, made.undecided } do
+    table.sort(list, is_region_before)
+    for _, region in ipairs(list) do table.sort(region.sites, is_before) end
+  end
+  return made
+end
+
+return regions

@@ -1,0 +1,272 @@
+/* test_idle_unserved - in a process without a service thread, the threads that free memory give it
+ * back to the system.
+ *
+ * What a pool learns from one peak changes what it does with the next one, so each peak rises in a
+ * child process of its own. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "heap/pool.h"
+#include "heap/pools.h"
+#include "heap/sweep.h"
+#include "loam.h"
+#include "os/decay.h"
+#include "test.h"
+
+#define PEAK (64 * LM_MIB)
+enum { THREADS = 4, BLOCKS_MAX = PEAK / 16 };
+
+static void **block;
+static size_t blocks;
+
+static uint64_t seed = 5;
+static uint32_t chance(uint32_t n) {
+  seed = seed * 6364136223846793005u + 1442695040888963407u;
+  return (uint32_t)(seed >> 33) % n;
+}
+
+/* ---- Peaks -------------------------------------------------------------------------------- */
+
+enum { FORWARD, BACKWARD, RANDOM };
+
+/* A peak: blocks of `size` bytes, or of many sizes if it is 0, and how they are freed. What each
+ * size class keeps is a small part of a peak of one class, but not of a peak of fifty classes, so
+ * such a peak is twice as high. */
+typedef struct peak {
+  size_t size;
+  int order;       /* FORWARD, BACKWARD or RANDOM */
+  bool by_other;   /* another thread allocates them */
+  bool by_threads; /* several threads free them */
+} peak;
+
+static size_t size_of(const peak *p) {
+  uint32_t kind = chance(10);
+  return p->size ? p->size : kind < 9 ? 1 + chance(1u << (4 + kind)) : 1 + chance(200000);
+}
+
+static size_t height_of(const peak *p) { return p->size ? PEAK : 2 * PEAK; }
+
+static void *rise(void *argument) {
+  size_t total = 0, height = height_of(argument);
+  blocks = 0;
+  while (total < height) {
+    size_t size = size_of(argument);
+    char *p = loam_malloc(NULL, size);
+    if (!p) abort();
+    for (size_t at = 0; at < size; at += LM_PAGE) p[at] = 1;
+    p[size - 1] = 1;
+    block[blocks++] = p;
+    total += size;
+  }
+  return NULL;
+}
+
+static void swap(size_t a, size_t b) {
+  void *p = block[a];
+  block[a] = block[b];
+  block[b] = p;
+}
+
+static void arrange(int order) {
+  for (size_t i = 0; order == BACKWARD && i < blocks / 2; i++) swap(i, blocks - 1 - i);
+  for (size_t i = 1; order == RANDOM && i < blocks; i++) swap(i, chance((uint32_t)i + 1));
+}
+
+static pthread_barrier_t all_have_freed;
+
+/* Frees a part of the blocks and then waits, as a thread of a program that sleeps. */
+static void *free_part(void *argument) {
+  size_t part = (size_t)(uintptr_t)argument;
+  for (size_t i = blocks * part / THREADS; i < blocks * (part + 1) / THREADS; i++)
+    loam_free(block[i]);
+  pthread_barrier_wait(&all_have_freed);
+  pause();
+  return NULL;
+}
+
+static void fall_by_threads(void) {
+  pthread_barrier_init(&all_have_freed, NULL, THREADS + 1);
+  for (uintptr_t i = 0; i < THREADS; i++) (void)start_thread(free_part, (void *)i);
+  pthread_barrier_wait(&all_have_freed);
+}
+
+static void fall(const peak *p) {
+  if (p->by_threads) fall_by_threads();
+  else
+    for (size_t i = 0; i < blocks; i++) loam_free(block[i]);
+}
+
+static void *rise_and_wait(void *argument) {
+  (void)rise(argument);
+  pthread_barrier_wait(&all_have_freed);
+  pause();
+  return NULL;
+}
+
+static void rise_in_other(peak *p) {
+  pthread_barrier_init(&all_have_freed, NULL, 2);
+  (void)start_thread(rise_and_wait, p);
+  pthread_barrier_wait(&all_have_freed);
+}
+
+/* Returns 0 if at most a quarter of the peak stays resident, else the MiB that stay. */
+static int rise_and_fall(void *argument) {
+  peak *p = argument;
+  loam_free(loam_malloc(NULL, 1));
+  size_t before = resident();
+  if (p->by_other) rise_in_other(p);
+  else (void)rise(p);
+  size_t high = resident();
+  if (high < before + height_of(p) * 3 / 4) return 255;
+  arrange(p->order);
+  fall(p);
+  size_t kept = resident() - before;
+  return resident() <= before || kept <= (high - before) / 4 ? 0 : (int)(kept / LM_MIB);
+}
+
+static void goes_back(peak p) {
+  skip_if_sanitized();
+  for (p.order = FORWARD; p.order <= RANDOM; p.order++) {
+    int kept = run_in_child(rise_and_fall, &p);
+    if (kept) print_message("%d MiB of blocks of %zu stay\n", kept, p.size);
+    assert_int_equal(kept, 0);
+  }
+}
+
+static const size_t sizes[] = { 16, 64, 1024, 32768, LM_MIB, 0 };
+
+static void a_peak_goes_back_while_it_is_freed(void **state) {
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) goes_back((peak){ .size = sizes[i] });
+}
+
+static void a_peak_goes_back_that_several_threads_free(void **state) {
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++)
+    goes_back((peak){ .size = sizes[i], .by_threads = true });
+}
+
+static void a_peak_goes_back_that_another_thread_allocated(void **state) {
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(sizes); i++)
+    goes_back((peak){ .size = sizes[i], .by_other = true });
+}
+
+/* ---- What is learned, and the clock ------------------------------------------------------- */
+
+/* The bytes that go back while a peak of large blocks falls. */
+static size_t released_by_a_fall(void) {
+  size_t before = lm_regions_released();
+  (void)rise(&(peak){ .size = LM_MIB });
+  fall(&(peak){ .size = LM_MIB });
+  return lm_regions_released() - before;
+}
+
+/* On a slow machine the peak may not come again soon enough, so it is tried again. */
+static bool is_learned(void) {
+  for (int i = 0; i < 50; i++)
+    if (!released_by_a_fall()) return true;
+  return false;
+}
+
+/* Takes slow paths of malloc and free, and makes a step of a tick due each time. */
+static void work_a_little(void) {
+  for (int i = 0; i < 20; i++) {
+    lm_decay_wait(0);
+    for (int call = 0; call < LM_DECAY_CALLS; call++) loam_free(loam_malloc(NULL, 5 * LM_MIB));
+  }
+}
+
+static int learn_and_forget(void *argument) {
+  (void)argument;
+  if (released_by_a_fall() < PEAK / 2) return 1;
+  if (!is_learned()) return 2;
+  size_t kept = resident();
+  for (int i = 0; i < 50 && resident() + PEAK * 3 / 4 > kept; i++) work_a_little();
+  if (resident() + PEAK * 3 / 4 > kept) return 3;
+  return lm_pool_is_valid() ? 0 : 4;
+}
+
+static void a_peak_that_comes_again_is_kept_until_a_slow_path_finds_it_idle(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(learn_and_forget, NULL), 0);
+}
+
+/* The bins of this thread that are idle are given up, and then their spans. */
+static int leave_small_objects(void *argument) {
+  enum { MANY = 2000 };
+  (void)argument;
+  static void *small[MANY];
+  for (int i = 0; i < MANY; i++) small[i] = loam_malloc(NULL, 700);
+  for (int i = 0; i < MANY; i++) loam_free(small[i]);
+  lm_central *list = &lm_pool_of(lm_strategy_at(0))->central[lm_class_of(700)];
+  lm_decay_stir();
+  for (int i = 0; i < 50 && list->spans; i++) work_a_little();
+  return list->spans != 0;
+}
+
+static void slow_paths_give_up_idle_bins(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(leave_small_objects, NULL), 0);
+}
+
+static int fall_served(void *argument) {
+  (void)argument;
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);
+  size_t released = released_by_a_fall();
+  lm_decay_wait(0);
+  if (lm_decay_is_due()) return 1;
+  return released == 0 ? 0 : 2;
+}
+
+static void a_service_thread_is_left_to_do_it(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(fall_served, NULL), 0);
+}
+
+/* ---- Locks -------------------------------------------------------------------------------- */
+
+static void do_a_step(void) {
+  lm_thread *t = lm_thread_get();
+  lm_decay_stir();
+  lm_decay_wait(0);
+  lm_thread_enter(t);
+  for (int i = 0; i < LM_DECAY_CALLS; i++) lm_sweep_poll(t);
+  lm_thread_leave(t);
+}
+
+/* The thread would wait for itself. */
+static int step_while_locked(void *argument) {
+  (void)argument;
+  loam_free(loam_malloc(NULL, 100));
+  lm_lock_take(&lm_pools_end_lock);
+  do_a_step();
+  lm_lock_drop(&lm_pools_end_lock);
+  lm_pool *pool = lm_pool_of(lm_strategy_at(0));
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_take(&pool->central[c].lock);
+  do_a_step();
+  for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_drop(&pool->central[c].lock);
+  return lm_pool_is_valid() ? 0 : 1;
+}
+
+static void a_step_waits_for_no_lock_of_a_tick(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(step_while_locked, NULL), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_peak_goes_back_while_it_is_freed),
+    cmocka_unit_test(a_peak_goes_back_that_several_threads_free),
+    cmocka_unit_test(a_peak_goes_back_that_another_thread_allocated),
+    cmocka_unit_test(a_peak_that_comes_again_is_kept_until_a_slow_path_finds_it_idle),
+    cmocka_unit_test(slow_paths_give_up_idle_bins),
+    cmocka_unit_test(a_service_thread_is_left_to_do_it),
+    cmocka_unit_test(a_step_waits_for_no_lock_of_a_tick),
+  };
+  block = mmap(NULL, BLOCKS_MAX * sizeof *block, PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  setenv("LOAM_CONTROL", "0", 1); /* so that no service thread starts */
+  return block == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}

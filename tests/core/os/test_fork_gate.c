@@ -1,0 +1,199 @@
+/* test_fork_gate.c - guarded sections and the gate that a fork closes; spare memory. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "os/fork_gate.h"
+#include "os/lock.h"
+#include "os/spare.h"
+#include "os/thread.h"
+#include "test.h"
+
+static _Atomic bool may_end, is_begun, is_ended;
+
+/* How a thread holds a section: with an area of its own, and with an interruption. */
+typedef struct how {
+  bool has_area, suspends;
+} how;
+
+static void *hold_section(void *ctx) {
+  const how *h = ctx;
+  lm_lock_suspended section = { 0 };
+  if (h->has_area) lm_thread_get();
+  lm_lock_hold_cancel();
+  if (h->suspends) section = lm_lock_suspend();
+  is_begun = true;
+  while (!may_end) lm_sys_yield();
+  if (h->suspends) lm_lock_resume(section);
+  lm_lock_allow_cancel();
+  is_ended = true;
+  return NULL;
+}
+
+static pthread_t begin_section(const how *h) {
+  pthread_t thread;
+  may_end = is_begun = is_ended = false;
+  assert_int_equal(pthread_create(&thread, NULL, hold_section, (void *)h), 0);
+  while (!is_begun) lm_sys_yield();
+  return thread;
+}
+
+static void *end_soon(void *ctx) {
+  lm_sys_sleep(20000000);
+  may_end = true;
+  return ctx;
+}
+
+static void wait_for_section(const how *h) {
+  pthread_t helper, thread = begin_section(h);
+  assert_int_equal(pthread_create(&helper, NULL, end_soon, NULL), 0);
+  lm_fork_gate_close(false);
+  assert_true(may_end);
+  lm_fork_gate_open();
+  pthread_join(helper, NULL);
+  pthread_join(thread, NULL);
+}
+
+static void a_fork_waits_for_guarded_sections(void **state) {
+  (void)state;
+  wait_for_section(&(how){ .has_area = true });
+  wait_for_section(&(how){ .has_area = false });
+}
+
+static void a_fork_does_not_wait_for_foreign_code(void **state) {
+  (void)state;
+  pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
+  lm_fork_gate_close(false);
+  may_end = true;
+  lm_sys_sleep(20000000);
+  assert_false(is_ended); /* its section goes on after the fork */
+  lm_fork_gate_open();
+  pthread_join(thread, NULL);
+  assert_true(is_ended);
+}
+
+static void *make_area(void *ctx) {
+  lm_lock_hold_cancel();
+  lm_thread_get();
+  bool is_adopted = lm_thread_self->guarded && lm_fork_gate_is_valid();
+  lm_lock_allow_cancel();
+  return is_adopted && lm_fork_gate_is_valid() ? ctx : NULL;
+}
+
+static void a_section_goes_on_in_a_new_area(void **state) {
+  pthread_t thread;
+  void *result;
+  assert_int_equal(pthread_create(&thread, NULL, make_area, state), 0);
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_non_null(result);
+  lm_fork_gate_close(false); /* it waits for no section of a thread that has ended */
+  lm_fork_gate_open();
+}
+
+static void *try_section(void *ctx) {
+  bool has_begun = lm_lock_try_hold();
+  assert_int_equal(has_begun, lm_lock_cancel_holds > 0);
+  assert_true(lm_fork_gate_is_valid());
+  if (has_begun) lm_lock_allow_cancel();
+  assert_true(lm_fork_gate_is_valid());
+  return has_begun ? ctx : NULL;
+}
+
+static bool can_another_begin(void) {
+  pthread_t thread;
+  void *result;
+  assert_int_equal(pthread_create(&thread, NULL, try_section, &may_end), 0);
+  assert_int_equal(pthread_join(thread, &result), 0);
+  return result;
+}
+
+static void the_forking_thread_alone_passes_the_gate(void **state) {
+  (void)state;
+  assert_true(can_another_begin());
+  lm_fork_gate_close(false);
+  assert_false(can_another_begin());
+  assert_true(lm_lock_try_hold());
+  lm_lock_allow_cancel();
+  lm_fork_gate_close(true); /* a signal handler forks while this thread forks */
+  lm_fork_gate_open();
+  assert_false(can_another_begin());
+  lm_fork_gate_open();
+  assert_true(can_another_begin());
+}
+
+/* Sections then have a fence, for the rest of the process. */
+static void a_fork_works_without_membarrier(void **state) {
+  (void)state;
+  if (!LOAM_CHECKS) skip();
+  pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
+  assert_int_equal(lm_fork_gate_phase, LM_GATE_OPEN);
+  lm_sys_refuse_from(1);
+  lm_fork_gate_close(false);
+  lm_sys_refuse_from(0);
+  assert_false(can_another_begin());
+  lm_fork_gate_open();
+  assert_int_equal(lm_fork_gate_phase, LM_GATE_FENCED);
+  assert_true(can_another_begin());
+  may_end = true;
+  pthread_join(thread, NULL);
+  wait_for_section(&(how){ .has_area = true });
+}
+
+/* The child of a fork in the middle of a section does its work when the section ends. */
+static void an_interrupted_section_ends_in_the_child(void **state) {
+  (void)state;
+  int status;
+  lm_thread_get();
+  lm_lock_hold_cancel();
+  pid_t child = fork();
+  if (!child) {
+    bool owed = lm_thread_owes_child;
+    lm_lock_allow_cancel();
+    _exit(owed && !lm_thread_owes_child && can_another_begin() ? 0 : 1);
+  }
+  lm_lock_allow_cancel();
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void spare_blocks_are_known_by_their_address(void **state) {
+  (void)state;
+  for (size_t align = 16; align <= 1 << 16; align *= 2) {
+    char *p = lm_spare_alloc(5000, align);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % align, 0);
+    assert_true(lm_spare_usable(p) >= 5000);
+    p[0] = p[lm_spare_usable(p) - 1] = 1;
+    assert_int_equal(lm_spare_usable(p + 16), 0);
+    assert_true(lm_spare_free(p));
+    assert_false(lm_spare_free(p));
+  }
+  assert_null(lm_spare_alloc(SIZE_MAX, 16));
+}
+
+static void noted_frees_are_found_again(void **state) {
+  (void)state;
+  int a, b;
+  assert_true(lm_spare_note_free(&a) && lm_spare_note_free(&b));
+  assert_int_equal(lm_spare_uses, 2);
+  assert_ptr_equal(lm_spare_next_noted(), &a);
+  assert_ptr_equal(lm_spare_next_noted(), &b);
+  assert_null(lm_spare_next_noted());
+  assert_int_equal(lm_spare_uses, 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_fork_waits_for_guarded_sections),
+    cmocka_unit_test(a_fork_does_not_wait_for_foreign_code),
+    cmocka_unit_test(a_section_goes_on_in_a_new_area),
+    cmocka_unit_test(the_forking_thread_alone_passes_the_gate),
+    cmocka_unit_test(an_interrupted_section_ends_in_the_child),
+    cmocka_unit_test(spare_blocks_are_known_by_their_address),
+    cmocka_unit_test(noted_frees_are_found_again),
+    cmocka_unit_test(
+        a_fork_works_without_membarrier), /* the last, because it changes the process */
+  };
+  return cmocka_run_group_tests_name("fork_gate", tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+/* test_publish.c - a process obeys what is published on the board of its tree: publish.h, and the
+ * publisher of the command. */
+#include "test.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+
+#include "cli/publisher.h"
+#include "os/sys.h"
+#include "pages/metadata.h"
+#include "served.h"
+#include "service/board.h"
+#include "service/board_file.h"
+#include "service/publish.h"
+
+enum { STACK = 16384, REFUSED = 200 };
+
+static char board_path[PATH_MAX];
+
+static void publish(const char *text) {
+  uint64_t number;
+  save(text);
+  if (lm_publisher_reload(board_path, file, &number)) fail_msg("%s", loam_error());
+}
+
+/* Makes a board for a policy file, and follows it. */
+static void follow_board_for(const char *policy) {
+  lm_board *board;
+  assert_int_equal(lm_board_file_make(folder, board_path, &board), LOAM_OK);
+  strcpy(board->news.policy, policy);
+  lm_board_file_unmap(board);
+  setenv("LOAM_BOARD", board_path, 1);
+  setenv("LOAM_POLICY", file, 1);
+  lm_board_follow();
+  lm_board_join();
+}
+
+/* Follows a board for the test's file. */
+static int follow(void **state) {
+  if (set_up(state)) return -1;
+  loam_free(loam_malloc(NULL, 100)); /* starts loam */
+  follow_board_for(file);
+  return lm_board_halves() ? 0 : -1;
+}
+
+static int leave(void **state) {
+  lm_board_end();
+  unsetenv("LOAM_BOARD");
+  unsetenv("LOAM_POLICY");
+  return tear_down(state);
+}
+
+static const char *name_now(void) {
+  static struct loam_policy_info info;
+  lm_policy_info_get(&info);
+  return info.name;
+}
+
+/* A request that the thread has decided before; it misses only because of the word. */
+static void request(void) { loam_free(loam_malloc(NULL, 100)); }
+
+static void the_next_request_obeys_a_publication(void **state) {
+  (void)state;
+  request();
+  uint64_t before = generation();
+  publish(ALL_OF("one"));
+  assert_int_equal(generation(), before);
+  request();
+  assert_int_equal(generation(), before + 1);
+  assert_string_equal(name_now(), "one");
+  for (int i = 0; i < 3 * LM_PUBLISHED_WORDS; i++) {
+    publish(i % 2 ? ALL_OF("one") : ALL_OF("two"));
+    request();
+    assert_int_equal(generation(), before + 2 + (uint64_t)i);
+    assert_string_equal(name_now(), i % 2 ? "one" : "two");
+  }
+  request();
+  assert_int_equal(generation(), before + 1 + 3 * LM_PUBLISHED_WORDS);
+}
+
+static void replaced_policies_give_their_memory_back(void **state) {
+  (void)state;
+  struct loam_stats first, last;
+  for (int i = 0; i < 200; i++) {
+    if (i == 100) assert_int_equal(loam_stats(&first), LOAM_OK);
+    publish(i % 2 ? ALL_OF("one") : ALL_OF("two"));
+    request();
+  }
+  assert_int_equal(loam_stats(&last), LOAM_OK);
+  assert_in_range(last.metadata_bytes, 1, first.metadata_bytes + 64 * LM_KIB);
+}
+
+static void damaged_bytes_are_refused_and_never_followed(void **state) {
+  (void)state;
+  struct loam_policy_info info;
+  unsigned seed = 1;
+  publish(ALL_OF("whole"));
+  request();
+  for (int i = 0; i < 200; i++) {
+    uint64_t before = generation();
+    publish(ALL_OF("damaged"));
+    int fd = open(board_path, O_RDWR);
+    assert_true(fd >= 0);
+    uint64_t number = lm_published.now.number;
+    off_t half = (off_t)(LM_BOARD_HALVES_AT + (number & 1) * LM_BOARD_HALF);
+    unsigned char byte;
+    off_t at = half + (off_t)((seed = seed * 1103515245 + 12345) >> 8) % 500;
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 1u << seed % 8;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    request();
+    assert_int_equal(generation(), before);
+    assert_string_equal(name_now(), "whole");
+    lm_policy_info_get(&info);
+    assert_int_not_equal(info.last, LOAM_OK);
+    assert_false(lm_published_is_new()); /* the process does not try it again */
+  }
+  publish(ALL_OF("mended"));
+  request();
+  assert_string_equal(name_now(), "mended");
+}
+
+static void a_call_that_fails_leaves_the_old_policy_or_the_new_one(void **state) {
+  (void)state;
+  publish(ALL_OF("first"));
+  request();
+  bool was_obeyed = false;
+  for (long nth = 1; nth < REFUSED && !was_obeyed; nth++) {
+    uint64_t before = generation();
+    publish(ALL_OF("next"));
+    lm_sys_refuse(nth);
+    lm_publish_obey_if_new();
+    bool was_refused = *lm_sys_refused();
+    lm_sys_refuse(0);
+    assert_true(lm_policy_is_valid());
+    assert_true(generation() == before || generation() == before + 1);
+    was_obeyed = generation() == before + 1 && !was_refused;
+    void *p = loam_malloc(NULL, 100);
+    assert_non_null(p);
+    loam_free(p);
+  }
+  publish(ALL_OF("last"));
+  request();
+  assert_string_equal(name_now(), "last");
+}
+
+static void *request_on_a_small_stack(void *arg) {
+  request();
+  assert_false(lm_published_is_new());
+  return arg;
+}
+
+static void a_thread_with_a_small_stack_obeys(void **state) {
+  (void)state;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  assert_int_equal(pthread_attr_setstacksize(&attributes, STACK), 0);
+  uint64_t before = generation();
+  publish(ALL_OF("small"));
+  assert_int_equal(pthread_create(&thread, &attributes, request_on_a_small_stack, NULL), 0);
+  pthread_join(thread, NULL);
+  assert_int_equal(generation(), before + 1);
+  pthread_attr_destroy(&attributes);
+}
+
+static void a_forked_child_obeys_too(void **state) {
+  (void)state;
+  publish(ALL_OF("parent"));
+  request();
+  pid_t child = fork();
+  if (!child) {
+    for (int naps = 0; strcmp(name_now(), "child") && be_patient(&naps);) request();
+    _exit(strcmp(name_now(), "child") ? 1 : 0);
+  }
+  publish(ALL_OF("child"));
+  int status;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  assert_string_equal(name_now(), "parent"); /* this process has requested nothing since */
+  request();
+  assert_string_equal(name_now(), "child");
+}
+
+static void a_process_with_another_policy_does_not_follow(void **state) {
+  (void)state;
+  lm_board_end();
+  follow_board_for("/nowhere/other.lua");
+  assert_null(lm_board_halves());
+  assert_int_equal(lm_published.now.number, 0);
+  uint64_t before = generation();
+  publish(ALL_OF("others"));
+  request();
+  assert_int_equal(generation(), before);
+}
+
+#define FOLLOWS(name) cmocka_unit_test_setup_teardown(name, follow, leave)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    FOLLOWS(the_next_request_obeys_a_publication),
+    FOLLOWS(replaced_policies_give_their_memory_back),
+    FOLLOWS(damaged_bytes_are_refused_and_never_followed),
+    FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),
+    FOLLOWS(a_thread_with_a_small_stack_obeys),
+    FOLLOWS(a_forked_child_obeys_too),
+    FOLLOWS(a_process_with_another_policy_does_not_follow),
+  };
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,204 @@
+/* guest.c - what a program may do that has no thread, socket or descriptor of loam. Each first
+ * argument is one such deed. Ends with status 0 if all went as without loam. */
+#include <dirent.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "expect.h"
+
+enum { SIZES = 24, CHILDREN = 20, HIGH = 1000, SLOW_CALLS = 2000 };
+
+/* Requests and frees blocks of all kinds of sizes. */
+static void use_memory(void) {
+  void *block[SIZES];
+  for (int round = 0; round < 20; round++) {
+    for (int i = 0; i < SIZES; i++) {
+      block[i] = kept(malloc((size_t)1 << i));
+      expect(block[i]);
+      memset(block[i], 1, (size_t)1 << i);
+    }
+    for (int i = 0; i < SIZES; i++) free(block[i]);
+  }
+}
+
+static void sleep_ms(long ms) {
+  struct timespec time = { ms / 1000, ms % 1000 * 1000000 };
+  nanosleep(&time, NULL);
+}
+
+static int count(const char *folder) {
+  int n = 0;
+  DIR *dir = opendir(folder);
+  expect(dir);
+  for (struct dirent *entry; (entry = readdir(dir));) n += *entry->d_name != '.';
+  closedir(dir);
+  return n;
+}
+
+/* Waits for a child, or for any child (-1), which has ended well. */
+static void join(pid_t child) {
+  int status;
+  expect(waitpid(child, &status, 0) > 0);
+  expect(WIFEXITED(status) && !WEXITSTATUS(status));
+}
+
+/* Says how many threads and descriptors the process has, and a child 0.2 seconds after its fork. */
+static void tell(void) {
+  use_memory();
+  printf("%d %d\n", count("/proc/self/task"), count("/proc/self/fd"));
+  fflush(stdout);
+  pid_t child = fork();
+  if (child) return join(child);
+  sleep_ms(200);
+  for (int i = 0; i < SLOW_CALLS; i++) free(kept(malloc(1 << 20)));
+  use_memory();
+  printf("%d %d\n", count("/proc/self/task"), count("/proc/self/fd"));
+  fflush(stdout);
+  _exit(0);
+}
+
+/* Closes all descriptors, and uses the first free number for a file of its own. */
+static void close_all(void) {
+  uint64_t value = 7;
+  closefrom(3);
+  int own = eventfd(0, EFD_NONBLOCK);
+  expect(own == 3 && write(own, &value, sizeof value) == sizeof value);
+  sleep_ms(200);
+  use_memory();
+  for (int i = 0; i < SLOW_CALLS; i++) free(kept(malloc(1 << 20)));
+  value = 0;
+  expect(read(own, &value, sizeof value) == sizeof value && value == 7);
+  expect(count("/proc/self/fd") == 5); /* four, and the one of the folder */
+}
+
+/* Children put their own file at all numbers, as a shell or a container's runtime does. */
+static void replace_all(void) {
+  for (int i = 0; i < CHILDREN; i++) {
+    pid_t child = fork();
+    if (child) {
+      join(child);
+      continue;
+    }
+    int pair[2];
+    expect(!pipe(pair));
+    for (int fd = pair[1] + 1; fd < HIGH; fd++) expect(dup2(pair[1], fd) == fd);
+    use_memory();
+    for (int fd = pair[1] + 1; fd < HIGH; fd++) expect(write(fd, "x", 1) == 1);
+    _exit(0);
+  }
+}
+
+/* A child ends by the system call that ends a thread: it is the process's only one. */
+static void end_thread(void) {
+  pid_t child = fork();
+  if (child) return join(child);
+  sleep_ms(150);
+  for (int i = 0; i < SLOW_CALLS; i++) free(kept(malloc(1 << 20)));
+  syscall(SYS_exit, 0);
+}
+
+#define ALLOWS(call) \
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+/* From here on the process may make calls for memory, write, and end; any other call kills it. */
+static void confine(void) {
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    ALLOWS(SYS_mmap),
+    ALLOWS(SYS_munmap),
+    ALLOWS(SYS_mremap),
+    ALLOWS(SYS_madvise),
+    ALLOWS(SYS_mprotect),
+    ALLOWS(SYS_mbind),
+    ALLOWS(SYS_futex),
+    ALLOWS(SYS_brk),
+    ALLOWS(SYS_write),
+    ALLOWS(SYS_clock_nanosleep),
+    ALLOWS(SYS_exit_group),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+  };
+  struct sock_fprog program = { sizeof filter / sizeof *filter, filter };
+  expect(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+  expect(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+static void confined(void) {
+  free(kept(malloc(100))); /* the C library's malloc asks for random bytes once */
+  confine();
+  use_memory();
+  sleep_ms(600);
+  use_memory();
+  _exit(0);
+}
+
+/* Confined, requests memory until the policy on the board gives blocks an alignment of 4096. A
+ * block that is freed comes back to the next request, so each round keeps a few. */
+static void obey_confined(void) {
+  expect(write(1, "up\n", 3) == 3);
+  confine();
+  for (int i = 0; i < 60000; i++) {
+    void *block[8];
+    bool is_new = true;
+    for (int j = 0; j < 8; j++) block[j] = kept(malloc(200));
+    for (int j = 0; j < 8; j++) is_new = is_new && !((uintptr_t)block[j] % 4096);
+    for (int j = 0; j < 8; j++) free(block[j]);
+    if (is_new) _exit(0);
+    sleep_ms(1);
+  }
+  _exit(1);
+}
+
+/* Requests memory all the time in each of N processes, until the policy gives an alignment of 4096.
+ * Says "up" when all run. Those that are doomed may be killed. */
+static void obey_in_tree(int n, bool are_doomed) {
+  int ready[2];
+  char byte;
+  expect(!pipe(ready));
+  for (int i = 0; i < n; i++) {
+    pid_t child = fork();
+    if (child) continue;
+    for (int tries = 0; tries < 30000; tries++) {
+      void *block = kept(malloc(200)), *other = kept(malloc(200));
+      expect(block && other);
+      if (!tries) expect(write(ready[1], "x", 1) == 1);
+      bool is_new = !((uintptr_t)block % 4096) && !((uintptr_t)other % 4096);
+      free(block);
+      free(other);
+      if (is_new) _exit(0);
+      sleep_ms(4);
+    }
+    _exit(1);
+  }
+  for (int i = 0; i < n; i++) expect(read(ready[0], &byte, 1) == 1);
+  expect(write(1, "up\n", 3) == 3);
+  for (int i = 0; i < n && !are_doomed; i++) join(-1);
+  while (are_doomed && wait(NULL) > 0) continue;
+}
+
+int main(int n, char **argument) {
+  static const struct {
+    const char *name;
+    void (*act)(void);
+  } deeds[] = {
+    { "tell", tell },
+    { "close_all", close_all },
+    { "replace_all", replace_all },
+    { "end_thread", end_thread },
+    { "confined", confined },
+    { "obey_confined", obey_confined },
+  };
+  expect(n >= 2);
+  if (n == 3) obey_in_tree(atoi(argument[2]), !strcmp(argument[1], "doomed"));
+  for (size_t i = 0; n == 2 && i < sizeof deeds / sizeof *deeds; i++)
+    if (!strcmp(argument[1], deeds[i].name)) deeds[i].act();
+  return 0;
+}
