@@ -30,20 +30,14 @@
  * the memory that it was allocating or freeing is lost.
  *
  * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
- * program with one thread, a signal handler may fork too, even if the signal interrupts a call of
- * loam; in a program with more threads it may not, as in the C library. A fork waits until other
- * threads have left the parts of loam that change shared memory, which takes microseconds, and 10 s
- * at most. No call that allocates or frees host memory waits for longer than 50 ms for a fork:
- * then it is served by memory under no policy, and loam_owner does not know that block. Until
- * the fork ends there are at most 1024 such blocks and 4096 such frees, and loam_site_get refuses
- * new tags. Requests beyond that, requests for pinned and device memory, and all other calls that
- * need loam's locks wait for the end of the fork. A child that is made without the handlers of
- * pthread_atfork (by vfork, _Fork or clone) may use loam only if its parent has one thread.
+ * program with one thread, a signal handler may fork too. Calls that allocate or free host memory
+ * wait for a fork for 50 ms at most: then memory under no policy serves them, which loam_owner does
+ * not know. Other calls wait for the end of the fork, and new tags are refused. A child of vfork,
+ * _Fork or clone may use loam only if its parent has one thread. bindings/hosts.md has the limits.
  *
- * Descriptors. If the parent has a service thread, the child starts one of its own when it has
- * allocated or freed 512 times, or at its first allocation or free 100 ms after the fork. A process
- * that closes descriptors of loam, or puts its own descriptors in their place, gets new ones by the
- * same two rules; if it neither allocates nor frees, loam opens them after one second.
+ * Descriptors. If the parent has a service thread, the child starts one when it has allocated or
+ * freed 512 times, or with its first such call 100 ms after the fork. A process that closes
+ * descriptors of loam, or takes their numbers, gets new ones then, or after one second.
  *
  * This file is the source of every foreign declaration: `cc -E -P -DLOAM_CDEF loam.h` gives text
  * that LuaJIT's ffi.cdef accepts. */
@@ -250,8 +244,7 @@ typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
  * `explain`, `plan` and `test` print these answers. `query` is lines of `key value`. The first line
  * is `verb check` (or explain, plan, test). The other keys are tag (may be repeated), size, align,
  * zero, node, live, device, file, func, module, line and batch (a path). A value ends with its
- * line. The answer is one JSON object, or for a batch one JSON object a line. `loam diff` has verbs
- * of its own, whose answers have another form in each version of loam.
+ * line. The answer is one JSON object, or for a batch one JSON object a line.
  *
  * Returns LOAM_OK if there is an answer, even one that says that the policy is refused; LOAM_EINVAL
  * if the query makes no sense; LOAM_EIO if the file cannot be read. */
@@ -428,9 +421,8 @@ LOAM_API size_t loam_trim(void);
 
 /* Tells loam that the limit on the process's address space has changed: a host that calls
  * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. loam has reserved its
- * address space by then, so the kernel cannot hold it to the limit. After this call loam holds
- * itself to it: it takes new memory only as far as the limit allows. Under `loam run`, setrlimit
- * and prlimit do this by themselves. Any thread may call it; it reads /proc/self/statm. */
+ * address space by then, so from this call on it holds itself to the limit. Under `loam run`,
+ * setrlimit and prlimit do this by themselves. Any thread may call it. It reads /proc. */
 LOAM_API void loam_limits_changed(void);
 
 /* The owner of a block. */
@@ -606,8 +598,7 @@ LOAM_API loam_status loam_device_reset(int device);
  *
  * A block, arena or array keeps the handler that made its data, which reallocates and frees them,
  * in any thread. loam_owner, loam_on_memory and the figures know these data under the block's tag
- * and the strategy "handler:NAME". They do not know memory that a host takes by a direct call of a
- * function of its own handler. */
+ * and the strategy "handler:NAME", unless the host calls a function of its handler directly. */
 
 /* The functions of a handler. Any thread may call them, several at the same time. What they
  * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
@@ -643,13 +634,12 @@ LOAM_API const loam_handler *loam_handler_of(loam_site *site);
  * loam_handler_of(NULL). loam keeps the pointer. A handler that loam_handler_register would refuse
  * is refused here too: then NULL is returned, and the current handler stays.
  *
- * The current handler belongs to the thread, and all coroutines of the thread share it, because
- * loam cannot see a switch of coroutines. So the code that switches coroutines saves the handler
- * when it stops one (loam_handler_get), and sets the saved handler when it resumes that one. */
+ * All coroutines of a thread share its current handler, because loam cannot see a switch of
+ * coroutines. So the code that stops a coroutine saves the handler (loam_handler_get), and sets it
+ * when it resumes that coroutine. */
 LOAM_API const loam_handler *loam_handler_set(const loam_handler *handler);
 
-/* Returns the calling thread's current handler: the pointer that was set, or the default,
- * loam_handler_of(NULL). Never NULL. */
+/* Returns the calling thread's current handler; loam_handler_of(NULL) if none was set. */
 LOAM_API const loam_handler *loam_handler_get(void);
 
 /* ---- Managers --------------------------------------------------------------------------------
@@ -1159,9 +1149,8 @@ LOAM_API loam_status loam_array_new(loam_site *site, const loam_type *type, loam
 
 /* Like loam_array_new, and chooses the arenas of rows, text and pointer targets by `arenas`, a sum
  * of LOAM_ARENA_* (loam_array_new uses both). Without LOAM_ARENA_RESIZABLE they take less time and
- * memory, but only the row or text that was made last can grow, and others fail with LOAM_ESTATE:
- * for data that are written once, in order. Without LOAM_ARENA_ZEROED, new numbers have any value
- * in them. Fails like loam_array_new, and with LOAM_EINVAL for other flags. */
+ * memory, but only the row or text that was made last can grow, and others fail with LOAM_ESTATE.
+ * Without LOAM_ARENA_ZEROED, new numbers have any value. LOAM_EINVAL: there is no such flag. */
 LOAM_API loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
                                        loam_array **out);
 

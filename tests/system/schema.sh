@@ -119,6 +119,20 @@ wait "$pid" 2> "$work/why"
 children=
 gives answer 0 status "$pid"
 gives last_words 0 stats "$pid"
+
+# A program without a service follows the board. One that asks for no memory is not waited for.
+(exec "$LOAM" run --policy "$policy" -- sleep 600) > "$work/said" 2> "$work/err" &
+pid=$!
+children=$pid
+for _ in $(seq 600); do "$LOAM" status "$pid" > "$work/status" 2>&1 && break; sleep 0.1; done
+gives answer 0 status "$pid"
+grep -q '"board":' "$work/out" || fail "it follows no board: $(cat "$work/out")"
+gives answer 0 reload "$pid"
+grep -q '"waits":true' "$work/out" || fail "sleep asks for memory: $(cat "$work/out")"
+gives answer 1 reload "$pid" "$work/broken.lua"
+kill "$pid"
+wait "$pid" 2> "$work/why"
+children=
 for verb in status stats reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086
