@@ -1,7 +1,7 @@
 # _server.sh - what the tests of servers share; they source it after _lib.sh.
 #
-# A server runs plain, under the preload library alone, and under `loam run --watch`. In each of these
-# it serves the requests of the test, and its processes have equal threads and descriptors.
+# A server runs plain, under the preload library alone, and under `loam run --watch`. In each of
+# these it serves the requests of the test, and its processes have equal threads and descriptors.
 ways="plain preloaded run"
 live=$work/live.lua # the policy that `loam run` watches
 
@@ -60,8 +60,8 @@ tree() {
   for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
-# figures PID - prints a line for each process of the tree: its title, threads and descriptors. Files
-# in $work/data are not counted: a server opens them when it needs them.
+# figures PID - prints a line for each process of the tree: its title, threads and descriptors.
+# Files in $work/data are not counted: a server opens them when it needs them.
 figures() {
   local process title
   for process in $(tree "$1"); do

@@ -1,5 +1,5 @@
-# nginx.sh - nginx, whose master is root and whose workers become another user: requests are answered,
-# and workers obey an edit of the policy though they can open neither the policy nor a board.
+# nginx.sh - nginx, whose master is root and whose workers become another user: requests are
+# answered, and the workers obey an edit of the policy, though they cannot open the board.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 need python3 pgrep
@@ -22,7 +22,7 @@ http {
   access_log off;
   gzip on;
   gzip_types *;
-$(for what in client_body proxy fastcgi uwsgi scgi; do echo "  ${what}_temp_path $work/$what;"; done)
+$(printf "  %s_temp_path $work/temp;\n" client_body proxy fastcgi uwsgi scgi)
   server {
     listen 127.0.0.1:$port reuseport;
     root $work;
@@ -87,5 +87,5 @@ for way in $ways; do
   kill -QUIT "$server"
   wait "$server" || fail "$way: nginx ended with $?: $(cat "$work/log")"
   children=
-  grep -E '\[(alert|emerg|crit)\]' "$work/log" && fail "$way: nginx complains"
+  ! grep -E '\[(alert|emerg|crit)\]' "$work/log" || fail "$way: nginx complains"
 done

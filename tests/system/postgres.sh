@@ -1,5 +1,5 @@
-# postgres.sh - PostgreSQL, a tree of processes with shared memory: queries with parallel workers, and
-# an edit that its main process, a session and new workers obey.
+# postgres.sh - PostgreSQL, a tree of processes with shared memory: queries with parallel workers,
+# and an edit that its main process, a session and new workers obey.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 need pgrep
@@ -20,15 +20,15 @@ fi
 ask() { "${as[@]}" "$bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 -h "$work" -d postgres "$@"; }
 is_up() { ask -c 'select 1'; }
 
-# A table of 100,000 rows, and queries that two workers take part in. The server's numbers are not in
-# the output.
+# A table of 100,000 rows, and queries that two parallel workers take part in.
 cat > "$work/queries" << 'END'
 create table t as select i, md5(i::text) as m from generate_series(1, 100000) i;
 analyze t;
 explain (analyze, costs off, timing off, summary off) select sum(i) from t;
 select count(*), sum(i), min(m), max(m) from t;
 select md5(string_agg(m, ',' order by m)) from t;
-select a.i % 7 as k, count(*), sum(length(b.m)) from t a join t b on a.i = b.i + 1 group by k order by k;
+select a.i % 7 as k, count(*), sum(length(b.m)) from t a join t b on a.i = b.i + 1
+  group by k order by k;
 create index on t (m);
 select i from t where m = md5('777');
 do $$ begin for k in 1..2000 loop perform format('%s', repeat(k::text, k % 500)); end loop; end $$;
@@ -49,13 +49,14 @@ all_obey() {
   echo 'select md5(string_agg(m, $$,$$)) from t;' >&3
   ask -c 'select 1' && obeys "$server" after && obeys "$session" after
 }
-has_session() { session=$(pgrep -P "$server" -f '^postgres: [a-z]+ postgres \[local\] idle'); }
+has_session() { session=$(pgrep -P "$server" -f '^postgres: [^ ]+ postgres \[local\] idle'); }
 
 mkfifo "$work/session"
 for way in $ways; do
   write "$live" before 64
   rm -rf "$work/data"
-  (run_as "$way" "$bin/initdb" -D "$work/data" -A trust -N --no-locale -E UTF8) > "$work/log" 2>&1 ||
+  (run_as "$way" "$bin/initdb" -D "$work/data" -A trust -N --no-locale -E UTF8) \
+    > "$work/log" 2>&1 ||
     fail "$way: initdb: $(cat "$work/log")"
   (run_as "$way" "$bin/postgres" -D "$work/data" -k "$work" -h '' "${settings[@]}") \
     > "$work/log" 2>&1 &

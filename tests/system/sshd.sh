@@ -31,8 +31,8 @@ X11Forwarding yes
 PrintMotd no
 END
 
-# A client that asks for the passphrase of a key waits in the middle of its login. It gets a wrong one
-# for the key "one", and so offers the key "two" to the server.
+# A client that asks for the passphrase of a key waits in the middle of its login. It gets a wrong
+# passphrase for the key "one", and so offers the key "two" to the server.
 cat > "$work/ask" << END
 #!/bin/sh
 case \$1 in *$work/one*) key=one word=wrong ;; *) key=two word=secret ;; esac
@@ -80,11 +80,12 @@ for way in $ways; do
   fi
   touch "$work/go.one"
   await "$way: the client asks for no passphrase again" test -e "$work/asked.two"
-  [ "$way" != run ] || await "$way: the confined child does not obey an edit" obeys "$confined" after
+  [ "$way" != run ] || await "the confined child does not obey a reload" obeys "$confined" after
   touch "$work/go.two"
   wait "$client" || fail "$way: the login during an edit: $(cat "$work/login" "$work/log")"
   children=$server
-  echo "ok: $way: a login that waits for a passphrase$([ "$way" != run ] || echo ", and obeys a reload")"
+  echo "ok: $way: a login that waits for a passphrase"
+  [ "$way" != run ] || echo "ok: $way: the confined child obeys a reload"
 
   await "$way: a session does not end" sessions_ended
   kill "$server"
