@@ -46,7 +46,7 @@ cancel() {
 }
 # Each connection makes the main process allocate.
 all_obey() {
-  echo 'select md5(string_agg(m, $$,$$)) from t;' >&3
+  echo 'select md5(string_agg(m, $$,$$)) from t;' >&"$line"
   ask -c 'select 1' && obeys "$server" after && obeys "$session" after
 }
 has_session() { session=$(pgrep -P "$server" -f '^postgres: [^ ]+ postgres \[local\] idle'); }
@@ -69,29 +69,29 @@ for way in $ways; do
   echo "ok: $way: queries with parallel workers"
 
   ask < "$work/session" > "$work/session.out" 2>&1 &
-  exec 3> "$work/session"
+  exec {line}> "$work/session"
   await "$way: no session" has_session
-  echo "$endless" >&3
+  echo "$endless" >&"$line"
   await "$way: no parallel workers" are_two
   reached "$way" "$server"
   same_figures "$way" "$server"
   cancel
-  exec 3>&-
+  exec {line}>&-
   wait $!
 
   if [ "$way" = run ]; then
     ask -v ON_ERROR_STOP=0 < "$work/session" > "$work/session.out" 2>&1 &
-    exec 3> "$work/session"
+    exec {line}> "$work/session"
     await "no session" has_session
     write "$live" after 4096
     await "a session or the main process does not obey an edit" all_obey
-    echo "$endless" >&3
+    echo "$endless" >&"$line"
     await "no parallel workers" are_two
     for worker in $(workers); do
       obeys "$worker" after || fail "parallel worker $worker: $("$LOAM" status "$worker" 2>&1)"
     done
     cancel
-    exec 3>&-
+    exec {line}>&-
     wait $!
     echo "ok: the main process, a session and parallel workers obey an edit"
   fi
