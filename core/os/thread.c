@@ -5,7 +5,7 @@
  * that uses loam after its destructor, even in the C library's own last steps, gets a late area.
  * Nothing tells loam when a late area is no longer needed. So late areas stand in a queue, and
  * every thread that makes an area takes back late areas whose threads are gone. The memory of an
- * area that ended in order becomes a spare: thread.h.
+ * area that ended in order may become vacant: thread.h.
  *
  * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
  * before `list.lock`. A module's exit hook runs while none of these locks is held.
@@ -36,18 +36,18 @@ static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
 enum { DELAYED_ENDS = PTHREAD_DESTRUCTOR_ITERATIONS - 2 };
 
 /* All areas. Law: `previous` is NULL in the first area, and in every other area it is the area
- * whose `next` leads here. Every area in the queue of late areas is in the list too. A spare area
- * is in neither; is_spare_valid has the law of its content. `spares` is the number of spares;
- * idle_spares <= spares <= LM_SPARES. */
+ * whose `next` leads here. Every area in the queue of late areas is in the list too. A vacant area
+ * is in neither; is_vacant_valid has the law of its content. `vacant_areas` counts them;
+ * idle_vacant <= vacant_areas <= LM_VACANT_MAX. */
 static struct {
   lm_lock lock;
   lm_thread *first;
   lm_thread *late, *last_late; /* the queue, oldest first; last_late counts only if late is set */
   uint32_t graces;             /* how many grace periods have begun */
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
-  lm_thread *spare;            /* spare areas, the latest first */
-  uint32_t spares;
-  uint32_t idle_spares; /* the smallest number of spares since the last tick of the decay */
+  lm_thread *vacant;           /* vacant areas, the latest first */
+  uint32_t vacant_areas;
+  uint32_t idle_vacant; /* the smallest number of vacant areas since the last tick of the decay */
 } list;
 
 lm_thread *const *const lm_thread_outside = &list.first;
@@ -124,19 +124,19 @@ static bool is_listed_locked(const lm_thread *wanted) {
   return t;
 }
 
-/* The law of a spare: no thread was in the middle of an operation when it ended, no entry of a
- * tally or of the decision cache is in use, and the bins are not too many to keep. */
-static bool is_spare_valid(const lm_thread *t) {
+/* The law of a vacant area: its thread did not end in the middle of an operation, no tally and no
+ * entry of the decision cache is in use, and the bins hold few enough bytes. */
+static bool is_vacant_valid(const lm_thread *t) {
   if (atomic_load(&t->active) || atomic_load(&t->guarded) || t->inside) return false;
   if (atomic_load(&t->used_tallies) || atomic_load(&t->used_decisions)) return false;
-  return !t->late && t->bins_end <= LM_THREAD_BINS + LM_SPARE_BINS;
+  return !t->late && t->bins_end <= LM_THREAD_BINS + LM_VACANT_BINS;
 }
 
-static bool spares_are_valid_locked(void) {
+static bool vacant_are_valid_locked(void) {
   uint32_t n = 0;
-  for (const lm_thread *t = list.spare; t; t = t->next, n++)
-    if (n == LM_SPARES || !is_spare_valid(t)) return false;
-  return n == list.spares && list.idle_spares <= n;
+  for (const lm_thread *t = list.vacant; t; t = t->next, n++)
+    if (n == LM_VACANT_MAX || !is_vacant_valid(t)) return false;
+  return n == list.vacant_areas && list.idle_vacant <= n;
 }
 
 static bool list_is_valid_locked(void) {
@@ -147,7 +147,7 @@ static bool list_is_valid_locked(void) {
     if (!t->late || !is_listed_locked(t)) return false;
     if (!t->next_late && t != list.last_late) return false;
   }
-  return spares_are_valid_locked();
+  return vacant_are_valid_locked();
 }
 
 bool lm_thread_list_is_valid(void) {
@@ -203,37 +203,37 @@ static lm_thread *pop_gone_locked(void) {
   return NULL;
 }
 
-/* ---- Spare areas */
+/* ---- Vacant areas */
 
-/* So many spares stay until another reason wakes the decay: a program that runs one short thread
- * after the other need not wake the service thread for them. */
-enum { QUIET_SPARES = 2 };
+/* This many vacant areas do not wake the decay: a program that runs short threads one by one
+ * need not wake the service thread. A tick that has another reason unmaps them too. */
+enum { QUIET_VACANT = 2 };
 
-/* Makes the area of an ended thread a spare. Returns false if it cannot be one. */
-static bool spare_locked(lm_thread *t) {
+/* Makes the area of an ended thread vacant. Returns false if it cannot be. */
+static bool vacate_locked(lm_thread *t) {
   lm_assert(lm_lock_is_held(&list.lock));
-  if (list.spares == LM_SPARES || !is_spare_valid(t)) return false;
-  t->next = list.spare;
-  list.spare = t;
-  list.spares++;
+  if (list.vacant_areas == LM_VACANT_MAX || !is_vacant_valid(t)) return false;
+  t->next = list.vacant;
+  list.vacant = t;
+  list.vacant_areas++;
   return true;
 }
 
-static lm_thread *take_spare_locked(void) {
+static lm_thread *take_vacant_locked(void) {
   lm_assert(lm_lock_is_held(&list.lock));
-  lm_thread *t = list.spare;
+  lm_thread *t = list.vacant;
   if (!t) return NULL;
-  list.spare = t->next;
-  list.spares--;
-  if (list.idle_spares > list.spares) list.idle_spares = list.spares;
+  list.vacant = t->next;
+  list.vacant_areas--;
+  if (list.idle_vacant > list.vacant_areas) list.idle_vacant = list.vacant_areas;
   return t;
 }
 
-/* Takes a spare for a new thread, and clears what belonged to the thread that ended. Returns NULL
- * if there is no spare. */
-static lm_thread *take_spare(void) {
+/* Takes a vacant area for a new thread, and clears what belonged to the thread that ended. Returns
+ * NULL if there is no vacant area. */
+static lm_thread *take_vacant(void) {
   lm_lock_take(&list.lock);
-  lm_thread *t = take_spare_locked();
+  lm_thread *t = take_vacant_locked();
   lm_lock_drop(&list.lock);
   if (!t) return NULL;
   uint32_t bins_end = t->bins_end;
@@ -243,55 +243,55 @@ static lm_thread *take_spare(void) {
   return t;
 }
 
-/* Takes the idle spares, and begins the next interval. Returns the chain of them. */
-static lm_thread *take_idle_spares(void) {
+/* Takes the idle vacant areas, and begins the next interval. Returns the chain of them. */
+static lm_thread *take_idle_vacant(void) {
   lm_thread *idle = NULL;
   lm_lock_take(&list.lock);
-  for (uint32_t n = list.idle_spares; n > 0; n--) {
-    lm_thread *t = take_spare_locked();
+  for (uint32_t n = list.idle_vacant; n > 0; n--) {
+    lm_thread *t = take_vacant_locked();
     t->next = idle;
     idle = t;
   }
-  list.idle_spares = list.spares;
+  list.idle_vacant = list.vacant_areas;
   lm_lock_drop(&list.lock);
   return idle;
 }
 
 /* A guarded section: a child of a fork inherits no area that is in neither list. */
-bool lm_thread_decay_spares(void) {
+bool lm_thread_decay_vacant(void) {
   lm_lock_hold_cancel();
-  lm_thread *idle = take_idle_spares();
+  lm_thread *idle = take_idle_vacant();
   while (idle) {
     lm_thread *t = idle;
     idle = t->next;
     lm_sys_unmap(t, LM_THREAD_SIZE);
   }
   lm_lock_allow_cancel();
-  return lm_thread_spares() > 0;
+  return lm_thread_count_vacant() > 0;
 }
 
-void lm_thread_trim_spares(void) {
-  (void)lm_thread_decay_spares(); /* from here on all spares count as idle */
-  (void)lm_thread_decay_spares();
+void lm_thread_trim_vacant(void) {
+  (void)lm_thread_decay_vacant(); /* from here on all vacant areas count as idle */
+  (void)lm_thread_decay_vacant();
 }
 
-uint32_t lm_thread_spares(void) {
+uint32_t lm_thread_count_vacant(void) {
   lm_lock_take(&list.lock);
-  uint32_t n = list.spares;
+  uint32_t n = list.vacant_areas;
   lm_lock_drop(&list.lock);
   return n;
 }
 
-/* Ends an area: it becomes a spare or is unmapped. */
+/* Ends an area: it becomes vacant or is unmapped. */
 static void destroy(lm_thread *t) {
   lm_assert(t->dying && t != lm_thread_self);
   lm_lock_take(&list.lock);
   unlink_locked(t);
-  bool is_spare = spare_locked(t);
-  bool is_quiet = list.spares <= QUIET_SPARES;
+  bool is_kept = vacate_locked(t);
+  bool is_quiet = list.vacant_areas <= QUIET_VACANT;
   lm_verify(list_is_valid_locked());
   lm_lock_drop(&list.lock);
-  if (!is_spare) lm_sys_unmap(t, LM_THREAD_SIZE);
+  if (!is_kept) lm_sys_unmap(t, LM_THREAD_SIZE);
   else if (!is_quiet) lm_decay_stir();
 }
 
@@ -410,7 +410,7 @@ static lm_thread *map_area(void) {
  * comes back here through malloc. */
 LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (lm_thread_self) return lm_thread_self;
-  lm_thread *t = take_spare();
+  lm_thread *t = take_vacant();
   if (!t && !(t = map_area())) return NULL;
   t->tid = lm_sys_thread_id();
   t->dying = has_ended;

@@ -5,11 +5,12 @@
  * with dlopen gets little TLS of that kind. The thread caches stand at fixed offsets in every area,
  * so a decision table can name a thread cache by one number.
  *
- * Spare areas. The area of a thread that has ended waits as a spare for the next thread, so a short
- * thread pays no page faults for it. What the exit hooks leave in an area needs no clearing: the
- * decision cache finds nothing, the tallies count nothing, and the bins are closed. There are at
- * most LM_SPARES spares, of at most LM_SPARE_BINS + LM_THREAD_BINS bytes. A tick of the decay
- * (os/decay.h) unmaps the spares that no thread needed since the tick before.
+ * Vacant areas. When a thread ends, its area becomes vacant and waits for a new thread. So a short
+ * thread pays no page faults for its area. What the exit hooks leave in an area needs no clearing:
+ * the decision cache finds nothing, the tallies count nothing, and the bins are closed. A process
+ * has at most LM_VACANT_MAX vacant areas, which hold at most LM_THREAD_BINS + LM_VACANT_BINS bytes
+ * each. A tick of the decay (os/decay.h) unmaps the vacant areas that no thread needed since the
+ * tick before.
  *
  * Active sections. A thread reads plans, the page map and pools inside an active section: it stores
  * 1 to its own `active` on entry and 0 on exit, with compiler ordering only. Sections do not nest:
@@ -40,7 +41,7 @@
 #define LM_DECISIONS 2048   /* power of two */
 #define LM_FREED_ENTRIES 64 /* power of two */
 #define LM_LIVE_PLACES 128  /* power of two */
-#define LM_SPARES 16        /* spare areas that a process keeps at most */
+#define LM_VACANT_MAX 16    /* vacant areas that a process keeps at most */
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
@@ -156,7 +157,7 @@ typedef struct lm_thread {
   const void *caller;   /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
   uint32_t bins_end;     /* where the bins that threads have used in this area end: an offset */
-  struct lm_thread *next, *previous; /* the list of all areas, or `next` spare; under list.lock */
+  struct lm_thread *next, *previous; /* the list of all areas, or of vacant ones; under list.lock */
   struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
   lm_block_tally blocks;             /* block/ledger.c */
   _Atomic uint32_t freed_count;      /* large blocks that the thread has freed: heap/freed_log.h */
@@ -178,8 +179,8 @@ typedef struct lm_thread {
  * memory when it is first used, so most of an area is address space alone. */
 #define LM_THREAD_BINS ((size_t)1 << 17)
 #define LM_THREAD_SIZE (4 * LM_MIB)
-/* An area becomes a spare only if its bins have used no more bytes than these. */
-#define LM_SPARE_BINS ((size_t)64 << 10)
+/* An area becomes vacant only if its bins have used no more bytes than these. */
+#define LM_VACANT_BINS ((size_t)64 << 10)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
@@ -346,19 +347,19 @@ uint32_t lm_thread_count(void);
 bool lm_thread_is_valid(const lm_thread *t);
 
 /* Returns whether the list of areas is linked both ways, the queue of late areas holds late areas
- * only, and the law of spare areas holds. Takes list.lock. */
+ * only, and the law of vacant areas holds. Takes list.lock. */
 bool lm_thread_list_is_valid(void);
 
-/* ---- Spare areas */
+/* ---- Vacant areas */
 
-/* Unmaps the spare areas that no thread has needed since the last call. Returns whether there are
- * spare areas left, which a later call may unmap. */
-bool lm_thread_decay_spares(void);
-/* Unmaps all spare areas. */
-void lm_thread_trim_spares(void);
+/* Unmaps the vacant areas that no thread has needed since the last call. Returns whether there are
+ * vacant areas left, which a later call may unmap. */
+bool lm_thread_decay_vacant(void);
+/* Unmaps all vacant areas. */
+void lm_thread_trim_vacant(void);
 
-/* Returns how many spare areas there are. For tests. */
-uint32_t lm_thread_spares(void);
+/* Returns how many vacant areas there are. For tests. */
+uint32_t lm_thread_count_vacant(void);
 
 /* Return whether there are areas of other threads, and whether another thread may be in a guarded
  * section. A thread that has ended in a section is in none if `asks_kernel` is set. If the list is

@@ -240,7 +240,7 @@ static void a_thread_in_the_area_of_an_ended_one_counts_from_zero(void **state) 
   pthread_join(start_thread(allocate_from_zero, NULL), &first);
   assert_non_null(first);
   for (int i = 0; i < 9; i++) {
-    assert_true(lm_thread_spares() > 0);
+    assert_true(lm_thread_count_vacant() > 0);
     pthread_join(start_thread(allocate_from_zero, NULL), &later);
     assert_ptr_equal(later, first);
   }
@@ -397,7 +397,7 @@ static void what_a_thread_never_used_is_not_looked_at(void **state) {
   _Atomic int pages = 0;
   CHAIN(host("plain"));
   pages_left = 0;
-  lm_thread_trim_spares(); /* so the thread gets a new area */
+  lm_thread_trim_vacant(); /* so the thread gets a new area */
   pthread_join(start_thread(allocate_and_ask, &pages), NULL);
   assert_in_range(pages, 1, 8);
   assert_in_range(pages_left, 1, 8);
