@@ -113,7 +113,8 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
   _exit(status == LOAM_OK ? 0 : 1);
 }
 
-/* Waits for the compiler of the text with this hash. Returns whether it has published the policy. */
+/* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the policy
+ * was published. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
