@@ -36,6 +36,7 @@ typedef struct view {
   const char *name; /* of the file in the folder */
   lm_board_head head;
   lm_board_news news;
+  bool has_watcher; /* the process that watches the policy file of the tree lives */
   lm_board_place place[LM_BOARD_PLACES];
   lm_board_entry entry;
   struct loam_policy_info info;
@@ -158,7 +159,7 @@ static uint64_t latest_number(const view *v) {
 }
 
 /* Tells whether the process that watches the policy file of the tree lives. */
-static bool has_watcher(const view *v) {
+static bool find_watcher(const view *v) {
   uint64_t watcher = atomic_load_explicit(&v->news.watcher, memory_order_relaxed);
   return watcher && lm_board_look(watcher, v->head.pid_namespace, NULL).state == LM_BOARD_RUNNING;
 }
@@ -171,7 +172,7 @@ static void add_news(view *v) {
   uint64_t refusals = atomic_load_explicit(&v->news.refusals, memory_order_relaxed);
   lm_board_refusal *last = &v->news.refusal[refusals & 1];
   last->words[sizeof last->words - 1] = 0;
-  info->watching |= has_watcher(v);
+  info->watching |= v->has_watcher;
   info->loads += refusals;
   info->refused += refusals;
   int64_t published_at = v->news.image[latest_number(v) & 1].published_at;
@@ -382,6 +383,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
     return;
   }
   bool has_news = t->write && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
+  v->has_watcher = has_news && find_watcher(v);
   for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
   if (v->is_own) clean_board(t, dir, name);
