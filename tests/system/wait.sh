@@ -14,9 +14,9 @@ unset XDG_RUNTIME_DIR
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
-TREE=80
-WATCHED=14
-SERVED=6
+TREE=90
+WATCHED=6
+SERVED=4
 ALL=$((TREE + WATCHED + SERVED))
 UNKNOWN=00000000deadbeef
 

@@ -97,7 +97,7 @@ end
 -- Makes a function that shows the progress on one line of the terminal, which each call overwrites;
 -- without an argument, it removes the line.
 local function progress(context)
-  local shown = 0
+  local shown = ""
   if not context.posix.is_terminal(2) then return function() end end
   return function(found)
     local text = ""
@@ -105,11 +105,10 @@ local function progress(context)
       local all = #found.obeyed + #found.refused + count_unsettled(found)
       text = ("%d of %s obey, after %d s"):format(#found.obeyed, units.plural(all, "program"),
         math.floor(found.waited_ms / 1000))
-    elseif shown == 0 then
-      return
     end
-    context.warn("\r" .. text .. (" "):rep(shown - #text) .. (found and "" or "\r"))
-    shown = #text
+    if text == shown then return end
+    context.warn("\r" .. text .. (" "):rep(#shown - #text) .. (found and "" or "\r"))
+    shown = text
   end
 end
 
