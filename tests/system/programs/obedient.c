@@ -5,9 +5,9 @@
 
 #include "expect.h"
 
-/* Requests memory of all small sizes, and then every 20 ms. */
+/* Requests memory of all small sizes, and then every 50 ms. */
 static void request_for_good(int ready) {
-  struct timespec nap = { 0, 20000000 };
+  struct timespec nap = { 0, 50000000 };
   for (size_t size = 8; size < 4096; size *= 2) free(kept(malloc(size)));
   expect(write(ready, "x", 1) == 1);
   for (;;) {
