@@ -28,4 +28,12 @@ bool lm_spare_note_free(void *ptr);
 /* Returns a pointer that was noted, and forgets it; NULL: there is none. */
 void *lm_spare_next_noted(void);
 
+/* In a forked child: counts the entries of both tables again. Threads of the parent change them
+ * while the parent forks, and the child does not have these threads. What such a thread was mapping
+ * or unmapping stays mapped in the child. */
+void lm_spare_fork_child(void);
+
+/* Returns whether the laws of the tables hold, while no thread changes them. */
+bool lm_spare_is_valid(void);
+
 #endif

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "os/fork_gate.h"
+#include "os/spare.h"
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
 /* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
@@ -570,6 +571,7 @@ void lm_thread_begin_child(void) {
   lm_thread_owes_child = false;
   lm_fork_gate_open_in_child();
   renew_locks();
+  lm_spare_fork_child();
   lm_lock_take(&list.lock);
   lm_thread *lost = keep_only_self();
   lm_lock_drop(&list.lock);

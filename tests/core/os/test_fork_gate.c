@@ -183,6 +183,38 @@ static void noted_frees_are_found_again(void **state) {
   assert_int_equal(lm_spare_uses, 0);
 }
 
+static void *use_spare_memory(void *ctx) {
+  int noted;
+  while (!may_end) {
+    void *p = lm_spare_alloc(100, 16);
+    if (p) (void)lm_spare_free(p);
+    if (lm_spare_note_free(&noted)) (void)lm_spare_next_noted();
+  }
+  return ctx;
+}
+
+/* The system makes the thread wait in the middle of lm_spare_alloc while it copies the process. */
+static void a_child_has_no_spare_memory_that_a_lost_thread_was_making(void **state) {
+  (void)state;
+  pthread_t thread;
+  may_end = false;
+  void *kept = lm_spare_alloc(5000, 16);
+  assert_int_equal(pthread_create(&thread, NULL, use_spare_memory, NULL), 0);
+  for (int i = 0; i < 200; i++) {
+    int status;
+    pid_t child = fork();
+    if (!child) {
+      bool is_right = lm_spare_is_valid() && lm_spare_usable(kept) && lm_spare_free(kept);
+      _exit(is_right ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+  }
+  may_end = true;
+  pthread_join(thread, NULL);
+  assert_true(lm_spare_free(kept) && lm_spare_is_valid());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
@@ -192,6 +224,7 @@ int main(void) {
     cmocka_unit_test(an_interrupted_section_ends_in_the_child),
     cmocka_unit_test(spare_blocks_are_known_by_their_address),
     cmocka_unit_test(noted_frees_are_found_again),
+    cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(
         a_fork_works_without_membarrier), /* the last, because it changes the process */
   };
