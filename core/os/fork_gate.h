@@ -72,6 +72,8 @@ void lm_fork_gate_open(void);
 /* Opens the gate in the child, which has only the calling thread. */
 void lm_fork_gate_open_in_child(void);
 
+/* Returns whether the calling thread has closed the gate for a fork. */
+bool lm_fork_gate_is_forker(void);
 /* Returns whether the law of the gate (fork_gate.c) holds for the calling thread. */
 bool lm_fork_gate_is_valid(void);
 

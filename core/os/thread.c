@@ -485,7 +485,7 @@ static bool grace_locked(void) {
 bool lm_thread_grace(void) {
   lm_assert(!lm_thread_self ||
             !atomic_load_explicit(&lm_thread_self->active, memory_order_relaxed));
-  if (is_graceless) return false;
+  if (is_graceless || lm_fork_gate_is_forker()) return false;
   lm_lock_take(&grace_lock);
   bool done = grace_locked();
   lm_lock_drop(&grace_lock);

@@ -300,8 +300,9 @@ void lm_thread_clear_slow_all(uint32_t reasons);
 /* ---- Grace periods and all threads */
 
 /* Waits until every active section that had begun before the call has ended. Returns false, without
- * having waited, where the machine has no membarrier(2): then the caller must not reclaim. The
- * caller is not in an active section, and holds no lock that a thread takes inside one. */
+ * having waited, where the machine has no membarrier(2), and while the calling thread forks, since
+ * a thread in an active section may wait for the end of the fork. Then the caller must not reclaim.
+ * The caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
 /* From lm_thread_refuse_graces to lm_thread_allow_graces, lm_thread_grace returns false in the
