@@ -135,7 +135,8 @@ typedef struct lm_thread {
   loam_site *site; /* site of the innermost scope; NULL: none */
   /* Above 0 while loam, or code that loam calls, runs in this thread: lm_thread_inside_begin. */
   uint32_t inside;
-  /* The thread is in a guarded section. Written by fork_gate.h, which says what it pairs with. */
+  /* The thread is in a guarded section. Only fork_gate.h and fork_gate.c write it; they name the
+   * accesses that it pairs with. */
   _Atomic bool guarded;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
@@ -143,8 +144,10 @@ typedef struct lm_thread {
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */
   uint8_t delayed_ends; /* how often the destructor has asked for another round */
-  int tid;              /* the kernel's number of the thread */
-  const void *caller;   /* return address of the latest realloc or free that took the slow path */
+  bool
+      is_at_limit; /* a limit refused the thread's latest request for a part of it: heap/strategy.h */
+  int tid;         /* the kernel's number of the thread */
+  const void *caller;    /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
   struct lm_thread *next, *previous; /* the list of all areas; under list.lock */
   struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
@@ -261,8 +264,8 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_store_explicit(&t->active, 0, memory_order_release);
 }
 
-/* Returns whether the calling thread is in an active section; false if it has no area. For
- * assertions. */
+/* Returns whether the calling thread is in an active section; false if it has no area. Assertions
+ * use it, and fork_gate.c. */
 LM_INLINE bool lm_thread_is_active(void) {
   return lm_thread_self && lm_load(uint32_t, &lm_thread_self->active);
 }
@@ -313,8 +316,8 @@ void lm_thread_allow_graces(void);
 
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
- * bit outside of sections; and every section that begins later sees what was published before that
- * call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
+ * bit outside of sections. Every section that begins later sees all stores that were made before
+ * that call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
  * but a thread that makes no request keeps the answer false. */
 bool lm_thread_is_none_stale(void);
 
