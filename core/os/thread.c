@@ -9,7 +9,7 @@
  * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
  * before `list.lock`. A module's exit hook runs while none of these locks is held.
  *
- * Fork takes no lock: fork_gate.h says why, and what it does. */
+ * A fork takes no lock. fork_gate.h says why, and how a fork keeps memory in order. */
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
@@ -580,7 +580,8 @@ void lm_thread_begin_child(void) {
 }
 
 /* Where a signal handler forks in the middle of a guarded section, the section goes on in the child
- * when the handler returns. What it changes is half done until then. */
+ * when the handler returns. Until the section has ended its change is half done, so the work of the
+ * child waits for its end. */
 static void after_fork_child(void) {
   lm_fork_gate_open_in_child();
   lm_thread_owes_child = lm_lock_cancel_holds > 0;

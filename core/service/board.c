@@ -6,8 +6,8 @@
  *
  * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
  * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
- * three system calls: getpid, getppid, and madvise for the page that it writes. Where many places
- * are taken, it also makes up to four kill(pid, 0). It opens and makes nothing. */
+ * three system calls: getpid, getppid, and madvise for the page that it writes. On a board with many
+ * taken places, the hook also makes up to four kill(pid, 0). It opens no file. */
 #include "service/board.h"
 
 #include <errno.h>
@@ -260,8 +260,8 @@ static bool take_again(void) {
   return false;
 }
 
-/* Notes that this process has the place, in a page that reads as zeros in a forked child. So the
- * process finds out without a system call whether the place is its own. */
+/* Notes that this process has the place, in a page that reads as zeros in a forked child. With that
+ * page, is_signed needs no system call. */
 static void sign(void) {
   void *page = NULL;
   if (!signed_by && !lm_sys_map(LM_PAGE, &page)) {
@@ -361,7 +361,7 @@ static loam_status make(const char *dir) {
   return LOAM_OK;
 }
 
-/* Finds out what the entry says of the program. */
+/* Notes the file of the program and the PID namespace, which an entry names. */
 static void find_self(void) {
   pid_namespace = lm_board_own_namespace();
   if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
