@@ -22,7 +22,8 @@ enum { DECAY_MAX = 8192 };
 
 /* Held from the claims of a sweep until the claimed bins are taken: a claim that another thread
  * makes later is not covered by the grace of this sweep. Taken before the locks of pools.h. Its
- * holder is in a guarded section, so a fork waits for the end of a sweep, or of a step of a tick. */
+ * holder is in a guarded section, so a fork waits for the end of a sweep, or of a step of a tick.
+ * */
 static lm_lock sweeping;
 
 /* ---- Idle bins ---------------------------------------------------------------------------- */

@@ -2,9 +2,9 @@
  * the structure has changed while it was copied (cli/look.h).
  *
  * Law: the count is odd while a thread changes the structure. Only the thread that holds the
- * structure's lock writes the count. A fork waits until no thread holds the lock (os/fork_gate.h). If
- * a fork has given up waiting, the child may inherit an odd count. The next change in the child makes
- * it even, and so does lm_changes_renew. */
+ * structure's lock writes the count. A fork waits until no thread holds the lock (os/fork_gate.h).
+ * If a fork has given up waiting, the child may inherit an odd count. The next change in the child
+ * makes it even, and so does lm_changes_renew. */
 #ifndef LM_CHANGES_H
 #define LM_CHANGES_H
 

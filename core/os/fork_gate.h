@@ -2,12 +2,12 @@
  * for.
  *
  * A guarded section is the time in which a thread may change what locks guard. It begins when the
- * thread takes its first lock, or earlier, when the thread begins a slow call of malloc's family. It
- * ends when the thread has dropped its last lock and has ended that call (lm_lock_hold_cancel and
- * lm_lock_allow_cancel in lock.h). Before a fork the gate is closed: the forking thread waits until
- * no other thread is in a guarded section, and no other thread begins one until the gate is open
- * again. So a child inherits no change that is half done, and each lock that it inherits is free or
- * held by its own thread.
+ * thread takes its first lock, or earlier, when the thread begins a slow call of malloc's family.
+ * It ends when the thread has dropped its last lock and has ended that call (lm_lock_hold_cancel
+ * and lm_lock_allow_cancel in lock.h). Before a fork the gate is closed: the forking thread waits
+ * until no other thread is in a guarded section, and no other thread begins one until the gate is
+ * open again. So a child inherits no change that is half done, and each lock that it inherits is
+ * free or held by its own thread.
  *
  * The forking thread holds no lock of loam. It passes the gate, so handlers of pthread_atfork may
  * allocate.
@@ -29,9 +29,9 @@ extern _Atomic uint32_t lm_fork_gate_phase __attribute__((visibility("hidden")))
 
 /* Begins a guarded section of the calling thread, which is in none, and returns true. Returns false
  * if the gate is not open or the thread has no area. The thread may be marked after that, so the
- * caller then calls lm_fork_gate_enter or lm_fork_gate_try. The order of the two accesses pairs with
- * the membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the gate. Only
- * lock.c calls the functions that begin and end sections. */
+ * caller then calls lm_fork_gate_enter or lm_fork_gate_try. The order of the two accesses pairs
+ * with the membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the
+ * gate. Only lock.c calls the functions that begin and end sections. */
 LM_INLINE bool lm_fork_gate_pass(void) {
   lm_thread *t = lm_thread_self;
   if (lm_unlikely(!t)) return false;
@@ -40,8 +40,9 @@ LM_INLINE bool lm_fork_gate_pass(void) {
   return atomic_load_explicit(&lm_fork_gate_phase, memory_order_acquire) == LM_GATE_OPEN;
 }
 
-/* Begins the section if lm_fork_gate_pass returned false. Waits while another thread forks. A thread
- * in an active section may wait here too, but only once no other thread is in a guarded section. */
+/* Begins the section if lm_fork_gate_pass returned false. Waits while another thread forks. A
+ * thread in an active section may wait here too, but only once no other thread is in a guarded
+ * section. */
 void lm_fork_gate_enter(void);
 /* Like lm_fork_gate_enter, but waits for `patience_ns` at most. Returns false if the gate was not
  * open in that time; then no section has begun. Once a thread has waited that long for a fork,

@@ -10,9 +10,9 @@
  * Cancellation. A thread whose cancellation type is asynchronous could be cancelled while it holds
  * a lock, and then no thread would drop that lock. So the first lock that a thread takes makes its
  * type deferred, and the last lock that it drops restores the type. The thread is in a guarded
- * section from the first of these locks to the last, for which a fork waits (fork_gate.h): the functions whose names have "hold" or
- * "cancel" serve both purposes. System calls that are cancellation points are made between
- * lm_sys_cancel_off and lm_sys_cancel_restore (sys.h). */
+ * section from the first of these locks to the last, for which a fork waits (fork_gate.h): the
+ * functions whose names have "hold" or "cancel" serve both purposes. System calls that are
+ * cancellation points are made between lm_sys_cancel_off and lm_sys_cancel_restore (sys.h). */
 #ifndef LM_LOCK_H
 #define LM_LOCK_H
 

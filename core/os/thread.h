@@ -317,8 +317,8 @@ void lm_thread_allow_graces(void);
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
  * bit outside of sections. Every section that begins later sees all stores that were made before
- * that call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
- * but a thread that makes no request keeps the answer false. */
+ * that call. So this answers without a system call, and without waiting, what lm_thread_grace waits
+ * for; but a thread that makes no request keeps the answer false. */
 bool lm_thread_is_none_stale(void);
 
 /* The place of the pointer to the first area, for a process that reads the list from outside
