@@ -6,8 +6,8 @@
  *
  * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
  * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
- * three system calls: getpid, getppid, and madvise for the page that it writes. On a board with many
- * taken places, the hook also makes up to four kill(pid, 0). It opens no file. */
+ * three system calls: getpid, getppid, and madvise for the page that it writes. On a board with
+ * many taken places, the hook also makes up to four kill(pid, 0). It opens no file. */
 #include "service/board.h"
 
 #include <errno.h>
@@ -324,8 +324,9 @@ static void register_hooks(void) {
 
 /* ---- start and end ---- */
 
-/* Gives up the mappings; the place was given up before. A thread that obeys an image reads them under
- * the load lock of policy.c, so the caller holds that lock too, if the process follows the board. */
+/* Gives up the mappings; the place was given up before. A thread that obeys an image reads them
+ * under the load lock of policy.c, so the caller holds that lock too, if the process follows the
+ * board. */
 static void leave_board(void) {
   const char *followed = atomic_exchange(&halves, NULL);
   lm_board *left = board;
@@ -405,8 +406,8 @@ void lm_board_follow(void) {
   errno = before;
 }
 
-/* The load lock is taken first, because join may give up a board that has been closed, while another
- * thread reads an image of that board. */
+/* The load lock is taken first, because join may give up a board that has been closed, while
+ * another thread reads an image of that board. */
 void lm_board_join(void) {
   int before = errno;
   lm_policy_begin();

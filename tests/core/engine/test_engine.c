@@ -264,8 +264,8 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
                       "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
-/* The limit has room for the size, but not for the size of its class. Such a refusal is no reason to
- * give free memory back. */
+/* The limit has room for the size, but not for the size of its class. Such a refusal is no reason
+ * to give free memory back. */
 static void a_class_above_what_is_left_is_at_the_limit(void **state) {
   (void)state;
   size_t limit = lm_class_size(lm_class_of(1000)) - 1;
