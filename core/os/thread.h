@@ -154,9 +154,9 @@ typedef struct lm_thread {
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */
   uint8_t delayed_ends; /* how often the destructor has asked for another round */
-  bool is_at_limit; /* a limit refused the latest request for a part of it: heap/strategy.h */
-  int tid;         /* the kernel's number of the thread */
-  const void *caller;    /* return address of the latest realloc or free that took the slow path */
+  bool is_at_limit;     /* a limit refused the latest request for a part of it: heap/strategy.h */
+  int tid;              /* the kernel's number of the thread */
+  const void *caller;   /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
   uint32_t bins_end;     /* where the bins that threads have used in this area end: an offset */
   struct lm_thread *next, *previous; /* the list of all areas, or of vacant ones; under list.lock */
