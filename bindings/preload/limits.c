@@ -1,5 +1,7 @@
 /* limits.c - setrlimit and prlimit. loam has reserved its address space before the program limits
- * it, so these functions call loam_limits_changed. */
+ * it, so these functions call loam_limits_changed. That call also gives free memory back, which
+ * counts against a limit on data (RLIMIT_DATA): else a thread that starts later, and needs memory
+ * for itself first, might find the limit used up by memory that loam keeps free. */
 #define _GNU_SOURCE 1
 #include "preload.h"
 
@@ -23,7 +25,8 @@ __attribute__((constructor)) static void begin(void) {
 static int limit(pid_t pid, int resource, const struct rlimit64 *new, struct rlimit64 *old) {
   int status = (int)syscall(SYS_prlimit64, pid, resource, new, old);
   bool is_own = (pid == 0 || pid == owner) && getpid() == owner;
-  if (status == 0 && new &&resource == RLIMIT_AS && is_own) loam_limits_changed();
+  if (status == 0 && new && (resource == RLIMIT_AS || resource == RLIMIT_DATA) && is_own)
+    loam_limits_changed();
   return status;
 }
 

@@ -45,9 +45,11 @@ LM_INLINE bool begin_slow(void) {
 }
 
 /* Serves a request while a thread forks. Returns NULL, in a guarded section, if the request had to
- * wait for the fork. */
+ * wait for the fork: a request for pinned or device memory, and a request that names a handler,
+ * because the handler's own function will reallocate the block. */
 static LM_NOINLINE void *alloc_in_fork(const lm_request *r) {
-  void *p = r->want == LM_WANT_HOST ? lm_spare_alloc(r->size, r->align) : NULL;
+  bool may_be_spare = r->want == LM_WANT_HOST && !r->handler;
+  void *p = may_be_spare ? lm_spare_alloc(r->size, r->align) : NULL;
   if (!p) lm_lock_hold_cancel();
   return p;
 }

@@ -27,7 +27,7 @@
 /* The fields of a site that figures are grouped by. */
 typedef struct lm_look_site {
   uintptr_t tag;      /* where its text is in the process; 0: there is no such site */
-  uint32_t tag_index; /* sites of one tag have one */
+  uint32_t tag_index; /* the number of the tag: sites with equal tags have equal numbers */
   uintptr_t plan;     /* under the live policy */
 } lm_look_site;
 

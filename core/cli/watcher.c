@@ -60,7 +60,7 @@ static struct {
 
 /* ---- Telling of a refusal ---- */
 
-/* Tells whether a file of `flags`, as /proc/PID/fdinfo has them, is opened for append. */
+/* Tells whether the process has opened its descriptor 2 for append. */
 static bool appends(int pid) {
   char path[64], text[256];
   size_t length;

@@ -38,6 +38,7 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   bool is_zeroed;
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
+  o->t->is_at_limit = false;
   lm_thread_enter(o->t);
   token = lm_site_token_now(o->r.site, token);
   void *p = lm_pool_alloc(o->t, s, &(lm_pool_request){ o->r.size, align, token }, &is_zeroed);
@@ -47,7 +48,8 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
     lm_record_of_object(&object, out);
   }
   lm_thread_leave(o->t);
-  if (!p) return cannot(o, lm_strategy_limit_left(s) < o->r.size ? at_limit : lm_pool_why(s));
+  bool is_at_limit = o->t->is_at_limit || lm_strategy_limit_left(s) < o->r.size;
+  if (!p) return cannot(o, is_at_limit ? at_limit : lm_pool_why(s));
   if (is_zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
   if (size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST) lm_large_zero(p, size);

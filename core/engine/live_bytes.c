@@ -18,8 +18,9 @@
  *      counter is signed.
  *
  * A block that is being resized gets its new token before its size changes, so the walk counts the
- * size that it read. On a machine without membarrier, step 3 waits for nothing. There a block that
- * was being allocated may not be counted until it is freed. */
+ * size that it read. On a machine without membarrier, and where a request obeys a published policy
+ * (lm_thread_refuse_graces), step 3 waits for nothing. Then a block that was being allocated may
+ * never be counted, and one that was being freed may stay counted. */
 #include "engine/live_bytes.h"
 
 #include "device/provider.h"

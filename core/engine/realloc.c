@@ -5,6 +5,7 @@
 #include "engine/chain.h"
 #include "engine/engine.h"
 #include "os/error.h"
+#include "os/published.h"
 #include "os/spare.h"
 
 /* ---- Most objects of pools ---------------------------------------------------------------- */
@@ -35,9 +36,11 @@ static bool may_stay(const lm_map_object *place, size_t size) {
                       : lm_class_fits(place->size, size);
 }
 
-/* Returns an object that lm_decision_serve did not serve; NULL: the engine has to serve. */
+/* Returns an object for a request that lm_decision_serve did not serve. Returns NULL if the engine
+ * has to serve the request, or if a policy was published: only loam_realloc can obey that policy.
+ * */
 static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
-  if (lm_unlikely(!lm_lock_try_hold())) return NULL;
+  if (lm_unlikely(lm_published_is_new()) || lm_unlikely(!lm_lock_try_hold())) return NULL;
   void *p = holds ? lm_decision_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
   if (!p) p = lm_decision_make(t, r);
   lm_lock_allow_cancel();

@@ -172,14 +172,18 @@ void lm_stats_unlock(void) {
   for (int i = 0; i < STRIPES; i++) lm_lock_drop(&totals[i].lock);
 }
 
-static void renew_locks(void) {
-  for (int i = 0; i < STRIPES; i++) lm_lock_renew(&totals[i].lock);
+/* A stripe whose count of changes stayed odd would be called inexact as long as the child lives. */
+static void renew_stripes(void) {
+  for (int i = 0; i < STRIPES; i++) {
+    lm_changes_renew(&totals[i].changes);
+    lm_lock_renew(&totals[i].lock);
+  }
 }
 
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = renew_locks });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = renew_stripes });
 }
 
 /* ---- Reading ------------------------------------------------------------------------------ */

@@ -7,12 +7,12 @@
  * cache). While a program frees much and allocates nothing, the depot is given up, because one
  * object in it keeps a whole span.
  *
- * Draining. In a process without a service thread (os/decay.h) a list drains while the program
- * has freed at least as many of its objects as are left, and has taken no object during that
- * time. Then the bins into which threads free hold at most a 16th of the objects that are left,
- * and none below 16. So the last objects reach their spans although no thread sweeps the bins.
- * Once few objects are left, the free pages between them go back to the system. A list whose
- * objects are taken again soon does not drain the next time.
+ * Draining. If a process has no service thread (os/decay.h), a list begins to drain when the
+ * program has freed at least as many objects of the list as are left. While it frees them, it takes
+ * no object of the list. Then the bins into which threads free hold at most a 16th of the objects
+ * that are left, and none below 16. So the last objects reach their spans although no thread sweeps
+ * the bins. Once few objects are left, the free pages between them go back to the system. A list
+ * whose objects are taken again soon does not drain the next time.
  *
  * Threads take from up to LM_CENTRAL_CURRENT different spans, chosen by the thread's number. The
  * states of 64 objects share a cache line, and small objects share one too. Two threads that

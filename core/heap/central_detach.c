@@ -133,7 +133,7 @@ uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_re
   lm_central *first = from->strategy < to->strategy ? from : to,
              *second = first == from ? to : from;
   lm_assert(from != to && from->class_ == to->class_);
-  lm_lock_take(&first->lock); /* in the order of strategies, as a fork takes them */
+  lm_lock_take(&first->lock); /* in the order of strategies, for all threads */
   lm_lock_take(&second->lock);
   lm_assert(lm_central_is_detached(from, lm_map_span(slot)) && lm_load(uint32_t, &from->detached));
   uint32_t held = lm_central_span_count(from->class_) - lm_central_free_of(lm_map_span(slot));

@@ -339,6 +339,11 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
   return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
 }
 
+/* Notes in the thread's area whether a limit has refused the latest request. */
+static void note_refusal(bool is_refused) {
+  if (lm_thread_self) lm_thread_self->is_at_limit = is_refused;
+}
+
 uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
   lm_assert(s->account);
   if (!s->desc.limit || !size) return want;
@@ -347,10 +352,11 @@ uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want)
   do {
     n = left_of(s, used) / size;
     if (n > want) n = want;
-    if (!n) return 0;
+    if (!n) break;
   } while (!atomic_compare_exchange_weak_explicit(&s->account->used, &used,
                                                   used + (int64_t)(n * size), memory_order_relaxed,
                                                   memory_order_relaxed));
+  note_refusal(!n);
   return (uint32_t)n;
 }
 

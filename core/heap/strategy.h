@@ -181,7 +181,8 @@ LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
 
 /* Takes bytes of the limit. False: too few are left. */
 bool lm_strategy_limit_take(lm_strategy *s, size_t bytes);
-/* Takes `size` bytes as often as possible, at most `want` times. Returns how often. */
+/* Takes `size` bytes as often as possible, at most `want` times. Returns how often. Both functions
+ * set lm_thread.is_at_limit if the strategy has a limit: whether the limit refused. */
 uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
 /* Gives bytes back to the limit; negative ones are taken, even if too few are left. */
 void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);

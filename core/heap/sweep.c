@@ -21,8 +21,9 @@
 enum { DECAY_MAX = 8192 };
 
 /* Held from the claims of a sweep until the claimed bins are taken: a claim that another thread
- * makes later is not covered by the grace of this sweep. Taken before the locks of pools.h. Fork
- * does not wait for it. */
+ * makes later is not covered by the grace of this sweep. Taken before the locks of pools.h. Its
+ * holder is in a guarded section, so a fork waits for the end of a sweep, or of a step of a tick.
+ * */
 static lm_lock sweeping;
 
 /* ---- Idle bins ---------------------------------------------------------------------------- */
@@ -160,11 +161,6 @@ void lm_sweep_claimed_thread(lm_thread *t) {
   lm_decay_stir();
 }
 
-void lm_sweep_fork_child(void) {
-  lm_lock_renew(&sweeping);
-  lm_decay_note_unserved();
-}
-
 void lm_sweep_recall(void) { (void)sweep_threads(false, true); }
 
 /* ---- Free memory -------------------------------------------------------------------------- */
@@ -212,6 +208,13 @@ bool lm_sweep_reclaim(void) {
   atomic_store_explicit(&reclaim_debt_ns, (debt > begun ? debt : begun) + RECLAIM_PART * took,
                         memory_order_relaxed);
   return true;
+}
+
+/* The child may have limits of its own, so it owes nothing for what its parent reclaimed. */
+void lm_sweep_fork_child(void) {
+  lm_lock_renew(&sweeping);
+  atomic_store_explicit(&reclaim_debt_ns, 0, memory_order_relaxed);
+  lm_decay_note_unserved();
 }
 
 static bool decay_pool(lm_pool *pool, uint32_t *most) {

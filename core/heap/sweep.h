@@ -21,11 +21,11 @@ bool lm_sweep_reclaim(void);
  * to a bound. */
 void lm_sweep_decay(void);
 
-/* Called by the slow paths of malloc and free, by a thread `t` that is active. Does nothing while a
- * service thread ticks. Else, every LM_DECAY_CALLS calls: gives up the bins of the thread that it
- * did not use during the last tick; and if a step of a tick is due, does the step, which takes
- * about half a millisecond. It waits for no lock that another thread holds during a tick. The
- * caller holds no lock, and its bins may be closed. */
+/* Called by the slow paths of malloc and free, by a thread `t` that is in an active section and in
+ * a guarded section. Does nothing while a service thread ticks. Else, every LM_DECAY_CALLS calls:
+ * gives up the bins that the thread did not use during the last tick; and if a step of a tick is
+ * due, does the step, which takes about half a millisecond. It does not wait for another thread's
+ * tick. The caller holds no lock. The call may close the caller's bins. */
 void lm_sweep_poll(lm_thread *t);
 
 /* Called by a thread in its next operation, when it was claimed (sweep.c): it gives up its bins. */

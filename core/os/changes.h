@@ -2,7 +2,9 @@
  * the structure has changed while it was copied (cli/look.h).
  *
  * Law: the count is odd while a thread changes the structure. Only the thread that holds the
- * structure's lock writes it. A forked child may inherit an odd count; its next change mends it. */
+ * structure's lock writes the count. A fork waits until no thread holds the lock (os/fork_gate.h).
+ * If a fork has given up waiting, the child may inherit an odd count. The next change in the child
+ * makes it even, and so does lm_changes_renew. */
 #ifndef LM_CHANGES_H
 #define LM_CHANGES_H
 
@@ -25,6 +27,12 @@ LM_INLINE void lm_changes_end(lm_changes *count) {
   uint32_t now = atomic_load_explicit(count, memory_order_relaxed);
   lm_assert(now & 1);
   atomic_store_explicit(count, now + 1, memory_order_release);
+}
+
+/* Makes the count even, in a forked child that renews the structure's lock. */
+LM_INLINE void lm_changes_renew(lm_changes *count) {
+  uint32_t now = atomic_load_explicit(count, memory_order_relaxed);
+  atomic_store_explicit(count, now + (now & 1), memory_order_relaxed);
 }
 
 #endif

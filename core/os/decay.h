@@ -15,8 +15,8 @@
  * of a class are freed and none is allocated: heap/central.c. What a program frees and needs again
  * soon is given back once and then kept, because the bound learns from it. The rest goes back by
  * the clock: every LM_DECAY_CALLS slow calls of a thread it looks whether a tick is due, and then
- * does one step of the tick, of about half a millisecond (lm_sweep_poll). So a process in which no
- * thread takes a slow path keeps what it kept after its last free.
+ * does one step of the tick, of about half a millisecond (lm_sweep_poll). So while no thread of a
+ * process takes a slow path, no more of its memory goes back.
  *
  * A thread that frees memory loads one word, lm_decay_state:
  *

@@ -36,7 +36,7 @@ static _Thread_local bool is_bare __attribute__((tls_model("initial-exec")));
 
 static uintptr_t own_name(void) { return (uintptr_t)&is_bare; }
 
-static bool is_forker(void) {
+bool lm_fork_gate_is_forker(void) {
   return atomic_load_explicit(&gate.forker, memory_order_relaxed) == own_name();
 }
 
@@ -72,7 +72,8 @@ static void unmark(void) {
 static bool pass(bool while_closing) {
   mark();
   uint32_t phase = atomic_load(&lm_fork_gate_phase);
-  if (phase <= LM_GATE_FENCED || (phase == LM_GATE_CLOSING && while_closing) || is_forker())
+  if (phase <= LM_GATE_FENCED || (phase == LM_GATE_CLOSING && while_closing) ||
+      lm_fork_gate_is_forker())
     return true;
   unmark();
   return false;
@@ -147,7 +148,7 @@ static bool become_forker(int64_t until) {
 }
 
 void lm_fork_gate_close(bool is_interrupted) {
-  if (is_forker()) {
+  if (lm_fork_gate_is_forker()) {
     gate.nested++;
     return;
   }
@@ -170,7 +171,7 @@ static void open_gate(void) {
 }
 
 void lm_fork_gate_open(void) {
-  if (!is_forker()) return; /* it gave up before it could close the gate */
+  if (!lm_fork_gate_is_forker()) return; /* it gave up before it could close the gate */
   lm_assert(atomic_load(&lm_fork_gate_phase) == LM_GATE_CLOSED);
   if (gate.nested) gate.nested--;
   else open_gate();

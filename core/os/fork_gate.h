@@ -1,12 +1,13 @@
 /* fork_gate.h - keeps memory in order while a thread forks, without a lock that a thread could wait
  * for.
  *
- * A guarded section is the time in which a thread may change what locks guard. It begins with the
- * first lock that the thread takes, or before that with a slow call of malloc's family, and ends
- * with the last (lm_lock_hold_cancel and lm_lock_allow_cancel in lock.h). Before a fork the gate is
- * closed: the forking thread waits until no other thread is in a guarded section, and no other
- * thread begins one until the gate is open again. So a child inherits no change that is half done,
- * and no lock that a thread holds which the child does not have.
+ * A guarded section is the time in which a thread may change what locks guard. It begins when the
+ * thread takes its first lock, or earlier, when the thread begins a slow call of malloc's family.
+ * It ends when the thread has dropped its last lock and has ended that call (lm_lock_hold_cancel
+ * and lm_lock_allow_cancel in lock.h). Before a fork the gate is closed: the forking thread waits
+ * until no other thread is in a guarded section, and no other thread begins one until the gate is
+ * open again. So a child inherits no change that is half done, and each lock that it inherits is
+ * free or held by its own thread.
  *
  * The forking thread holds no lock of loam. It passes the gate, so handlers of pthread_atfork may
  * allocate.
@@ -27,9 +28,10 @@ enum { LM_GATE_OPEN, LM_GATE_FENCED, LM_GATE_CLOSING, LM_GATE_CLOSED };
 extern _Atomic uint32_t lm_fork_gate_phase __attribute__((visibility("hidden")));
 
 /* Begins a guarded section of the calling thread, which is in none, and returns true. Returns false
- * if the gate is not open or the thread has no area. The order of the two accesses pairs with the
- * membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the gate. Only
- * lock.c calls the functions that begin and end sections. */
+ * if the gate is not open or the thread has no area. The thread may be marked after that, so the
+ * caller then calls lm_fork_gate_enter or lm_fork_gate_try. The order of the two accesses pairs
+ * with the membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the
+ * gate. Only lock.c calls the functions that begin and end sections. */
 LM_INLINE bool lm_fork_gate_pass(void) {
   lm_thread *t = lm_thread_self;
   if (lm_unlikely(!t)) return false;
@@ -38,7 +40,9 @@ LM_INLINE bool lm_fork_gate_pass(void) {
   return atomic_load_explicit(&lm_fork_gate_phase, memory_order_acquire) == LM_GATE_OPEN;
 }
 
-/* Begins the section if lm_fork_gate_pass returned false. Waits while another thread forks. */
+/* Begins the section if lm_fork_gate_pass returned false. Waits while another thread forks. A
+ * thread in an active section may wait here too, but only once no other thread is in a guarded
+ * section. */
 void lm_fork_gate_enter(void);
 /* Like lm_fork_gate_enter, but waits for `patience_ns` at most. Returns false if the gate was not
  * open in that time; then no section has begun. Once a thread has waited that long for a fork,
@@ -74,6 +78,8 @@ void lm_fork_gate_open(void);
 /* Opens the gate in the child, which has only the calling thread. */
 void lm_fork_gate_open_in_child(void);
 
+/* Returns whether the calling thread has closed the gate for a fork. */
+bool lm_fork_gate_is_forker(void);
 /* Returns whether the law of the gate (fork_gate.c) holds for the calling thread. */
 bool lm_fork_gate_is_valid(void);
 

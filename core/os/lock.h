@@ -9,8 +9,9 @@
  *
  * Cancellation. A thread whose cancellation type is asynchronous could be cancelled while it holds
  * a lock, and then no thread would drop that lock. So the first lock that a thread takes makes its
- * type deferred, and the last lock that it drops restores the type. The two also begin and end a
- * guarded section, for which a fork waits (fork_gate.h). System calls that are
+ * type deferred, and the last lock that it drops restores the type. The thread is in a guarded
+ * section from the first of these locks to the last, for which a fork waits (fork_gate.h): the
+ * functions whose names have "hold" or "cancel" serve both purposes. System calls that are
  * cancellation points are made between lm_sys_cancel_off and lm_sys_cancel_restore (sys.h). */
 #ifndef LM_LOCK_H
 #define LM_LOCK_H
@@ -31,8 +32,8 @@ extern _Thread_local uint32_t lm_lock_cancel_holds
 extern _Thread_local bool lm_lock_cancel_was_async
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Make the type deferred and begin a guarded section; end the section and make the type
- * asynchronous again. The functions below alone call them. */
+/* The first two make the type deferred and begin a guarded section. The last ends the section and
+ * makes the type asynchronous again, if it was that before. Only the functions below call them. */
 void lm_lock_hold_cancel_first(void);
 bool lm_lock_try_hold_first(bool waits);
 void lm_lock_allow_cancel_last(void);
@@ -85,8 +86,9 @@ LM_INLINE bool lm_lock_is_held(const lm_lock *lock) {
   return atomic_load_explicit(&lock->state, memory_order_relaxed) != 0;
 }
 
-/* Waits until the lock is free and takes it. The caller does not hold it. Acquire pairs with the
- * release of lm_lock_drop. */
+/* Waits until the lock is free and takes it. The caller does not hold it. In a thread that is in no
+ * guarded section it first waits while another thread forks. Acquire pairs with the release of
+ * lm_lock_drop. */
 LM_INLINE void lm_lock_take(lm_lock *lock) {
   lm_lock_hold_cancel();
   uint32_t free = 0;
@@ -95,8 +97,9 @@ LM_INLINE void lm_lock_take(lm_lock *lock) {
     lm_lock_wait(lock);
 }
 
-/* Takes the lock and returns true if it is free; else returns false. Acquire pairs with the release
- * of lm_lock_drop. */
+/* Takes the lock and returns true if it is free; else returns false. Does not wait for the lock. In
+ * a thread that is in no guarded section it still waits while another thread forks. Acquire pairs
+ * with the release of lm_lock_drop. */
 LM_INLINE bool lm_lock_try(lm_lock *lock) {
   uint32_t free = 0;
   lm_lock_hold_cancel();

@@ -8,7 +8,11 @@ enum { SPARE_BLOCKS = 1024, NOTED_FREES = 4096 };
 
 /* The blocks. Law: `at` is 0 (unused), TAKEN (being made or freed by one thread) or the address of
  * a block, and then the other fields describe its mapping. The release that stores an address pairs
- * with the acquire that finds it. */
+ * with the acquire that finds it.
+ *
+ * Law: lm_spare_uses is at least the number of entries of both tables that are used, and `notes` at
+ * least the number of used entries of `noted`. While no thread changes the tables the numbers are
+ * equal, and no entry is TAKEN. So a thread counts an entry before it uses it. */
 enum { TAKEN = 1 };
 static LM_SPARSE struct block {
   _Atomic uintptr_t at;
@@ -23,12 +27,12 @@ _Atomic uint32_t lm_spare_uses;
 /* ---- Blocks */
 
 static struct block *take_block(void) {
+  atomic_fetch_add(&lm_spare_uses, 1);
   for (int i = 0; i < SPARE_BLOCKS; i++) {
     uintptr_t unused = 0;
-    if (!atomic_compare_exchange_strong(&block[i].at, &unused, TAKEN)) continue;
-    atomic_fetch_add(&lm_spare_uses, 1);
-    return &block[i];
+    if (atomic_compare_exchange_strong(&block[i].at, &unused, TAKEN)) return &block[i];
   }
+  atomic_fetch_sub(&lm_spare_uses, 1);
   return NULL;
 }
 
@@ -78,14 +82,19 @@ bool lm_spare_free(void *ptr) {
 
 /* ---- Frees */
 
+static void uncount_note(void) {
+  atomic_fetch_sub(&notes, 1);
+  atomic_fetch_sub(&lm_spare_uses, 1);
+}
+
 bool lm_spare_note_free(void *ptr) {
+  atomic_fetch_add(&lm_spare_uses, 1);
+  atomic_fetch_add(&notes, 1);
   for (int i = 0; i < NOTED_FREES; i++) {
     uintptr_t unused = 0;
-    if (!atomic_compare_exchange_strong(&noted[i], &unused, (uintptr_t)ptr)) continue;
-    atomic_fetch_add(&notes, 1);
-    atomic_fetch_add(&lm_spare_uses, 1);
-    return true;
+    if (atomic_compare_exchange_strong(&noted[i], &unused, (uintptr_t)ptr)) return true;
   }
+  uncount_note();
   return false;
 }
 
@@ -94,9 +103,48 @@ void *lm_spare_next_noted(void) {
   for (int i = 0; i < NOTED_FREES; i++) {
     uintptr_t ptr = atomic_load(&noted[i]);
     if (!ptr || !atomic_compare_exchange_strong(&noted[i], &ptr, 0)) continue;
-    atomic_fetch_sub(&lm_spare_uses, 1);
-    atomic_fetch_sub(&notes, 1);
+    uncount_note();
     return (void *)ptr; /* NOLINT(performance-no-int-to-ptr) */
   }
   return NULL;
+}
+
+/* ---- Fork */
+
+/* Returns how many entries are used. Frees the entries that were being made or freed: the thread
+ * that did that does not exist. */
+static uint32_t recount_blocks(void) {
+  uint32_t used = 0;
+  for (int i = 0; i < SPARE_BLOCKS; i++) {
+    uintptr_t at = atomic_load(&block[i].at);
+    if (at == TAKEN) atomic_store(&block[i].at, 0);
+    used += at > TAKEN;
+  }
+  return used;
+}
+
+static uint32_t count_notes(void) {
+  uint32_t used = 0;
+  for (int i = 0; i < NOTED_FREES; i++) used += atomic_load(&noted[i]) != 0;
+  return used;
+}
+
+/* Most processes have no spare memory when they fork. Then the tables are not touched, because they
+ * have no pages yet. */
+void lm_spare_fork_child(void) {
+  if (!lm_spare_is_used()) return;
+  uint32_t found = count_notes();
+  atomic_store(&notes, found);
+  atomic_store(&lm_spare_uses, found + recount_blocks());
+}
+
+bool lm_spare_is_valid(void) {
+  uint32_t used = count_notes();
+  if (atomic_load(&notes) != used) return false;
+  for (int i = 0; i < SPARE_BLOCKS; i++) {
+    uintptr_t at = atomic_load(&block[i].at);
+    if (at == TAKEN) return false;
+    used += at != 0;
+  }
+  return atomic_load(&lm_spare_uses) == used;
 }

@@ -10,7 +10,7 @@
  * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
  * before `list.lock`. A module's exit hook runs while none of these locks is held.
  *
- * Fork takes no lock: fork_gate.h says why, and what it does. */
+ * A fork takes no lock. fork_gate.h says why, and how a fork keeps memory in order. */
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
@@ -20,6 +20,7 @@
 
 #include "os/decay.h"
 #include "os/fork_gate.h"
+#include "os/spare.h"
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
 /* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
@@ -596,7 +597,7 @@ static bool grace_locked(void) {
 bool lm_thread_grace(void) {
   lm_assert(!lm_thread_self ||
             !atomic_load_explicit(&lm_thread_self->active, memory_order_relaxed));
-  if (is_graceless) return false;
+  if (is_graceless || lm_fork_gate_is_forker()) return false;
   lm_lock_take(&grace_lock);
   bool done = grace_locked();
   lm_lock_drop(&grace_lock);
@@ -682,6 +683,7 @@ void lm_thread_begin_child(void) {
   atomic_store_explicit(&lm_thread_owes_child, false, memory_order_relaxed);
   lm_fork_gate_open_in_child();
   renew_locks();
+  lm_spare_fork_child();
   lm_lock_take(&list.lock);
   lm_thread *lost = keep_only_self();
   lm_lock_drop(&list.lock);
@@ -690,7 +692,8 @@ void lm_thread_begin_child(void) {
 }
 
 /* Where a signal handler forks in the middle of a guarded section, the section goes on in the child
- * when the handler returns. What it changes is half done until then. */
+ * when the handler returns. Until the section has ended its change is half done, so the work of the
+ * child waits for its end. */
 static void after_fork_child(void) {
   lm_fork_gate_open_in_child();
   bool owes = lm_lock_cancel_holds > 0;

@@ -145,7 +145,8 @@ typedef struct lm_thread {
   loam_site *site; /* site of the innermost scope; NULL: none */
   /* Above 0 while loam, or code that loam calls, runs in this thread: lm_thread_inside_begin. */
   uint32_t inside;
-  /* The thread is in a guarded section. Written by fork_gate.h, which says what it pairs with. */
+  /* The thread is in a guarded section. Only fork_gate.h and fork_gate.c write it; they name the
+   * accesses that it pairs with. */
   _Atomic bool guarded;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
@@ -153,6 +154,7 @@ typedef struct lm_thread {
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */
   uint8_t delayed_ends; /* how often the destructor has asked for another round */
+  bool is_at_limit;     /* a limit refused the latest request for a part of it: heap/strategy.h */
   int tid;              /* the kernel's number of the thread */
   const void *caller;   /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
@@ -275,8 +277,8 @@ LM_INLINE void lm_thread_leave(lm_thread *t) {
   atomic_store_explicit(&t->active, 0, memory_order_release);
 }
 
-/* Returns whether the calling thread is in an active section; false if it has no area. For
- * assertions. */
+/* Returns whether the calling thread is in an active section; false if it has no area. Assertions
+ * use it, and fork_gate.c. */
 LM_INLINE bool lm_thread_is_active(void) {
   return lm_thread_self && lm_load(uint32_t, &lm_thread_self->active);
 }
@@ -314,8 +316,9 @@ void lm_thread_clear_slow_all(uint32_t reasons);
 /* ---- Grace periods and all threads */
 
 /* Waits until every active section that had begun before the call has ended. Returns false, without
- * having waited, where the machine has no membarrier(2): then the caller must not reclaim. The
- * caller is not in an active section, and holds no lock that a thread takes inside one. */
+ * having waited, where the machine has no membarrier(2), and while the calling thread forks, since
+ * a thread in an active section may wait for the end of the fork. Then the caller must not reclaim.
+ * The caller is not in an active section, and holds no lock that a thread takes inside one. */
 bool lm_thread_grace(void);
 
 /* From lm_thread_refuse_graces to lm_thread_allow_graces, lm_thread_grace returns false in the
@@ -326,9 +329,9 @@ void lm_thread_allow_graces(void);
 
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
- * bit outside of sections; and every section that begins later sees what was published before that
- * call. So this answers without a system call, and without waiting, what lm_thread_grace waits for;
- * but a thread that makes no request keeps the answer false. */
+ * bit outside of sections. Every section that begins later sees all stores that were made before
+ * that call. So this answers without a system call, and without waiting, what lm_thread_grace waits
+ * for; but a thread that makes no request keeps the answer false. */
 bool lm_thread_is_none_stale(void);
 
 /* The place of the pointer to the first area, for a process that reads the list from outside

@@ -6,8 +6,8 @@
  *
  * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
  * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
- * three system calls: getpid, getppid, and madvise for the page that it writes. Where many places
- * are taken, it also makes up to four kill(pid, 0). It opens and makes nothing. */
+ * three system calls: getpid, getppid, and madvise for the page that it writes. On a board with
+ * many taken places, the hook also makes up to four kill(pid, 0). It opens no file. */
 #include "service/board.h"
 
 #include <errno.h>
@@ -260,8 +260,8 @@ static bool take_again(void) {
   return false;
 }
 
-/* Notes that this process has the place, in a page that reads as zeros in a forked child. So the
- * process finds out without a system call whether the place is its own. */
+/* Notes that this process has the place, in a page that reads as zeros in a forked child. With that
+ * page, is_signed needs no system call. */
 static void sign(void) {
   void *page = NULL;
   if (!signed_by && !lm_sys_map(LM_PAGE, &page)) {
@@ -296,8 +296,9 @@ static bool is_own_place(void) {
 
 /* ---- fork ---- */
 
+/* In a guarded section a signal handler forks, perhaps in the middle of a change. */
 static void fork_prepare(void) {
-  lm_assert(is_valid_locked());
+  lm_assert(lm_lock_cancel_holds || is_valid_locked());
   is_counted = board && has_place;
   if (is_counted) atomic_fetch_add(&board->head.expected, 1);
 }
@@ -323,15 +324,18 @@ static void register_hooks(void) {
 
 /* ---- start and end ---- */
 
-/* Gives up the mappings; the place was given up before. A thread that obeys an image at this moment
- * holds the load lock of policy.c, as lm_board_end does. */
+/* Gives up the mappings; the place was given up before. A thread that obeys an image reads them
+ * under the load lock of policy.c, so the caller holds that lock too, if the process follows the
+ * board. */
 static void leave_board(void) {
   const char *followed = atomic_exchange(&halves, NULL);
+  lm_board *left = board;
+  /* Before the board is unmapped: a signal handler may fork, and fork_prepare uses the board. */
+  has_place = false;
+  board = NULL;
   lm_published_unmap();
   if (followed) lm_sys_unmap((void *)(uintptr_t)followed, 2 * LM_BOARD_HALF);
-  lm_board_file_unmap(board);
-  board = NULL;
-  has_place = false;
+  lm_board_file_unmap(left);
 }
 
 /* Maps the board that the environment names. A reader may remove the file at that time; then the
@@ -358,7 +362,7 @@ static loam_status make(const char *dir) {
   return LOAM_OK;
 }
 
-/* Finds out what the entry says of the program. */
+/* Notes the file of the program and the PID namespace, which an entry names. */
 static void find_self(void) {
   pid_namespace = lm_board_own_namespace();
   if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
@@ -402,14 +406,18 @@ void lm_board_follow(void) {
   errno = before;
 }
 
+/* The load lock is taken first, because join may give up a board that has been closed, while
+ * another thread reads an image of that board. */
 void lm_board_join(void) {
   int before = errno;
+  lm_policy_begin();
   lock();
   if (board && !is_own_place()) {
     find_self();
     (void)join();
   }
   unlock();
+  lm_policy_end();
   errno = before;
 }
 

@@ -264,9 +264,11 @@ static loam_status go_live(load *l) {
   lm_policy_image *old = live;
   loam_status status = plan_sites(l);
   if (status == LOAM_OK) swap_locked(l, generation, slot);
+  /* Under the lock, so that a fork comes before the swap or after this: a child in which the swap
+   * is done, and no thread is stale, would keep its old decisions. */
+  if (status == LOAM_OK) lm_thread_set_slow_all(LM_SLOW_STALE);
   unlock(&live_lock);
   if (status != LOAM_OK) return status;
-  lm_thread_set_slow_all(LM_SLOW_STALE);
   l->opened.image = NULL;
   if (!old) return LOAM_OK;
   if (!lm_thread_grace()) {

@@ -16,7 +16,7 @@
 
 enum { COPIES = 4 }; /* tries to copy an image while publishers write */
 
-/* What the news say of the image; under the load lock. */
+/* The description of the image, copied from the news; under the load lock. */
 static LM_SPARSE lm_board_image said;
 
 /* Copies the description of publication `number`. False: the news have no such image. The fence
@@ -71,15 +71,17 @@ static loam_status load_latest(const lm_board_news *news, const char *halves, ui
   return LOAM_OK;
 }
 
-/* Notes what the process obeys, or has refused, and says it on the board. Stored when every thread
- * has been told to forget its decisions: a decision that a thread keeps later is of this policy. */
+/* Notes the publication that the process obeys, or has refused. The next entry on the board says
+ * it. Called after every thread has been told to forget its decisions (LM_SLOW_STALE): a decision
+ * that a thread keeps later is of this policy. */
 static void note_obeyed(uint64_t word, uint64_t number) {
   atomic_store_explicit(&lm_published_obeyed.number, number, memory_order_relaxed);
   atomic_store_explicit(&lm_published_obeyed.word, word, memory_order_relaxed);
 }
 
-/* Obeys the latest publication, under the load lock. `*is_loaded` says whether an image was loaded
- * or refused. The word is read before the number (os/published.h). */
+/* Obeys the latest publication, under the load lock. `*is_loaded` becomes whether an image was
+ * loaded or refused. The word is read before the number (os/published.h), so a publication that
+ * comes during this call makes the word differ again. */
 static loam_status obey_locked(bool *is_loaded) {
   uint64_t number = atomic_load_explicit(&lm_published_obeyed.number, memory_order_relaxed);
   uint64_t word = atomic_load_explicit(&lm_published.now.word, memory_order_acquire), latest;

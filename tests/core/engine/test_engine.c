@@ -264,6 +264,21 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
                       "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
+/* The limit has room for the size, but not for the size of its class. Such a refusal is no reason
+ * to give free memory back. */
+static void a_class_above_what_is_left_is_at_the_limit(void **state) {
+  (void)state;
+  size_t limit = lm_class_size(lm_class_of(1000)) - 1;
+  assert_in_range(limit, 1000, 1100);
+  CHAIN(limited("close", limit));
+  char *kept = loam_malloc(NULL, 300000);
+  loam_free(kept);
+  size_t released = lm_regions_released();
+  for (int i = 0; i < 100; i++) assert_null(get(1000));
+  assert_non_null(strstr(loam_error(), "it is at its limit"));
+  assert_int_equal(lm_regions_released(), released);
+}
+
 static struct {
   int n;
   uint64_t generation;
@@ -587,6 +602,7 @@ int main(void) {
     cmocka_unit_test(deny_is_null_and_counted),
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
+    cmocka_unit_test(a_class_above_what_is_left_is_at_the_limit),
     cmocka_unit_test(a_shortfall_is_told_once_a_generation),
     cmocka_unit_test(a_request_that_the_policy_leaves_without_memory_is_told_once),
     cmocka_unit_test(every_failure_is_accounted_exactly),

@@ -408,6 +408,18 @@ static int set_up_and_watch_ends(void **state) {
   return set_up(state);
 }
 
+/* A fork that waited too long for another thread leaves the child an odd count. */
+static void a_child_does_not_inherit_a_change_without_an_end(void **state) {
+  (void)state;
+  int status;
+  lm_changes_begin(&lm_stats_outside[1].changes);
+  pid_t child = fork();
+  if (!child) _exit(atomic_load(&lm_stats_outside[1].changes) & 1);
+  lm_changes_end(&lm_stats_outside[1].changes);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 static void survives_each_refusal_of_memory(void **state) {
   (void)state;
   refuse_each(ask);
@@ -436,6 +448,7 @@ int main(void) {
     TEST(the_callback_may_allocate_and_ask),
     TEST(what_threads_hold_is_seen_while_they_allocate),
     TEST(what_a_thread_never_used_is_not_looked_at),
+    TEST(a_child_does_not_inherit_a_change_without_an_end),
     TEST(survives_each_refusal_of_memory),
   };
   return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);

@@ -4,6 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/handler_api.h"
+#include "api/memory.h"
 #include "os/fork_gate.h"
 #include "os/lock.h"
 #include "os/spare.h"
@@ -89,6 +91,37 @@ static void a_section_goes_on_in_a_new_area(void **state) {
   assert_non_null(result);
   lm_fork_gate_close(false); /* it waits for no section of a thread that has ended */
   lm_fork_gate_open();
+}
+
+static void *take_a_lock_while_active(void *ctx) {
+  static lm_lock lock;
+  lm_thread *t = lm_thread_get();
+  is_begun = true;
+  while (!may_end) lm_sys_yield();
+  lm_thread_begin(t);
+  is_begun = false;
+  lm_lock_take(&lock); /* waits while the gate is closed */
+  lm_lock_drop(&lock);
+  lm_thread_leave(t);
+  return ctx;
+}
+
+/* The grace would wait for a thread that waits for the fork. A handler of pthread_atfork that runs
+ * out of memory asks for one. */
+static void the_forking_thread_waits_for_no_grace(void **state) {
+  pthread_t thread;
+  may_end = is_begun = false;
+  lm_thread_get();
+  assert_int_equal(pthread_create(&thread, NULL, take_a_lock_while_active, state), 0);
+  while (!is_begun) lm_sys_yield();
+  lm_fork_gate_close(false);
+  may_end = true;
+  while (is_begun) lm_sys_yield();
+  alarm(PATIENCE_S);
+  assert_false(lm_thread_grace());
+  alarm(0);
+  lm_fork_gate_open();
+  pthread_join(thread, NULL);
 }
 
 static void *try_section(void *ctx) {
@@ -183,15 +216,94 @@ static void noted_frees_are_found_again(void **state) {
   assert_int_equal(lm_spare_uses, 0);
 }
 
+static void *plain_malloc(void *ctx, size_t size) {
+  ++*(_Atomic int *)ctx;
+  return malloc(size);
+}
+static void *plain_calloc(void *ctx, size_t count, size_t size) {
+  (void)ctx;
+  return calloc(count, size);
+}
+static void *plain_realloc(void *ctx, void *ptr, size_t size) {
+  (void)ctx;
+  return realloc(ptr, size);
+}
+static void plain_free(void *ctx, void *ptr, size_t size) {
+  (void)ctx, (void)size;
+  free(ptr);
+}
+
+static _Atomic int made;
+static const loam_handler plain = {
+  "plain", 1, { &made, plain_malloc, plain_calloc, plain_realloc, plain_free }
+};
+
+static void *grow_by_handler(void *ctx) {
+  char *p = lm_memory_alloc(
+      &(lm_request){ .site = loam_site_get(""), .size = 100, .align = 16, .handler = &plain });
+  p = p ? lm_handler_api_realloc(&plain, loam_site_get(""), p, 1000) : NULL;
+  loam_free(p);
+  return p ? ctx : NULL;
+}
+
+/* The fork lasts long enough for a request that may have spare memory to get it. */
+static void a_handler_makes_its_blocks_while_a_fork_lasts(void **state) {
+  pthread_t thread;
+  void *result;
+  loam_free(loam_malloc(NULL, 1)); /* starts loam */
+  lm_fork_gate_close(false);
+  assert_int_equal(pthread_create(&thread, NULL, grow_by_handler, state), 0);
+  lm_sys_sleep(200000000);
+  lm_fork_gate_open();
+  pthread_join(thread, &result);
+  assert_non_null(result);
+  assert_int_equal(made, 1);
+}
+
+static void *use_spare_memory(void *ctx) {
+  int noted;
+  while (!may_end) {
+    void *p = lm_spare_alloc(100, 16);
+    if (p) (void)lm_spare_free(p);
+    if (lm_spare_note_free(&noted)) (void)lm_spare_next_noted();
+  }
+  return ctx;
+}
+
+/* The system makes the thread wait in the middle of lm_spare_alloc while it copies the process. */
+static void a_child_has_no_spare_memory_that_a_lost_thread_was_making(void **state) {
+  (void)state;
+  pthread_t thread;
+  may_end = false;
+  void *kept = lm_spare_alloc(5000, 16);
+  assert_int_equal(pthread_create(&thread, NULL, use_spare_memory, NULL), 0);
+  for (int i = 0; i < 200; i++) {
+    int status;
+    pid_t child = fork();
+    if (!child) {
+      bool is_right = lm_spare_is_valid() && lm_spare_usable(kept) && lm_spare_free(kept);
+      _exit(is_right ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+  }
+  may_end = true;
+  pthread_join(thread, NULL);
+  assert_true(lm_spare_free(kept) && lm_spare_is_valid());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
     cmocka_unit_test(a_fork_does_not_wait_for_foreign_code),
     cmocka_unit_test(a_section_goes_on_in_a_new_area),
     cmocka_unit_test(the_forking_thread_alone_passes_the_gate),
+    cmocka_unit_test(the_forking_thread_waits_for_no_grace),
     cmocka_unit_test(an_interrupted_section_ends_in_the_child),
     cmocka_unit_test(spare_blocks_are_known_by_their_address),
     cmocka_unit_test(noted_frees_are_found_again),
+    cmocka_unit_test(a_handler_makes_its_blocks_while_a_fork_lasts),
+    cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(
         a_fork_works_without_membarrier), /* the last, because it changes the process */
   };

@@ -555,6 +555,49 @@ static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
   assert_null(result);
 }
 
+/* A fork that waits for a swap comes right after it. Many sites make swaps long. */
+enum { MANY_SITES = 20000 };
+
+static void make_many_sites(void) {
+  char tag[32];
+  for (int i = 0; i < MANY_SITES; i++) {
+    snprintf(tag, sizeof tag, "many.t%d", i);
+    assert_non_null(loam_site_get(tag));
+  }
+}
+
+static void *load_one_then_another(void *unused) {
+  (void)unused;
+  for (int i = 0; !atomic_load(&is_over); i++)
+    if (load(i % 2 ? ALL_OF("one") : ALL_OF("another"))) return WRONG;
+  return NULL;
+}
+
+/* The child has one thread, so nothing but its own decisions can be out of date. */
+static int obeys_what_is_live(void *site) {
+  loam_owner_info owner;
+  void *p = loam_malloc(site, 100);
+  if (loam_owner(p, &owner) != LOAM_OK) return 1;
+  loam_free(p);
+  return strcmp(owner.strategy, info().name) ? 2 : 0;
+}
+
+static void a_child_forked_during_a_load_obeys_what_is_live_in_it(void **state) {
+  (void)state;
+  void *result, *site = loam_site_get("child.obeys");
+  make_many_sites();
+  atomic_store(&is_over, false);
+  assert_int_equal(load(ALL_OF("one")), LOAM_OK);
+  pthread_t loader = start_thread(load_one_then_another, NULL);
+  for (int i = 0; i < (SANITIZED ? 50 : 500); i++) {
+    loam_free(loam_malloc(site, 100)); /* keeps a decision */
+    assert_int_equal(run_in_child(obeys_what_is_live, site), 0);
+  }
+  atomic_store(&is_over, true);
+  pthread_join(loader, &result);
+  assert_null(result);
+}
+
 /* A load takes the lock of the live policy before locks of memory. This thread makes both happen:
  * its strategies are new in each load. */
 static void *load_new_strategies(void *unused) {
@@ -695,6 +738,7 @@ int main(void) {
     cmocka_unit_test(a_child_forked_during_a_load_can_allocate_and_load),
     cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
+    cmocka_unit_test(a_child_forked_during_a_load_obeys_what_is_live_in_it), /* last: many sites */
   };
   setenv("LOAM_CONTROL", "0", 1);
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

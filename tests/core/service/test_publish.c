@@ -79,6 +79,18 @@ static void the_next_request_obeys_a_publication(void **state) {
   assert_int_equal(generation(), before + 1 + 3 * LM_PUBLISHED_WORDS);
 }
 
+static void a_realloc_obeys_a_publication(void **state) {
+  (void)state;
+  void *p = loam_malloc(NULL, 100);
+  for (size_t size = 200; size <= 3200; size *= 2) {
+    uint64_t before = generation();
+    publish(size % 3 ? ALL_OF("one") : ALL_OF("two"));
+    assert_non_null(p = loam_realloc(NULL, p, size));
+    assert_int_equal(generation(), before + 1);
+  }
+  loam_free(p);
+}
+
 static void replaced_policies_give_their_memory_back(void **state) {
   (void)state;
   struct loam_stats first, last;
@@ -262,6 +274,7 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     FOLLOWS(the_next_request_obeys_a_publication),
+    FOLLOWS(a_realloc_obeys_a_publication),
     FOLLOWS(replaced_policies_give_their_memory_back),
     FOLLOWS(damaged_bytes_are_refused_and_never_followed),
     FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),

@@ -1,1 +1,0 @@
-return loam.policy { pick = function(req) return nosuch end }
