@@ -7,7 +7,7 @@ local ps = {
   summary = "lists the programs that run under loam",
   usage = "[--all] [--json]",
   about = [[
-Lists each process of yours that runs under loam with a control socket, with its live
+Lists each process of yours that runs under loam and has a place on a board, with its live
 policy; for root, those of all users. Nothing is asked of the processes, so stopped and hung
 ones are listed too. With --all, also lists processes that have ended, as long as the file
 with their last words is kept: until their whole tree has ended, and ten minutes more if a
