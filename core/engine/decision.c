@@ -13,7 +13,7 @@
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_NODE) return lm_numa_here();
-  if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
+  if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free(arg);
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
   return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
 }

@@ -12,7 +12,7 @@
  *   48 KiB + i * 16 KiB                the slot of place i: two entries
  *   48 KiB + 16 MiB + i * 16 MiB       half i of the images: policy images that were published
  *
- * Publishers write the news and the halves: the watcher of `loam run --watch`, and `loam reload`.
+ * Publishers write the news and the halves: the watcher (cli/watcher.h), and `loam reload`.
  * They hold a lock (flock) on the file. The processes of the tree have mapped both readable only,
  * through a descriptor that was open for reading alone. So a process of the tree that gave its
  * rights up cannot publish anything for the others.
@@ -32,7 +32,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 2,
+  LM_BOARD_VERSION = 3,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
@@ -123,6 +123,7 @@ typedef struct lm_board_image {
   uint64_t number;     /* of the publication */
   uint64_t size, hash; /* bytes of the image, and their FNV-1a */
   uint64_t text_hash;  /* of the policy's text */
+  uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;
@@ -145,6 +146,9 @@ typedef struct lm_board_news {
       /* The process that watches the policy file, as an owner; 0: none was started. */
       _Atomic uint64_t watcher;
       _Atomic uint64_t refusals; /* how many policies publishers have refused */
+      /* The process that keeps published.gauges while the live policy reads them, as an owner; it
+       * is the watcher where there is one. 0: none was started. */
+      _Atomic uint64_t keeper;
     };
     char image_page[LM_BOARD_PAGE];
   };
