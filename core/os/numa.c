@@ -40,8 +40,7 @@ static LM_SPARSE struct {
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
 _Atomic int lm_numa_only_node = LM_NUMA_UNREAD;
-_Atomic int64_t lm_numa_least = 1;
-_Thread_local uint8_t lm_numa_reads;
+_Thread_local uint16_t lm_numa_reads = 1; /* the first reading of a thread takes the slow path */
 
 _Static_assert((int)LM_PUBLISHED_NODES == (int)LM_NODES_MAX, "each node has a word on the page");
 
@@ -280,27 +279,22 @@ static _Atomic int64_t *word_of(unsigned node) {
 
 /* ---- Figures on a board */
 
-/* Looks whether the figures on the board are fresh, and tells the fast path. It may take them only
- * if this process may use each node that has one, since all other nodes have 0 bytes free for it.
- * Returns whether the figures are fresh. */
+/* Looks whether the figures on the board are fresh, and whether the calling thread may take the
+ * next ones without a look. It may if this process may use each node that has a figure: any other
+ * node has 0 bytes free for this process. Returns whether the figures are fresh. */
 static bool look_at_board(void) {
   const lm_published_gauges *g = &lm_published.gauges;
   int64_t age_ns = lm_sys_coarse_ns() -
                    atomic_load_explicit(&g->refreshed_at, memory_order_relaxed);
   bool is_fresh = age_ns < LM_NUMA_FRESH_MS * 1000000ll && age_ns > -1000000000;
   bool is_for_all = !(atomic_load_explicit(&g->nodes, memory_order_relaxed) & ~lm_numa_nodes());
-  atomic_store_explicit(&lm_numa_least, is_fresh && is_for_all ? 1 : INT64_MAX,
-                        memory_order_relaxed);
+  lm_numa_reads = is_fresh && is_for_all ? LM_NUMA_READS : 1;
   return is_fresh;
 }
 
 /* Returns the free bytes of a node that this process may use, from the board; a number below 0: the
  * board has no fresh figure. */
 static int64_t free_on_board(unsigned node) {
-  if (!lm_published_is_mapped()) {
-    atomic_store_explicit(&lm_numa_least, 1, memory_order_relaxed);
-    return -1;
-  }
   return look_at_board() ? atomic_load_explicit(word_of(node), memory_order_relaxed) - 1 : -1;
 }
 
@@ -329,6 +323,7 @@ void lm_numa_free_withdraw(lm_published_gauges *to) {
  * write the word. */
 static int64_t free_of_service(unsigned node) {
   int64_t kept = atomic_load_explicit(word_of(node), memory_order_relaxed);
+  lm_numa_reads = LM_NUMA_READS;
   if (kept < 0)
     atomic_compare_exchange_strong_explicit(word_of(node), &kept, -kept, memory_order_relaxed,
                                             memory_order_relaxed);
@@ -339,8 +334,7 @@ uint64_t lm_numa_free_slow(unsigned node) {
   if (node >= LM_NODES_MAX) return 0;
   lm_numa_gauge *g = &lm_numa_gauges[node];
   if (!lm_numa_has(node)) return free_of_missing(node, g);
-  int64_t free = free_on_board(node);
-  if (free < 0 && !lm_published_is_mapped()) free = free_of_service(node);
+  int64_t free = lm_published_is_mapped() ? free_on_board(node) : free_of_service(node);
   if (free >= 0) return (uint64_t)free;
   refresh_if_old(node, g);
   return atomic_load_explicit(&g->free, memory_order_relaxed);

@@ -200,13 +200,12 @@ typedef struct lm_numa_gauge {
 } lm_numa_gauge;
 extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hidden")));
 
-/* The least word of lm_published.gauges that lm_numa_free_fast believes: 1; or INT64_MAX in a
- * process whose board has no fresh figures. Relaxed: a hint. */
-extern _Atomic int64_t lm_numa_least __attribute__((visibility("hidden")));
+/* A thread takes so many figures of a board without a look whether they are fresh. */
+enum { LM_NUMA_READS = 2048 };
 
 /* Counts down the figures that the calling thread takes without a look whether they are fresh: at 0
- * it takes the slow path, which looks. */
-extern _Thread_local uint8_t lm_numa_reads
+ * it takes the slow path, which looks and begins a new count. */
+extern _Thread_local uint16_t lm_numa_reads
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The one node of every CPU of the machine, or one of the two values. Relaxed: it stands for
@@ -221,9 +220,9 @@ unsigned lm_numa_here_slow(void);
 /* Return what lm_numa_free and lm_numa_here return, or a number below 0 if these would have to call
  * a function. `node` is below LM_NODES_MAX. */
 LM_INLINE int64_t lm_numa_free_fast(unsigned node) {
-  int64_t kept = atomic_load_explicit(&lm_published.gauges.node_free[node], memory_order_relaxed);
-  if (lm_unlikely(kept < atomic_load_explicit(&lm_numa_least, memory_order_relaxed))) return -1;
-  return lm_likely(--lm_numa_reads) ? kept - 1 : -1;
+  const _Atomic int64_t *word = lm_published.gauges.node_free;
+  int64_t kept = atomic_load_explicit(&word[node], memory_order_relaxed);
+  return lm_likely(kept > 0) && lm_likely(--lm_numa_reads) ? kept - 1 : -1;
 }
 
 LM_INLINE int lm_numa_here_fast(void) {
