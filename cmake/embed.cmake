@@ -10,11 +10,13 @@ set(library_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 set(command_modules "")
 set(command_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 
-# lua/loam/command/units.lua is the module loam.command.units.
-file(GLOB_RECURSE files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua)
+# lua/loam/command/units.lua is the module loam.command.units. A JSON file is a module too, which
+# returns the text of the file: loam.command.schema.check.
+file(GLOB_RECURSE files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua
+  ${PROJECT_SOURCE_DIR}/lua/*.json)
 foreach(file ${files})
   file(RELATIVE_PATH name ${PROJECT_SOURCE_DIR}/lua ${file})
-  string(REGEX REPLACE "\\.lua$" "" name ${name})
+  string(REGEX REPLACE "\\.(lua|json)$" "" name ${name})
   string(REPLACE "/" "." name ${name})
   set(owner library)
   if(name MATCHES "^loam\\.command(\\.|$)")
@@ -67,11 +69,13 @@ list(APPEND library_inputs ${opcodes})
 
 set(LOAM_EMBEDDED ${LOAM_EMBED_DIR}/embedded.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}
   COMMAND ${embed} modules ${LOAM_EMBEDDED} lm_embedded_modules ${library_modules}
   DEPENDS ${library_inputs}
   COMMENT "Compiling the Lua of the library" VERBATIM)
 set(LOAM_EMBEDDED_COMMAND ${LOAM_EMBED_DIR}/embedded_command.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED_COMMAND}
+  COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}
   COMMAND ${embed} modules ${LOAM_EMBEDDED_COMMAND} lm_command_modules ${command_modules}
   DEPENDS ${command_inputs}
   COMMENT "Compiling the Lua of the command" VERBATIM)

@@ -1,7 +1,8 @@
 -- embed.lua - turns files into what the build can compile.
 --
 --   embed.lua modules OUT TABLE NAME=FILE...   compiles Lua modules, with their debug information,
---                                              into the C array TABLE of lm_embedded
+--                                              into the C array TABLE of lm_embedded; a FILE of
+--                                              another kind is a module that returns its text
 --   embed.lua text OUT FILE                    makes a Lua module that returns the text of a file
 --   embed.lua opcodes OUT                      makes the part of jit.vmdef that scan.lua reads
 
@@ -27,13 +28,19 @@ local function bytes_of(data)
   return table.concat(lines, ",\n")
 end
 
+-- The source of a module in Lua. A file of another kind becomes a module that returns its text.
+local function source_of(path)
+  if path:find("%.lua$") then return read(path) end
+  return ("return %q\n"):format(read(path))
+end
+
 local function modules(output, name_of_table, ...)
   local arrays, entries = {}, {}
   for i, pair in ipairs { ... } do
     local name, path = pair:match("^([^=]+)=(.+)$")
     -- Messages and tracebacks show the module's name. A path would be one of the machine that built
     -- it.
-    local chunk = assert(loadstring(read(path), "=" .. name))
+    local chunk = assert(loadstring(source_of(path), "=" .. name))
     local code = string.dump(chunk, false)
     arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")
       :format(i, bytes_of(code))

@@ -10,11 +10,11 @@ install(TARGETS loam RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS loam-preload LIBRARY DESTINATION ${private_dir})
 install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/lua/loam/command/schema
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash RENAME loam
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME loam)
 
 install(EXPORT loam-targets NAMESPACE loam:: DESTINATION ${config_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/loamConfig.cmake.in

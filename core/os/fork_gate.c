@@ -97,7 +97,7 @@ bool lm_fork_gate_try(int64_t patience_ns) {
 
 void lm_fork_gate_leave_slowly(void) {
   unmark();
-  if (lm_thread_owes_child) lm_thread_begin_child();
+  if (atomic_load_explicit(&lm_thread_owes_child, memory_order_relaxed)) lm_thread_begin_child();
 }
 
 void lm_fork_gate_return(void) {

@@ -28,13 +28,14 @@ extern _Atomic uint32_t lm_fork_gate_phase __attribute__((visibility("hidden")))
 
 /* Begins a guarded section of the calling thread, which is in none, and returns true. Returns false
  * if the gate is not open or the thread has no area. The order of the two accesses pairs with the
- * membarrier of lm_fork_gate_close. Only lock.c calls the functions that begin and end sections. */
+ * membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the gate. Only
+ * lock.c calls the functions that begin and end sections. */
 LM_INLINE bool lm_fork_gate_pass(void) {
   lm_thread *t = lm_thread_self;
   if (lm_unlikely(!t)) return false;
   atomic_store_explicit(&t->guarded, true, memory_order_relaxed);
   atomic_signal_fence(memory_order_seq_cst);
-  return atomic_load_explicit(&lm_fork_gate_phase, memory_order_relaxed) == LM_GATE_OPEN;
+  return atomic_load_explicit(&lm_fork_gate_phase, memory_order_acquire) == LM_GATE_OPEN;
 }
 
 /* Begins the section if lm_fork_gate_pass returned false. Waits while another thread forks. */
@@ -50,7 +51,8 @@ void lm_fork_gate_leave_slowly(void);
  * that the section changed. */
 LM_INLINE void lm_fork_gate_leave(void) {
   lm_thread *t = lm_thread_self;
-  if (lm_unlikely(!t || lm_thread_owes_child)) lm_fork_gate_leave_slowly();
+  bool owes = atomic_load_explicit(&lm_thread_owes_child, memory_order_relaxed);
+  if (lm_unlikely(!t || owes)) lm_fork_gate_leave_slowly();
   else atomic_store_explicit(&t->guarded, false, memory_order_release);
 }
 

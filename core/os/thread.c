@@ -493,7 +493,7 @@ bool lm_thread_grace(void) {
 
 /* ---- Fork */
 
-bool lm_thread_owes_child;
+_Atomic bool lm_thread_owes_child;
 
 void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
 void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
@@ -567,7 +567,7 @@ static void end_lost(lm_thread *lost) {
 
 void lm_thread_begin_child(void) {
   lm_assert(!lm_lock_cancel_holds);
-  lm_thread_owes_child = false;
+  atomic_store_explicit(&lm_thread_owes_child, false, memory_order_relaxed);
   lm_fork_gate_open_in_child();
   renew_locks();
   lm_lock_take(&list.lock);
@@ -581,6 +581,7 @@ void lm_thread_begin_child(void) {
  * when the handler returns. What it changes is half done until then. */
 static void after_fork_child(void) {
   lm_fork_gate_open_in_child();
-  lm_thread_owes_child = lm_lock_cancel_holds > 0;
-  if (!lm_thread_owes_child) lm_thread_begin_child();
+  bool owes = lm_lock_cancel_holds > 0;
+  atomic_store_explicit(&lm_thread_owes_child, owes, memory_order_relaxed);
+  if (!owes) lm_thread_begin_child();
 }

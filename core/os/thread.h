@@ -377,8 +377,8 @@ void lm_thread_add_fork_lock(lm_lock *lock);
 
 /* True in a forked child whose work (fork_child, exit) was put off, because a signal handler forked
  * in the middle of a guarded section. lock.c then calls lm_thread_begin_child at the section's
- * end. */
-extern bool lm_thread_owes_child __attribute__((visibility("hidden")));
+ * end. Relaxed: it is written only in a child that has one thread. */
+extern _Atomic bool lm_thread_owes_child __attribute__((visibility("hidden")));
 void lm_thread_begin_child(void);
 
 #endif

@@ -581,7 +581,10 @@ bool lm_regions_drain(lm_regions *r) {
     put_dirty(r, slot, slots);
     return false;
   }
-  return r->held == 0;
+  lm_lock_take(&r->lock);
+  bool is_empty = r->held == 0;
+  lm_lock_drop(&r->lock);
+  return is_empty;
 }
 
 static void give_up_runs(lm_regions *r, lm_runs *runs) {

@@ -238,6 +238,8 @@ static void first_value(const char *query, const char *key, char *buffer, size_t
   snprintf(buffer, size, "%.*s", (int)strcspn(query, "\n"), query);
 }
 
+enum { ANSWER_FORMAT = 1 }; /* json.FORMAT of lua/loam/report/json.lua */
+
 /* Writes the answer that the driver could not write, because the budget was exceeded. */
 static void answer_excess(lm_script *script, const char *query) {
   const lm_vm *vm = &script->vm;
@@ -249,6 +251,7 @@ static void answer_excess(lm_script *script, const char *query) {
   lm_json *out = &script->answer;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "verb", verb);
+  lm_json_uint(out, "version", ANSWER_FORMAT);
   lm_json_text(out, "policy", script->file);
   lm_json_bool(out, "ok", false);
   lm_json_open(out, "errors", '[');

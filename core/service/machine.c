@@ -230,7 +230,7 @@ static void write_file(lm_json *out) {
 static void write_machine(lm_json *out) {
   lm_pool_figures figures;
   lm_json_open(out, NULL, '{');
-  lm_json_text(out, "version", LM_VERSION);
+  lm_json_text(out, "loam", LM_VERSION);
   write_kernel(out);
   lm_json_int(out, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
   lm_json_int(out, "page", sysconf(_SC_PAGESIZE));

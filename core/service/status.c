@@ -27,7 +27,7 @@ void lm_status_put(lm_json *out, const lm_status *status) {
   snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info->hash);
   lm_json_int(out, "pid", status->pid);
   lm_json_text(out, "program", status->program);
-  lm_json_text(out, "version", status->version);
+  lm_json_text(out, "loam", status->version);
   lm_json_uint(out, "generation", info->generation);
   lm_json_text(out, "name", info->name);
   lm_json_text(out, "path", info->path);

@@ -13,7 +13,7 @@ local command = {}
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
   "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
-  "reload", "rebalance", "demote", "doctor",
+  "reload", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)
@@ -46,8 +46,39 @@ local function verb_help(context, name)
   local verb = load_verb(name)
   context.write(("loam %s - %s\n\n"):format(name, verb.summary))
   context.write(("Usage: loam %s %s\n\n"):format(name, verb.usage))
-  context.write(("%s\n\n%s\nExample:\n%s"):format(verb.about, arguments.help(verb), verb.example))
+  context.write(("%s\n\n%s\n"):format(verb.about, arguments.help(verb)))
+  if arguments.has_json(verb) then
+    context.write(("Schema of the JSON: share/loam/schema/%s.json; `loam schema %s` prints it.\n\n")
+      :format(name, name))
+  end
+  context.write("Example:\n" .. verb.example)
   return 0
+end
+
+-- ---- a verb
+
+-- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
+-- the command itself, and gets a traceback.
+local function with_trace(value)
+  if type(value) == "table" then return value end
+  return { fault = debug.traceback(tostring(value), 2) }
+end
+
+-- Returns why a verb failed, in words; nil if it has said so itself.
+local function reason_of(failure)
+  return failure.fault and "an error in loam itself: " .. failure.fault or failure.words
+end
+
+-- Runs a verb with --json. If the verb fails, writes a JSON object with the reason to standard
+-- output, and passes the error on. Wrong arguments get no object.
+local function run_in_json(context, name, verb, given)
+  local json_answer = require("loam.command.json_answer")
+  local answering = json_answer.context(context, name)
+  local ok, result = xpcall(function() return verb.run(answering, given) end, with_trace)
+  if ok then return result end
+  local reason = not result.usage and reason_of(result)
+  if reason then context.write(json_answer.failure(name, reason, result.answer)) end
+  return error(result, 0)
 end
 
 -- ---- the entry
@@ -77,6 +108,7 @@ local function dispatch(context, args)
   local verb = load_verb(name)
   local given = arguments.read(verb, { unpack(args, 2) })
   if given.help then return verb_help(context, name) end
+  if given.json then return run_in_json(context, name, verb, given) end
   return verb.run(context, given)
 end
 
@@ -85,13 +117,6 @@ local function report_misuse(context, args, words)
   context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "", words,
     name and name .. " " or ""))
   return 2
-end
-
--- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
--- the command itself, and gets a traceback.
-local function with_trace(value)
-  if type(value) == "table" then return value end
-  return { fault = debug.traceback(tostring(value), 2) }
 end
 
 ---@param args string[] args[0] is the program
@@ -107,7 +132,7 @@ function command.main(args, context)
   if ok then return result end
   if result.usage then return report_misuse(context, args, result.words) end
   if result.silent then return result.status or 1 end
-  context.warn("loam: " .. (result.words or "an error in loam itself: " .. result.fault) .. "\n")
+  context.warn("loam: " .. reason_of(result) .. "\n")
   return 1
 end
 

@@ -12,7 +12,7 @@ local function new_context(answers, inspect)
   context.write = function(text) context.out = context.out .. text end
   context.warn = function(text) context.err = context.err .. text end
   context.paint, context.paint_error = plain, plain
-  context.fail = function(words) error({ words = words }, 0) end
+  context.fail = function(words, text) error({ words = words, answer = text }, 0) end
   context.now = function() return 1000 end
   context.getenv = function(name) return context.env[name] end
   context.finish = function() end

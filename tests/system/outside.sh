@@ -32,7 +32,7 @@ counts() {
   grep -Eq '^malloc.holds +small .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
   grep -q 'of 2 MiB' "$work/stats" || fail "no limit: $(cat "$work/stats")"
   "$LOAM" stats "$1" --json > "$work/json" 2>&1 || fail "json: $(cat "$work/json")"
-  grep -q "^{\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
+  grep -q "^{\"verb\":\"stats\",\"version\":1,\"ok\":true,\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
 }
 
 # on_board COMMAND... - a program with a place on a board, where its last words stay.

@@ -67,6 +67,10 @@ cached fetched CMAKE_BUILD_TYPE ''
 if grep -E 'test_|bench_|python' "$work/targets"; then fail "targets of tests or of Python"; fi
 echo "ok: a parent gets no tests, no checks and no Python package, and keeps its build type"
 
+# The first target of a fresh folder.
+cmake --build "$work/debug" --target loam-command --parallel 2 > "$work/log" 2>&1 ||
+  { cat "$work/log"; fail "the command's own library is not built alone"; }
+
 cmake --build "$work/debug" --target host --parallel 2 > "$work/log" 2>&1 || { cat "$work/log"; fail "build"; }
 [ "$("$work/debug/host")" = host.words ] || fail "the host"
 cmake --install "$work/debug" --prefix "$work/prefix" > "$work/log"

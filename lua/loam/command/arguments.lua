@@ -184,6 +184,14 @@ end
 
 -- ---- help
 
+---@return boolean whether a verb has the option --json
+function arguments.has_json(verb)
+  for _, option in ipairs(verb.options) do
+    if option[1] == "json" then return true end
+  end
+  return false
+end
+
 local UNITS = [[
 
 A size is a number of bytes, or has a unit. Units count in powers of 1024: 4MiB, 4MB and 4M

@@ -11,9 +11,10 @@ local function checked(ok, message)
   error({ words = "cannot write: " .. (message or "unknown reason") }, 0)
 end
 
--- Ends the verb with status 1 and a message for the user.
-local function fail(words)
-  error({ words = words }, 0)
+-- Ends the verb with status 1 and a message for the user. `answer` is the JSON object that the verb
+-- has nonetheless, or nil: with --json, the message is added to it.
+local function fail(words, answer)
+  error({ words = words, answer = answer }, 0)
 end
 
 -- Makes a function that colours text if `fd` is a terminal. Its first call finds that out.
@@ -37,7 +38,7 @@ end
 ---@field warn fun(text: string) to standard error
 ---@field paint fun(colour: string, text: string): string for standard output
 ---@field paint_error fun(colour: string, text: string): string for standard error
----@field fail fun(words: string)
+---@field fail fun(words: string, answer: string|nil)
 ---@field now fun(): number Unix time
 ---@field getenv fun(name: string): string|nil
 ---@field finish fun() after the last write

@@ -96,17 +96,4 @@ function hosts.choose(context, text, name)
   return pids[1]
 end
 
--- Asks a host for `name` and writes the answer: as JSON with --json, else by `show`.
-function hosts.answer(context, given, name, show)
-  local pid = hosts.choose(context, given[1], name)
-  local answer, words, text = hosts.ask(context, pid, name)
-  if not answer then context.fail(words) end
-  if given.json then
-    context.write(text .. "\n")
-  else
-    show(context, answer)
-  end
-  return 0
-end
-
 return hosts

@@ -2,9 +2,9 @@
 
 _loam() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-  local verbs="check explain plan diff test compile run ps status stats reload rebalance demote doctor help --help --version"
+  local verbs="check explain plan diff test compile run ps status stats reload rebalance demote doctor schema help --help --version"
   COMPREPLY=()
-  if ((COMP_CWORD == 1)) || [[ $verb == help ]]; then
+  if ((COMP_CWORD == 1)) || [[ $verb == @(help|schema) ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")
   elif [[ $word == -* ]]; then
     local options

@@ -51,30 +51,34 @@ local function show(context, answer)
     units.bytes(answer.right), units.bytes(answer.refused)))
 end
 
--- Fails if the program itself ended the job before all memory was examined.
-local function check_end(context, pid, answer)
-  if not answer.running and answer.done < answer.bytes then
-    context.fail(("process %d ended the move at %d%%"):format(pid, percent(answer)))
-  end
-end
-
 -- Tells whether a job that came to its end found no memory of the tag that it was for.
 local function found_nothing(given, answer)
   return given.tag and not answer.running and answer.done >= answer.bytes
     and answer.moved + answer.right + answer.refused == 0
 end
 
--- Starts a job and waits for its end. Ctrl-C ends the job; memory that has been moved stays moved.
----@param request string
----@return integer exit status
-function move_job.run(context, given, request)
-  local pid = hosts.pid(given[1])
-  local answer, text = ask(context, pid, request)
-  local job, interrupted = answer.job, false
+-- Returns why a job that was begun is no success, in words; nil: it is one.
+local function trouble(given, pid, answer, is_interrupted)
+  if found_nothing(given, answer) then
+    return ("process %d has no memory of tag '%s', or of a tag under it"):format(pid,
+      terminal.plain(given.tag))
+  end
+  if is_interrupted then return "Ctrl-C stopped the move" end
+  if not answer.running and answer.done < answer.bytes then
+    return ("process %d ended the move at %d%%"):format(pid, percent(answer))
+  end
+  return nil
+end
+
+-- Waits for the end of a job that was begun. Fails if another job takes its place.
+---@return table answer, string text the last answer of the host
+---@return boolean is_interrupted by Ctrl-C
+local function wait(context, pid, answer, text)
+  local job, is_interrupted = answer.job, false
   while answer.running and answer.job == job do
     show_progress(context, answer)
     local stop = context.posix.wait(EVERY_MS)
-    interrupted = interrupted or stop
+    is_interrupted = is_interrupted or stop
     answer, text = ask(context, pid, stop and "move stop" or "moved")
   end
   show_progress(context, answer)
@@ -83,18 +87,22 @@ function move_job.run(context, given, request)
     context.fail(("process %d has started another move, by %s: the result of this one is unknown")
       :format(pid, reason))
   end
-  local is_empty = found_nothing(given, answer)
-  if given.json then
-    context.write(text .. "\n")
-  elseif not is_empty then
-    show(context, answer)
+  return answer, text, is_interrupted
+end
+
+-- Starts a job and waits for its end. Ctrl-C ends the job; memory that has been moved stays moved.
+---@param request string
+---@return integer exit status
+function move_job.run(context, given, request)
+  local pid = hosts.pid(given[1])
+  local answer, text, is_interrupted = wait(context, pid, ask(context, pid, request))
+  local words = trouble(given, pid, answer, is_interrupted)
+  if not given.json and not found_nothing(given, answer) then show(context, answer) end
+  if given.json and not words then context.write(text .. "\n") end
+  if words and is_interrupted and not found_nothing(given, answer) then
+    error({ silent = true, status = INTERRUPTED, words = words, answer = text }, 0)
   end
-  if is_empty then
-    context.fail(("process %d has no memory of tag '%s', or of a tag under it"):format(pid,
-      terminal.plain(given.tag)))
-  end
-  if interrupted then return INTERRUPTED end
-  check_end(context, pid, answer)
+  if words then context.fail(words, text) end
   return 0
 end
 

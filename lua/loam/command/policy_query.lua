@@ -35,9 +35,9 @@ end
 -- other refusals.
 local function unread(verb, path, words)
   return json.encode({
-    verb = verb, policy = path, ok = false,
+    verb = verb, version = json.FORMAT, policy = path, ok = false,
     errors = json.array { { file = path, class = "file", reason = words } },
-  }, { "verb", "policy", "ok" })
+  }, { "verb", "version", "policy", "ok" })
 end
 
 -- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.

@@ -7,10 +7,11 @@ local json = require("loam.report.json")
 local answer = {}
 
 local KEYS = {
-  "verb", "policy", "ok", "name", "n", "tag", "func", "module", "size", "strategy", "kind",
-  "what", "line", "got", "expect", "chain", "leaves", "covered", "missed", "rows", "conditions",
-  "condition", "holds", "path", "generation", "tags", "strategies", "tests", "always", "coverage",
-  "errors", "warnings", "file", "class", "reason", "source", "led", "suggestion", "hash",
+  "verb", "version", "policy", "ok", "name", "n", "tag", "func", "module", "size", "strategy",
+  "kind", "what", "line", "got", "expect", "chain", "leaves", "covered", "missed", "rows",
+  "conditions", "condition", "holds", "path", "generation", "tags", "strategies", "tests",
+  "always", "coverage", "errors", "warnings", "file", "class", "reason", "source", "led",
+  "suggestion", "hash",
 }
 
 local file -- { name, text, lines }
@@ -23,7 +24,9 @@ end
 ---@return string the name of the policy's file
 function answer.file_name() return file.name end
 
+-- Writes an answer on one line. Adds the number of its format.
 function answer.write(object)
+  object.version = json.FORMAT
   core.write(json.encode(object, KEYS) .. "\n")
 end
 

@@ -9,6 +9,10 @@ local gsub, match, sub = string.gsub, string.match, string.sub
 
 local json = {}
 
+-- The number of the format of all answers in JSON: their member `version`. A format that gets more
+-- members keeps its number. It gets another number if a member is removed or has another type.
+json.FORMAT = 1
+
 local MAX_DEPTH = 100
 
 local Array = {}

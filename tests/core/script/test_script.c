@@ -360,7 +360,7 @@ static void a_refused_policy_is_an_answer(void **state) {
 static void a_runaway_is_an_answer_too(void **state) {
   (void)state;
   assert_int_equal(ask("while true do end\n", "verb test"), LOAM_OK);
-  says("{\"verb\":\"test\",\"policy\":\"test.lua\",\"ok\":false,\"errors\":[{");
+  says("{\"verb\":\"test\",\"version\":1,\"policy\":\"test.lua\",\"ok\":false,\"errors\":[{");
   says("\"file\":\"test.lua\",\"line\":1,");
   says("\"class\":\"budget\"");
   says("\"source\":\"while true do end\"");

@@ -51,7 +51,8 @@ describe("loam", function()
 
   it("explains each command with an example", function()
     for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
-                            "status", "stats", "reload", "rebalance", "demote", "doctor" } do
+                            "status", "stats", "reload", "rebalance", "demote", "doctor",
+                            "schema" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
@@ -146,9 +147,9 @@ describe("loam explain", function()
     assert.matches("req.size >= 4096 was true", context.out, 1, true)
   end)
 
-  it("prints the engine's own JSON", function()
+  it("passes the engine's own JSON on", function()
     local _, context = run("explain p.lua --tag a --size 1 --json", { explain = '{"tag":"a"}\n' })
-    assert.equal('{"tag":"a"}\n', context.out)
+    assert.equal('{"verb":"explain","version":1,"ok":true,"tag":"a"}\n', context.out)
   end)
 
   it("does not mix a batch with a single request", function()
@@ -266,7 +267,7 @@ end)
 
 describe("loam ps, status, stats, reload", function()
   local STATUS = {
-    pid = 42, program = "python3", version = "0.1.0", generation = 3, name = "prod",
+    pid = 42, program = "python3", loam = "0.1.0", generation = 3, name = "prod",
     path = "/p.lua", hash = "00ff", loaded_at = 940e9, watching = true, loads = 4, refused = 1,
     last = { ok = false, at = 990e9, error = "p.lua:3: name: oops" }, tags_refused = 0, plans = 12,
     sites = 57,
@@ -280,6 +281,7 @@ describe("loam ps, status, stats, reload", function()
     return row
   end
 
+  local PS = '{"verb":"ps","version":1,"ok":true,"programs":['
   local REST = "3  prod    /p.lua  refused\n"
 
   it("lists the living processes of all boards, with their states", function()
@@ -312,23 +314,23 @@ describe("loam ps, status, stats, reload", function()
     local _, context = run("ps --json", { boards = {
       old, new, living, '{"pid":42,"state":"ended","since_ms":7}',
     } })
-    assert.equal("[" .. new .. "," .. living .. "]\n", context.out)
+    assert.equal(PS .. new .. "," .. living .. "]}\n", context.out)
   end)
 
   it("does not list the command itself", function()
     local other, own = '{"pid":42,"state":"running"}', '{"pid":4242,"state":"running"}'
     local _, context = run("ps --json", { boards = { other, own } })
-    assert.equal("[" .. other .. "]\n", context.out)
+    assert.equal(PS .. other .. "]}\n", context.out)
   end)
 
   it("lists none as an empty array", function()
-    assert.equal("[]\n", select(2, run("ps --json")).out)
+    assert.equal(PS .. "]}\n", select(2, run("ps --json")).out)
   end)
 
   it("passes the statuses on as they came", function()
     local _, context = run("ps --json", { boards = {
       '{"pid":41,"loaded_at":1763720000123456789}', '{"pid":43}' } })
-    assert.equal('[{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]\n', context.out)
+    assert.equal(PS .. '{"pid":41,"loaded_at":1763720000123456789},{"pid":43}]}\n', context.out)
   end)
 
   it("takes the only process there is", function()

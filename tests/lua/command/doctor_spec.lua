@@ -103,6 +103,7 @@ describe("loam doctor", function()
   end)
 
   it("passes the engine's JSON on", function()
-    assert.equal('{"a":1}\n', select(2, run("doctor --json", { machine = '{"a":1}' })).out)
+    assert.equal('{"verb":"doctor","version":1,"ok":true,"a":1}\n',
+      select(2, run("doctor --json", { machine = '{"a":1}' })).out)
   end)
 end)

@@ -52,7 +52,9 @@ describe("loam rebalance and demote", function()
         context.err)
       status, context = run(args .. " --json", { [42] = none })
       assert.equal(1, status)
+      assert.matches('"ok":false,"error":"process 42 has no memory of tag', context.out, 1, true)
       assert.matches('"rows":', context.out, 1, true)
+      assert.equal(1, select(2, context.out:gsub("\n", "")))
     end
     assert.equal(0, (run("rebalance 42", { [42] = none })))
   end)
@@ -64,6 +66,11 @@ describe("loam rebalance and demote", function()
     assert.equal(130, command.main({ "rebalance", "42" }, context))
     assert.same({ "rebalance", "move stop", "moved" }, context.queries)
     assert.matches(" 50%  0 B moved", context.err, 1, true)
+    context = new_context { [42] = { one_by_one = {
+      job(true, 0, 0), job(true, 2 ^ 29, 0), job(false, 2 ^ 29, 0) } } }
+    context.waits = { true }
+    assert.equal(130, command.main({ "rebalance", "42", "--json" }, context))
+    assert.matches('"ok":false,"error":"Ctrl-C stopped the move",', context.out, 1, true)
   end)
 
   it("fails where another job takes the place of its own", function()
@@ -90,9 +97,9 @@ describe("loam rebalance and demote", function()
   end)
 
   it("gives the report as it came", function()
-    local answer = '{"ok":true,"running":false,"bytes":0,"done":0}\n'
-    local _, context = run("rebalance 42 --json", { [42] = answer })
-    assert.equal(answer, context.out)
+    local head, rest = '{"verb":"rebalance","version":1,"ok":true,', '"running":false,"bytes":0}\n'
+    local _, context = run("rebalance 42 --json", { [42] = '{"ok":true,"done":0,' .. rest })
+    assert.equal(head .. '"done":0,' .. rest, context.out)
   end)
 
   it("demotes by tag, age and place", function()

@@ -71,7 +71,7 @@ describe("explain", function()
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
     assert.same({
-      verb = "explain", ok = true, tag = "tensor.w", size = 8388608,
+      verb = "explain", version = 1, ok = true, tag = "tensor.w", size = 8388608,
       strategy = { name = "tensors", kind = "host", align = 64, numa = "local", huge = "thp" },
       chain = { "tensors", "scratch" }, line = 10, generation = 1,
       path = { { line = 9, condition = 'req.tag:under("tensor")', holds = true },

@@ -186,7 +186,8 @@ static void obey_in_tree(int n, bool are_doomed) {
   while (are_doomed && wait(NULL) > 0) continue;
 }
 
-/* Requests memory of all kinds of sizes, and forks now and then, until it or its parent is killed. */
+/* Requests memory of all kinds of sizes, and forks now and then, until the process or its parent is
+ * killed. */
 static _Noreturn void be_prey(void) {
   expect(!prctl(PR_SET_PDEATHSIG, SIGKILL));
   for (;;) {

@@ -203,10 +203,10 @@ end
 -- ---- JSON
 
 local ORDER = {
-  "verb", "ok", "old", "new", "alike", "kinds", "regions", "undecided", "undecided_regions",
-  "strategies", "apply", "kind", "change", "old_chain", "new_chain", "option", "options", "sizes",
-  "from", "to", "conditions", "questions", "classes", "tags", "witness", "tag", "size", "align",
-  "zero", "errors",
+  "verb", "version", "ok", "old", "new", "alike", "kinds", "regions", "undecided",
+  "undecided_regions", "strategies", "apply", "kind", "change", "old_chain", "new_chain",
+  "option", "options", "sizes", "from", "to", "conditions", "questions", "classes", "tags",
+  "witness", "tag", "size", "align", "zero", "errors",
 }
 
 local function array(list) return json.array(list) end
@@ -276,7 +276,8 @@ local function show_json(context, made, paths)
   for i, region in ipairs(made.regions) do list[i] = region_json(made, region) end
   for i, region in ipairs(made.undecided) do doubtful[i] = region_json(made, region) end
   context.write(json.encode({
-    verb = "diff", ok = true, old = paths[1], new = paths[2], alike = next(kinds) == nil,
+    verb = "diff", version = json.FORMAT, ok = true, old = paths[1], new = paths[2],
+    alike = next(kinds) == nil,
     kinds = kinds, regions = list, undecided = undecided_count(made), undecided_regions = doubtful,
     strategies = strategies_json(made),
     apply = made.apply and { old = made.apply[1], new = made.apply[2] } or nil,
@@ -295,8 +296,8 @@ end
 -- Shows the errors of the policies that cannot be read.
 function report.refused(context, given, errors)
   if given.json then
-    context.write(json.encode({ verb = "diff", ok = false, old = given[1], new = given[2],
-                                errors = json.array(errors) }, ORDER) .. "\n")
+    context.write(json.encode({ verb = "diff", version = json.FORMAT, ok = false, old = given[1],
+                                new = given[2], errors = json.array(errors) }, ORDER) .. "\n")
   else
     context.warn(terminal.faults(errors, context.paint_error))
   end

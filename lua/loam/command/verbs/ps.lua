@@ -14,7 +14,7 @@ with their last words is kept: until their whole tree has ended, and ten minutes
 process of it was killed or ended by _exit.]],
   options = {
     { "all", nil, "also processes that have ended" },
-    { "json", nil, "a JSON array of what `loam status --json` shows of each" },
+    { "json", nil, "a JSON object: what `loam status --json` shows of each" },
   },
   example = [[
   $ loam ps
@@ -43,7 +43,7 @@ function ps.run(context, given)
   if given.json then
     local texts = {}
     for i, found in ipairs(rows) do texts[i] = found.text end
-    context.write("[" .. table.concat(texts, ",") .. "]\n")
+    context.write('{"programs":[' .. table.concat(texts, ",") .. "]}\n")
   elseif #rows > 0 then
     show(context, rows)
   else

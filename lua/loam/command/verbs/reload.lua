@@ -78,7 +78,7 @@ end
 
 local function encode(answer)
   local json = require("loam.report.json")
-  return json.encode(answer)
+  return json.encode(answer, { "ok" })
 end
 
 local function show(context, pid, answer)

@@ -197,6 +197,7 @@ local function find(context, pid)
   local row = boards.find(context, pid)
   if row and row.status.state == "ended" then return row.status, row.text, show_last end
   local answer, _, asked = hosts.ask(context, pid, "stats")
+  if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
   if answer then return answer, asked, show end
   if not row then context.fail(words) end
   context.warn("loam stats: " .. words .. "\n")

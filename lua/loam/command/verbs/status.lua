@@ -29,7 +29,7 @@ that was killed for ten minutes.]],
 
 local function program_text(answer)
   local program = terminal.plain(answer.program)
-  return ("%s (%d), loam %s"):format(program, answer.pid, answer.version)
+  return ("%s (%d), loam %s"):format(program, answer.pid, answer.loam)
 end
 
 local function policy_text(answer)

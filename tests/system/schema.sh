@@ -1,0 +1,151 @@
+# schema.sh - the JSON of every command has the form that its schema describes, in success and in
+# failure. A schema allows no other member, no other type and no missing member.
+. tests/system/_lib.sh
+need python3
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+python3 -c 'import jsonschema' 2> "$work/why" || skip "python3-jsonschema is not installed"
+
+cat > "$work/all.lua" <<'LUA'
+local plain = loam.host { name = "plain", align = 64, huge = false, zero = true, limit = 2 ^ 40 }
+local none = loam.deny()
+local kinds = {
+  loam.host { name = "here", numa = "local", prefault = true, lock = true, guard = true },
+  loam.host { name = "spread", numa = "interleave", huge = "thp", guard = 50 },
+  loam.host { name = "first", numa = 0 }, loam.host { name = "list", numa = { 0 } },
+  loam.host { name = "likes", numa = { prefer = 0 } },
+  loam.host { name = "weighs", numa = { weights = { [0] = 3 } } },
+  loam.shared { name = "lent" }, loam.file { name = "disk", dir = "/var/tmp" },
+  loam.device { name = "gpu", id = 0, pool = "chunks" }, loam.device { name = "now", id = "current" },
+  loam.managed { name = "both", prefer = 0 }, loam.system { name = "libc" },
+  loam.pinned { name = "pin", mapped = true, portable = true, write_combined = true },
+}
+return loam.policy {
+  name = "all",
+  pick = function(req)
+    for i, kind in ipairs(kinds) do
+      if req.tag:is("k" .. i) then return kind:or_else(plain) end
+    end
+    if req.tag:is("no") then return none end
+    return plain
+  end,
+  tests = { { tag = "k1", size = 100, expect = kinds[1] } },
+  always = { ["it is aligned"] = function(req, got) return got.kind ~= "host" or true end },
+}
+LUA
+cat > "$work/fails.lua" <<'LUA'
+local a, b = loam.host { name = "a" }, loam.host { name = "b" }
+return loam.policy {
+  pick = function(req) if req.size > 100 then return a end return b end,
+  tests = { { tag = "x", size = 100, expect = a } },
+  always = { ["never b"] = function(_, got) return got.name ~= "b" end },
+}
+LUA
+cat > "$work/broken.lua" <<'LUA'
+local a = loam.host { name = "a" }
+return loam.policy {
+  pick = function(req)
+    if req.size > 4096 and req.szie > 1 then return a end
+    return a
+  end,
+}
+LUA
+sed 's/align = 64/align = 128/; s/"rest"/"other"/; s/"system",/"system", apply = "live",/' \
+  "$policy" > "$work/next.lua"
+echo 'while true do end' > "$work/endless.lua"
+printf 'x\t100\nx\t5000\t64\t1\n' > "$work/batch"
+printf 'x\nx\ty\n' > "$work/bad_batch"
+printf 'x\t5000\n' > "$work/broken_batch"
+
+# gives KIND STATUS VERB WORD... - the verb ends with this status, and each line that it writes has
+# the form KIND of the schema of VERB. The lines are kept for the validator.
+gives() {
+  local kind=$1 wanted=$2 verb=$3 got=0
+  shift 2
+  "$LOAM" "$@" --json > "$work/out" 2> "$work/err" || got=$?
+  [ "$got" = "$wanted" ] || fail "loam $*: status $got, not $wanted: $(cat "$work/out" "$work/err")"
+  [ -s "$work/out" ] || fail "loam $*: no output: $(cat "$work/err")"
+  sed "s/^/$verb\t$kind\t/" "$work/out" >> "$work/answers"
+}
+
+for each in all fails; do
+  status=0
+  [ "$each" = all ] || status=1
+  gives answer $status check "$work/$each.lua" --tag x
+  gives answer $status test "$work/$each.lua"
+done
+gives answer 0 plan "$work/all.lua" --tag no
+for i in $(seq 13); do gives answer 0 explain "$work/all.lua" --tag "k$i" --size 64; done
+gives answer 0 explain "$work/all.lua" --batch "$work/batch"
+gives line 1 explain "$work/all.lua" --batch "$work/bad_batch"
+gives refused 1 explain "$work/broken.lua" --batch "$work/broken_batch"
+gives failure 1 explain "$work/all.lua" --batch "$work"
+for each in broken absent endless; do
+  gives refused 1 check "$work/$each.lua"
+  gives refused 1 test "$work/$each.lua"
+  gives refused 1 plan "$work/$each.lua" --tag x
+  gives refused 1 explain "$work/$each.lua" --tag x --size 5000
+done
+gives answer 0 diff "$work/all.lua" "$work/all.lua"
+gives answer 1 diff "$work/all.lua" "$policy"
+gives answer 1 diff "$policy" "$work/next.lua"
+gives refused 2 diff "$work/all.lua" "$work/absent.lua"
+gives answer 0 doctor
+echo "ok: commands about policies and the machine have answered"
+
+# A program with memory on huge pages, memory under a limit, and requests that the limit refuses.
+(LOAM_SERVICE=1 become python3 -c '
+import sys, time
+keep = [bytearray(8 << 20), bytearray(48 << 20)]
+open(sys.argv[1], "w").close()
+time.sleep(600)' "$work/ready") > "$work/said" 2> "$work/err" &
+pid=$!
+children=$pid
+for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
+[ -e "$work/ready" ] || fail "the program does not start: $(cat "$work/err")"
+answer_of "$pid" > "$work/status"
+gives answer 0 status "$pid"
+gives answer 0 stats "$pid"
+gives answer 0 ps --all
+gives answer 0 reload "$pid"
+gives answer 1 reload "$pid" "$work/broken.lua"
+gives answer 0 status "$pid"
+gives answer 0 rebalance "$pid"
+gives cut_short 1 rebalance "$pid" --tag nosuch
+gives answer 0 demote "$pid" --to cold --tag malloc
+gives cut_short 1 demote "$pid" --to cold --tag nosuch
+gives failure 1 demote "$pid" --to node=999 --tag malloc
+kill -KILL "$pid"
+wait "$pid" 2> "$work/why"
+children=
+gives answer 0 status "$pid"
+gives last_words 0 stats "$pid"
+
+# A program without a service follows the board. One that asks for no memory is not waited for.
+(exec "$LOAM" run --policy "$policy" -- sleep 600) > "$work/said" 2> "$work/err" &
+pid=$!
+children=$pid
+for _ in $(seq 600); do "$LOAM" status "$pid" > "$work/status" 2>&1 && break; sleep 0.1; done
+gives answer 0 status "$pid"
+grep -q '"board":' "$work/out" || fail "it follows no board: $(cat "$work/out")"
+gives answer 0 reload "$pid"
+grep -q '"waits":true' "$work/out" || fail "sleep asks for memory: $(cat "$work/out")"
+gives answer 1 reload "$pid" "$work/broken.lua"
+kill "$pid"
+wait "$pid" 2> "$work/why"
+children=
+for verb in status stats reload rebalance "demote --tag x"; do
+  # The words are the verb and its options.
+  # shellcheck disable=SC2086
+  gives failure 1 $verb 1
+done
+echo "ok: commands about programs have answered"
+
+for verb in $("$LOAM" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+  "$LOAM" help "$verb" | grep -q -e '^  --json' || continue
+  echo "$verb" >> "$work/verbs"
+  "$LOAM" schema "$verb" > "$work/schema" || fail "loam schema $verb"
+  cmp -s "$work/schema" "lua/loam/command/schema/$verb.json" || fail "loam schema $verb: another text"
+  "$LOAM" "$verb" --help | grep -q "share/loam/schema/$verb.json" || fail "$verb --help: no schema"
+done
+"$LOAM" schema run > "$work/out" 2>&1 && fail "run has a schema: $(cat "$work/out")"
+python3 tests/system/_schema.py lua/loam/command/schema "$work/verbs" "$work/answers" || fail "see above"
