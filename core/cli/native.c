@@ -23,6 +23,8 @@
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
+#include "script/policy_file.h"
+#include "script/policy_open.h"
 #include "service/board_file.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
@@ -156,6 +158,17 @@ static int native_publish(lua_State *L) {
   return 1;
 }
 
+/* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
+static int native_hash(lua_State *L) {
+  char *text, hash[24];
+  size_t length;
+  loam_status status = lm_policy_file_read(text_at(L, 1), LM_READ_TO_INSPECT, &text, &length);
+  if (status != LOAM_OK) return refuse(L, status);
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_open_hash(text, length));
+  lm_metadata_free(text);
+  return push_text(L, hash);
+}
+
 /* watch(board, policy, vetted, reads_nodes): starts the watcher of a board. `policy` is the file
  * that it follows; nil: none. `vetted` is what vet() has returned; nil if the policy was refused.
  * `reads_nodes` says whether the policy reads the free memory of nodes. Returns true. */
@@ -207,6 +220,12 @@ static int native_is_readable(lua_State *L) { return push_bool(L, !access(text_a
 /* process(): the process id of the command. */
 static int native_process(lua_State *L) {
   lua_pushinteger(L, getpid());
+  return 1;
+}
+
+/* clock(): milliseconds since boot; the clock is never set back. */
+static int native_clock(lua_State *L) {
+  lua_pushnumber(L, (lua_Number)(lm_sys_boot_ns() / 1000000));
   return 1;
 }
 
@@ -278,28 +297,18 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },
-    { "inspect", native_inspect },
-    { "ask", native_ask },
-    { "look", native_look },
-    { "machine", native_machine },
-    { "hosts", native_hosts },
-    { "boards", native_boards },
-    { "make_board", native_make_board },
-    { "publish", native_publish },
-    { "watch", native_watch },
-    { "vet", native_vet },
-    { "compile", native_compile },
-    { "is_terminal", native_is_terminal },
-    { "exists", native_exists },
-    { "is_readable", native_is_readable },
-    { "process", native_process },
-    { "readlink", native_readlink },
-    { "folder", native_folder },
-    { "getenv", native_getenv },
-    { "setenv", native_setenv },
-    { "wait", native_wait },
-    { "exec", native_exec },
+    { "version", native_version },   { "inspect", native_inspect },
+    { "ask", native_ask },           { "look", native_look },
+    { "machine", native_machine },   { "hosts", native_hosts },
+    { "boards", native_boards },     { "make_board", native_make_board },
+    { "publish", native_publish },   { "hash", native_hash },
+    { "watch", native_watch },       { "vet", native_vet },
+    { "compile", native_compile },   { "is_terminal", native_is_terminal },
+    { "exists", native_exists },     { "is_readable", native_is_readable },
+    { "process", native_process },   { "clock", native_clock },
+    { "readlink", native_readlink }, { "folder", native_folder },
+    { "getenv", native_getenv },     { "setenv", native_setenv },
+    { "wait", native_wait },         { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

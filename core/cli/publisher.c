@@ -124,11 +124,12 @@ loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source
 
 /* ---- Refusals */
 
-void lm_publisher_refuse(lm_publisher *p, const char *words) {
+void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words) {
   lock(p);
   uint64_t next = atomic_load_explicit(&p->news->refusals, memory_order_relaxed) + 1;
   lm_board_refusal *to = &p->news->refusal[next & 1];
   snprintf(to->words, sizeof to->words, "%s", words);
+  to->text_hash = text_hash;
   to->refused_at = lm_sys_unix_ns();
   atomic_store_explicit(&p->news->refusals, next, memory_order_release);
   unlock(p);
@@ -156,13 +157,18 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p) {
 
 /* ---- loam reload */
 
+/* Publishes a policy file, or notes its refusal. */
 static loam_status publish_file(lm_publisher *p, const char *path, uint64_t *number) {
-  char *text;
+  char *text = NULL;
   size_t length;
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
-  if (status != LOAM_OK) return status;
-  lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
-  status = lm_publisher_publish(p, &source, number);
+  bool is_read = status == LOAM_OK;
+  if (is_read) {
+    lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
+    status = lm_publisher_publish(p, &source, number);
+  }
+  if (status != LOAM_OK)
+    lm_publisher_refuse(p, is_read ? lm_policy_open_hash(text, length) : 0, loam_error());
   lm_metadata_free(text);
   return status;
 }
@@ -174,7 +180,6 @@ loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *n
   loam_status status = lm_publisher_open(board, &p);
   if (status != LOAM_OK) return status;
   status = publish_file(&p, path, number);
-  if (status != LOAM_OK) lm_publisher_refuse(&p, loam_error());
   *lacks_keeper = lm_publisher_lacks_keeper(&p);
   lm_publisher_close(&p);
   return status;

@@ -26,8 +26,9 @@ void lm_publisher_close(lm_publisher *p);
  * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the
  * filesystem of the board has no room; the earlier publication stays then. */
 loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
-/* Notes on the board that a policy was refused, for the reason in `words`. */
-void lm_publisher_refuse(lm_publisher *p, const char *words);
+/* Notes on the board that a policy was refused, for the reason in `words`. `text_hash` is the hash
+ * of its text (lm_policy_open_hash); 0: the text could not be read. */
+void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words);
 /* Notes that the policy file has a text again that was not refused. */
 void lm_publisher_forget_refusal(lm_publisher *p);
 

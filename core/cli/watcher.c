@@ -129,24 +129,26 @@ static void tell(const char *words) {
   close(fd);
 }
 
-static void refuse(const char *words) {
-  lm_publisher_refuse(&self.to, words);
+/* Notes a refusal, and tells of it. `text_hash` is that of lm_publisher_refuse. */
+static void refuse(uint64_t text_hash, const char *words) {
+  lm_publisher_refuse(&self.to, text_hash, words);
   tell(words);
 }
 
 /* ---- Compiling ---- */
 
 /* Compiles and publishes a policy's text, in a process of its own. */
-static _Noreturn void compile_and_exit(const char *text, size_t length) {
+static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t hash) {
   uint64_t number;
   lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
   loam_status status = lm_publisher_publish(&self.to, &source, &number);
-  if (status != LOAM_OK) refuse(loam_error());
+  if (status != LOAM_OK) refuse(hash, loam_error());
   _exit(status == LOAM_OK ? 0 : 1);
 }
 
-/* Waits for the compiler. Returns whether it has published the policy. */
-static bool wait_for(pid_t compiler) {
+/* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the policy
+ * was published. */
+static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
   for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
@@ -157,16 +159,17 @@ static bool wait_for(pid_t compiler) {
   if (WIFEXITED(status)) return !WEXITSTATUS(status);
   snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
            WTERMSIG(status));
-  refuse(words);
+  refuse(text_hash, words);
   return false;
 }
 
-/* Compiles a policy's text and publishes it. Returns whether it was published. */
-static bool publish(const char *text, size_t length) {
+/* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
+ * published. */
+static bool publish(const char *text, size_t length, uint64_t hash) {
   pid_t compiler = fork();
-  if (!compiler) compile_and_exit(text, length);
-  if (compiler > 0) return wait_for(compiler);
-  refuse("no process could be made to compile the policy");
+  if (!compiler) compile_and_exit(text, length, hash);
+  if (compiler > 0) return wait_for(compiler, hash);
+  refuse(hash, "no process could be made to compile the policy");
   return false;
 }
 
@@ -177,24 +180,19 @@ static uint64_t live_hash(void) {
   return number ? news->image[number & 1].text_hash : self.first_hash;
 }
 
-static uint64_t hash_of(const char *text, size_t length) {
-  (void)lm_policy_open_text("", &text, &length); /* a damaged image has a hash too */
-  return lm_policy_file_hash(text, length);
-}
-
 /* Reads the policy file, and publishes its text if that is new. */
 static void load_changed_file(void) {
   char *text = NULL;
   size_t length = 0;
   loam_status status = lm_policy_file_read(self.policy, LM_READ_TO_FOLLOW, &text, &length);
   bool is_read = status == LOAM_OK;
-  uint64_t hash = is_read ? hash_of(text, length)
+  uint64_t hash = is_read ? lm_policy_open_hash(text, length)
                           : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   if (hash != self.refused_hash) {
     bool is_live = is_read && hash == live_hash();
     if (is_live) lm_publisher_forget_refusal(&self.to);
-    else if (!is_read) refuse(loam_error());
-    self.refused_hash = is_live || (is_read && publish(text, length)) ? 0 : hash;
+    else if (!is_read) refuse(0, loam_error());
+    self.refused_hash = is_live || (is_read && publish(text, length, hash)) ? 0 : hash;
   }
   lm_metadata_free(text);
 }

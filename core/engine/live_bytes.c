@@ -55,7 +55,8 @@ int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
 }
 
 static void leave(lm_thread *t) {
-  for (int i = 0; i < LM_LIVE_PLACES; i++) tell(&t->live_pending[i]);
+  for (int i = 0; i < LM_LIVE_PLACES; i++)
+    if (t->live_pending[i].live) tell(&t->live_pending[i]); /* else the page may have no memory */
 }
 
 /* ---- Beginning to count ------------------------------------------------------------------- */

@@ -47,9 +47,10 @@ static uint32_t part_of(size_t i, size_t n) {
 }
 
 /* Returns the first index from i on that is in a used part; n if there is none. */
-static int next_used(_Atomic uint32_t *parts, int i, int n) {
+LM_INLINE int next_used(_Atomic uint32_t *parts, int i, int n) {
   uint32_t used = atomic_load_explicit(parts, memory_order_relaxed);
-  while (i < n && !(used & part_of((size_t)i, (size_t)n))) i++;
+  int size = n / 32;
+  while (i < n && !(used & part_of((size_t)i, (size_t)n))) i += size - i % size;
   return i;
 }
 
@@ -73,7 +74,7 @@ static void empty_tally_locked(lm_stats_stripe *stripe, lm_tally *e, uint64_t ke
 }
 
 void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
-  lm_assert(key && entry >= t->tally && entry < t->tally + LM_TALLIES);
+  lm_assert(entry >= t->tally && entry < t->tally + LM_TALLIES);
   uint64_t old = atomic_load_explicit(&entry->key, memory_order_relaxed);
   lm_stats_stripe *stripe = stripe_of(old);
   lm_lock_take(&stripe->lock);
@@ -137,14 +138,30 @@ void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve 
 
 /* ---- Threads and forks -------------------------------------------------------------------- */
 
-/* Adds all counts of a thread that ends to the totals. */
+/* Adds the counts of the part of the tallies that begins at `e` to the totals, and empties it. */
+static void empty_tallies(lm_thread *t, lm_tally *e) {
+  for (const lm_tally *end = e + LM_TALLIES / 32; e < end; e++)
+    if (atomic_load_explicit(&e->key, memory_order_relaxed)) lm_stats_rekey(t, e, 0);
+}
+
+/* Adds the counts of the part of the decision cache that begins at `d` to the totals, and empties
+ * it. */
+static void empty_decisions(lm_thread *t, lm_decision *d) {
+  for (const lm_decision *end = d + LM_DECISIONS / 32; d < end; d++)
+    if (key_of(d)) recount(t, d, (subject){ 0 });
+}
+
+/* Adds all counts of a thread that ends to the totals, and empties its tallies and entries. A later
+ * thread may get the area, and finds none of them in use. */
 static void leave(lm_thread *t) {
-  for (int i = 0; (i = next_used(&t->used_tallies, i, LM_TALLIES)) < LM_TALLIES; i++) {
-    uint64_t key = atomic_load_explicit(&t->tally[i].key, memory_order_relaxed);
-    if (key) lm_stats_rekey(t, &t->tally[i], key);
-  }
-  for (int i = 0; (i = next_used(&t->used_decisions, i, LM_DECISIONS)) < LM_DECISIONS; i++)
-    if (key_of(&t->decision[i])) recount(t, &t->decision[i], (subject){ 0 });
+  lm_lock_hold_cancel(); /* one guarded section instead of one for each entry */
+  for (uint32_t used = t->used_tallies; used; used &= used - 1)
+    empty_tallies(t, &t->tally[__builtin_ctz(used) * (LM_TALLIES / 32)]);
+  for (uint32_t used = t->used_decisions; used; used &= used - 1)
+    empty_decisions(t, &t->decision[__builtin_ctz(used) * (LM_DECISIONS / 32)]);
+  atomic_store_explicit(&t->used_tallies, 0, memory_order_relaxed);
+  atomic_store_explicit(&t->used_decisions, 0, memory_order_relaxed);
+  lm_lock_allow_cancel();
 }
 
 void lm_stats_lock(void) {

@@ -33,8 +33,9 @@ LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint32_t site, uint32_t strategy)
   return atomic_load_explicit(&entry->key, memory_order_relaxed) == lm_stats_key(site, strategy);
 }
 
-/* Adds the figures of a tally to the totals, and lets the tally count `key` from zero. Called by
- * the thread that has the tally, or for a thread that is gone. Takes a lock of the totals. */
+/* Adds the figures of a tally to the totals, and lets the tally count `key` from zero. With the key
+ * 0 the tally becomes an unused one. Called by the thread that has the tally, or for a thread that
+ * is gone. Takes a lock of the totals. */
 void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key);
 
 /* Adds to a figure that only the calling thread writes. The release pairs with the acquire in

@@ -183,6 +183,7 @@ size_t lm_sweep_trim(void) {
   lm_pools_each(trim_pool);
   lm_states_trim();
   lm_metadata_trim();
+  lm_thread_trim_vacant();
   lm_lock_drop(&lm_pools_end_lock);
   return lm_regions_released() - before;
 }
@@ -230,6 +231,7 @@ void lm_sweep_decay(void) {
     if (lm_pools_at(id)) more |= decay_pool(lm_pools_at(id), &most);
   more |= lm_states_decay(&most);
   more |= lm_metadata_decay(&most);
+  more |= lm_thread_decay_vacant();
   lm_lock_drop(&lm_pools_end_lock);
   lm_decay_end(more);
 }
@@ -275,6 +277,7 @@ static bool step_pools(void) {
   }
   step.more |= lm_states_decay(&most);
   step.more |= lm_metadata_decay(&most);
+  step.more |= lm_thread_decay_vacant();
   return true;
 }
 

@@ -53,10 +53,17 @@ static lm_pool_bins *bins_at(lm_thread *t, uint32_t offset) {
   return &lm_tcache_of(t)->pool[place];
 }
 
+/* Notes how far the used bins of the thread's area reach. */
+static void note_bins(lm_thread *t, uint32_t place) {
+  uint32_t end = lm_tcache_bin_offset(place + 1, 0);
+  if (t->bins_end < end) t->bins_end = end;
+}
+
 /* Puts a pool's bins into the thread's list, by which they are emptied. Called when a bin
  * opens. */
 static void list_bins(lm_thread *t, uint32_t place) {
   lm_thread_bins *bins = lm_tcache_of(t);
+  note_bins(t, place);
   if (bins->pool[place].listed) return;
   bins->pool[place].listed = true;
   bins->pool[place].next = bins->first;
@@ -95,7 +102,9 @@ static void reset_bin(lm_pool_bins *bins, lm_bin *bin) {
 
 void lm_tcache_name_bin(lm_thread *t, uint32_t offset) {
   lm_bin *bin = lm_tcache_bin_at(t, offset);
-  if (!lm_tcache_bin_top(bin)) reset_bin(bins_at(t, offset), bin);
+  if (lm_tcache_bin_top(bin)) return;
+  note_bins(t, lm_tcache_bin_place(offset));
+  reset_bin(bins_at(t, offset), bin);
 }
 
 /* Returns whether all items from `item` up to `end` are cached objects. */
@@ -426,6 +435,7 @@ void lm_tcache_batch_return(lm_pool *pool, unsigned class_, const lm_tcache_batc
 void lm_tcache_flush(lm_pool *pool, lm_pool_bins *bins) {
   lm_lock_hold_cancel();
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
+    if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     lm_tcache_batch batch = lm_tcache_bin_close(bins, c);
     if (batch.n && c < LM_CLASSES) lm_tcache_give_back(pool, c, batch.array + 1, batch.n);
     if (c < LM_CLASSES) batch.n = 0;

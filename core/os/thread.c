@@ -4,7 +4,8 @@
  * may still allocate and free, so ours asks for another round until few rounds are left. A thread
  * that uses loam after its destructor, even in the C library's own last steps, gets a late area.
  * Nothing tells loam when a late area is no longer needed. So late areas stand in a queue, and
- * every thread that makes an area takes back late areas whose threads are gone.
+ * every thread that makes an area takes back late areas whose threads are gone. The memory of an
+ * area that ended in order may become vacant: thread.h.
  *
  * Order of locks: the locks of modules, then `hooks.lock`, then `list.lock`. `grace_lock` is taken
  * before `list.lock`. A module's exit hook runs while none of these locks is held.
@@ -17,6 +18,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "os/decay.h"
 #include "os/fork_gate.h"
 
 _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec"))) = NULL;
@@ -34,13 +36,18 @@ static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
 enum { DELAYED_ENDS = PTHREAD_DESTRUCTOR_ITERATIONS - 2 };
 
 /* All areas. Law: `previous` is NULL in the first area, and in every other area it is the area
- * whose `next` leads here. Every area in the queue of late areas is in the list too. */
+ * whose `next` leads here. Every area in the queue of late areas is in the list too. A vacant area
+ * is in neither; is_vacant_valid has the law of its content. `vacant_areas` counts them;
+ * idle_vacant <= vacant_areas <= LM_VACANT_MAX. */
 static struct {
   lm_lock lock;
   lm_thread *first;
   lm_thread *late, *last_late; /* the queue, oldest first; last_late counts only if late is set */
   uint32_t graces;             /* how many grace periods have begun */
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
+  lm_thread *vacant;           /* vacant areas, the latest first */
+  uint32_t vacant_areas;
+  uint32_t idle_vacant; /* the smallest number of vacant areas since the last tick of the decay */
 } list;
 
 lm_thread *const *const lm_thread_outside = &list.first;
@@ -117,6 +124,21 @@ static bool is_listed_locked(const lm_thread *wanted) {
   return t;
 }
 
+/* The law of a vacant area: its thread did not end in the middle of an operation, no tally and no
+ * entry of the decision cache is in use, and the bins hold few enough bytes. */
+static bool is_vacant_valid(const lm_thread *t) {
+  if (atomic_load(&t->active) || atomic_load(&t->guarded) || t->inside) return false;
+  if (atomic_load(&t->used_tallies) || atomic_load(&t->used_decisions)) return false;
+  return !t->late && t->bins_end <= LM_THREAD_BINS + LM_VACANT_BINS;
+}
+
+static bool vacant_are_valid_locked(void) {
+  uint32_t n = 0;
+  for (const lm_thread *t = list.vacant; t; t = t->next, n++)
+    if (n == LM_VACANT_MAX || !is_vacant_valid(t)) return false;
+  return n == list.vacant_areas && list.idle_vacant <= n;
+}
+
 static bool list_is_valid_locked(void) {
   const lm_thread *previous = NULL;
   for (const lm_thread *t = list.first; t; previous = t, t = t->next)
@@ -125,7 +147,7 @@ static bool list_is_valid_locked(void) {
     if (!t->late || !is_listed_locked(t)) return false;
     if (!t->next_late && t != list.last_late) return false;
   }
-  return true;
+  return vacant_are_valid_locked();
 }
 
 bool lm_thread_list_is_valid(void) {
@@ -181,14 +203,99 @@ static lm_thread *pop_gone_locked(void) {
   return NULL;
 }
 
+/* ---- Vacant areas */
+
+/* This many vacant areas do not wake the decay: a program that runs short threads one by one
+ * need not wake the service thread. A tick that has another reason unmaps them too. */
+enum { QUIET_VACANT = 2 };
+
+/* Makes the area of an ended thread vacant. Returns false if it cannot be. */
+static bool vacate_locked(lm_thread *t) {
+  lm_assert(lm_lock_is_held(&list.lock));
+  if (list.vacant_areas == LM_VACANT_MAX || !is_vacant_valid(t)) return false;
+  t->next = list.vacant;
+  list.vacant = t;
+  list.vacant_areas++;
+  return true;
+}
+
+static lm_thread *take_vacant_locked(void) {
+  lm_assert(lm_lock_is_held(&list.lock));
+  lm_thread *t = list.vacant;
+  if (!t) return NULL;
+  list.vacant = t->next;
+  list.vacant_areas--;
+  if (list.idle_vacant > list.vacant_areas) list.idle_vacant = list.vacant_areas;
+  return t;
+}
+
+/* Takes a vacant area for a new thread, and clears what belonged to the thread that ended. Returns
+ * NULL if there is no vacant area. */
+static lm_thread *take_vacant(void) {
+  lm_lock_take(&list.lock);
+  lm_thread *t = take_vacant_locked();
+  lm_lock_drop(&list.lock);
+  if (!t) return NULL;
+  uint32_t bins_end = t->bins_end;
+  memset(t, 0, offsetof(lm_thread, scope));
+  t->bins_end = bins_end;
+  t->error[0] = 0;
+  return t;
+}
+
+/* Takes the idle vacant areas, and begins the next interval. Returns the chain of them. */
+static lm_thread *take_idle_vacant(void) {
+  lm_thread *idle = NULL;
+  lm_lock_take(&list.lock);
+  for (uint32_t n = list.idle_vacant; n > 0; n--) {
+    lm_thread *t = take_vacant_locked();
+    t->next = idle;
+    idle = t;
+  }
+  list.idle_vacant = list.vacant_areas;
+  lm_lock_drop(&list.lock);
+  return idle;
+}
+
+/* A guarded section: a child of a fork inherits no area that is in neither list. */
+bool lm_thread_decay_vacant(void) {
+  lm_lock_hold_cancel();
+  lm_thread *idle = take_idle_vacant();
+  while (idle) {
+    lm_thread *t = idle;
+    idle = t->next;
+    lm_sys_unmap(t, LM_THREAD_SIZE);
+  }
+  lm_lock_allow_cancel();
+  return lm_thread_count_vacant() > 0;
+}
+
+void lm_thread_trim_vacant(void) {
+  (void)lm_thread_decay_vacant(); /* from here on all vacant areas count as idle */
+  (void)lm_thread_decay_vacant();
+}
+
+uint32_t lm_thread_count_vacant(void) {
+  lm_lock_take(&list.lock);
+  uint32_t n = list.vacant_areas;
+  lm_lock_drop(&list.lock);
+  return n;
+}
+
+/* Ends an area: it becomes vacant or is unmapped. */
 static void destroy(lm_thread *t) {
   lm_assert(t->dying && t != lm_thread_self);
   lm_lock_take(&list.lock);
   unlink_locked(t);
+  bool is_kept = vacate_locked(t);
+  bool is_quiet = list.vacant_areas <= QUIET_VACANT;
   lm_verify(list_is_valid_locked());
   lm_lock_drop(&list.lock);
-  lm_sys_unmap(t, LM_THREAD_SIZE);
+  if (!is_kept) lm_sys_unmap(t, LM_THREAD_SIZE);
+  else if (!is_quiet) lm_decay_stir();
 }
+
+/* ---- Late areas and all areas */
 
 static void queue_late(lm_thread *t) {
   lm_lock_take(&list.lock);
@@ -292,14 +399,19 @@ static bool has_destructor(lm_thread *t) {
   return !t->dying && has_key && pthread_setspecific(key, t) == 0;
 }
 
+static lm_thread *map_area(void) {
+  void *area = NULL;
+  if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
+  (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* few of its pages are used */
+  return area;
+}
+
 /* lm_thread_self is set and the area is on the list before any call that may allocate: such a call
  * comes back here through malloc. */
 LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (lm_thread_self) return lm_thread_self;
-  void *area = NULL;
-  if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
-  (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* few of its pages are used */
-  lm_thread *t = area;
+  lm_thread *t = take_vacant();
+  if (!t && !(t = map_area())) return NULL;
   t->tid = lm_sys_thread_id();
   t->dying = has_ended;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;

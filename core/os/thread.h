@@ -5,6 +5,13 @@
  * with dlopen gets little TLS of that kind. The thread caches stand at fixed offsets in every area,
  * so a decision table can name a thread cache by one number.
  *
+ * Vacant areas. When a thread ends, its area becomes vacant and waits for a new thread. So a short
+ * thread pays no page faults for its area. What the exit hooks leave in an area needs no clearing:
+ * the decision cache finds nothing, the tallies count nothing, and the bins are closed. A process
+ * has at most LM_VACANT_MAX vacant areas, which hold at most LM_THREAD_BINS + LM_VACANT_BINS bytes
+ * each. A tick of the decay (os/decay.h) unmaps the vacant areas that no thread needed since the
+ * tick before.
+ *
  * Active sections. A thread reads plans, the page map and pools inside an active section: it stores
  * 1 to its own `active` on entry and 0 on exit, with compiler ordering only. Sections do not nest:
  * the first exit ends the section. No foreign code (handlers, callbacks, Lua) runs inside one.
@@ -34,6 +41,7 @@
 #define LM_DECISIONS 2048   /* power of two */
 #define LM_FREED_ENTRIES 64 /* power of two */
 #define LM_LIVE_PLACES 128  /* power of two */
+#define LM_VACANT_MAX 16    /* vacant areas that a process keeps at most */
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
@@ -110,7 +118,9 @@ typedef struct lm_block_tally {
 } lm_block_tally;
 
 /* The fixed part of a thread's area. Only the thread itself writes to it, except where a comment
- * says otherwise. A new area is all zeros, except for the fields that lm_thread_make sets.
+ * says otherwise. The area of a new thread has zeros up to `scope`, except for the fields that
+ * lm_thread_make sets, and no error text. The later fields are all zeros too, or they are what the
+ * exit hooks left of the thread that had the area before.
  *
  * Laws, when no other thread is changing `slow_reasons` (lm_thread_is_valid):
  *   (epoch & LM_EPOCH_FAST) != 0   if and only if   slow_reasons == 0
@@ -146,7 +156,8 @@ typedef struct lm_thread {
   int tid;              /* the kernel's number of the thread */
   const void *caller;   /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
-  struct lm_thread *next, *previous; /* the list of all areas; under list.lock */
+  uint32_t bins_end;     /* where the bins that threads have used in this area end: an offset */
+  struct lm_thread *next, *previous; /* the list of all areas, or of vacant ones; under list.lock */
   struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
   lm_block_tally blocks;             /* block/ledger.c */
   _Atomic uint32_t freed_count;      /* large blocks that the thread has freed: heap/freed_log.h */
@@ -157,7 +168,8 @@ typedef struct lm_thread {
   lm_live_pending live_pending[LM_LIVE_PLACES];
   /* Bit i is set once an entry of part i of `tally` (or `decision`) has been used; a part is a 32nd
    * of the entries. Readers skip parts without the bit, so they do not touch pages that were never
-   * used. Written by the thread before the entry, under the lock of the totals (engine/stats.c). */
+   * used. Written by the thread before the entry, under the lock of the totals (engine/stats.c).
+   * The exit hook of the totals empties the entries and clears the bits. */
   _Atomic uint32_t used_tallies, used_decisions;
   lm_tally tally[LM_TALLIES];
   lm_decision decision[LM_DECISIONS] __attribute__((aligned(LM_CACHE_LINE)));
@@ -167,6 +179,8 @@ typedef struct lm_thread {
  * memory when it is first used, so most of an area is address space alone. */
 #define LM_THREAD_BINS ((size_t)1 << 17)
 #define LM_THREAD_SIZE (4 * LM_MIB)
+/* An area becomes vacant only if its bins have used no more bytes than these. */
+#define LM_VACANT_BINS ((size_t)64 << 10)
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
@@ -332,9 +346,20 @@ uint32_t lm_thread_count(void);
  * change during the call. */
 bool lm_thread_is_valid(const lm_thread *t);
 
-/* Returns whether the list of areas is linked both ways, and the queue of late areas holds late
- * areas only. Takes list.lock. */
+/* Returns whether the list of areas is linked both ways, the queue of late areas holds late areas
+ * only, and the law of vacant areas holds. Takes list.lock. */
 bool lm_thread_list_is_valid(void);
+
+/* ---- Vacant areas */
+
+/* Unmaps the vacant areas that no thread has needed since the last call. Returns whether there are
+ * vacant areas left, which a later call may unmap. */
+bool lm_thread_decay_vacant(void);
+/* Unmaps all vacant areas. */
+void lm_thread_trim_vacant(void);
+
+/* Returns how many vacant areas there are. For tests. */
+uint32_t lm_thread_count_vacant(void);
 
 /* Return whether there are areas of other threads, and whether another thread may be in a guarded
  * section. A thread that has ended in a section is in none if `asks_kernel` is set. If the list is

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "os/error.h"
+#include "script/policy_file.h"
 
 /* Puts the name of a policy before the error words. An image that is not valid is a policy that is
  * refused. */
@@ -65,4 +66,9 @@ loam_status lm_policy_open_text(const char *name, const char **text, size_t *len
   if (!lm_policy_image_is(*text, *length)) return LOAM_OK;
   loam_status status = lm_policy_image_text(*text, *length, text, length);
   return status == LOAM_OK ? status : name_error(status, name);
+}
+
+uint64_t lm_policy_open_hash(const char *text, size_t length) {
+  (void)lm_policy_open_text("", &text, &length);
+  return lm_policy_file_hash(text, length);
 }

@@ -23,5 +23,8 @@ loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_po
 /* Replaces the bytes of an image by the text that it holds; a text is not changed. Fails with
  * LOAM_EPOLICY for an image that was damaged. */
 loam_status lm_policy_open_text(const char *name, const char **text, size_t *length);
+/* Returns the hash by which loam tells versions of a policy apart (lm_policy_file_hash). For an
+ * image it is the hash of the text in it; for a damaged image, the hash of its bytes. */
+uint64_t lm_policy_open_hash(const char *text, size_t length);
 
 #endif

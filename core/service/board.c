@@ -119,7 +119,7 @@ static void fill_limits(lm_board_figures *f) {
 }
 
 static void fill_policy(lm_board_figures *f) {
-  lm_policy_info_get(&info);
+  f->refused_hash = lm_policy_info_get(&info);
   f->generation = info.generation;
   f->hash = info.hash;
   f->loaded_at = info.loaded_at;

@@ -32,7 +32,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 3,
+  LM_BOARD_VERSION = 5,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_USES = 32,   /* strategies and tags with figures in an entry; further ones are counted */
@@ -83,6 +83,7 @@ typedef struct lm_board_figures {
   uint32_t error_bytes;             /* of last_error with its terminator; 0: not filled in yet */
   uint32_t follows;                 /* 1: the process obeys the images of this board */
   uint64_t published;               /* the number that it has obeyed or refused last; 0: none */
+  uint64_t refused_hash;            /* of the text that its last load refused; 0: there is none */
   /* Figures that are in `use` and `tag` of the entry, the largest first, and how many had no room
    * there. */
   uint32_t uses, uses_left_out, tags, tags_left_out;
@@ -169,7 +170,8 @@ typedef struct lm_board_image {
  * half n & 1; refusal n is in refusal[n & 1]. */
 typedef struct lm_board_refusal {
   int64_t refused_at;
-  char words[2040]; /* terminated; the words of the error, cut where they do not fit */
+  uint64_t text_hash; /* of the policy's text; 0: it could not be read */
+  char words[2032];   /* terminated; the words of the error, cut where they do not fit */
 } lm_board_refusal;
 
 /* The publications for the tree. The first page is the one that processes map over lm_published

@@ -36,9 +36,11 @@ typedef struct view {
   const char *name; /* of the file in the folder */
   lm_board_head head;
   lm_board_news news;
+  bool has_watcher; /* the process that watches the policy file of the tree lives */
   lm_board_place place[LM_BOARD_PLACES];
   lm_board_entry entry;
   struct loam_policy_info info;
+  uint64_t refused_hash; /* of lm_status */
 } view;
 
 /* What a visit does with each folder: write rows, or (`write` is NULL) only clean. */
@@ -188,38 +190,57 @@ static void take_info(struct loam_policy_info *info, const lm_board_entry *e) {
   memcpy(info->last_error, e->last_error, f->error_bytes);
 }
 
+/* Returns the number of the image that was published last; 0: none was. */
+static uint64_t latest_number(const view *v) {
+  return atomic_load_explicit(&v->news.published.now.number, memory_order_relaxed);
+}
+
 /* Tells whether the process that watches the policy file of the tree lives. */
-static bool has_watcher(const view *v) {
+static bool find_watcher(const view *v) {
   uint64_t watcher = atomic_load_explicit(&v->news.watcher, memory_order_relaxed);
   return watcher && lm_board_look(watcher, v->head.pid_namespace, NULL).state == LM_BOARD_RUNNING;
 }
 
 /* Adds what publishers have refused for the whole tree to what a process says that follows the
- * board. The reason is shown while nothing was published and no load was tried since. */
+ * board. The reason is shown until something else is published: a process that obeys an older
+ * publication later has not seen the refused policy either. */
 static void add_news(view *v) {
   struct loam_policy_info *info = &v->info;
   uint64_t refusals = atomic_load_explicit(&v->news.refusals, memory_order_relaxed);
-  uint64_t number = atomic_load_explicit(&v->news.published.now.number, memory_order_relaxed);
   lm_board_refusal *last = &v->news.refusal[refusals & 1];
   last->words[sizeof last->words - 1] = 0;
-  info->watching |= has_watcher(v);
+  info->watching |= v->has_watcher;
   info->loads += refusals;
   info->refused += refusals;
-  if (!refusals || last->refused_at <= info->last_at ||
-      last->refused_at <= v->news.image[number & 1].published_at)
-    return;
+  int64_t published_at = v->news.image[latest_number(v) & 1].published_at;
+  if (!refusals || !last->refused_at || last->refused_at <= published_at) return;
   info->last = LOAM_EPOLICY;
   info->last_at = last->refused_at;
   snprintf(info->last_error, sizeof info->last_error, "%s", last->words);
+  v->refused_hash = last->text_hash;
 }
 
-/* The board that a process follows, and what it has obeyed of it, for `loam reload`. */
+/* The image that was published last on the board that a process follows. A reader may copy the news
+ * while a publisher writes them: then the description has another number, and nothing is shown. */
+static void put_latest(lm_json *out, const view *v) {
+  uint64_t number = latest_number(v);
+  const lm_board_image *image = &v->news.image[number & 1];
+  if (!number || image->number != number) return;
+  lm_json_open(out, "latest", '{');
+  lm_json_uint(out, "number", number);
+  lm_status_put_hash(out, "hash", image->text_hash);
+  lm_json_int(out, "at", image->published_at);
+  lm_json_close(out, '}');
+}
+
+/* The board that a process follows, and what it has obeyed of it, for `loam reload` and `wait`. */
 static void put_board(lm_json *out, const view *v) {
   char path[PATH_MAX];
   if (!v->entry.figures.follows) return;
   snprintf(path, sizeof path, "%s/%s", v->folder, v->name);
   lm_json_text(out, "board", path);
   lm_json_uint(out, "published", v->entry.figures.published);
+  put_latest(out, v);
 }
 
 static void write_row(const visit *t, const row *r) {
@@ -227,10 +248,11 @@ static void write_row(const visit *t, const row *r) {
   view *v = t->v;
   const lm_board_figures *f = &v->entry.figures;
   take_info(&v->info, &v->entry);
+  v->refused_hash = f->refused_hash;
   if (f->follows) add_news(v);
   lm_json_open(&out, NULL, '{');
-  lm_status_put(
-      &out, &(lm_status){ lm_board_pid(r->owner), f->program, f->version, f->threads, &v->info });
+  lm_status_put(&out, &(lm_status){ lm_board_pid(r->owner), f->program, f->version, f->threads,
+                                    &v->info, v->refused_hash });
   put_state(&out, r);
   lm_json_int(&out, "updated_at", f->updated_at);
   put_limits(&out, f);
@@ -399,6 +421,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
     return;
   }
   bool has_news = t->write && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
+  v->has_watcher = has_news && find_watcher(v);
   for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
   if (v->is_own) clean_board(t, dir, name);

@@ -47,10 +47,10 @@ static void answer_ping(const reply *r) {
 
 static void answer_status(const reply *r) {
   struct loam_policy_info info;
-  lm_policy_info_get(&info);
+  uint64_t refused_hash = lm_policy_info_get(&info);
   lm_json_open(r->out, NULL, '{');
-  lm_status_put(
-      r->out, &(lm_status){ getpid(), lm_status_program(), LM_VERSION, lm_thread_count(), &info });
+  lm_status_put(r->out, &(lm_status){ getpid(), lm_status_program(), LM_VERSION, lm_thread_count(),
+                                      &info, refused_hash });
   lm_json_close(r->out, '}');
 }
 

@@ -38,6 +38,8 @@ static pthread_mutex_t live_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_policy_image *live; /* NULL: the built-in default policy */
 static uint32_t live_slot;    /* the generation slot in tokens of the live generation */
 static LM_SPARSE struct loam_policy_info record;
+/* The hash of the text that the last load refused; 0: it succeeded, or it could not read a text. */
+static uint64_t refused_text;
 
 /* Written by the service layer, read by any thread; relaxed: no other memory depends on them. */
 static _Atomic bool is_watched;
@@ -308,12 +310,6 @@ static loam_status make_image(load *l) {
   return status;
 }
 
-/* Returns the hash of a policy's text. That of an image is the hash of the text in it. */
-static uint64_t hash_policy(const char *text, size_t length) {
-  (void)lm_policy_open_text("", &text, &length); /* a damaged image has a hash too */
-  return lm_policy_file_hash(text, length);
-}
-
 /* A number that stands for one attempt to load this text from this path. */
 static uint64_t hash_attempt(const char *path, uint64_t hash) {
   return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
@@ -325,14 +321,16 @@ static void tell_attempt(void) {
   if (note) note();
 }
 
-/* Records how a load ended. Under `load_lock`. */
-static void note_attempt(loam_status status, const char *path, uint64_t hash) {
+/* Records how a load ended. Under `load_lock`. `hash` is that of the text if `has_text`, else that
+ * of the reason why the file could not be read. */
+static void note_attempt(loam_status status, const char *path, uint64_t hash, bool has_text) {
   lock(&live_lock);
   record.loads++;
   record.last_at = lm_sys_unix_ns();
   record.last = status;
   snprintf(record.last_error, sizeof record.last_error, "%s", status ? loam_error() : "");
   if (status != LOAM_OK) record.refused++;
+  refused_text = status != LOAM_OK && has_text ? hash : 0;
   unlock(&live_lock);
   refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
   tell_attempt();
@@ -349,14 +347,14 @@ static report load_text_locked(const char *name, const char *path, const char *t
                                size_t length) {
   load l = { .source = { name, text, length, &limits, .is_host = true },
              .path = path,
-             .hash = hash_policy(text, length) };
+             .hash = lm_policy_open_hash(text, length) };
   lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
   loam_status status = make_image(&l);
   if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);
   if (status == LOAM_OK) lm_guard_fault_install();
   lm_verify(status != LOAM_OK || lm_policy_is_valid());
-  note_attempt(status, path, l.hash);
+  note_attempt(status, path, l.hash, true);
   lm_policy_image_close(l.opened.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
   report result = { .status = status };
@@ -365,9 +363,6 @@ static report load_text_locked(const char *name, const char *path, const char *t
 }
 
 /* ---- images of the board ---- */
-
-/* The hash of the image that lm_policy_load_image_locked was given last; under `load_lock`. */
-static uint64_t published_hash;
 
 bool lm_policy_try_begin(void) {
   (void)lm_thread_inside_begin();
@@ -381,7 +376,7 @@ void lm_policy_end(void) { unlock(&load_lock); }
 
 loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size) {
   load l = { .source = { path, bytes, size, &limits, .is_host = true }, .path = path };
-  l.hash = published_hash = hash_policy(bytes, size);
+  l.hash = lm_policy_open_hash(bytes, size);
   loam_status status = lm_policy_image_open(bytes, size, true, &l.opened.image);
   if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);
@@ -391,8 +386,8 @@ loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t si
   return status;
 }
 
-void lm_policy_note_published_locked(loam_status status, const char *path) {
-  note_attempt(status, path, published_hash);
+void lm_policy_note_published_locked(loam_status status, const char *path, uint64_t text_hash) {
+  note_attempt(status, path, text_hash, true);
 }
 
 void lm_policy_announce_published(loam_status status) {
@@ -454,6 +449,7 @@ static bool is_known_locked(const char *path, uint64_t hash) {
   if (is_live) {
     record.last = LOAM_OK;
     record.last_error[0] = 0;
+    refused_text = 0;
   }
   unlock(&live_lock);
   if (is_live) refused_hash = 0;
@@ -468,12 +464,12 @@ static report load_file_locked(const char *path, const char *full, lm_reading re
   size_t length = 0;
   report result = { .status = lm_policy_file_read(path, reading, &text, &length) };
   uint64_t hash = result.status == LOAM_OK
-                      ? hash_policy(text, length)
+                      ? lm_policy_open_hash(text, length)
                       : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   *known = if_changed && is_known_locked(full, hash);
   if (*known) result.status = LOAM_OK;
   else if (result.status == LOAM_OK) result = load_text_locked(path, full, text, length);
-  else note_attempt(result.status, full, hash);
+  else note_attempt(result.status, full, hash, false);
   lm_metadata_free(text);
   return result;
 }
@@ -513,14 +509,16 @@ void lm_policy_set_watched(bool watched) {
 
 bool lm_policy_is_watched(void) { return atomic_load_explicit(&is_watched, memory_order_relaxed); }
 
-void lm_policy_info_get(struct loam_policy_info *out) {
+uint64_t lm_policy_info_get(struct loam_policy_info *out) {
   lm_assert(out);
   lock(&live_lock);
   *out = record;
   out->plans = live ? lm_policy_image_plans(live) : 0;
+  uint64_t refused = refused_text;
   unlock(&live_lock);
   out->sites = lm_site_count();
   out->watching = lm_policy_is_watched();
+  return refused;
 }
 
 bool lm_policy_is_valid(void) {

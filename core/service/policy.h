@@ -48,15 +48,17 @@ void lm_policy_end(void);
 /* Makes an image live whose bytes, in lm_metadata memory, are the policy of the file `path`. Frees
  * the bytes on failure. Uses little stack, and starts nothing. Under the load lock. */
 loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size);
-/* Records how a load of a published image ended. `path` is the policy file. Under the load lock. */
-void lm_policy_note_published_locked(loam_status status, const char *path);
+/* Records how a load of a published image ended. `path` is the policy file, and `text_hash` the
+ * hash of the policy's text. Under the load lock. */
+void lm_policy_note_published_locked(loam_status status, const char *path, uint64_t text_hash);
 /* Reports the end of such a load as an event. With no lock held. */
 void lm_policy_announce_published(loam_status status);
 
 /* Tells whether live memory is to be moved to follow the live policy: apply = "live". */
 bool lm_policy_is_followed(void);
-/* loam_policy_info. */
-void lm_policy_info_get(struct loam_policy_info *out);
+/* Fills `out` as loam_policy_info does. Returns the hash of the text that the last attempt refused;
+ * 0: the attempt succeeded, or it could not read a text. */
+uint64_t lm_policy_info_get(struct loam_policy_info *out);
 
 /* Sets the function to be called each time after a policy became live. Its argument is
  * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held.

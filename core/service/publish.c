@@ -94,7 +94,7 @@ static loam_status obey_locked(bool *is_loaded) {
     *is_loaded = true;
   }
   note_obeyed(word, latest);
-  if (*is_loaded) lm_policy_note_published_locked(status, said.path);
+  if (*is_loaded) lm_policy_note_published_locked(status, said.path, said.text_hash);
   return status;
 }
 

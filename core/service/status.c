@@ -21,22 +21,27 @@ static void put_last(lm_json *out, const struct loam_policy_info *info) {
   lm_json_close(out, '}');
 }
 
+void lm_status_put_hash(lm_json *out, const char *key, uint64_t hash) {
+  char text[24];
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+  lm_json_text(out, key, text);
+}
+
 void lm_status_put(lm_json *out, const lm_status *status) {
   const struct loam_policy_info *info = status->info;
-  char hash[24];
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)info->hash);
   lm_json_int(out, "pid", status->pid);
   lm_json_text(out, "program", status->program);
   lm_json_text(out, "loam", status->version);
   lm_json_uint(out, "generation", info->generation);
   lm_json_text(out, "name", info->name);
   lm_json_text(out, "path", info->path);
-  lm_json_text(out, "hash", hash);
+  lm_status_put_hash(out, "hash", info->hash);
   lm_json_int(out, "loaded_at", info->loaded_at);
   lm_json_bool(out, "watching", info->watching);
   lm_json_uint(out, "loads", info->loads);
   lm_json_uint(out, "refused", info->refused);
   put_last(out, info);
+  if (status->refused_hash) lm_status_put_hash(out, "refused_hash", status->refused_hash);
   lm_json_uint(out, "tags_refused", info->tags_refused);
   lm_json_uint(out, "plans", info->plans);
   lm_json_uint(out, "sites", info->sites);

@@ -3,7 +3,7 @@
 --
 -- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
 -- policy is refused, and else ends with the status of the command that it runs. `loam diff` returns
--- 1 if the policies differ, and 2 if one cannot be read.
+-- 1 if the policies differ, and 2 if one cannot be read. `loam wait` returns 3 if its time is over.
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")
@@ -13,7 +13,7 @@ local command = {}
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
   "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
-  "reload", "rebalance", "demote", "doctor", "schema",
+  "reload", "wait", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)

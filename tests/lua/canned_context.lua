@@ -7,7 +7,8 @@ local terminal = require("loam.command.terminal")
 -- Makes a context that keeps everything that is written, and takes its answers from `answers`: by
 -- verb, by process id, or "machine". `inspect`, if it is given, answers questions about policies.
 local function new_context(answers, inspect)
-  local context = { out = "", err = "", queries = {}, env = {}, set = {} }
+  local context = { out = "", err = "", queries = {}, env = {}, set = {}, clock = 0,
+                    exists = {} }
   local plain = terminal.painter(false)
   context.write = function(text) context.out = context.out .. text end
   context.warn = function(text) context.err = context.err .. text end
@@ -23,7 +24,12 @@ local function new_context(answers, inspect)
     is_readable = function(path) return path == "/opt/bin/../lib/loam/libloam-preload.so" end,
     process = function() return 4242 end,
     is_terminal = function() return context.terminal end,
-    wait = function() return table.remove(context.waits or {}, 1) or false end,
+    wait = function(ms)
+      context.clock = context.clock + ms
+      return table.remove(context.waits or {}, 1) or false
+    end,
+    clock = function() return context.clock end,
+    exists = function(path) return context.exists[path] or false end,
     setenv = function(name, value) context.set[name] = value or false end,
     exec = function(words)
       context.executed = words
@@ -62,9 +68,17 @@ local function new_context(answers, inspect)
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
     hosts = function() return answers and answers.hosts or {} end,
+    hash = function(path)
+      local found = answers and answers.hashes and answers.hashes[path]
+      if found then return found end
+      return nil, path .. ": No such file or directory"
+    end,
     boards = function()
-      local texts = {}
-      for i, row in ipairs(answers and answers.boards or {}) do
+      local texts, rows = {}, answers and answers.boards or {}
+      if rows.one_by_one then
+        rows = #rows.one_by_one > 1 and table.remove(rows.one_by_one, 1) or rows.one_by_one[1]
+      end
+      for i, row in ipairs(rows) do
         texts[i] = type(row) == "string" and row or json.encode(row)
       end
       return texts

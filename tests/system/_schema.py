@@ -27,12 +27,14 @@ OPTIONAL = {
     "test invariant": {"what", "line"},
     "status answer": {"state", "ended_at", "announced", "uid", "since_ms", "updated_at", "limits",
                       "limits_left_out", "strategies", "strategies_left_out", "tags",
-                      "tags_left_out", "folder", "board", "published"},
-    "ps program": {"board", "published"},
+                      "tags_left_out", "folder", "board", "published", "latest", "refused_hash"},
+    "ps program": {"board", "published", "latest", "refused_hash"},
     "ps strategy_use": {"live_bytes"},
     "status strategy_use": {"live_bytes"},
     "stats strategy_use": {"live_bytes"},
-    "stats last_words": {"board", "published"},
+    "stats last_words": {"board", "published", "latest", "refused_hash"},
+    "wait answer": {"policy", "error"},
+    "wait process": {"state", "error"},
     "reload answer": {"waits"},
     "diff answer": {"apply"},
     "diff answer.kinds": {"denied", "fallback", "limits", "options", "moved", "granted", "renamed",
@@ -58,7 +60,7 @@ OPTIONAL = {
 }
 
 # Forms of failure that need a machine without memory. They equal those of the other commands.
-UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "diff", "ps", "doctor")}
+UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "diff", "ps", "doctor", "wait")}
 
 faults: list[str] = []
 

@@ -107,8 +107,12 @@ gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
+gives answer 0 wait --policy "$policy" "$pid"
 gives answer 1 reload "$pid" "$work/broken.lua"
+gives answer 1 wait --policy "$work/broken.lua" "$pid"
+gives answer 3 wait --hash 00000000deadbeef --timeout 0 "$pid"
 gives answer 0 status "$pid"
+grep -q '"refused_hash":' "$work/out" || fail "no hash of the refused text: $(cat "$work/out")"
 gives answer 0 rebalance "$pid"
 gives cut_short 1 rebalance "$pid" --tag nosuch
 gives answer 0 demote "$pid" --to cold --tag malloc

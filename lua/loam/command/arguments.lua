@@ -47,6 +47,7 @@ local KIND = {}
 local TAG_MAX = 255     -- bytes of a tag
 local SIZE_MAX = 2 ^ 47 -- bytes of an address space
 local NUMBER_MAX = 2 ^ 31 - 1
+local TIME_MAX = 24 * 3600 * 1000 -- ms
 
 function KIND.text(option, value)
   if value:find("\n", 1, true) then
@@ -89,6 +90,18 @@ function KIND.number(option, value)
       least, most))
   end
   return n
+end
+
+function KIND.time(option, value)
+  local units = require("loam.command.units")
+  local ms = units.parse_time(value)
+  if not ms then
+    arguments.misused(("--%s: '%s' is not a time; write 60s, 500ms, 2m or 1h"):format(option[1],
+      value))
+  elseif ms > TIME_MAX then
+    arguments.misused(("--%s: %s is more than 24h, the longest time"):format(option[1], value))
+  end
+  return ms
 end
 
 function KIND.power(option, value)

@@ -6,11 +6,13 @@ local posix = {
   ENOENT = native.ENOENT,
   is_terminal = native.is_terminal,
   is_readable = native.is_readable,
+  exists = native.exists,
   process = native.process, -- the id of this process; exec does not change it
   readlink = native.readlink,
   getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
   setenv = native.setenv,
   wait = native.wait,
+  clock = native.clock,
 }
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is

@@ -23,6 +23,16 @@ function units.parse(text)
   return bytes
 end
 
+local MS = { ms = 1, s = 1000, [""] = 1000, m = 60000, min = 60000, h = 3600000 }
+
+-- Reads a time such as "60s", "500ms", "2m" or "1h". A number without a unit counts seconds.
+---@return number|nil milliseconds, a whole number; nil: it is not a time
+function units.parse_time(text)
+  local digits, unit = text:match("^(%d+%.?%d*)(%a*)$")
+  local scale = digits and MS[unit]
+  return scale and math.floor(tonumber(digits) * scale) or nil
+end
+
 local SCALES = { { TiB, "TiB" }, { GiB, "GiB" }, { MiB, "MiB" }, { KiB, "KiB" } }
 
 -- Returns a size in words, rounded to about three digits: "4 MiB", "1.5 GiB", "100 B".

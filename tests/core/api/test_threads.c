@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "loam.h"
@@ -161,6 +162,32 @@ static void thousands_of_threads_leave_nothing_behind(void **state) {
   nothing_is_lost(bad_frees);
 }
 
+/* ---- Page faults of short threads */
+
+static void *allocate_a_few(void *unused) {
+  (void)unused;
+  void *p[20];
+  for (size_t i = 0; i < 20; i++) assert_non_null(p[i] = loam_malloc(tags[0], 16 + 37 * i));
+  for (size_t i = 0; i < 20; i++) loam_free(p[i]);
+  return NULL;
+}
+
+static long page_faults(void) {
+  struct rusage usage;
+  assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+  return usage.ru_minflt;
+}
+
+static void a_short_thread_finds_memory_that_is_mapped(void **state) {
+  (void)state;
+  enum { SHORT = 400 };
+  for (int i = 0; i < 20; i++) pthread_join(start_thread(allocate_a_few, NULL), NULL);
+  long before = page_faults();
+  for (int i = 0; i < SHORT; i++) pthread_join(start_thread(allocate_a_few, NULL), NULL);
+  /* A tick of the decay may unmap the area that the threads use in turn, a few times a second. */
+  assert_true(SCALE > 1 || page_faults() - before < 5 * SHORT);
+}
+
 /* ---- Destructors of thread-local data */
 
 enum { KEYS = 3, ROUNDS = SANITIZED ? 3 : 4, ENDS = 200 / SCALE };
@@ -303,6 +330,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(any_number_of_threads_free_each_others_blocks),
     cmocka_unit_test(thousands_of_threads_leave_nothing_behind),
+    cmocka_unit_test(a_short_thread_finds_memory_that_is_mapped),
     cmocka_unit_test(destructors_of_thread_local_data_may_free),
     cmocka_unit_test(any_thread_may_fork_at_any_moment),
     cmocka_unit_test(cancelled_threads_hold_nobody_up),

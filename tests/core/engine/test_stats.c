@@ -218,6 +218,38 @@ static void totals_lose_nothing_when_threads_end(void **state) {
   assert_int_equal(seen, PAIRS);
 }
 
+/* Allocates under 10 tags. Returns the thread's area, or NULL if an entry was in use before. */
+static void *allocate_from_zero(void *unused) {
+  (void)unused;
+  char text[32];
+  lm_thread *t = lm_thread_get();
+  int used = t->used_tallies || t->used_decisions;
+  for (int i = 0; i < LM_TALLIES; i++) used += t->tally[i].key || t->tally[i].blocks;
+  for (int i = 0; i < LM_DECISIONS; i++) used += t->decision[i].key || t->decision[i].blocks;
+  for (int i = 0; i < 10; i++) {
+    snprintf(text, sizeof text, "stats.later.%d", i);
+    for (int n = 0; n < 5; n++) put(alloc(tag(text), 48, 16, false));
+  }
+  return used ? NULL : t;
+}
+
+static void a_thread_in_the_area_of_an_ended_one_counts_from_zero(void **state) {
+  (void)state;
+  void *first, *later;
+  CHAIN(host("plain"));
+  pthread_join(start_thread(allocate_from_zero, NULL), &first);
+  assert_non_null(first);
+  for (int i = 0; i < 9; i++) {
+    assert_true(lm_thread_count_vacant() > 0);
+    pthread_join(start_thread(allocate_from_zero, NULL), &later);
+    assert_ptr_equal(later, first);
+  }
+  rows *r = by(BOTH);
+  for (int i = 0; i < r->n; i++)
+    if (!strncmp(r->row[i].tag, "stats.later.", 12))
+      assert_int_equal(r->row[i].total_blocks, 10 * 5);
+}
+
 static void the_sum_agrees_with_the_rows(void **state) {
   (void)state;
   struct loam_stats stats;
@@ -365,6 +397,7 @@ static void what_a_thread_never_used_is_not_looked_at(void **state) {
   _Atomic int pages = 0;
   CHAIN(host("plain"));
   pages_left = 0;
+  lm_thread_trim_vacant(); /* so the thread gets a new area */
   pthread_join(start_thread(allocate_and_ask, &pages), NULL);
   assert_in_range(pages, 1, 8);
   assert_in_range(pages_left, 1, 8);
@@ -397,6 +430,7 @@ int main(void) {
     TEST(counts_blocks_of_handlers_and_the_system),
     TEST(a_block_that_grows_in_place_is_one_block),
     TEST(totals_lose_nothing_when_threads_end),
+    TEST(a_thread_in_the_area_of_an_ended_one_counts_from_zero),
     TEST(the_sum_agrees_with_the_rows),
     TEST(what_is_counted_at_once_is_what_lives),
     TEST(the_callback_may_allocate_and_ask),

@@ -139,6 +139,32 @@ static void large_blocks_that_come_and_go_leave_the_bins_valid(void **state) {
   assert_true(lm_thread_bins_is_valid(lm_tcache_of(t)) && lm_pool_is_valid());
 }
 
+/* Returns whether the bins of the calling thread are closed, and leaves an open bin. */
+static void *find_closed_bins(void *offset) {
+  void *p[20];
+  uint8_t hint = 1;
+  lm_thread *self = lm_thread_get();
+  bool is_closed = !lm_tcache_of(self)->first && lm_thread_bins_is_valid(lm_tcache_of(self)) &&
+                   !lm_tcache_bin_is_open(lm_tcache_bin_at(self, *(uint32_t *)offset));
+  for (int i = 0; i < 20; i++) p[i] = lm_tcache_take(self, *(uint32_t *)offset, TOKEN, &hint);
+  for (int i = 0; i < 20; i++) (void)lm_pool_free(self, p[i], &(lm_object){ 0 });
+  bool is_open = lm_tcache_bin_is_open(lm_tcache_bin_at(self, *(uint32_t *)offset));
+  return is_closed && is_open && lm_thread_bins_is_valid(lm_tcache_of(self)) ? self : NULL;
+}
+
+static void a_thread_finds_the_bins_of_an_ended_one_closed(void **state) {
+  (void)state;
+  static void *p[1];
+  void *first, *second;
+  uint32_t offset = fill_a_bin("bins of threads", p, 1);
+  release(p[0]);
+  pthread_join(start_thread(find_closed_bins, &offset), &first);
+  pthread_join(start_thread(find_closed_bins, &offset), &second);
+  assert_non_null(first);
+  assert_ptr_equal(second, first);
+  assert_true(lm_pool_is_valid());
+}
+
 /* ---- Central lists */
 
 static void a_central_list_that_miscounts_its_spans_is_not_valid(void **state) {
@@ -217,6 +243,7 @@ int main(void) {
     cmocka_unit_test(a_bin_with_a_live_object_or_no_sentinel_is_not_valid),
     cmocka_unit_test(a_batch_with_a_live_object_or_no_sentinel_is_not_valid),
     cmocka_unit_test(the_bins_of_a_thread_are_in_its_list_once),
+    cmocka_unit_test(a_thread_finds_the_bins_of_an_ended_one_closed),
     cmocka_unit_test(large_blocks_that_come_and_go_leave_the_bins_valid),
     cmocka_unit_test(a_central_list_that_miscounts_its_spans_is_not_valid),
     cmocka_unit_test(an_offset_says_the_place_and_the_class_of_its_bin),

@@ -52,6 +52,7 @@ static void each_thread_has_its_own(void **state) {
 
 static void *fail_without_memory(void *unused) {
   (void)unused;
+  lm_thread_trim_vacant();
   lm_sys_refuse(1);
   loam_status status = lm_error(LOAM_ENOMEM, "words");
   const char *words = loam_error();

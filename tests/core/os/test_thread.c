@@ -75,7 +75,8 @@ static void *touch_area(void *unused) {
   (void)unused;
   lm_error(LOAM_EINVAL, "words");
   lm_thread *t = lm_thread_get();
-  for (size_t at = LM_THREAD_BINS; at < LM_MIB / 4; at += LM_PAGE) ((char *)t)[at] = 1;
+  for (size_t at = LM_THREAD_BINS; at < LM_MIB / 4; at += LM_PAGE)
+    ((volatile char *)t)[at] = 0; /* the page gets memory, and the bins stay all zeros */
   return NULL;
 }
 
@@ -99,6 +100,101 @@ static void thousands_of_threads_leave_nothing(void **state) {
   assert_true(!CAN_MEASURE || resident_pages() - pages < 1000);
 }
 
+/* ---- Vacant areas */
+
+/* Leaves in its area what a thread may leave there, and returns the area. */
+static void *leave_traces(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  t->depth = 3;
+  t->site = t->scope[0] = (loam_site *)t;
+  t->handler = (const loam_handler *)t;
+  t->freed_count = 1;
+  t->freed[0].base = (uintptr_t)t;
+  lm_error(LOAM_EINVAL, "words");
+  lm_thread_set_slow(t, LM_SLOW_STALE);
+  return t;
+}
+
+/* Returns the area, or NULL if a thread that has ended left something in it. */
+static void *find_no_traces(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  bool is_clear = !t->depth && !t->site && !t->handler && !t->freed_count && !t->freed[0].base;
+  return is_clear && !t->error[0] && !t->slow_reasons && lm_thread_is_valid(t) ? t : NULL;
+}
+
+static void a_thread_gets_the_area_of_an_ended_one_and_nothing_that_it_left(void **state) {
+  (void)state;
+  void *first, *second;
+  lm_thread_trim_vacant();
+  pthread_join(start_thread(leave_traces, NULL), &first);
+  assert_int_equal(lm_thread_count_vacant(), 1);
+  pthread_join(start_thread(find_no_traces, NULL), &second);
+  assert_ptr_equal(second, first);
+  assert_int_equal(lm_thread_count_vacant(), 1);
+  assert_true(lm_thread_list_is_valid());
+}
+
+static pthread_barrier_t all_begun;
+
+static void *wait_for_all(void *unused) {
+  (void)unused;
+  lm_thread_get();
+  pthread_barrier_wait(&all_begun);
+  return NULL;
+}
+
+static void run_together(int n) {
+  pthread_t thread[3 * LM_VACANT_MAX];
+  assert_true(n <= 3 * LM_VACANT_MAX);
+  pthread_barrier_init(&all_begun, NULL, (unsigned)n);
+  for (int i = 0; i < n; i++) thread[i] = start_thread(wait_for_all, NULL);
+  for (int i = 0; i < n; i++) pthread_join(thread[i], NULL);
+  pthread_barrier_destroy(&all_begun);
+}
+
+static void a_process_keeps_few_vacant_areas_and_only_those_that_are_needed(void **state) {
+  (void)state;
+  run_together(3 * LM_VACANT_MAX);
+  assert_int_equal(lm_thread_count_vacant(), LM_VACANT_MAX);
+  (void)lm_thread_decay_vacant();
+  run_together(3 * LM_VACANT_MAX); /* takes all vacant areas */
+  (void)lm_thread_decay_vacant();  /* begins an interval in which three areas are needed */
+  run_together(3);
+  assert_int_equal(lm_thread_count_vacant(), LM_VACANT_MAX);
+  assert_true(lm_thread_decay_vacant());
+  assert_int_equal(lm_thread_count_vacant(), 3);
+  assert_false(lm_thread_decay_vacant());
+  assert_int_equal(lm_thread_count_vacant(), 0);
+  assert_true(lm_thread_list_is_valid());
+}
+
+static void *use_many_bins(void *unused) {
+  (void)unused;
+  lm_thread_get()->bins_end = LM_THREAD_BINS + LM_VACANT_BINS + 1;
+  return NULL;
+}
+
+/* The thread ends like one that is cancelled inside an active section. */
+static void *end_amid_a_section(void *unused) {
+  (void)unused;
+  lm_thread_begin(lm_thread_get());
+  return NULL;
+}
+
+static void an_area_that_is_large_or_was_amid_an_operation_is_unmapped(void **state) {
+  (void)state;
+  lm_thread_trim_vacant();
+  int areas = count_areas();
+  pthread_join(start_thread(use_many_bins, NULL), NULL);
+  pthread_join(start_thread(end_amid_a_section, NULL), NULL);
+  assert_int_equal(lm_thread_count_vacant(), 0);
+  assert_int_equal(count_areas(), areas);
+}
+
+/* ---- Want of memory */
+
 static void refused_memory_is_no_area_and_then_one(bool refused) {
   bool none = !lm_thread_get();
   if (none) assert_true(refused);
@@ -106,6 +202,7 @@ static void refused_memory_is_no_area_and_then_one(bool refused) {
 }
 
 static void *meet_refusals(void *calls) {
+  lm_thread_trim_vacant();
   lm_sys_refuse(1);
   assert_null(lm_thread_get());
   assert_null(lm_thread_self);
@@ -561,6 +658,9 @@ int main(void) {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
     cmocka_unit_test(an_area_goes_with_its_thread),
     cmocka_unit_test(thousands_of_threads_leave_nothing),
+    cmocka_unit_test(a_thread_gets_the_area_of_an_ended_one_and_nothing_that_it_left),
+    cmocka_unit_test(a_process_keeps_few_vacant_areas_and_only_those_that_are_needed),
+    cmocka_unit_test(an_area_that_is_large_or_was_amid_an_operation_is_unmapped),
     cmocka_unit_test(a_thread_without_an_area_finds_nothing_in_the_empty_one),
     cmocka_unit_test(want_of_memory_is_no_area),
     cmocka_unit_test(late_areas_are_taken_back),

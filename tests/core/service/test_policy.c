@@ -56,6 +56,12 @@ static struct loam_policy_info info(void) {
   return out;
 }
 
+/* The hash of the text that the last attempt refused; 0: there is none. */
+static uint64_t refused_hash(void) {
+  struct loam_policy_info out;
+  return lm_policy_info_get(&out);
+}
+
 /* The name of the strategy that a request of this site gets. */
 static const char *picked_at(loam_site *site, size_t size) {
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
@@ -398,6 +404,26 @@ static void an_unchanged_file_is_left_alone(void **state) {
   assert_int_equal(info().generation, before.generation + 1);
 }
 
+static void the_hash_of_a_refused_text_is_known_until_the_next_attempt(void **state) {
+  (void)state;
+  const char *bad = "return 1\n";
+  uint64_t hash = lm_policy_file_hash(bad, strlen(bad));
+  save_text(ALL_OF("live"));
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(refused_hash(), 0);
+  save_text(bad);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(refused_hash(), hash);
+  unlink(file);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EIO);
+  assert_int_equal(refused_hash(), 0);
+  assert_int_equal(load(bad), LOAM_EPOLICY);
+  assert_int_equal(refused_hash(), hash);
+  save_text(ALL_OF("live"));
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(refused_hash(), 0);
+}
+
 static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) {
   (void)state;
   save_text(ALL_OF("mended"));
@@ -660,6 +686,7 @@ int main(void) {
     cmocka_unit_test(empty_and_cut_off_files_are_refused),
     cmocka_unit_test(a_file_of_more_than_a_megabyte_is_refused),
     cmocka_unit_test(an_unchanged_file_is_left_alone),
+    cmocka_unit_test(the_hash_of_a_refused_text_is_known_until_the_next_attempt),
     cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
     cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
     cmocka_unit_test(an_image_of_another_format_is_compiled_again),

@@ -11,6 +11,7 @@
 #include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
+#include "service/board_read.h"
 #include "service/publish.h"
 
 enum { STACK = 16384, REFUSED = 200 };
@@ -195,6 +196,67 @@ static void a_process_with_another_policy_does_not_follow(void **state) {
   assert_int_equal(generation(), before);
 }
 
+/* Keeps the row of this process in `answer`. */
+static void keep_row(void *ctx, const char *text, size_t length) {
+  (void)ctx;
+  if (!memmem(text, length, board_path, strlen(board_path))) return;
+  answered = 0;
+  gather(NULL, text, length);
+}
+
+/* The row of this process has the hash of a policy's text in this member, or no such member. */
+static void shows_hash(const char *member, const char *text) {
+  char words[64];
+  uint64_t hash = text ? lm_policy_file_hash(text, strlen(text)) : 0;
+  lm_board_each(keep_row, NULL);
+  snprintf(words, sizeof words, "\"%s\":", member);
+  if (!text) assert_null(strstr(answer, words));
+  snprintf(words, sizeof words, "\"%s\":\"%016llx\"", member, (unsigned long long)hash);
+  if (text) says(words);
+}
+
+/* Tries to publish a text that is refused. */
+static void publish_broken(const char *text) {
+  uint64_t number;
+  save(text);
+  assert_int_equal(lm_publisher_reload(board_path, file, &number), LOAM_EPOLICY);
+}
+
+static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
+  (void)state;
+  publish(ALL_OF("one"));
+  lm_board_each(keep_row, NULL);
+  says("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
+  publish_broken("return 1\n");
+  shows_hash("refused_hash", "return 1\n");
+  request(); /* it obeys a publication that is older than the refusal */
+  assert_string_equal(name_now(), "one");
+  shows_hash("refused_hash", "return 1\n");
+  says("\"ok\":false");
+  publish(ALL_OF("two"));
+  shows_hash("refused_hash", NULL);
+  shows_hash("hash", ALL_OF("two")); /* of `latest` */
+  request();
+  says("\"published\":1,\"latest\":{\"number\":2,");
+  shows_hash("refused_hash", NULL);
+}
+
+static void the_row_tells_which_image_the_process_refused(void **state) {
+  (void)state;
+  publish(ALL_OF("whole"));
+  request();
+  publish(ALL_OF("damaged"));
+  int fd = open(board_path, O_RDWR);
+  off_t half = (off_t)(LM_BOARD_HALVES_AT + (lm_published.now.number & 1) * LM_BOARD_HALF);
+  assert_int_equal(pwrite(fd, "x", 1, half), 1);
+  close(fd);
+  request();
+  shows_hash("refused_hash", ALL_OF("damaged"));
+  publish(ALL_OF("whole"));
+  request();
+  shows_hash("refused_hash", NULL);
+}
+
 #define FOLLOWS(name) cmocka_unit_test_setup_teardown(name, follow, leave)
 
 int main(void) {
@@ -205,6 +267,8 @@ int main(void) {
     FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),
     FOLLOWS(a_thread_with_a_small_stack_obeys),
     FOLLOWS(a_forked_child_obeys_too),
+    FOLLOWS(the_row_tells_what_is_published_and_what_was_refused),
+    FOLLOWS(the_row_tells_which_image_the_process_refused),
     FOLLOWS(a_process_with_another_policy_does_not_follow),
   };
   setenv("LOAM_CONTROL", "0", 1);

@@ -51,7 +51,7 @@ describe("loam", function()
 
   it("explains each command with an example", function()
     for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
-                            "status", "stats", "reload", "rebalance", "demote", "doctor",
+                            "status", "stats", "reload", "wait", "rebalance", "demote", "doctor",
                             "schema" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)

@@ -46,6 +46,10 @@ local function beside(line, options)
     .. 'done; ' .. line)
 end
 
+-- A shell command that waits until the program of `beside` has memory: it is on its board before.
+local HAS_MEMORY = 'for i in $(seq 600); do "$LOAM" stats $PID | grep -q malloc && break; '
+  .. 'sleep 0.1; done; '
+
 local GOOD = [[
 local MiB = loam.MiB
 local small = loam.host { name = "small", align = 64 }
@@ -326,11 +330,13 @@ describe_built("the built command", function()
         assert.matches("^loam: process %d+ has no memory of tag 'nosuch', or of a tag under it\n",
           err)
       end
-      assert.equal(0, (beside('"$LOAM" rebalance $PID --tag malloc', "--service")))
+      assert.equal(0,
+        (beside(HAS_MEMORY .. '"$LOAM" rebalance $PID --tag malloc', "--service")))
     end)
 
     it("shows its memory", function()
-      local _, out = beside('"$LOAM" stats $PID; "$LOAM" stats $PID --json', "--service")
+      local _, out = beside(HAS_MEMORY .. '"$LOAM" stats $PID; "$LOAM" stats $PID --json',
+        "--service")
       assert.matches("malloc%.[%w_.+-]+ +small", out)
       assert.matches('"rows":[{', out, 1, true)
     end)
@@ -407,7 +413,8 @@ describe_built("the built command", function()
         local _, out = beside('"$LOAM" ' .. args .. " --json", "--service")
         check_keys(words, assert(json.decode(out)))
       end
-      for _, args in ipairs { "status $PID", "reload $PID" } do
+      for _, args in ipairs { "status $PID", "reload $PID", "wait --policy good.lua $PID",
+                              "wait --policy broken.lua $PID --timeout 0" } do
         local _, out = beside('"$LOAM" ' .. args .. " --json")
         check_keys(words, assert(json.decode(out)))
       end

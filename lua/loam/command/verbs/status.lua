@@ -48,7 +48,8 @@ local function last_text(context, answer)
   if not last or not last.at or last.at == 0 then return "none" end
   local ago = units.ago(last.at, context.now())
   if last.ok then return context.paint("green", "ok") .. ", " .. ago end
-  return context.paint("red", "refused") .. ", " .. ago .. "\n" .. (last.error or "")
+  local hash = answer.refused_hash and ", hash " .. answer.refused_hash or ""
+  return context.paint("red", "refused") .. ", " .. ago .. hash .. "\n" .. (last.error or "")
 end
 
 local function limits_text(answer)

@@ -1,0 +1,104 @@
+-- obeying.lua - tells how far the processes on the boards are with a policy, for `loam wait`.
+
+local boards = require("loam.command.boards")
+local terminal = require("loam.command.terminal")
+
+local obeying = {}
+
+---@class loam.Obeying lists of loam.BoardRow statuses
+---@field obeyed table[] the policy is live in the process
+---@field published table[] the process obeys the policy with its next request for memory
+---@field refused table[] the process keeps the policy that it had
+---@field unseen table[] none of these; `state` is nil if the process is on no board
+---@field ended table[] of the processes that were named: those that have ended
+
+-- Tells how far a process is. A process that obeys a policy and refused to load it once more obeys.
+-- A refusal that is older than the publication of the policy counts no more.
+---@param status table the keys of `loam status --json`
+---@param hash string of the policy's text
+---@return string the name of a list of loam.Obeying
+function obeying.of(status, hash)
+  if status.generation > 0 and status.hash == hash then return "obeyed" end
+  local latest = status.latest
+  if latest and latest.hash == hash and status.published < latest.number then return "published" end
+  if status.refused_hash == hash then return "refused" end
+  return "unseen"
+end
+
+-- Tells how far a process that was named is. `status` is nil if the process is on no board: one
+-- that has just started has no place there yet.
+---@return string list
+---@return table status
+local function of_named(context, pid, status, hash)
+  if status and status.state ~= "ended" then return obeying.of(status, hash), status end
+  local is_there = not status and context.posix.exists("/proc/" .. pid)
+  return is_there and "unseen" or "ended", status or { pid = pid, program = "process" }
+end
+
+-- Looks at all boards once.
+---@param pids integer[]|nil the processes that count; nil: all that live
+---@return loam.Obeying
+function obeying.look(context, hash, pids)
+  local found = { obeyed = {}, published = {}, refused = {}, unseen = {}, ended = {} }
+  local by_pid = {}
+  for _, row in ipairs(boards.read(context)) do
+    local status = row.status
+    by_pid[status.pid] = status
+    if not pids and status.state ~= "ended" then
+      table.insert(found[obeying.of(status, hash)], status)
+    end
+  end
+  for _, pid in ipairs(pids or {}) do
+    local list, status = of_named(context, pid, by_pid[pid], hash)
+    table.insert(found[list], status)
+  end
+  return found
+end
+
+-- ---- words
+
+local function name(status)
+  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
+end
+
+-- Says why a process has not seen the policy, as far as its row tells.
+local function reason(status)
+  if not status.state then return "it has no place on a board" end
+  if status.state == "stopped" then return "it is stopped" end
+  if status.state == "unknown" then return "it is in another PID namespace, and may have ended" end
+  if status.generation == 0 then return "it has the built-in default" end
+  local path = status.path ~= "" and terminal.plain(status.path) or nil
+  if path and not status.watching then
+    return ("nothing watches its file %s; `loam reload %d` loads it"):format(path, status.pid)
+  end
+  return ("it has hash %s of %s"):format(status.hash, path or "a policy without a file")
+end
+
+local WORDS = {}
+
+function WORDS.refused(status)
+  local line = status.last.error:match("^[^\n]*")
+  return ("%s refused it: %s"):format(name(status), terminal.plain(line))
+end
+
+function WORDS.published(status)
+  return ("published, not yet obeyed by %s, which %s"):format(name(status),
+    status.state == "stopped" and "is stopped" or "has requested no memory since")
+end
+
+function WORDS.unseen(status)
+  return ("%s has not seen it: %s"):format(name(status), reason(status))
+end
+
+function WORDS.ended(status)
+  return name(status) .. " has ended"
+end
+
+-- Says in one line how far a process is.
+---@param list string the list of loam.Obeying that has the process
+---@return string
+function obeying.line(list, status)
+  return WORDS[list](status)
+end
+
+return obeying

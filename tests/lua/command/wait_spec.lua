@@ -1,0 +1,226 @@
+-- wait_spec.lua - `loam wait` against boards of canned rows.
+
+local command = require("loam.command")
+local json = require("loam.report.json")
+local canned_context = require("canned_context")
+local units = require("loam.command.units")
+
+local run = canned_context.run
+
+local NEW, OLD = "00000000000000aa", "00000000000000bb"
+
+-- The row of a process; `changes` differ from one that obeys OLD and follows a board.
+local function row(pid, changes)
+  local made = {
+    pid = pid, program = "python3", loam = "0.1.0", generation = 1, hash = OLD, path = "/p.lua",
+    watching = true, last = { ok = true, at = 1, error = "" }, state = "running", since_ms = 5,
+    published = 1, latest = { number = 1, hash = OLD, at = 1 },
+  }
+  for key, value in pairs(changes or {}) do made[key] = value end
+  return made
+end
+
+local function obeys(pid) return row(pid, { hash = NEW }) end
+
+local function sleeps(pid) return row(pid, { latest = { number = 2, hash = NEW, at = 2 } }) end
+
+local function refuses(pid)
+  return row(pid, { refused_hash = NEW, last = { ok = false, at = 2, error = "/p.lua:4: a\n  b" } })
+end
+
+-- Runs `loam wait --hash NEW WORDS` with these rows on all boards; or, with `one_by_one`, with each
+-- list of rows at one look. The last list stays.
+local function wait(words, rows, one_by_one)
+  return run("wait --hash " .. NEW .. " " .. words,
+    { boards = one_by_one and { one_by_one = rows } or rows })
+end
+
+describe("loam wait", function()
+  it("ends with 2 for arguments that do not fit", function()
+    for args, words in pairs {
+      [""] = "one of --policy FILE and --hash H is needed",
+      ["--policy p.lua --hash " .. NEW] = "one of --policy FILE and --hash H is needed",
+      ["--policy p.lua"] = "p.lua: No such file or directory",
+      ["--policy="] = "--policy: the path is empty",
+      ["--hash 12"] = "'12' is not 16 hexadecimal digits",
+      ["--hash 00000000000000ag"] = "is not 16 hexadecimal digits",
+      ["--hash " .. NEW .. " --timeout 5x"] = "'5x' is not a time; write 60s, 500ms, 2m or 1h",
+      ["--hash " .. NEW .. " --timeout -1s"] = "'-1s' is not a time",
+      ["--hash " .. NEW .. " --timeout 25h"] = "25h is more than 24h, the longest time",
+      ["--hash " .. NEW .. " --pid"] = "--pid needs a value",
+      ["--hash " .. NEW .. " --pid x"] = "'x' is not a process id",
+      ["--hash " .. NEW .. " --pid 0"] = "'0' is not a process id",
+      ["--hash " .. NEW .. " --all --pid 7"] = "--all and process ids do not go together",
+      ["--hash " .. NEW .. " --pid 7"] = "no process 7 runs; `loam ps` lists programs",
+    } do
+      local status, context = run("wait " .. args)
+      assert.equal(2, status, args)
+      assert.matches(words, context.err, 1, true)
+      assert.equal("", context.out)
+    end
+  end)
+
+  it("reads times", function()
+    for text, ms in pairs { ["0"] = 0, ["60"] = 60000, ["60s"] = 60000, ["500ms"] = 500,
+                            ["1.5s"] = 1500, ["2m"] = 120000, ["1h"] = 3600000 } do
+      assert.equal(ms, units.parse_time(text), text)
+    end
+    for _, text in ipairs { "", "s", "-1s", "1 s", "1e3", "5x", "1d", "nan", "0x1" } do
+      assert.is_nil(units.parse_time(text), text)
+    end
+  end)
+
+  it("ends with 0 when all obey", function()
+    local status, context = wait("", { obeys(7), obeys(8), row(9, { state = "ended" }) })
+    assert.equal(0, status)
+    assert.equal("2 programs obey " .. NEW .. "\n", context.out)
+    assert.equal("", context.err)
+    status, context = run("wait --policy p.lua", { boards = { obeys(7) },
+                                                   hashes = { ["p.lua"] = NEW } })
+    assert.equal(0, status)
+    assert.equal("1 program obeys " .. NEW .. "\n", context.out)
+  end)
+
+  it("ends with 0 and a line without a program", function()
+    local status, context = wait("", {})
+    assert.equal(0, status)
+    assert.equal("no program of yours runs under loam\n", context.err)
+  end)
+
+  it("looks until all obey, and rests at most 100 ms", function()
+    local looks = {}
+    for i = 1, 10 do looks[i] = { row(7), obeys(8) } end
+    looks[11] = { obeys(7), obeys(8) }
+    local status, context = wait("", looks, true)
+    assert.equal(0, status)
+    assert.equal(10 * 20, context.clock)
+  end)
+
+  it("names each that refused it, with the first line of its error", function()
+    local status, context = wait("", { refuses(7), obeys(8), refuses(9) })
+    assert.equal(1, status)
+    assert.equal("python3 (7) refused it: /p.lua:4: a\npython3 (9) refused it: /p.lua:4: a\n"
+      .. "loam wait: 2 of 3 programs refused " .. NEW .. "\n", context.err)
+    assert.equal("", context.out)
+  end)
+
+  it("gives the others a second when one has refused it", function()
+    local status, context = wait("", { refuses(7), row(8) })
+    assert.equal(1, status)
+    assert.equal(1000, context.clock)
+    assert.matches("python3 (8) has not seen it: it has hash " .. OLD, context.err, 1, true)
+  end)
+
+  it("ends with 3 at the end of the time, and says why each has not seen it", function()
+    local status, context = wait("--timeout 200ms", {
+      obeys(6), row(7), row(8, { state = "stopped" }), row(9, { state = "unknown" }),
+      row(10, { watching = false }), row(11, { generation = 0, path = "" }),
+    })
+    assert.equal(3, status)
+    assert.equal(200, context.clock)
+    for _, words in ipairs {
+      "(7) has not seen it: it has hash " .. OLD .. " of /p.lua\n",
+      "(8) has not seen it: it is stopped\n", "(9) has not seen it: it is in another PID namespace",
+      "(10) has not seen it: nothing watches its file /p.lua; `loam reload 10` loads it\n",
+      "(11) has not seen it: it has the built-in default\n",
+      "loam wait: after 0.2 s, 1 of 6 programs obey " .. NEW .. "\n",
+    } do
+      assert.matches(words, context.err, 1, true)
+    end
+  end)
+
+  it("does not count a published policy, unless that is enough", function()
+    local status, context = wait("--timeout 0", { obeys(7), sleeps(8) })
+    assert.equal(3, status)
+    assert.matches("published, not yet obeyed by python3 (8), which has requested no memory since",
+      context.err, 1, true)
+    status, context = wait("--timeout 0 --published", { obeys(7), sleeps(8) })
+    assert.equal(0, status)
+    assert.equal("2 programs obey " .. NEW .. "; 1 of them with the next request for memory\n",
+      context.out)
+  end)
+
+  it("knows what an old refusal and an old publication are worth", function()
+    for _, each in ipairs {
+      { 0, { hash = NEW, refused_hash = NEW } }, -- a second load of the live policy failed
+      { 3, { refused_hash = OLD } },
+      -- It was published once more.
+      { 3, { refused_hash = NEW, latest = { number = 2, hash = NEW, at = 2 } } },
+      { 3, { hash = NEW, generation = 0 } },
+      { 1, { refused_hash = NEW, latest = { number = 1, hash = NEW, at = 2 } } },
+    } do
+      local last = { ok = false, at = 1, error = "x" }
+      local changes = each[2]
+      changes.last = last
+      local status = wait("--timeout 0", { row(7, changes) })
+      assert.equal(each[1], status, json.encode(changes))
+    end
+  end)
+
+  it("waits for those that are named alone", function()
+    assert.equal(0, (wait("--pid 7 8 --pid 7", { obeys(7), obeys(8), row(9) })))
+    assert.equal(0, (wait("7", { obeys(7), row(9) })))
+    assert.equal(3, (wait("--timeout 0 --pid 7 --pid 9", { obeys(7), row(9) })))
+  end)
+
+  it("leaves out those that end, and includes those that start", function()
+    local status, context = wait("", { { row(7), obeys(8) }, { obeys(8) } }, true)
+    assert.equal(0, status)
+    assert.equal("1 program obeys " .. NEW .. "\n", context.out)
+    assert.equal(3, (wait("--timeout 40ms", { { row(7) }, { obeys(7), row(8) } }, true)))
+    local looks = { { row(7), row(8) }, { row(7), row(8) }, { obeys(8) } }
+    status, context = wait("7 8", looks, true)
+    assert.equal(0, status)
+    assert.equal("process (7) has ended\n", context.err)
+  end)
+
+  it("ends with 3 when all that were named have ended", function()
+    local looks = { { row(7) }, { row(7) }, { row(7, { state = "ended" }) } }
+    local status, context = wait("7", looks, true)
+    assert.equal(3, status)
+    assert.equal("python3 (7) has ended\nloam wait: all processes that were named have ended\n",
+      context.err)
+  end)
+
+  it("waits for a process that has no place on a board yet", function()
+    local context = canned_context.new { boards = {} }
+    context.exists["/proc/7"] = true
+    local args = { "wait", "--hash", NEW, "--timeout", "0", "7" }
+    assert.equal(3, command.main(args, context))
+    assert.matches("process (7) has not seen it: it has no place on a board\n", context.err, 1,
+      true)
+  end)
+
+  it("shows its progress on one line of a terminal, and removes it", function()
+    local context = canned_context.new { boards = { one_by_one = {
+      { row(7), obeys(8) }, { obeys(7), obeys(8) } } } }
+    context.terminal = true
+    assert.equal(0, command.main({ "wait", "--hash", NEW }, context))
+    local line = "1 of 2 programs obey, after 0 s"
+    assert.equal("\r" .. line .. "\r" .. (" "):rep(#line) .. "\r", context.err)
+  end)
+
+  it("ends with 130 at Ctrl-C", function()
+    local context = canned_context.new { boards = { row(7) } }
+    context.waits = { false, true }
+    assert.equal(130, command.main({ "wait", "--hash", NEW }, context))
+    assert.matches("python3 (7) has not seen it", context.err, 1, true)
+  end)
+
+  it("answers in JSON", function()
+    local status, context = wait("--timeout 0 --json",
+      { obeys(7), refuses(8), row(9), sleeps(10) })
+    assert.equal(1, status)
+    local answer = json.decode(context.out)
+    assert.equal("wait", answer.verb)
+    assert.is_false(answer.ok)
+    assert.is_true(answer.timed_out)
+    assert.equal("1 of 4 programs refused " .. NEW, answer.error)
+    assert.same({ { pid = 7, program = "python3", state = "running" } }, answer.obeyed)
+    assert.same({ { pid = 8, program = "python3", state = "running", error = "/p.lua:4: a\n  b" } },
+      answer.refused)
+    assert.same({ 9, 10 }, { answer.unseen[1].pid, answer.published[1].pid })
+    assert.matches('^{"verb":"wait","version":1,"ok":false,', context.out)
+    assert.equal("", context.err)
+  end)
+end)

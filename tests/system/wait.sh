@@ -1,0 +1,178 @@
+# wait.sh - `loam wait` with 100 processes: a tree of forks, and separate programs with and without a
+# service. They obey an edit, refuse a broken one, and obey the next one.
+
+# Root sees the programs of all users, so the test becomes a user that has no other program.
+OWN=54321
+if [ "$(id -u)" = 0 ]; then
+  unshare --user --map-user="$OWN" true 2>/dev/null || {
+    echo "skipped: other programs of root would be seen" && exit 77
+  }
+  exec unshare --user --map-user="$OWN" bash "$0"
+fi
+unset XDG_RUNTIME_DIR
+. tests/system/_lib.sh
+need "$CC" grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+TREE=90
+WATCHED=6
+SERVED=4
+ALL=$((TREE + WATCHED + SERVED))
+UNKNOWN=00000000deadbeef
+
+build obedient.c
+live=$work/live.lua
+mkdir "$work/up"
+
+text() { # text ALIGNMENT - prints a policy that gives each block that alignment
+  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
+  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
+}
+write() { # write ALIGNMENT
+  text "$1" > "$work/next"
+  mv "$work/next" "$live"
+}
+
+# starts [OPTION] WORDS... - starts a program under the policy; its process id is in $pid.
+starts() {
+  local option=
+  case $1 in --*) option=$1 && shift ;; esac
+  (exec "$LOAM" run --watch ${option:+"$option"} --policy "$live" -- "$@") > "$work/up/${#children}" 2>> "$work/err" &
+  pid=$!
+  children="$children $pid"
+}
+# waits STATUS WORDS... - `loam wait WORDS` ends with this status. Its output is in $work/out, what it
+# says of failures in $work/why.
+waits() {
+  local wanted=$1 got=0
+  shift
+  "$LOAM" wait "$@" > "$work/out" 2> "$work/why" || got=$?
+  [ "$got" = "$wanted" ] || fail "loam wait $*: $got, not $wanted: $(tail -n 5 "$work/out" "$work/why")"
+}
+# says FILE COUNT WORDS - so many lines of the file have these words.
+says() {
+  [ "$(grep -cF -- "$3" "$1")" = "$2" ] || fail "not $2 times '$3': $(tail -n 5 "$1")"
+}
+# begins WORDS... - starts `loam wait` in the background, and waits until it has looked once: then it
+# has blocked the signals that end it.
+begins() {
+  "$LOAM" wait "$@" > "$work/out" 2> "$work/why" &
+  waiter=$!
+  children="$children $waiter"
+  for _ in $(seq 600); do
+    grep -q '^SigBlk:.*[1-9a-f]' "/proc/$waiter/status" && return
+    sleep 0.1
+  done
+  fail "it does not wait: $(cat "$work/why")"
+}
+# ended STATUS - the command in the background ends with this status.
+ended() {
+  local got=0
+  wait "$waiter" || got=$?
+  [ "$got" = "$1" ] || fail "in the background: $got, not $1: $(cat "$work/out" "$work/why")"
+}
+# shown PID - waits until a board shows the process.
+shown() {
+  for _ in $(seq 600); do
+    "$LOAM" status "$1" > "$work/status" 2>&1 && return
+    sleep 0.1
+  done
+  fail "it is on no board: $(cat "$work/status")"
+}
+
+write 64
+waits 0 --policy "$live"
+says "$work/why" 1 "no program of yours runs under loam"
+waits 0 --policy "$live" --json
+grep -q '"obeyed":\[\]' "$work/out" || fail "nobody obeys: $(cat "$work/out")"
+echo "ok: without a program, nothing is waited for"
+
+starts "$program" "$TREE"
+tree=$pid
+for _ in $(seq "$WATCHED"); do starts "$program"; done
+for _ in $(seq "$SERVED"); do starts --service "$program"; done
+for _ in $(seq 1200); do
+  [ "$(cat "$work"/up/* | grep -c up)" = $((WATCHED + SERVED + 1)) ] && break
+  sleep 0.1
+done
+waits 0 --policy "$live"
+says "$work/out" 1 "$ALL programs obey"
+
+begin=$(date +%s%N)
+write 128
+waits 0 --policy "$live" --all --json
+[ "$(grep -o '"program":"obedient"' "$work/out" | wc -l)" = "$ALL" ] || fail "$(cat "$work/out")"
+echo "ok: $ALL processes obey, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
+
+begin=$(date +%s%N)
+echo 'return loam.polcy {}' > "$work/next"
+mv "$work/next" "$live"
+waits 1 --policy "$live"
+echo "ok: $ALL processes refuse, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
+says "$work/why" "$ALL" "refused it: $live:1: field: loam has no 'polcy'"
+hash=$(sed -n 's/.*programs refused //p' "$work/why")
+says "$work/why" 1 "loam wait: $ALL of $ALL programs refused $hash"
+"$LOAM" ps --json > "$work/ps"
+[ "$(grep -o "\"refused_hash\":\"$hash\"" "$work/ps" | wc -l)" = "$ALL" ] || fail "ps: $(cat "$work/ps")"
+"$LOAM" status "$tree" > "$work/status"
+says "$work/status" 1 "refused, "
+says "$work/status" 1 ", hash $hash"
+
+begin=$(date +%s%N)
+write 256
+waits 0 --policy "$live"
+says "$work/out" 1 "$ALL programs obey"
+echo "ok: $ALL processes obey again, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
+waits 3 --hash "$hash" --timeout 0
+says "$work/why" "$ALL" " has not seen it: it has hash "
+
+waits 3 --hash "$UNKNOWN" --timeout 300ms --json
+grep -q '"timed_out":true' "$work/out" || fail "not late: $(cat "$work/out")"
+[ "$(grep -o '"unseen":.*' "$work/out" | grep -o '"pid"' | wc -l)" = "$ALL" ] || fail "$(cat "$work/out")"
+waits 3 --hash "$UNKNOWN" --pid "$tree" --timeout 0
+says "$work/why" 1 "obedient ($tree) has not seen it"
+echo "ok: the time ends, and those that have not seen the policy are named"
+
+starts sleep 600
+sleeper=$pid
+shown "$sleeper"
+write 512
+waits 0 --policy "$live" --pid "$tree"
+waits 0 --policy "$live" --published
+says "$work/out" 1 "$((ALL + 1)) programs obey"
+waits 3 --policy "$live" --pid "$tree" "$sleeper" --timeout 0
+says "$work/why" 1 "published, not yet obeyed by sleep ($sleeper), which has requested no memory since"
+says "$work/why" 1 " s, 1 of 2 programs obey "
+echo "ok: a process that sleeps is named, and counts with --published"
+
+begins --policy "$live"
+kill "$sleeper"
+ended 0
+says "$work/out" 1 "$ALL programs obey"
+starts sleep 600
+sleeper=$pid
+shown "$sleeper"
+begins --hash "$UNKNOWN" --pid "$sleeper"
+kill "$sleeper"
+ended 3
+says "$work/why" 1 "sleep ($sleeper) has ended"
+waits 2 --hash "$UNKNOWN" --pid "$sleeper"
+echo "ok: a process that ends is left out"
+
+text 1024 > "$work/next"
+begins --policy "$work/next"
+starts sleep 600
+sleeper=$pid
+shown "$sleeper"
+mv "$work/next" "$live"
+waits 0 --policy "$live" --published
+sleep 0.5
+kill -0 "$waiter" || fail "the program that has just started is not waited for: $(cat "$work/out")"
+kill "$sleeper"
+ended 0
+echo "ok: a process that starts is waited for"
+
+begins --hash "$UNKNOWN"
+kill -INT "$waiter"
+ended 130
+echo "ok: Ctrl-C ends it"
