@@ -21,6 +21,7 @@
 #include "os/memory_hook.h"
 #include "os/spare.h"
 #include "pages/range.h"
+#include "service/board.h"
 #include "service/control.h"
 #include "service/publish.h"
 
@@ -114,6 +115,7 @@ static void *serve_guarded(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self;
   lm_assert(r->site && r->want == LM_WANT_HOST);
   if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
+  if (holds) lm_board_refresh_calmly(); /* the bin is empty: a program that grows comes here */
   void *p = holds ? lm_decision_refill(t, lm_decision_key_of_request(t, r)) : NULL;
   if (p) return r->zero ? memset(p, 0, r->size) : p;
   p = lm_decision_make(t, r);

@@ -15,11 +15,13 @@
 
 #include "os/error.h"
 #include "os/hash.h"
+#include "os/numa.h"
 #include "os/sys_file.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
 #include "service/board_file.h"
+#include "service/board_owner.h"
 #include "service/policy.h"
 
 loam_status lm_publisher_open(const char *path, lm_publisher *out) {
@@ -65,7 +67,11 @@ static int write_whole(int fd, const char *bytes, size_t size, size_t offset) {
   return 0;
 }
 
-/* Writes an image into the half of publication `number`, and its description into the news. */
+bool lm_publisher_reads_nodes(uint64_t reads) { return reads & 1u << LM_IN_NODE_FREE; }
+
+/* Writes an image into the half of publication `number`, and its description into the news. If the
+ * image reads the free memory of nodes, the figures stand on the board before the image is
+ * announced, so that no process of the tree has to read them itself. */
 static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *image,
                                       const char *path, uint64_t number) {
   size_t size;
@@ -82,8 +88,10 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .size = size,
                           .hash = lm_hash_bytes(bytes, size),
                           .text_hash = lm_policy_image_hash(image),
+                          .reads = lm_policy_image_reads(image),
                           .published_at = lm_sys_unix_ns() };
   snprintf(to->path, sizeof to->path, "%s", path);
+  if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
   return LOAM_OK;
 }
 
@@ -135,6 +143,19 @@ void lm_publisher_forget_refusal(lm_publisher *p) {
   unlock(p);
 }
 
+/* ---- The free memory of nodes */
+
+bool lm_publisher_lacks_keeper(const lm_publisher *p) {
+  lm_board_head head;
+  const lm_board_news *news = p->news;
+  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
+  uint64_t keeper = atomic_load_explicit(&news->keeper, memory_order_relaxed);
+  if (!number || !lm_publisher_reads_nodes(news->image[number & 1].reads)) return false;
+  if (!keeper) return true;
+  return pread(p->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+         lm_board_look(keeper, head.pid_namespace, NULL).state == LM_BOARD_GONE;
+}
+
 /* ---- loam reload */
 
 /* Publishes a policy file, or notes its refusal. */
@@ -153,11 +174,14 @@ static loam_status publish_file(lm_publisher *p, const char *path, uint64_t *num
   return status;
 }
 
-loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number) {
+loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number,
+                                bool *lacks_keeper) {
+  *lacks_keeper = false;
   lm_publisher p;
   loam_status status = lm_publisher_open(board, &p);
   if (status != LOAM_OK) return status;
   status = publish_file(&p, path, number);
+  *lacks_keeper = lm_publisher_lacks_keeper(&p);
   lm_publisher_close(&p);
   return status;
 }

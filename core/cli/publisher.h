@@ -32,8 +32,17 @@ void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words)
 /* Notes that the policy file has a text again that was not refused. */
 void lm_publisher_forget_refusal(lm_publisher *p);
 
-/* Publishes the policy file `path` on the board `board`; a refusal is noted there. The failures are
- * those of lm_publisher_open, of reading the file, and of lm_publisher_publish. */
-loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number);
+/* Returns whether a mask of LM_IN_* has the free memory of NUMA nodes. */
+bool lm_publisher_reads_nodes(uint64_t reads);
+/* Returns whether the policy that was published last reads the free memory of nodes, and no process
+ * lives that keeps the figures on the board. */
+bool lm_publisher_lacks_keeper(const lm_publisher *p);
+
+/* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
+ * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
+ * figures. The failures are those of lm_publisher_open, of reading the file, and of
+ * lm_publisher_publish. */
+loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number,
+                                bool *lacks_keeper);
 
 #endif

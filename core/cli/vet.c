@@ -8,34 +8,36 @@
 #include "script/policy_open.h"
 #include "service/policy.h"
 
-/* Tells whether a program needs the service thread to obey the policy as it is meant. */
-static bool needs_service(const lm_policy_image *image) {
-  const uint32_t gauges = 1u << LM_IN_NODE_FREE | 1u << LM_IN_DEVICE_FREE;
-  return lm_policy_image_applies_live(image) || lm_policy_image_reads(image) & gauges;
+/* Returns the needs of a policy: a program without them obeys late, or reads old figures. */
+static lm_vet_needs needs_of(const lm_policy_image *image) {
+  uint32_t reads = lm_policy_image_reads(image);
+  return (lm_vet_needs){ .moves_memory = lm_policy_image_applies_live(image),
+                         .reads_devices = reads & 1u << LM_IN_DEVICE_FREE,
+                         .reads_nodes = reads & 1u << LM_IN_NODE_FREE };
 }
 
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
-                        bool *wants_service) {
+                        lm_vet_needs *needs) {
   lm_policy_opened opened;
   lm_assert(!source->is_host);
   loam_status status = lm_policy_open(source, false, &opened);
   if (status != LOAM_OK) return status;
   size_t size;
   const void *bytes = lm_policy_image_bytes(opened.image, &size);
-  *wants_service = needs_service(opened.image);
+  *needs = needs_of(opened.image);
   if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
   lm_policy_image_close(opened.image);
   return status;
 }
 
-loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], bool *wants_service) {
+loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs) {
   char *text, carried[LM_IMAGE_TEXT_SIZE];
   size_t length;
   lm_assert(path);
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
   if (status != LOAM_OK) return status;
   status = lm_vet_text(&(lm_script_source){ path, text, length, lm_policy_limits(), false },
-                       carried, wants_service);
+                       carried, needs);
   const char *policy = text;
   if (status == LOAM_OK) status = lm_policy_open_text(path, &policy, &length);
   if (status == LOAM_OK)

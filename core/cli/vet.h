@@ -8,16 +8,23 @@
 /* The hash of a text in hexadecimal, a colon, and a policy image as text. */
 enum { LM_VET_SIZE = LM_IMAGE_TEXT_SIZE + 24 };
 
+/* The needs of a policy. The first two need the service thread of the program. The third needs a
+ * process that keeps the free memory of nodes on the board (cli/watcher.h). */
+typedef struct lm_vet_needs {
+  bool moves_memory;  /* apply = "live" */
+  bool reads_devices; /* the free memory of devices, which the GPU's driver tells the process */
+  bool reads_nodes;   /* the free memory of NUMA nodes */
+} lm_vet_needs;
+
 /* Tells whether a program that starts now would accept the policy file: reads, opens, compiles and
  * tests it as a load does. Handlers need not be registered, because they belong to the program. On
  * success `vetted` is the value of LOAM_VETTED for the program (service/policy.c reads it), so that
- * the program need not repeat the work. *wants_service then says whether the policy needs the
- * service thread: it moves live memory, or reads a gauge that a thread has to keep up to date. On
- * failure loam_error() has the reason. */
-loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], bool *wants_service);
+ * the program need not repeat the work. *needs then has the needs of the policy. On failure
+ * loam_error() has the reason. */
+loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs);
 /* Like lm_vet, for the text of a policy or the bytes of an image. `carried` is the policy's image
  * as text (plan/image_text.h); "" if it would be too long. */
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
-                        bool *wants_service);
+                        lm_vet_needs *needs);
 
 #endif

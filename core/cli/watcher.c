@@ -1,9 +1,14 @@
-/* watcher.c - the process that follows the policy file for a program tree.
+/* watcher.c - the process that follows the policy file for a program tree, and keeps the free
+ * memory of NUMA nodes on the board of the tree.
  *
  * The watcher waits with poll(2) for a change of the file (service/watch.h) and for the end of one
  * process of the tree (a pidfd); when that process has ended, it looks for another living one on
  * the board. A policy is compiled in a child of the watcher, which opens LuaJIT and ends after it.
  * So the watcher stays small, and a compiler that crashes or hangs does no harm to it.
+ *
+ * While the live policy reads the free memory of nodes, the watcher wakes every LM_NUMA_REFRESH_MS
+ * and writes the figures on the board, also while it waits for a compiler. So no process of the
+ * tree reads them. Otherwise it withdraws the figures and sleeps.
  *
  * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
  * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
@@ -27,6 +32,7 @@
 
 #include "cli/publisher.h"
 #include "os/error.h"
+#include "os/numa.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
@@ -40,13 +46,15 @@ enum {
   LOOK_MS = 250,      /* between two looks for living processes, where no pidfd tells */
   EMPTY_LOOKS = 2,    /* so many looks must find no living process before the watcher ends */
   COMPILE_MS = 60000, /* a compiler that runs longer is ended, and the policy is refused */
+  IDLE_MS = 2000,     /* between two looks for a policy that another publisher has published */
+  NODES_LOOKS = 40,   /* the list of nodes is read again after so many refreshes of the figures */
   PIDFD = 3,          /* the number to which the pidfd of the program is moved */
 };
 
 /* All that a watcher knows. It lives in a process of its own, which has one thread. */
 static struct {
   char board[PATH_MAX],
-      policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed */
+      policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed, "": none is */
   uint64_t first_hash;  /* of the text that the tree started with */
   uint64_t
       refused_hash;   /* of the text, or of the reading's error, that was refused last; 0: none */
@@ -54,9 +62,34 @@ static struct {
   int pidfd;          /* of a process of the tree; -1: none is known */
   struct stat errors; /* the file of descriptor 2 as `loam run` began; zero: it was closed */
   uint64_t number;    /* of the publication that was seen last */
+  bool first_reads_nodes; /* the policy that the tree started with reads the memory of nodes */
+  bool keeps_nodes;       /* the figures on the board are kept now */
+  unsigned refreshes;     /* of the figures, so far */
+  int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
   lm_publisher to;
-  lm_watch *watch;
+  lm_watch *watch; /* NULL: no file is followed */
 } self;
+
+/* ---- The free memory of nodes ---- */
+
+/* Tells whether the policy that the tree obeys reads the free memory of nodes. */
+static bool reads_nodes(void) {
+  const lm_board_news *news = self.to.news;
+  uint64_t number = atomic_load(&news->published.now.number);
+  return number ? lm_publisher_reads_nodes(news->image[number & 1].reads) : self.first_reads_nodes;
+}
+
+/* Writes the figures on the board if that is due. */
+static void keep_nodes(void) {
+  lm_published_gauges *to = &self.to.news->published.gauges;
+  bool was_kept = self.keeps_nodes;
+  self.keeps_nodes = reads_nodes();
+  if (was_kept && !self.keeps_nodes) lm_numa_free_withdraw(to);
+  if (!self.keeps_nodes || (was_kept && lm_sys_clock_ns() < self.refresh_ns)) return;
+  if (++self.refreshes % NODES_LOOKS == 0) lm_numa_refresh();
+  lm_numa_free_publish(to);
+  self.refresh_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
+}
 
 /* ---- Telling of a refusal ---- */
 
@@ -120,6 +153,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
   int status = 0;
   for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
     if (ms == COMPILE_MS) kill(compiler, SIGKILL);
+    keep_nodes();
     lm_sys_sleep(1000000);
   }
   if (WIFEXITED(status)) return !WEXITSTATUS(status);
@@ -168,7 +202,7 @@ static void follow_published(void) {
   const lm_board_news *news = self.to.news;
   lm_watch *opened;
   uint64_t number = atomic_load(&news->published.now.number);
-  if (number == self.number) return;
+  if (!self.watch || number == self.number) return;
   self.number = number;
   const char *path = news->image[number & 1].path;
   if (*path != '/' || !strcmp(path, self.policy)) return;
@@ -207,15 +241,17 @@ static bool is_tree_alive(void) {
 
 /* Waits for the next thing to do. Returns false when the tree has ended. */
 static bool wait_for_work(void) {
-  struct pollfd fds[2] = { { .fd = lm_watch_fd(self.watch), .events = POLLIN },
+  struct pollfd fds[2] = { { .fd = self.watch ? lm_watch_fd(self.watch) : -1, .events = POLLIN },
                            { .fd = self.pidfd, .events = POLLIN } };
-  int timeout_ms = lm_watch_timeout_ms(self.watch);
+  int timeout_ms = self.watch ? lm_watch_timeout_ms(self.watch) : IDLE_MS;
   if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
+  if (self.keeps_nodes && timeout_ms > LM_NUMA_REFRESH_MS) timeout_ms = LM_NUMA_REFRESH_MS;
   (void)poll(fds, 2, timeout_ms);
   if (self.pidfd >= 0 && !fds[1].revents) return true;
   if (self.pidfd >= 0) close(self.pidfd);
   self.pidfd = -1;
   for (int i = 0; i < EMPTY_LOOKS; i++) {
+    keep_nodes();
     if (i) lm_sys_sleep(LOOK_MS * 1000000ll);
     if (is_tree_alive()) return true;
   }
@@ -234,7 +270,7 @@ static void rename_self(void) {
   char *words = program_invocation_name;
   if (length < 2 || strcmp(words, text)) return;
   memset(words, 0, length);
-  snprintf(words, length, "loam-watcher %s", self.policy);
+  snprintf(words, length, "loam-watcher %s", *self.policy ? self.policy : self.board);
 }
 
 /* Gives up everything that the process has of the program, except the pidfd. */
@@ -260,13 +296,15 @@ static _Noreturn void run(void) {
   detach();
   rename_self();
   if (lm_publisher_open(self.board, &self.to) != LOAM_OK ||
-      lm_watch_open(self.policy, &self.watch) != LOAM_OK)
+      (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK))
     _exit(1);
-  atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
-  while (wait_for_work()) {
+  if (self.watch) atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
+  atomic_store(&self.to.news->keeper, lm_board_owner_now(getpid()));
+  do {
+    keep_nodes();
     follow_published();
-    if (lm_watch_ready(self.watch)) load_changed_file();
-  }
+    if (self.watch && lm_watch_ready(self.watch)) load_changed_file();
+  } while (wait_for_work());
   _exit(0);
 }
 
@@ -297,15 +335,31 @@ static int start_orphan(void) {
   return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : EAGAIN;
 }
 
-loam_status lm_watcher_start(const char *board, const char *policy, uint64_t hash) {
-  snprintf(self.board, sizeof self.board, "%s", board);
-  snprintf(self.policy, sizeof self.policy, "%s", policy);
-  self.first_hash = hash;
-  self.program = getpid();
-  self.pidfd = open_pidfd(self.program);
-  if (fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };
+/* Writes the figures on the board, before the program starts that reads them. The watcher writes
+ * them again and again; without these the program reads them itself until then. */
+static void publish_nodes(const char *board) {
+  lm_publisher to;
+  if (lm_publisher_open(board, &to) != LOAM_OK) return;
+  lm_numa_free_publish(&to.news->published.gauges);
+  lm_publisher_close(&to);
+}
+
+static void set_up(const lm_watcher_task *task) {
+  snprintf(self.board, sizeof self.board, "%s", task->board);
+  snprintf(self.policy, sizeof self.policy, "%s", task->policy ? task->policy : "");
+  self.first_hash = task->hash;
+  self.first_reads_nodes = task->reads_nodes;
+  self.program = task->is_of_caller ? getpid() : 0;
+  self.pidfd = self.program ? open_pidfd(self.program) : -1;
+  if (!self.program || fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };
+}
+
+loam_status lm_watcher_start(const lm_watcher_task *task) {
+  set_up(task);
+  if (task->reads_nodes) publish_nodes(task->board);
   int error = takes_orphans() ? start_hidden() : start_orphan();
   if (self.pidfd >= 0) close(self.pidfd);
   if (!error) return LOAM_OK;
-  return lm_error(LOAM_EIO, "no process to watch %s: %s", policy, strerrordesc_np(error));
+  return lm_error(LOAM_EIO, "no process to watch %s: %s", *self.policy ? self.policy : self.board,
+                  strerrordesc_np(error));
 }

@@ -10,12 +10,27 @@
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
+/* Reads a gauge by a call. */
+static LM_NOINLINE double called_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
+  if (input == LM_IN_NODE) return lm_numa_here();
+  if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
+  return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
+}
+
+/* Reads the node and the free memory of nodes without a call, so that the compiler makes no stack
+ * frame for them. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
-  if (input == LM_IN_NODE) return lm_numa_here();
-  if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
-  if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
-  return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
+  if (input == LM_IN_LIVE) return called_gauge(inputs, input, arg);
+  if (input == LM_IN_NODE) {
+    int node = lm_numa_here_fast();
+    if (lm_likely(node >= 0)) return node;
+  } else if (input == LM_IN_NODE_FREE && arg < LM_NODES_MAX) {
+    int64_t free = lm_numa_free_fast(arg);
+    if (lm_likely(free >= 0)) return (double)free;
+  }
+  return called_gauge(inputs, input, arg);
 }
 
 /* The decision of a plan for one request. */

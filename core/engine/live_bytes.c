@@ -90,7 +90,32 @@ static void count_provided(void *ctx, lm_provided *entry) {
   lm_site_add_live(entry->token, (int64_t)entry->size);
 }
 
+/* A site of each counted tag, in the order of their marks, and the number of marks. The holder of
+ * the load lock (service/policy.c) writes both. Release of a site pairs with the acquire in
+ * lm_live_each. */
+static LM_SPARSE const loam_site *_Atomic counted[LM_LIVE_TAGS];
+static _Atomic uint32_t counted_n;
+
+static void list_tag(const loam_site *site) {
+  uint32_t n = atomic_load_explicit(&counted_n, memory_order_relaxed);
+  for (uint32_t i = 0; i < n && i < LM_LIVE_TAGS; i++)
+    if (atomic_load_explicit(&counted[i], memory_order_relaxed)->live == site->live) return;
+  if (n < LM_LIVE_TAGS) atomic_store_explicit(&counted[n], site, memory_order_release);
+  atomic_store_explicit(&counted_n, n + 1, memory_order_relaxed);
+}
+
+uint32_t lm_live_each(lm_live_visit *visit, void *ctx) {
+  uint32_t n = atomic_load_explicit(&counted_n, memory_order_relaxed);
+  for (uint32_t i = 0; i < n && i < LM_LIVE_TAGS; i++) {
+    const loam_site *site = atomic_load_explicit(&counted[i], memory_order_acquire);
+    int64_t live = site ? atomic_load_explicit(site->live, memory_order_relaxed) : 0;
+    if (site) visit(ctx, site, live > 0 ? (uint64_t)live : 0);
+  }
+  return n > LM_LIVE_TAGS ? n - LM_LIVE_TAGS : 0;
+}
+
 void lm_live_mark(loam_site *site) {
+  if (!atomic_load_explicit(&site->counted, memory_order_relaxed)) list_tag(site);
   if (lm_site_begin_counting(site))
     atomic_store_explicit(&beginning.wanted, true, memory_order_relaxed);
 }

@@ -27,6 +27,13 @@ int64_t lm_live_of(const lm_thread *t, const loam_site *site);
 void lm_live_mark(loam_site *site);
 void lm_live_begin(void);
 
+/* Calls `visit` for tags that are counted, with their live bytes as the counters say, without what
+ * threads have not added yet. Knows the first LM_LIVE_TAGS tags that were marked. Returns how many
+ * more were marked. Takes no lock. */
+enum { LM_LIVE_TAGS = 256 };
+typedef void lm_live_visit(void *ctx, const loam_site *site, uint64_t bytes);
+uint32_t lm_live_each(lm_live_visit *visit, void *ctx);
+
 /* Registers with threads, once. */
 void lm_live_start(void);
 

@@ -117,6 +117,30 @@ lm_pool *lm_pools_make(lm_strategy *strategy) {
 
 /* ---- All pools ---------------------------------------------------------------------------- */
 
+/* Adds the objects of a size class, and subtracts the slots of its spans from *slots. */
+static void add_class(lm_central *c, lm_pool_use *use, size_t *slots) {
+  lm_lock_take(&c->lock);
+  size_t spans = (size_t)c->spans * lm_central_span_slots(c->class_), out = c->out;
+  lm_lock_drop(&c->lock);
+  use->small_blocks += out;
+  use->live_bytes += out * lm_class_size(c->class_);
+  *slots -= spans < *slots ? spans : *slots;
+}
+
+/* A span that becomes empty between two readings makes the sum a little too small or too large. */
+bool lm_pools_add_use(const lm_strategy *strategy, lm_pool_use *use) {
+  lm_lock_take(&lm_pools_make_lock);
+  lm_pool *pool = lm_pool_of(strategy);
+  if (pool) {
+    size_t slots = lm_regions_used(&pool->regions);
+    use->held_bytes += lm_regions_memory(&pool->regions);
+    for (unsigned i = 0; i < LM_CLASSES; i++) add_class(&pool->central[i], use, &slots);
+    use->live_bytes += slots << LM_SLOT_SHIFT;
+  }
+  lm_lock_drop(&lm_pools_make_lock);
+  return pool;
+}
+
 void lm_pools_each(void (*act)(lm_pool *pool)) {
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     if (lm_pools_at(id)) act(lm_pools_at(id));

@@ -67,6 +67,16 @@ void lm_pools_forget_locked(lm_strategy *strategy);
 /* Calls `act` for each pool. No pool ends during the call: the caller holds one of the two locks,
  * or is in a forked child. */
 void lm_pools_each(void (*act)(lm_pool *pool));
+/* What the counters of a pool say, without a walk. */
+typedef struct lm_pool_use {
+  size_t live_bytes;   /* about: small objects that are not free, and the slots of large blocks */
+  size_t held_bytes;   /* slots that may have memory */
+  size_t small_blocks; /* small objects that are not free: live ones, and cached ones */
+} lm_pool_use;
+
+/* Adds the use of a strategy's pool to *use. Returns false if the strategy has no pool. Takes
+ * lm_pools_make_lock and, one after the other, the locks of the pool. */
+bool lm_pools_add_use(const lm_strategy *strategy, lm_pool_use *use);
 /* Takes lm_pools_make_lock and the locks of every pool, in the order in which lm_central_adopt and
  * lm_large_adopt take two of them. Fork and lm_pool_is_valid use them. */
 void lm_pools_lock_all(void);

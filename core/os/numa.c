@@ -1,5 +1,6 @@
 /* numa.c - NUMA nodes, read from sysfs once; and their free memory, which is read again when the
- * figure is old: by the service thread while threads ask for it, else by a thread that asks. */
+ * figure is old: by the watcher of the tree where the process follows a board, else by the service
+ * thread while threads ask for it, else by a thread that asks. */
 #include "os/numa.h"
 
 #include <stdio.h>
@@ -39,6 +40,9 @@ static LM_SPARSE struct {
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
 _Atomic int lm_numa_only_node = LM_NUMA_UNREAD;
+_Thread_local uint16_t lm_numa_reads = 1; /* the first reading of a thread takes the slow path */
+
+_Static_assert((int)LM_PUBLISHED_NODES == (int)LM_NODES_MAX, "each node has a word on the page");
 
 /* A thread reads a gauge, so the service thread should keep it. Relaxed: a hint. */
 static _Atomic bool wanted;
@@ -268,15 +272,70 @@ static uint64_t free_of_missing(unsigned node, lm_numa_gauge *g) {
   return lm_numa_has(node) ? atomic_load_explicit(&g->free, memory_order_relaxed) : 0;
 }
 
+static _Atomic int64_t *word_of(unsigned node) {
+  lm_assert(node < LM_NODES_MAX);
+  return &lm_published.gauges.node_free[node];
+}
+
+/* ---- Figures on a board */
+
+/* Looks whether the figures on the board are fresh, and whether the calling thread may take the
+ * next ones without a look. It may if this process may use each node that has a figure: any other
+ * node has 0 bytes free for this process. Returns whether the figures are fresh. */
+static bool look_at_board(void) {
+  const lm_published_gauges *g = &lm_published.gauges;
+  int64_t age_ns = lm_sys_coarse_ns() -
+                   atomic_load_explicit(&g->refreshed_at, memory_order_relaxed);
+  bool is_fresh = age_ns < LM_NUMA_FRESH_MS * 1000000ll && age_ns > -1000000000;
+  bool is_for_all = !(atomic_load_explicit(&g->nodes, memory_order_relaxed) & ~lm_numa_nodes());
+  lm_numa_reads = is_fresh && is_for_all ? LM_NUMA_READS : 1;
+  return is_fresh;
+}
+
+/* Returns the free bytes of a node that this process may use, from the board; a number below 0: the
+ * board has no fresh figure. */
+static int64_t free_on_board(unsigned node) {
+  return look_at_board() ? atomic_load_explicit(word_of(node), memory_order_relaxed) - 1 : -1;
+}
+
+void lm_numa_free_publish(lm_published_gauges *to) {
+  uint64_t nodes = lm_numa_nodes();
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    uint64_t total, free;
+    if (nodes >> node & 1) read_memory(node, &total, &free);
+    atomic_store_explicit(&to->node_free[node], nodes >> node & 1 ? (int64_t)free + 1 : 0,
+                          memory_order_relaxed);
+  }
+  atomic_store_explicit(&to->nodes, nodes, memory_order_relaxed);
+  atomic_store_explicit(&to->refreshed_at, lm_sys_coarse_ns(), memory_order_relaxed);
+}
+
+void lm_numa_free_withdraw(lm_published_gauges *to) {
+  atomic_store_explicit(&to->refreshed_at, 0, memory_order_relaxed);
+  for (unsigned node = 0; node < LM_NODES_MAX; node++)
+    atomic_store_explicit(&to->node_free[node], 0, memory_order_relaxed);
+}
+
+/* ---- Figures of this process */
+
+/* Returns the figure that the service thread of this process keeps, and notes that a thread has
+ * read it; a number below 0: it keeps none. Not in a process that follows a board, which cannot
+ * write the word. */
+static int64_t free_of_service(unsigned node) {
+  int64_t kept = atomic_load_explicit(word_of(node), memory_order_relaxed);
+  lm_numa_reads = LM_NUMA_READS;
+  if (kept < 0)
+    atomic_compare_exchange_strong_explicit(word_of(node), &kept, -kept, memory_order_relaxed,
+                                            memory_order_relaxed);
+  return (kept < 0 ? -kept : kept) - 1;
+}
+
 uint64_t lm_numa_free_slow(unsigned node) {
   if (node >= LM_NODES_MAX) return 0;
   lm_numa_gauge *g = &lm_numa_gauges[node];
   if (!lm_numa_has(node)) return free_of_missing(node, g);
-  int64_t kept = atomic_load_explicit(&g->kept, memory_order_relaxed);
-  if (kept < 0)
-    atomic_compare_exchange_strong_explicit(&g->kept, &kept, -kept, memory_order_relaxed,
-                                            memory_order_relaxed);
-  if (kept) return (uint64_t)(kept < 0 ? -kept : kept) - 1;
+  int64_t free = lm_published_is_mapped() ? free_on_board(node) : free_of_service(node);
+  if (free >= 0) return (uint64_t)free;
   refresh_if_old(node, g);
   return atomic_load_explicit(&g->free, memory_order_relaxed);
 }
@@ -287,7 +346,7 @@ bool lm_numa_free_is_wanted(void) { return atomic_load_explicit(&wanted, memory_
  * gauge that no thread read for a second. A shorter time would mostly miss a thread that reads the
  * gauge now and then. */
 static bool refresh_gauge(unsigned node, lm_numa_gauge *g, int64_t now) {
-  int64_t kept = atomic_load_explicit(&g->kept, memory_order_relaxed), next = 0;
+  int64_t kept = atomic_load_explicit(word_of(node), memory_order_relaxed), next = 0;
   bool is_recent = now - atomic_load_explicit(&g->read_at, memory_order_relaxed) < 2 * KEEP_NS;
   bool is_used = kept > 0 || (!kept && is_recent);
   g->unused = is_used ? 0 : g->unused + 1;
@@ -298,7 +357,7 @@ static bool refresh_gauge(unsigned node, lm_numa_gauge *g, int64_t now) {
     atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
     next = -(int64_t)free - 1;
   }
-  atomic_store_explicit(&g->kept, next, memory_order_relaxed);
+  atomic_store_explicit(word_of(node), next, memory_order_relaxed);
   return next;
 }
 
@@ -306,17 +365,19 @@ void lm_numa_free_refresh(void) {
   bool any = false;
   int64_t now = lm_sys_coarse_ns();
   uint64_t nodes = lm_numa_nodes();
+  if (lm_published_is_mapped()) return; /* the figures are on the board */
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     lm_numa_gauge *g = &lm_numa_gauges[node];
     if (nodes >> node & 1) any = refresh_gauge(node, g, now) || any;
-    else atomic_store_explicit(&g->kept, 0, memory_order_relaxed); /* the node has gone */
+    else atomic_store_explicit(word_of(node), 0, memory_order_relaxed); /* the node has gone */
   }
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }
 
 void lm_numa_free_pause(void) {
+  if (lm_published_is_mapped()) return;
   for (unsigned node = 0; node < LM_NODES_MAX; node++)
-    atomic_store_explicit(&lm_numa_gauges[node].kept, 0, memory_order_relaxed);
+    atomic_store_explicit(word_of(node), 0, memory_order_relaxed);
 }
 
 /* Returns whether the node exists, and reads the nodes again before it says no. */

@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 
+#include "os/published.h"
 #include "os/sys.h"
 
 enum { LM_NODES_MAX = 64 };
@@ -62,10 +63,11 @@ int lm_numa_nearest_with_cpus(uint64_t nodes);
 /* Returns the bytes of memory that a node has; 0 for a node that is not in lm_numa_nodes(). */
 uint64_t lm_numa_total(unsigned node);
 
-/* Returns the bytes that are free on a node; 0 for a node that is not in lm_numa_nodes(). The
- * figure is at most 100 ms old. While threads ask, the service thread reads it for them, so asking
- * takes a load or two. Where no service thread runs, or while it loads a policy, one of the asking
- * threads reads it every 100 ms. Allocates nothing. */
+/* Returns the bytes that are free on a node; 0 for a node that is not in lm_numa_nodes(). In a
+ * process that follows a board, the watcher of the tree reads the figure each 50 ms, and asking
+ * takes a load or two. In any other process, the service thread does that while threads ask. Where
+ * neither runs, or while the service thread loads a policy, one of the asking threads reads the
+ * figure every 100 ms. Allocates nothing. */
 LM_INLINE uint64_t lm_numa_free(unsigned node);
 
 /* Returns the bytes that a node can give at this moment: those that are free, and half of the pages
@@ -82,6 +84,14 @@ enum { LM_NUMA_REFRESH_MS = 50, LM_NUMA_REFRESH_UNUSED = 20 };
 bool lm_numa_free_is_wanted(void);
 void lm_numa_free_refresh(void);
 void lm_numa_free_pause(void);
+
+/* The oldest figure on a board that a process believes: a watcher that is late by a second or two
+ * is busy, a later one is stopped or dead. */
+enum { LM_NUMA_FRESH_MS = 3000 };
+/* For publishers: reads the free memory of all nodes, and writes it into the gauges of a board. */
+void lm_numa_free_publish(lm_published_gauges *to);
+/* For publishers: says on a board that no publisher keeps the figures any more. */
+void lm_numa_free_withdraw(lm_published_gauges *to);
 
 /* ---- Where the pages of a range go */
 
@@ -180,22 +190,23 @@ bool lm_numa_stripes_is_valid(const lm_numa_stripes *runs);
 
 /* ---- Figures that are read without a call */
 
-/* The free memory of a node. All loads and stores are relaxed: each figure is a hint that stands
- * for itself.
- *
- * `kept` says in one word whether the service thread keeps the figure, and whether a thread read
- * it:
- *   0       the service thread does not keep the figure
- *   n > 0   the figure is n - 1, and a thread has read it since the latest refresh
- *   n < 0   the figure is -n - 1, and no thread has read it since; the first reader negates n */
+/* The notes of this process about the free memory of a node. The word from which the figure is read
+ * without a call is in lm_published.gauges. All loads and stores are relaxed: each is a hint. */
 typedef struct lm_numa_gauge {
-  _Atomic int64_t kept;
-  uint32_t unused; /* refreshes since a thread read it; the service thread's alone */
+  uint32_t unused; /* refreshes since a thread read the figure; the service thread's alone */
   _Atomic int64_t
       read_at;           /* coarse clock, when the file was read; who advances it reads the file */
-  _Atomic uint64_t free; /* the figure that was read last */
+  _Atomic uint64_t free; /* the figure that this process read last */
 } lm_numa_gauge;
 extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hidden")));
+
+/* A thread takes so many figures of a board without a look whether they are fresh. */
+enum { LM_NUMA_READS = 2048 };
+
+/* Counts down the figures that the calling thread takes without a look whether they are fresh: at 0
+ * it takes the slow path, which looks and begins a new count. */
+extern _Thread_local uint16_t lm_numa_reads
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* The one node of every CPU of the machine, or one of the two values. Relaxed: it stands for
  * itself. */
@@ -209,7 +220,9 @@ unsigned lm_numa_here_slow(void);
 /* Return what lm_numa_free and lm_numa_here return, or a number below 0 if these would have to call
  * a function. `node` is below LM_NODES_MAX. */
 LM_INLINE int64_t lm_numa_free_fast(unsigned node) {
-  return atomic_load_explicit(&lm_numa_gauges[node].kept, memory_order_relaxed) - 1;
+  const _Atomic int64_t *word = lm_published.gauges.node_free;
+  int64_t kept = atomic_load_explicit(&word[node], memory_order_relaxed);
+  return lm_likely(kept > 0) && lm_likely(--lm_numa_reads) ? kept - 1 : -1;
 }
 
 LM_INLINE int lm_numa_here_fast(void) {

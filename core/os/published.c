@@ -10,9 +10,12 @@ _Static_assert(sizeof lm_published == LM_PAGE, "the page holds nothing else");
 
 static _Atomic bool is_mapped; /* relaxed: the holder of the board's lock alone changes it */
 
+bool lm_published_is_mapped(void) { return atomic_load_explicit(&is_mapped, memory_order_relaxed); }
+
 int lm_published_map(int fd, uint64_t offset) {
+  atomic_store_explicit(&is_mapped, true, memory_order_relaxed); /* no thread writes from now on */
   int error = lm_sys_file_cover(fd, offset, &lm_published, sizeof lm_published);
-  if (!error) atomic_store_explicit(&is_mapped, true, memory_order_relaxed);
+  if (error) atomic_store_explicit(&is_mapped, false, memory_order_relaxed);
   return error;
 }
 

@@ -1,4 +1,5 @@
-/* published.h - the word by which threads notice that a policy image was published on the board.
+/* published.h - the page that all processes of a program tree share: the word by which threads
+ * notice that a policy image was published on the board, and the free memory of NUMA nodes.
  *
  * `lm_published` fills a page of its own. A process that follows a board maps the board's first
  * page of news over it, readable only, so that a publisher in another process changes the word
@@ -12,7 +13,11 @@
  *
  * The word has a few bits only, because it is added to a key. `number` is the full count of
  * publications. A publisher stores `number` before `word`; a process reads `word` before `number`.
- * So a process never takes an old number for the one that belongs to a new word. */
+ * So a process never takes an old number for the one that belongs to a new word.
+ *
+ * The free memory of the nodes stands on this page so that a process which follows a board need not
+ * read files of /sys: the watcher of the tree reads them for all (cli/watcher.h). In a process that
+ * follows no board, its own service thread writes the figures here. os/numa.c has both. */
 #ifndef LM_PUBLISHED_H
 #define LM_PUBLISHED_H
 
@@ -26,8 +31,31 @@ typedef struct lm_published_words {
   _Atomic uint64_t number; /* of the latest publication, counted from 1 */
 } lm_published_words;
 
+enum { LM_PUBLISHED_NODES = 64, LM_PUBLISHED_LINES = 128 };
+
+/* The free memory of NUMA nodes. All loads and stores are relaxed: each figure is a hint that
+ * stands for itself. They begin at other cache lines than the words, because each malloc reads the
+ * words and the figures change every 50 ms.
+ *
+ * A word of node_free says in which state the figure of a node is:
+ *   0       no figure is kept
+ *   n > 0   the figure is n - 1 bytes; if a service thread of this process keeps it, then a thread
+ *           has read the figure since the latest refresh
+ *   n < 0   only in a process that follows no board: the figure is -n - 1 bytes, and no thread has
+ *           read it since the latest refresh; the first reader negates the word */
+typedef struct lm_published_gauges {
+  /* When a publisher wrote the figures, by lm_sys_coarse_ns; 0: no publisher keeps them. Unused in
+   * a process that follows no board. */
+  _Atomic int64_t refreshed_at;
+  _Atomic uint64_t nodes; /* on a board: a bit for each node that has a figure */
+  _Atomic int64_t node_free[LM_PUBLISHED_NODES];
+} lm_published_gauges;
+
 typedef union lm_published_page {
-  lm_published_words now;
+  struct {
+    lm_published_words now;
+    lm_published_gauges gauges __attribute__((aligned(LM_PUBLISHED_LINES)));
+  };
   char page[LM_PAGE];
 } lm_published_page;
 
@@ -62,5 +90,7 @@ int lm_published_map(int fd, uint64_t offset);
 /* Makes lm_published plain memory that holds zeros, and notes that nothing is obeyed. If the system
  * has no memory for that, the mapping stays. */
 void lm_published_unmap(void);
+/* Returns whether the page is one of a board, so that this process cannot write it. */
+bool lm_published_is_mapped(void);
 
 #endif

@@ -518,6 +518,13 @@ size_t lm_regions_memory(lm_regions *r) {
   return bytes_of(slots);
 }
 
+uint32_t lm_regions_used(lm_regions *r) {
+  lm_lock_take(&r->lock);
+  uint32_t slots = r->held - r->clean.slots - r->dirty.slots;
+  lm_lock_drop(&r->lock);
+  return slots;
+}
+
 bool lm_regions_has_dirty(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   bool has = lm_runs_has(&r->dirty, slots);

@@ -89,6 +89,9 @@ size_t lm_regions_size(lm_regions *r);
 /* Returns the bytes of the slots of `r` that are not clean: those that may have memory. */
 size_t lm_regions_memory(lm_regions *r);
 
+/* Returns the slots of `r` that are in use, empty spans too. */
+uint32_t lm_regions_used(lm_regions *r);
+
 /* Adds a region that the caller has made, as a dirty run. This and the next two functions serve
  * registered memory: device/pinned.c alone calls them. */
 void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots);

@@ -27,6 +27,7 @@
 #include "service/board_file.h"
 #include "service/board_owner.h"
 #include "service/board_read.h"
+#include "service/board_use.h"
 #include "service/policy.h"
 #include "service/status.h"
 
@@ -137,8 +138,9 @@ static void fill_policy(lm_board_figures *f) {
   mine.last_error[f->error_bytes - 1] = 0;
 }
 
-/* Fills `mine` with the present figures. */
-static void fill(void) {
+/* Fills `mine` with the present figures, except those of strategies and tags. A process that takes
+ * a place writes these only, so that a fork writes one page. */
+static void fill_briefly(void) {
   lm_board_figures *f = &mine.figures;
   f->exe_device = program.st_dev;
   f->exe_inode = program.st_ino;
@@ -150,6 +152,18 @@ static void fill(void) {
   snprintf(f->program, sizeof f->program, "%s", lm_status_program());
   fill_policy(f);
   fill_limits(f);
+}
+
+/* Leaves strategies and tags out of `mine`. */
+static void forget_uses(void) {
+  lm_board_figures *f = &mine.figures;
+  f->uses = f->uses_left_out = f->tags = f->tags_left_out = 0;
+}
+
+/* Fills `mine` with all present figures. */
+static void fill(void) {
+  fill_briefly();
+  lm_board_use_fill(&mine);
 }
 
 /* ---- writing ---- */
@@ -166,6 +180,23 @@ static void copy(uint64_t *to, const uint64_t *from, size_t bytes) {
   for (size_t i = 0; i < (bytes + 7) / 8; i++) __atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
 }
 
+/* Gives the pages of an entry room. Where the strategies or the tags get no room, they are left out
+ * and counted. False: the file has no room for the other pages. */
+static bool can_write_entry(lm_board_entry *entry) {
+  lm_board_figures *f = &mine.figures;
+  bool has_error = f->error_bytes > 1;
+  if (!can_write(entry, has_error ? 2 * LM_BOARD_PAGE : LM_BOARD_PAGE, at)) return false;
+  if (f->uses && !can_write(entry->use_page, LM_BOARD_PAGE, at)) {
+    f->uses_left_out += f->uses;
+    f->uses = 0;
+  }
+  if (f->tags && !can_write(entry->tag_page, LM_BOARD_PAGE, at)) {
+    f->tags_left_out += f->tags;
+    f->tags = 0;
+  }
+  return true;
+}
+
 /* Writes `mine` into the entry that is not current, and makes it current. False: the file has no
  * room for it. The release fence orders the store of `seq` of the last call before the stores to
  * the entry; it pairs with the acquire fence of a reader, which then sees that `seq` has changed.
@@ -174,14 +205,16 @@ static bool publish(void) {
   lm_board_place *place = &board->place[at];
   uint32_t seq = atomic_load_explicit(&place->seq, memory_order_relaxed) + 1;
   lm_board_entry *entry = &board->slot[at].entry[seq & 1];
-  bool has_error = mine.figures.error_bytes > 1;
+  const lm_board_figures *f = &mine.figures;
   mine.figures.owner = owner;
   mine.figures.pid_namespace = pid_namespace;
   mine.figures.updated_at = lm_sys_unix_ns();
-  if (!can_write(entry, has_error ? sizeof *entry : LM_BOARD_PAGE, at)) return false;
+  if (!can_write_entry(entry)) return false;
   atomic_thread_fence(memory_order_release);
   copy(entry->figures_page, mine.figures_page, sizeof mine.figures);
-  if (has_error) copy(entry->error_page, mine.error_page, mine.figures.error_bytes);
+  if (f->error_bytes > 1) copy(entry->error_page, mine.error_page, f->error_bytes);
+  copy(entry->use_page, mine.use_page, f->uses * sizeof *mine.use);
+  copy(entry->tag_page, mine.tag_page, f->tags * sizeof *mine.tag);
   atomic_store_explicit(&place->seq, seq, memory_order_release);
   return true;
 }
@@ -310,6 +343,7 @@ static void fork_child(void) {
   pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
   if (!getppid()) pid_namespace = 0;
+  forget_uses();
   settle(false);
   atomic_fetch_sub(&board->head.expected, 1);
 }
@@ -344,7 +378,7 @@ static void leave_board(void) {
 static bool join(void) {
   if (!board) board = lm_board_file_inherited(path);
   if (!board) return false;
-  fill();
+  fill_briefly();
   settle(true);
   if (!atomic_load(&board->head.is_closed)) return true;
   if (has_place) atomic_store(&board->place[at].owner, owner | LM_BOARD_ENDED);
@@ -357,7 +391,7 @@ static loam_status make(const char *dir) {
   lm_board_clean(dir);
   loam_status status = lm_board_file_make(dir, path, &board);
   if (status != LOAM_OK) return status;
-  fill();
+  fill_briefly();
   settle(false);
   return LOAM_OK;
 }

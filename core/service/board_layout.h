@@ -9,10 +9,10 @@
  *   0                                  lm_board_head, padded to 4 KiB
  *   4 KiB                              the news: the publications for the tree (3 pages)
  *   16 KiB                             the table of places, 32 bytes each
- *   48 KiB + i * 16 KiB                the slot of place i: two entries
- *   48 KiB + 16 MiB + i * 16 MiB       half i of the images: policy images that were published
+ *   48 KiB + i * 32 KiB                the slot of place i: two entries
+ *   48 KiB + 32 MiB + i * 16 MiB       half i of the images: policy images that were published
  *
- * Publishers write the news and the halves: the watcher of `loam run --watch`, and `loam reload`.
+ * Publishers write the news and the halves: the watcher (cli/watcher.h), and `loam reload`.
  * They hold a lock (flock) on the file. The processes of the tree have mapped both readable only,
  * through a descriptor that was open for reading alone. So a process of the tree that gave its
  * rights up cannot publish anything for the others.
@@ -32,10 +32,11 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 4,
+  LM_BOARD_VERSION = 5,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
-  LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
+  LM_BOARD_USES = 32,   /* strategies and tags with figures in an entry; further ones are counted */
+  LM_BOARD_PAGE = 4096, /* on every machine, also where pages are larger */
 };
 
 /* A strategy with a limit, and how much of the limit is taken. */
@@ -43,6 +44,25 @@ typedef struct lm_board_limit {
   char strategy[64];
   uint64_t limit_bytes, used_bytes;
 } lm_board_limit;
+
+#define LM_BOARD_NO_FIGURE UINT64_MAX /* a figure that cannot be known without a walk */
+
+/* The memory of a strategy, as far as counters say without a walk. Blocks that threads cache count
+ * as live, and a large block counts with all its slots. */
+typedef struct lm_board_use {
+  char strategy[64];
+  uint64_t live_bytes;   /* about; LM_BOARD_NO_FIGURE for memory that no pool of loam has */
+  uint64_t held_bytes;   /* of the pool: slots that may have memory */
+  uint64_t small_blocks; /* about: objects of size classes up to 64 KiB */
+  uint64_t failed;       /* requests that the strategy could not serve; exact */
+} lm_board_use;
+
+/* The live bytes of a tag. Only tags whose policy reads req.live are counted (engine/live_bytes.h);
+ * each other thread may not have added up to 128 KiB. */
+typedef struct lm_board_tag {
+  char tag[112];
+  uint64_t live_bytes;
+} lm_board_tag;
 
 /* The figures of a process. Texts are terminated; a text that does not fit is cut. */
 typedef struct lm_board_figures {
@@ -64,17 +84,21 @@ typedef struct lm_board_figures {
   uint32_t follows;                 /* 1: the process obeys the images of this board */
   uint64_t published;               /* the number that it has obeyed or refused last; 0: none */
   uint64_t refused_hash;            /* of the text that its last load refused; 0: there is none */
+  /* Figures that are in `use` and `tag` of the entry, the largest first, and how many had no room
+   * there. */
+  uint32_t uses, uses_left_out, tags, tags_left_out;
   char version[16], program[64], name[64], path[1024];
   lm_board_limit limit[LM_BOARD_LIMITS];
 } lm_board_figures;
 
-/* What a process says of itself: a page of figures, and a page for the error of its last load. The
+/* What a process says of itself: a page of figures, a page for the error of its last load, and a
+ * page each for the memory of strategies and of tags. Pages without contents are not written. The
  * bytes in a file may be anything, since other programs can write them: a reader makes its copy
  * valid.
  *
- * Law, of an entry of zeros too: each text of the figures ends with a NUL. limits <=
- * LM_BOARD_LIMITS. error_bytes <= LM_BOARD_PAGE, and the last of these bytes of last_error is a
- * NUL. */
+ * Law, of an entry of zeros too: each text of the figures, of `use` and of `tag` ends with a NUL.
+ * limits <= LM_BOARD_LIMITS. uses and tags <= LM_BOARD_USES. error_bytes <= LM_BOARD_PAGE, and the
+ * last of these bytes of last_error is a NUL. */
 typedef struct lm_board_entry {
   union {
     lm_board_figures figures;
@@ -83,6 +107,14 @@ typedef struct lm_board_entry {
   union {
     char last_error[LM_BOARD_PAGE];
     uint64_t error_page[LM_BOARD_PAGE / 8];
+  };
+  union {
+    lm_board_use use[LM_BOARD_USES];
+    uint64_t use_page[LM_BOARD_PAGE / 8];
+  };
+  union {
+    lm_board_tag tag[LM_BOARD_USES];
+    uint64_t tag_page[LM_BOARD_PAGE / 8];
   };
 } lm_board_entry;
 
@@ -96,6 +128,11 @@ static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
     return false;
   for (uint32_t i = 0; i < f->limits; i++)
     if (!memchr(f->limit[i].strategy, 0, sizeof f->limit[i].strategy)) return false;
+  if (f->uses > LM_BOARD_USES || f->tags > LM_BOARD_USES) return false;
+  for (uint32_t i = 0; i < f->uses; i++)
+    if (!memchr(e->use[i].strategy, 0, sizeof e->use[i].strategy)) return false;
+  for (uint32_t i = 0; i < f->tags; i++)
+    if (!memchr(e->tag[i].tag, 0, sizeof e->tag[i].tag)) return false;
   return !f->error_bytes || !e->last_error[f->error_bytes - 1];
 }
 
@@ -124,6 +161,7 @@ typedef struct lm_board_image {
   uint64_t number;     /* of the publication */
   uint64_t size, hash; /* bytes of the image, and their FNV-1a */
   uint64_t text_hash;  /* of the policy's text */
+  uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;
@@ -147,6 +185,9 @@ typedef struct lm_board_news {
       /* The process that watches the policy file, as an owner; 0: none was started. */
       _Atomic uint64_t watcher;
       _Atomic uint64_t refusals; /* how many policies publishers have refused */
+      /* The process that keeps published.gauges while the live policy reads them, as an owner; it
+       * is the watcher where there is one. 0: none was started. */
+      _Atomic uint64_t keeper;
     };
     char image_page[LM_BOARD_PAGE];
   };
@@ -179,7 +220,7 @@ typedef struct lm_board {
   lm_board_slot slot[LM_BOARD_PLACES];
 } lm_board;
 
-_Static_assert(sizeof(lm_board_entry) == 2 * LM_BOARD_PAGE, "figures and error");
+_Static_assert(sizeof(lm_board_entry) == 4 * LM_BOARD_PAGE, "figures, error, strategies, tags");
 _Static_assert(sizeof(lm_board_figures) % 8 == 0, "it is copied in words");
 _Static_assert(sizeof(lm_board_place) == 32, "fixed-width fields");
 _Static_assert(offsetof(lm_board, slot) % LM_BOARD_PAGE == 0, "slots begin at a page");

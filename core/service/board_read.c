@@ -75,9 +75,21 @@ static void terminate_texts(lm_board_entry *e) {
   if (f->limits > LM_BOARD_LIMITS) f->limits = LM_BOARD_LIMITS;
   for (uint32_t i = 0; i < f->limits; i++)
     f->limit[i].strategy[sizeof f->limit[i].strategy - 1] = 0;
+  if (f->uses > LM_BOARD_USES) f->uses = LM_BOARD_USES;
+  if (f->tags > LM_BOARD_USES) f->tags = LM_BOARD_USES;
+  for (uint32_t i = 0; i < f->uses; i++) e->use[i].strategy[sizeof e->use[i].strategy - 1] = 0;
+  for (uint32_t i = 0; i < f->tags; i++) e->tag[i].tag[sizeof e->tag[i].tag - 1] = 0;
   if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
   e->last_error[f->error_bytes - 1] = 0;
   lm_assert(lm_board_entry_is_valid(e));
+}
+
+/* Copies an entry. The pages of strategies and tags are copied only if they have contents. */
+static bool copy_entry(view *v, size_t at) {
+  lm_board_entry *e = &v->entry;
+  if (!read_at(v->fd, e, 2 * LM_BOARD_PAGE, at)) return false;
+  bool has_more = e->figures.uses || e->figures.tags;
+  return !has_more || read_at(v->fd, e->use_page, 2 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
 }
 
 /* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not
@@ -89,8 +101,7 @@ static bool read_entry(view *v, uint32_t place) {
     if (!read_at(v->fd, p, sizeof *p, offset_of_place(place))) return false;
     uint32_t before = atomic_load_explicit(&p->seq, memory_order_relaxed);
     atomic_thread_fence(memory_order_acquire);
-    if (!before || !read_at(v->fd, &v->entry, sizeof v->entry, offset_of_entry(place, before)))
-      return false;
+    if (!before || !copy_entry(v, offset_of_entry(place, before))) return false;
     atomic_thread_fence(memory_order_acquire);
     if (!read_at(v->fd, p, sizeof *p, offset_of_place(place))) return false;
     if (atomic_load_explicit(&p->seq, memory_order_relaxed) != before) continue;
@@ -122,6 +133,32 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
   }
   lm_json_close(out, ']');
   lm_json_uint(out, "limits_left_out", f->limits_left_out);
+}
+
+/* The memory of strategies and tags. A figure that is not known is left out. */
+static void put_uses(lm_json *out, const lm_board_entry *e) {
+  lm_json_open(out, "strategies", '[');
+  for (uint32_t i = 0; i < e->figures.uses; i++) {
+    const lm_board_use *u = &e->use[i];
+    lm_json_open(out, NULL, '{');
+    lm_json_text(out, "strategy", u->strategy);
+    if (u->live_bytes != LM_BOARD_NO_FIGURE) lm_json_uint(out, "live_bytes", u->live_bytes);
+    lm_json_uint(out, "held_bytes", u->held_bytes);
+    lm_json_uint(out, "small_blocks", u->small_blocks);
+    lm_json_uint(out, "failed", u->failed);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+  lm_json_uint(out, "strategies_left_out", e->figures.uses_left_out);
+  lm_json_open(out, "tags", '[');
+  for (uint32_t i = 0; i < e->figures.tags; i++) {
+    lm_json_open(out, NULL, '{');
+    lm_json_text(out, "tag", e->tag[i].tag);
+    lm_json_uint(out, "live_bytes", e->tag[i].live_bytes);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+  lm_json_uint(out, "tags_left_out", e->figures.tags_left_out);
 }
 
 static void put_state(lm_json *out, const row *r) {
@@ -219,6 +256,7 @@ static void write_row(const visit *t, const row *r) {
   put_state(&out, r);
   lm_json_int(&out, "updated_at", f->updated_at);
   put_limits(&out, f);
+  put_uses(&out, &v->entry);
   lm_json_text(&out, "folder", v->folder);
   put_board(&out, v);
   lm_json_close(&out, '}');

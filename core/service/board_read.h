@@ -9,8 +9,9 @@
 
 /* Calls `write` once for each process on a board that the effective user may see, with one JSON
  * object: the keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`,
- * `since_ms`, `updated_at`, `limits`, `limits_left_out`, `folder`; of a process
- * that follows the board also `board`, `published`, `latest`. Removes boards of the effective
+ * `since_ms`, `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`,
+ * `tags`, `tags_left_out`, `folder`; of a process that follows the board also `board`,
+ * `published`, `latest`. Removes boards of the effective
  * user whose processes have all ended. Makes no call to any of these processes. */
 void lm_board_each(loam_write_fn write, void *ctx);
 /* Removes the boards of a folder whose processes have all ended. A board with a process that was

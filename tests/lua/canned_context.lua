@@ -54,7 +54,9 @@ local function new_context(answers, inspect)
       if inspect then return inspect(path, query) end
       return answer(query:match("^verb (%a+)"), query)
     end,
-    vet = function() return answers and answers.vetted end,
+    vet = function()
+      if answers then return answers.vetted, answers.why, answers.reads_nodes end
+    end,
     compile = function(path, file)
       context.compiled = { path, file }
       return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })

@@ -26,8 +26,12 @@ OPTIONAL = {
     "test test": {"got", "line"},
     "test invariant": {"what", "line"},
     "status answer": {"state", "ended_at", "announced", "uid", "since_ms", "updated_at", "limits",
-                      "limits_left_out", "folder", "board", "published", "latest", "refused_hash"},
+                      "limits_left_out", "strategies", "strategies_left_out", "tags",
+                      "tags_left_out", "folder", "board", "published", "latest", "refused_hash"},
     "ps program": {"board", "published", "latest", "refused_hash"},
+    "ps strategy_use": {"live_bytes"},
+    "status strategy_use": {"live_bytes"},
+    "stats strategy_use": {"live_bytes"},
     "stats last_words": {"board", "published", "latest", "refused_hash"},
     "wait answer": {"policy", "error"},
     "wait process": {"state", "error"},
@@ -110,7 +114,8 @@ def check_shared(schemas: dict[str, dict[str, Any]]) -> None:
     """What several schemas define under one name is one definition."""
     first: dict[str, Any] = {}
     for verb, schema in schemas.items():
-        for name in ("error", "condition", "strategy", "failure", "refused", "limit"):
+        for name in ("error", "condition", "strategy", "failure", "refused", "limit",
+                     "strategy_use", "tag_use"):
             found = json.dumps(schema["$defs"].get(name)).replace(f'"{verb}"', '"VERB"')
             if (verb, name) == ("diff", "refused"):  # it names two policies
                 continue

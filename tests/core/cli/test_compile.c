@@ -9,7 +9,7 @@
 #include "script/policy_file.h"
 #include "script/policy_open.h"
 
-static bool wants_service;
+static lm_vet_needs needs;
 
 static const char *const two = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
                                "return loam.policy { name = 'two', pick = function(req)\n"
@@ -61,8 +61,8 @@ static void an_image_can_be_compiled_and_vetted_as_its_text_can(void **state) {
   assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
   assert_int_equal(lm_compile(out, other, &again), LOAM_OK);
   assert_int_equal(again.bytes, made.bytes);
-  assert_int_equal(lm_vet(in, of_text, &wants_service), LOAM_OK);
-  assert_int_equal(lm_vet(out, of_image, &wants_service), LOAM_OK);
+  assert_int_equal(lm_vet(in, of_text, &needs), LOAM_OK);
+  assert_int_equal(lm_vet(out, of_image, &needs), LOAM_OK);
   assert_string_equal(of_text, of_image);
   unlink(other);
 }
@@ -87,7 +87,7 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_non_null(strstr(loam_error(), "/nowhere/image"));
   assert_int_equal(number_of_files(), 2);
   char vetted[LM_VET_SIZE];
-  assert_int_equal(lm_vet(out, vetted, &wants_service), LOAM_OK);
+  assert_int_equal(lm_vet(out, vetted, &needs), LOAM_OK);
 }
 
 int main(void) {

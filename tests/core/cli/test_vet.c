@@ -9,7 +9,7 @@
 #include "cli/vet.h"
 #include "script/policy_file.h"
 
-static bool wants_service;
+static lm_vet_needs needs;
 
 static const lm_script_limits limits = { .max_leaves = 100,
                                          .step_ms = 200,
@@ -29,7 +29,7 @@ static char carried[LM_IMAGE_TEXT_SIZE];
 
 static loam_status vet(const char *text) {
   lm_script_source source = { "test.lua", text, strlen(text), &limits, .is_host = false };
-  return lm_vet_text(&source, carried, &wants_service);
+  return lm_vet_text(&source, carried, &needs);
 }
 
 /* Opens the image that was carried. */
@@ -88,14 +88,14 @@ static void a_file_gives_its_hash_and_its_image(void **state) {
   assert_true(fd >= 0);
   assert_int_equal(write(fd, two, strlen(two)), strlen(two));
   close(fd);
-  loam_status status = lm_vet(path, vetted, &wants_service);
+  loam_status status = lm_vet(path, vetted, &needs);
   unlink(path);
   if (status != LOAM_OK) fail_msg("%s", loam_error());
   assert_int_equal(vet(two), LOAM_OK);
   snprintf(expected, sizeof expected, "%016llx:%s",
            (unsigned long long)lm_policy_file_hash(two, strlen(two)), carried);
   assert_string_equal(vetted, expected);
-  assert_int_equal(lm_vet("/nowhere/policy.lua", vetted, &wants_service), LOAM_EIO);
+  assert_int_equal(lm_vet("/nowhere/policy.lua", vetted, &needs), LOAM_EIO);
 }
 
 int main(void) {

@@ -62,4 +62,22 @@ describe("loam stats", function()
     assert.matches("process 42 cannot be read", context.err, 1, true)
     assert.matches("noted no figures of its memory", context.out, 1, true)
   end)
+
+  it("shows the last figures of strategies and tags", function()
+    local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
+      strategies = {
+        { strategy = "large", live_bytes = 2 ^ 30, held_bytes = 2 ^ 31, small_blocks = 7,
+          failed = 3 },
+        { strategy = "foreign", held_bytes = 0, small_blocks = 0, failed = 1 } },
+      strategies_left_out = 2, tags = { { tag = "a.b", live_bytes = 2 ^ 20 } },
+      tags_left_out = 1 }
+    local _, context = run("stats 42", { boards = { dead } })
+    assert.matches("its last figures, of 1 minute ago\n"
+      .. "STRATEGY         LIVE  SMALL BLOCKS   HELD  FAILED\n"
+      .. "large     about 1 GiB             7  2 GiB       3\n"
+      .. "foreign             ?             0    0 B       1\n"
+      .. "2 strategies had no place on the board\n"
+      .. "TAG         LIVE\na.b  about 1 MiB\n"
+      .. "1 tag had no place on the board\n", context.out, 1, true)
+  end)
 end)

@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -184,6 +186,37 @@ static void obey_in_tree(int n, bool are_doomed) {
   while (are_doomed && wait(NULL) > 0) continue;
 }
 
+/* Requests memory of all kinds of sizes, and forks now and then, until the process or its parent is
+ * killed. */
+static _Noreturn void be_prey(void) {
+  expect(!prctl(PR_SET_PDEATHSIG, SIGKILL));
+  for (;;) {
+    use_memory();
+    pid_t child = fork();
+    if (!child) {
+      use_memory();
+      _exit(0);
+    }
+    if (child > 0) waitpid(child, NULL, 0);
+  }
+}
+
+/* Keeps N processes that may be killed at any moment, until its input ends. */
+static void keep_prey(int n) {
+  struct pollfd in = { .fd = 0, .events = POLLIN };
+  for (int living = 0; !poll(&in, 1, living < n ? 0 : 1);) {
+    if (living < n) {
+      pid_t child = fork();
+      if (!child) be_prey();
+      living += child > 0;
+    }
+    while (waitpid(-1, NULL, WNOHANG) > 0) living--;
+  }
+  signal(SIGTERM, SIG_IGN);
+  kill(0, SIGTERM);
+  while (wait(NULL) > 0) continue;
+}
+
 int main(int n, char **argument) {
   static const struct {
     const char *name;
@@ -197,7 +230,8 @@ int main(int n, char **argument) {
     { "obey_confined", obey_confined },
   };
   expect(n >= 2);
-  if (n == 3) obey_in_tree(atoi(argument[2]), !strcmp(argument[1], "doomed"));
+  if (n == 3 && !strcmp(argument[1], "prey")) keep_prey(atoi(argument[2]));
+  else if (n == 3) obey_in_tree(atoi(argument[2]), !strcmp(argument[1], "doomed"));
   for (size_t i = 0; n == 2 && i < sizeof deeds / sizeof *deeds; i++)
     if (!strcmp(argument[1], deeds[i].name)) deeds[i].act();
   return 0;

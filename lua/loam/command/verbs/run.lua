@@ -17,10 +17,12 @@ and setuid programs run as if loam were not there.
 
 The programs are not changed in any other way: they have no thread, socket or open file of
 loam. With --watch, a small process beside them follows FILE and publishes each policy that
-is not refused; each program obeys it with its next request for memory. It ends when all
-programs have ended. With --service, and where the policy moves live memory (apply = "live")
-or reads free memory of nodes or devices, each program has a thread and a control socket
-instead, which `loam rebalance` and `demote` need; the thread then follows FILE.
+is not refused; each program obeys it with its next request for memory. A policy that reads
+the free memory of NUMA nodes gets such a process too, which reads the figures for all
+programs. It ends when all programs have ended. With --service each program has a thread and
+a control socket instead, which `loam rebalance` and `demote` need; the thread then follows
+FILE. A policy that moves live memory (apply = "live") or reads the free memory of devices
+needs the thread as well: `loam run` then turns --service on, and says so in one line.
 
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
@@ -75,10 +77,11 @@ end
 -- Checks the policy. A second, longer question gets the errors, only if it is refused: the
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
----@return boolean|nil needs_service the policy needs the service thread
+---@return string|nil why the policy needs the service thread
+---@return boolean|nil reads_nodes the policy reads the free memory of NUMA nodes
 local function check(context, path)
-  local vetted, needs_service = context.api.vet(path)
-  if vetted then return false, vetted, needs_service == true end
+  local vetted, why, reads_nodes = context.api.vet(path)
+  if vetted then return false, vetted, why, reads_nodes == true end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   return policy_query.is_refused(context, answer), nil
@@ -109,16 +112,19 @@ local function make_board(context, policy, service)
   return path
 end
 
--- Starts the process that follows the policy file for all programs of the tree.
+-- Starts the process that works for all programs of the tree.
+---@param path string|nil the policy file that it follows
+---@param reads_nodes boolean it keeps the free memory of NUMA nodes on the board
 ---@return boolean started
-local function start_watcher(context, board, path, vetted)
-  local ok, words = context.api.watch(board, path, vetted)
+local function start_watcher(context, board, path, vetted, reads_nodes)
+  local ok, words = context.api.watch(board, path, vetted, reads_nodes)
   if not ok then context.warn("loam: warning: " .. words .. "\n") end
   return ok == true
 end
 
 ---@param service boolean give each program a service thread and a control socket of its own
-local function prepare(context, given, vetted, service)
+---@param reads_nodes boolean the policy reads the free memory of NUMA nodes
+local function prepare(context, given, vetted, service, reads_nodes)
   local path = context.posix.absolute(given.policy)
   if not path then
     context.fail("the current folder was removed; write --policy as an absolute path")
@@ -132,8 +138,9 @@ local function prepare(context, given, vetted, service)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.
-  local is_watched = given.watch and board and not service
-    and start_watcher(context, board, path, vetted)
+  local has_watcher = board and not service and (given.watch or reads_nodes)
+    and start_watcher(context, board, given.watch and path or nil, vetted, reads_nodes)
+  local is_watched = given.watch and has_watcher
   set("LOAM_WATCH", given.watch and not is_watched and "1" or nil)
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
   -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
@@ -143,13 +150,17 @@ local function prepare(context, given, vetted, service)
 end
 
 function run.run(context, given)
-  local refused, vetted, needs_service = check(context, given.policy)
+  local refused, vetted, why, reads_nodes = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
     context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
   end
-  local service = given.service or needs_service or context.getenv("LOAM_SERVICE") == "1"
-  prepare(context, given, vetted, service)
+  local wants_service = given.service or context.getenv("LOAM_SERVICE") == "1"
+  if why and not wants_service then
+    context.warn(("loam: the policy %s, so each program gets a service thread, as with "
+      .. "--service\n"):format(why))
+  end
+  prepare(context, given, vetted, wants_service or why ~= nil, reads_nodes == true)
   context.finish()
   local errno, words = context.posix.exec(given)
   context.warn(("loam: %s: %s\n"):format(given[1], words))

@@ -20,7 +20,9 @@ page by page. Without PID, shows the only program of yours that runs under loam;
 run, lists them. The command reads the memory of the program; the program does nothing for
 that, so also one that is stopped or hung is shown. The kernel allows it to root and, unless
 kernel.yama.ptrace_scope forbids it, to the user of the program; else the program is asked
-over its socket. Of a program that was killed, the limits and their last use are shown.]],
+over its socket. Of a program that was killed, the last figures that it wrote on its board
+are shown, and how old they are: its largest strategies, with live memory as counters say,
+the limits, and the tags whose policy reads req.live.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam stats 4242
@@ -132,21 +134,57 @@ local function show(context, answer)
   for _, got in ipairs(answer.got or {}) do show_got(context, got) end
 end
 
--- Shows what a board says of a process that can be neither read nor asked: how full its limits were
--- when it last wrote its place on the board.
+-- Shows rows below a head; shows nothing without rows.
+local function show_rows(context, head, rows, right, left_out, one, many)
+  if #rows == 0 then return end
+  table.insert(rows, 1, head)
+  context.write(terminal.table(rows, right, context.paint))
+  if (left_out or 0) > 0 then
+    context.write(("%s had no place on the board\n"):format(units.plural(left_out, one, many)))
+  end
+end
+
+local function show_last_strategies(context, status)
+  local rows = {}
+  for i, use in ipairs(status.strategies or {}) do
+    rows[i] = { use.strategy, use.live_bytes and "about " .. units.bytes(use.live_bytes) or "?",
+      units.count(use.small_blocks), units.bytes(use.held_bytes), units.count(use.failed) }
+  end
+  show_rows(context, { "STRATEGY", "LIVE", "SMALL BLOCKS", "HELD", "FAILED" }, rows,
+    { [2] = true, [3] = true, [4] = true, [5] = true }, status.strategies_left_out, "strategy",
+    "strategies")
+  return #rows > 1
+end
+
+local function show_last_limits(context, status)
+  local rows = {}
+  for i, limit in ipairs(status.limits or {}) do
+    rows[i] = { limit.strategy, units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes) }
+  end
+  show_rows(context, { "STRATEGY", "USED", "LIMIT" }, rows, { [2] = true, [3] = true },
+    status.limits_left_out, "limit")
+  return #rows > 1
+end
+
+local function show_last_tags(context, status)
+  local rows = {}
+  for i, tag in ipairs(status.tags or {}) do
+    rows[i] = { describe.tag(tag.tag), "about " .. units.bytes(tag.live_bytes) }
+  end
+  show_rows(context, { "TAG", "LIVE" }, rows, { [2] = true }, status.tags_left_out, "tag")
+end
+
+-- Shows the figures on a board of a process that can be neither read nor asked: those that the
+-- process wrote there last.
 local function show_last(context, status)
   local now = context.now()
-  local rows = { { "STRATEGY", "USED", "LIMIT" } }
-  for _, limit in ipairs(status.limits or {}) do
-    rows[#rows + 1] = { limit.strategy, units.bytes(limit.used_bytes),
-      units.bytes(limit.limit_bytes) }
-  end
   context.write(("%s (%d): %s; its last figures, of %s\n"):format(terminal.plain(status.program),
     status.pid, boards.state(status, now), units.ago(status.updated_at, now)))
-  if #rows > 1 then
-    context.write(terminal.table(rows, { [2] = true, [3] = true }, context.paint))
-  else
-    context.write("no strategy had a limit, so it noted no figures of its memory\n")
+  local has_strategies = show_last_strategies(context, status)
+  local has_limits = show_last_limits(context, status)
+  show_last_tags(context, status)
+  if not has_strategies and not has_limits then
+    context.write("it noted no figures of its memory\n")
   end
 end
 

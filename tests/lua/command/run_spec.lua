@@ -1,0 +1,116 @@
+-- run_spec.lua - `loam run` against an engine of canned answers.
+
+local canned_context = require("canned_context")
+
+local run = canned_context.run
+
+local REFUSED = {
+  verb = "check", policy = "p.lua", ok = false,
+  errors = { { file = "p.lua", line = 3, class = "name", reason = "there is no b", source = "b()",
+               suggestion = "did you mean 'a'?" } },
+}
+
+describe("loam run", function()
+  local FINE = { vetted = "00c0ffee00c0ffee:31z02", board = "/run/7.board" }
+
+  it("becomes the command, with the policy in its environment", function()
+    local _, context = run("run --policy p.lua --watch -- prog --flag -x", FINE)
+    assert.same({ "prog", "--flag", "-x" }, { unpack(context.executed) })
+    assert.same({
+      LD_PRELOAD = "/opt/bin/../lib/loam/libloam-preload.so", LOAM_POLICY = "/cwd/p.lua",
+      LOAM_WATCH = false, LOAM_SERVICE = false, LOAM_LENIENT = false, LOAM_RUN = "4242",
+      LOAM_VETTED = "00c0ffee00c0ffee:31z02", LOAM_BOARD = "/run/7.board",
+    }, context.set)
+    assert.same({ "/run/7.board", "/cwd/p.lua", "00c0ffee00c0ffee:31z02", false }, context.watched)
+  end)
+
+  it("lets programs with a service, and programs without a board, follow the file", function()
+    local _, context = run("run --policy p.lua --watch --service -- prog", FINE)
+    assert.equal("1", context.set.LOAM_WATCH)
+    assert.equal("1", context.set.LOAM_SERVICE)
+    assert.is_nil(context.watched)
+    _, context = run("run --policy p.lua --watch -- prog", FINE, { LOAM_CONTROL = "0" })
+    assert.equal("1", context.set.LOAM_WATCH)
+    assert.is_nil(context.watched)
+  end)
+
+  it("starts a process for the free memory of nodes, and no service", function()
+    local answers = { vetted = FINE.vetted, board = FINE.board, reads_nodes = true }
+    local _, context = run("run --policy p.lua -- prog", answers)
+    assert.is_false(context.set.LOAM_SERVICE)
+    assert.is_false(context.set.LOAM_WATCH)
+    assert.equal("/run/7.board", context.watched[1])
+    assert.is_nil(context.watched[2])
+    assert.is_true(context.watched[4])
+    _, context = run("run --policy p.lua -- prog", answers, { LOAM_CONTROL = "0" })
+    assert.is_nil(context.watched)
+  end)
+
+  it("says that it turns a service on", function()
+    local answers = { vetted = FINE.vetted, board = FINE.board,
+      why = "reads the free memory of devices" }
+    local _, context = run("run --policy p.lua -- prog", answers)
+    assert.equal("1", context.set.LOAM_SERVICE)
+    assert.matches("^loam: the policy reads the free memory of devices, so each program gets a "
+      .. "service thread, as with %-%-service\n", context.err)
+    _, context = run("run --policy p.lua --service -- prog", answers)
+    assert.not_matches("reads the free memory", context.err)
+  end)
+
+  it("makes Python call malloc for each object where it is told to", function()
+    local _, context = run("run --policy p.lua --python-malloc -- python3 x.py", FINE)
+    assert.equal("malloc", context.set.PYTHONMALLOC)
+    _, context = run("run --policy p.lua -- python3 x.py", FINE)
+    assert.is_nil(context.set.PYTHONMALLOC)
+  end)
+
+  it("makes no board where the program has no control socket", function()
+    local _, context = run("run --policy p.lua -- prog", FINE, { LOAM_CONTROL = "0" })
+    assert.is_false(context.set.LOAM_BOARD)
+  end)
+
+  it("lets the program check a policy that was mended meanwhile", function()
+    local _, context = run("run --policy p.lua prog", { check = { ok = true } })
+    assert.equal("prog", context.executed[1])
+    assert.is_false(context.set.LOAM_VETTED)
+    assert.equal("loam: prog: No such file or directory\n", context.err)
+  end)
+
+  it("leaves the command's own options alone without `--` too", function()
+    local _, context = run("run --policy p.lua prog --watch", FINE)
+    assert.same({ "prog", "--watch" }, { unpack(context.executed) })
+    assert.is_false(context.set.LOAM_WATCH)
+  end)
+
+  it("comes before what is preloaded already", function()
+    local _, context = run("run --policy p.lua prog", FINE, { LD_PRELOAD = "/lib/other.so" })
+    assert.equal("/opt/bin/../lib/loam/libloam-preload.so:/lib/other.so", context.set.LD_PRELOAD)
+  end)
+
+  it("says where it looked for the preload library", function()
+    local status, context = run("run --policy p.lua prog", FINE, { LOAM_PRELOAD = "/nowhere.so" })
+    assert.equal(1, status)
+    assert.equal("loam: LOAM_PRELOAD names /nowhere.so, which cannot be read\n", context.err)
+    assert.is_nil(context.executed)
+  end)
+
+  it("starts nothing under a policy that is refused", function()
+    local status, context = run("run --policy p.lua -- prog", { check = REFUSED })
+    assert.equal(2, status)
+    assert.is_nil(context.executed)
+    assert.matches("p.lua:3: name", context.err, 1, true)
+  end)
+
+  it("starts with a warning where it is told to be lenient", function()
+    local _, context = run("run --policy p.lua --lenient -- prog", { check = REFUSED })
+    assert.equal("prog", context.executed[1])
+    assert.equal("1", context.set.LOAM_LENIENT)
+    assert.matches("built-in default", context.err, 1, true)
+  end)
+
+  it("ends with 127 when there is no such command", function()
+    local status, context = run("run --policy p.lua -- prog", FINE)
+    assert.equal(127, status)
+    assert.matches("loam: prog: No such file or directory", context.err, 1, true)
+  end)
+end)

@@ -1,0 +1,64 @@
+# last.sh - `loam stats` of a program that was killed: its last figures are on the board.
+. tests/system/_lib.sh
+need "$CC" grep
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+
+cat > "$work/three.lua" <<'LUA'
+local small  = loam.host { name = "small" }
+local middle = loam.host { name = "middle", limit = 64 * loam.MiB }
+local large  = loam.host { name = "large" }
+return loam.policy {
+  name = "three",
+  pick = function(req)
+    if req.size >= 256 * loam.MiB and req.live > 1024 * loam.GiB then return small end
+    if req.size >= 1 * loam.MiB then return large end
+    if req.size >= 10000 then return middle end
+    return small
+  end,
+}
+LUA
+build last.c
+mkfifo "$work/out"
+"$LOAM" run --policy "$work/three.lua" -- "$program" > "$work/out" 2> "$work/err" &
+pid=$!
+children=$pid
+exec 4< "$work/out"
+read -r -t 60 up <&4 || fail "the program says nothing: $(cat "$work/err")"
+
+# figure STRATEGY KEY - the figure of a strategy on the board; empty: there is none.
+figure() { sed -n "s/.*\"strategy\":\"$1\",[^}]*\"$2\":\([0-9]*\).*/\1/p" "$work/status"; }
+for _ in $(seq 600); do
+  "$LOAM" status "$pid" --json > "$work/status" || fail "status: $(cat "$work/status")"
+  bytes=$(figure large live_bytes)
+  [ "${bytes:-0}" -ge 12582912 ] && break
+  sleep 0.1
+done
+kill -KILL "$pid"
+wait "$pid" 2> "$work/why"
+children=
+
+"$LOAM" stats "$pid" --json > "$work/status" 2>&1 || fail "stats: $(cat "$work/status")"
+grep -q '"state":"ended"' "$work/status" || fail "it lives: $(cat "$work/status")"
+grep -q '"updated_at":[1-9]' "$work/status" || fail "no time: $(cat "$work/status")"
+# within STRATEGY KEY LEAST MOST
+within() {
+  local found
+  found=$(figure "$1" "$2")
+  [ "${found:-0}" -ge "$3" ] && [ "$found" -le "$4" ] || fail "$1: $2 is ${found:-missing}: $(cat "$work/status")"
+}
+MIB=1048576
+within small live_bytes 100000 $((8 * MIB))
+within small small_blocks 1000 100000
+within middle live_bytes 2000000 $((16 * MIB))
+within large live_bytes $((12 * MIB)) $((24 * MIB))
+within large failed 0 0
+grep -q '"tags":\[{"tag":"malloc.last","live_bytes":1[0-9]*}' "$work/status" ||
+  fail "the tag: $(cat "$work/status")"
+grep -q '"strategies_left_out":0' "$work/status" || fail "left out: $(cat "$work/status")"
+
+"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "stats: $(cat "$work/stats")"
+grep -Eq 'its last figures, of (.* ago|just now)$' "$work/stats" || fail "no age: $(cat "$work/stats")"
+for name in small middle large malloc.last; do
+  grep -q "^$name .*about " "$work/stats" || fail "no $name: $(cat "$work/stats")"
+done
+echo "ok: a killed program leaves the figures of its strategies and tags, with their age"
