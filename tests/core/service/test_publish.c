@@ -20,8 +20,9 @@ static char board_path[PATH_MAX];
 
 static void publish(const char *text) {
   uint64_t number;
+  bool lacks_keeper;
   save(text);
-  if (lm_publisher_reload(board_path, file, &number)) fail_msg("%s", loam_error());
+  if (lm_publisher_reload(board_path, file, &number, &lacks_keeper)) fail_msg("%s", loam_error());
 }
 
 /* Makes a board for a policy file, and follows it. */
@@ -230,8 +231,9 @@ static void shows_hash(const char *member, const char *text) {
 /* Tries to publish a text that is refused. */
 static void publish_broken(const char *text) {
   uint64_t number;
+  bool lacks_keeper;
   save(text);
-  assert_int_equal(lm_publisher_reload(board_path, file, &number), LOAM_EPOLICY);
+  assert_int_equal(lm_publisher_reload(board_path, file, &number, &lacks_keeper), LOAM_EPOLICY);
 }
 
 static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
