@@ -78,9 +78,10 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
-/* Tells whether a refused policy is told by this process: by the one that `loam run` became, if it
- * has a service thread. Else the watcher tells it, and the board. The caller may be inside malloc
- * of a program that has given up the right to make system calls. */
+/* Returns whether this process reports a refused policy. Only the process that `loam run` became
+ * does so, and only if it has a service thread. Without one, the watcher reports the refusal and
+ * notes it on the board. The caller may be inside malloc of a program that has given up the right
+ * to make system calls. */
 static bool tells_refusals(void) { return (service || follow) && run_pid == (long)getpid(); }
 
 /* Writes what a person has to know who did not set LOAM_EVENTS: a limit or a denial that may end

@@ -74,9 +74,9 @@ static double read_double(const char *text) { return strtod(text, NULL); }
 /* How many decimal digits put_float writes for one floating-point format. Every number of the
  * format that is written with `most` digits and read by `read` has its old value. put_float tries
  * fewer digits first, from `least` on. It tries less than `least` digits only if the number is
- * below `normal`. From `normal` on, the format tells all texts of `least` digits apart. So if a
- * shorter text would do, the text of `least` digits is the shorter text and zeros, and %g leaves
- * these zeros out. */
+ * below `normal`. Two different texts of `least` digits that are not below `normal` are read as two
+ * different numbers. So if a shorter text would do, the text of `least` digits is the shorter text
+ * and zeros, and %g leaves these zeros out. */
 typedef struct digits {
   int least, most;
   double normal;

@@ -15,8 +15,8 @@ enum { WORDS = 1024 };
 /* Returns whether a token names a site. */
 static bool is_known(lm_token token) { return (token & ~LM_TOKEN_COUNTED) != LM_TOKEN_NONE; }
 
-/* Counts a bad free and tells it, with the tag of the scope in which it happened, if any. `token`
- * is of the block that was meant, or LM_TOKEN_NONE. */
+/* Counts a bad free and tells the host, with the tag of the scope in which it happened, if any.
+ * `token` names the site of the block; LM_TOKEN_NONE if loam does not know the block. */
 static void LM_PRINTF(3, 4) tell(lm_token token, const void *p, const char *format, ...) {
   char words[WORDS];
   const loam_site *under = lm_thread_self ? lm_thread_self->site : NULL;

@@ -74,7 +74,7 @@ LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_reque
  * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
  * and for other requests if the plan reads what sets them apart. */
 LM_INLINE choice choose(const lm_request *r) {
-  /* What the plan may read of the request although no key contains it. */
+  /* The plan may read these inputs of the request, but no key contains them. */
   uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);

@@ -202,14 +202,8 @@ end
 
 -- ---- the program
 
-local function option(name, default)
-  for i = 1, #arg do
-    if arg[i] == "--" .. name then return assert(tonumber(arg[i + 1]), name .. " is a number") end
-  end
-  return default
-end
-
 local function main()
+  local option = generate.option
   local seed, count, requests = option("seed", 1), option("count", 1000), option("requests", 200)
   local sum = { requests = 0, regions = 0, undecided = 0, doubts = 0 }
   for i = seed, seed + count - 1 do

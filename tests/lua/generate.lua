@@ -336,7 +336,8 @@ end
 
 -- ---- the program
 
-local function option(name, default)
+-- Returns the number that follows --NAME on the command line.
+function generate.option(name, default)
   for i = 1, #arg do
     if arg[i] == "--" .. name then return assert(tonumber(arg[i + 1]), name .. " is a number") end
   end
@@ -344,6 +345,7 @@ local function option(name, default)
 end
 
 local function main()
+  local option = generate.option
   local seed, count, points = option("seed", 1), option("count", 1000), option("points", 60)
   local sites, all = option("sites", 20), 0
   for i = seed, seed + count - 1 do

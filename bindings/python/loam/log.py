@@ -19,13 +19,13 @@ class LogRow(NamedTuple):
 
     time: seconds since the log was started.
     action: "allocate", "resize" or "free".
-    address: of the block; after a resize its new address, and `old` is the address before. For
+    address: of the block; after a resize its new address, and `old` is the address before. In all
         other rows `old` is 0.
     size: the requested bytes. The row of a free has the size that the log knows of the block, or 0
         for a block that was allocated before the log was started.
     device, stream: as in loam.Owner; device is -1 for memory of the host.
-    tag, strategy: what the memory is for, and which strategy of the policy served it; "" in the row
-        of a free of a block that was allocated before the log was started.
+    tag, strategy: the tag of the block, and the strategy of the policy that served it. Both are ""
+        in the row of a free, if the block was allocated before the log was started.
     thread: the number of the thread, as threading.get_ident() gives it.
     """
 

@@ -244,16 +244,16 @@ static void receive(int in, int out) {
 
 static const char MAPPED[] = "local cache = loam.device { pool = 'cache' }";
 
-static void share(const char *strategies, const char *pick) {
-  int there[2], back[2];
-  letter l;
-  char answer = 0;
+/* Forks a child that runs `receiver` with the reading end of `there` and the writing end of `back`.
+ * After the fork, starts loam in this process and makes the context of device 0 current. */
+static pid_t begin_with_receiver(void (*receiver)(int in, int out), int there[2], int back[2],
+                                 const char *strategies, const char *pick) {
   want(!pipe(there) && !pipe(back));
   pid_t pid = fork();
   if (pid == 0) {
     alarm(PATIENCE_S);
     close(there[1]);
-    receive(there[0], back[1]);
+    receiver(there[0], back[1]);
     _exit(0);
   }
   close(back[1]);
@@ -261,6 +261,14 @@ static void share(const char *strategies, const char *pick) {
   CUcontext context;
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  return pid;
+}
+
+static void share(const char *strategies, const char *pick) {
+  int there[2], back[2];
+  letter l;
+  char answer = 0;
+  pid_t pid = begin_with_receiver(receive, there, back, strategies, pick);
   void *before[] = { take(0, 3 * MIB),
                      take(0, 5000) }; /* so that a and b do not begin at the start of a piece */
   char *a = take(0, LARGE), *b = take(0, 5000);
@@ -365,20 +373,8 @@ static void share_with_other_numbers(const char *strategies, const char *pick) {
   int there[2], back[2], status;
   loam_ipc handle;
   char answer = 0;
-  want(!pipe(there) && !pipe(back));
-  pid_t pid = fork();
-  if (pid == 0) {
-    alarm(PATIENCE_S);
-    close(there[1]);
-    receive_on_another_device(there[0], back[1]);
-    _exit(0);
-  }
-  close(back[1]);
-  begin(strategies, pick);
+  pid_t pid = begin_with_receiver(receive_on_another_device, there, back, strategies, pick);
   char *at = take(0, 5000);
-  CUcontext context;
-  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
-  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 7, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(at, &handle));
   handle.size = 5000;
