@@ -25,7 +25,7 @@
 #include "script/json.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
-#include "service/board_file.h"
+#include "service/board.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
 
@@ -133,16 +133,9 @@ static int native_boards(lua_State *L) {
  * The processes of the program that have this path of a policy file will follow the board. */
 static int native_make_board(lua_State *L) {
   char path[PATH_MAX], dir[LM_CONTROL_PATH];
-  lm_board *board = NULL;
   loam_status status = lm_control_dir(NULL, dir, sizeof dir);
-  if (status == LOAM_OK) {
-    lm_board_clean(dir);
-    status = lm_board_file_make(dir, path, &board);
-  }
-  if (status != LOAM_OK) return refuse(L, status);
-  snprintf(board->news.policy, sizeof board->news.policy, "%s", text_at(L, 1));
-  lm_board_file_unmap(board);
-  return push_text(L, path);
+  if (status == LOAM_OK) status = lm_board_make(dir, text_at(L, 1), path);
+  return status == LOAM_OK ? push_text(L, path) : refuse(L, status);
 }
 
 /* publish(board, policy): publishes a policy file on a board; the number of the publication. If the

@@ -34,7 +34,7 @@ static void follow_board_for(const char *policy) {
   setenv("LOAM_BOARD", board_path, 1);
   setenv("LOAM_POLICY", file, 1);
   lm_board_follow();
-  lm_board_join();
+  assert_int_equal(lm_board_join(NULL), LOAM_OK);
 }
 
 /* Follows a board for the test's file. */
