@@ -327,6 +327,15 @@ bool lm_thread_grace(void);
 void lm_thread_refuse_graces(void);
 void lm_thread_allow_graces(void);
 
+/* A calm grace is for a thread that may neither wait nor call membarrier(2). lm_thread_calm_begin
+ * notes its beginning. lm_thread_calm_is_over looks at each thread, once in a call, and returns
+ * whether each active section that was open at the beginning has ended: the caller asks again later
+ * until that is so. A thread that disappeared inside an active section (it was cancelled there)
+ * keeps the answer false. There is one calm grace at a time: the caller orders the calls, and is in
+ * no active section. Both take list.lock. */
+void lm_thread_calm_begin(void);
+bool lm_thread_calm_is_over(void);
+
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
  * bit outside of sections. Every section that begins later sees all stores that were made before

@@ -520,15 +520,21 @@ void lm_board_write(void) {
   atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
 }
 
+static bool is_refresh_due(void) {
+  int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
+  return lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll;
+}
+
 /* With no lock held, so a thread inside loam does nothing here. */
 void lm_board_refresh_calmly(void) {
   const lm_thread *self = lm_thread_self;
-  if (lm_board_halves() && self && !self->inside && !self->dying) lm_board_refresh();
+  if (!lm_board_halves() || !self || self->inside || self->dying || !is_refresh_due()) return;
+  lm_policy_tidy();
+  lm_board_write();
 }
 
 void lm_board_refresh(void) {
-  int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
-  if (lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll) lm_board_write();
+  if (is_refresh_due()) lm_board_write();
 }
 
 /* Tells whether the tree has no other process. A process that died without a word counts as one:

@@ -19,8 +19,8 @@ full error is shown, and the program keeps the policy that it had.
 The policy is for all processes of a tree: those that one `loam run` started, or a program
 whose LD_PRELOAD and LOAM_POLICY were set without it, and the programs that it started. Each
 obeys the policy with its next request for memory; one that requests none for two seconds is
-not waited for, and the answer says so. A program with a service (`loam run --service`, or a host) loads the policy
-for itself alone.]],
+not waited for, and the answer says so. A program with a service (`loam run --service`, or a
+host) loads the policy for itself alone.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam reload 4242 /etc/loam/prod.lua
