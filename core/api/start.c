@@ -75,6 +75,7 @@ static bool is_obeying_board(const loam_config *config) {
   if (!config->guest || has_service(config)) return false;
   lm_board_follow();
   lm_publish_obey_if_new();
+  lm_guard_fault_install(); /* a later edit installs nothing: it is part of a request for memory */
   return atomic_load(&lm_site_generation) > 0;
 }
 

@@ -151,6 +151,19 @@ static int native_publish(lua_State *L) {
   return 1;
 }
 
+/* unreported(board, pid): words that say that a fault in guarded memory of a process will not be
+ * reported; nil if it will, or if no block is guarded. */
+static int native_unreported(lua_State *L) {
+  lm_publisher p;
+  int pid = number_at(L, 2);
+  if (lm_publisher_open(text_at(L, 1), &p) != LOAM_OK) return push_text(L, NULL);
+  bool is_so = lm_publisher_lacks_report(&p, pid);
+  lm_publisher_close(&p);
+  if (!is_so) return push_text(L, NULL);
+  lua_pushfstring(L, LM_PUBLISHER_UNREPORTED, pid);
+  return 1;
+}
+
 /* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
 static int native_hash(lua_State *L) {
   char *text, hash[24];
@@ -290,18 +303,31 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },   { "inspect", native_inspect },
-    { "ask", native_ask },           { "look", native_look },
-    { "machine", native_machine },   { "hosts", native_hosts },
-    { "boards", native_boards },     { "make_board", native_make_board },
-    { "publish", native_publish },   { "hash", native_hash },
-    { "watch", native_watch },       { "vet", native_vet },
-    { "compile", native_compile },   { "is_terminal", native_is_terminal },
-    { "exists", native_exists },     { "is_readable", native_is_readable },
-    { "process", native_process },   { "clock", native_clock },
-    { "readlink", native_readlink }, { "folder", native_folder },
-    { "getenv", native_getenv },     { "setenv", native_setenv },
-    { "wait", native_wait },         { "exec", native_exec },
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "look", native_look },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
+    { "publish", native_publish },
+    { "hash", native_hash },
+    { "unreported", native_unreported },
+    { "watch", native_watch },
+    { "vet", native_vet },
+    { "compile", native_compile },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "clock", native_clock },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "getenv", native_getenv },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
+    { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

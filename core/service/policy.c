@@ -216,8 +216,8 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory. The
- * caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
+/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory.
+ * The caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
 static uint8_t *mark_used(const lm_policy_image *image, uint32_t n) {
   uint8_t *used = lm_metadata_alloc(n);
   lock(&live_lock);
