@@ -5,8 +5,9 @@
  * and `serve` makes a decision or passes the request to lm_memory_alloc.
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
- * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork. lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT
- * makes a function begin at a cache line. */
+ * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork.
+ * lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT makes a function
+ * begin at a cache line. */
 #include "api/memory.h"
 
 #include <errno.h>
