@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/device_idle.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
@@ -177,6 +178,7 @@ void lm_start_awake(void) {
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();
+  lm_device_idle_poll(lm_thread_self);
   lm_publish_obey_if_new();
   lm_board_refresh_calmly();
 }

@@ -99,6 +99,9 @@ enum {
   /* Another thread takes the idle bins at this moment. This thread waits until the other thread has
    * cleared the bit. */
   LM_SLOW_TAKING = 4,
+  /* Device memory or pinned memory became free in a process without a service thread. The thread
+   * clears the bit and gives idle memory back to the driver (device/device_idle.h). */
+  LM_SLOW_DEVICES = 128,
   /* The four reasons below hold for all threads: lm_thread_set_slow_all sets them, and
    * lm_thread_clear_slow_all clears them. */
   LM_SLOW_COUNTING = 8, /* a free takes an object's token with compare and exchange: live_bytes.c */
@@ -108,7 +111,7 @@ enum {
 };
 /* The reasons that lm_thread_handle_slow deals with. */
 #define LM_SLOW_OWN (LM_SLOW_STALE | LM_SLOW_CLAIMED | LM_SLOW_TAKING)
-#define LM_SLOW_ANY (2 * LM_SLOW_UNSERVED - 1) /* all of them */
+#define LM_SLOW_ANY (2 * LM_SLOW_DEVICES - 1) /* all of them */
 
 /* Memory blocks (block/) that a thread made and ended, by loam_block_kind. The thread writes with
  * lm_add_relaxed; any thread may read. */
