@@ -76,7 +76,8 @@ static void keep_parts(const roll *r) {
 /* Keeps the strategy of live objects: a lm_walk_count. */
 static void keep_live(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
   roll *r = ctx;
-  lm_assert(size && n);
+  (void)size;
+  (void)n;
   if (strategy < r->count) r->stays[strategy] = 1;
 }
 
