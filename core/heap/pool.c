@@ -87,9 +87,9 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
 /* Tells whether this request is the one in N that the strategy guards. Without a thread every
  * request is, because there is nothing to count in. */
 static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
-  uint32_t every = strategy->desc.guard;
-  if (every <= 1 || !t) return every != 0;
-  uint32_t *left = &lm_tcache_of(t)->pool[lm_pools_place(strategy)].until_guard;
+  uint32_t every = strategy->desc.guard, place = lm_pools_place(strategy);
+  if (every <= 1 || !t || !lm_tcache_extend(t, place)) return every != 0;
+  uint32_t *left = &lm_tcache_of(t)->pool[place].until_guard;
   bool guarded = *left == 0;
   *left = guarded ? every - 1 : *left - 1;
   return guarded;

@@ -685,6 +685,52 @@ static void stays_small_with_many_strategies(void **state) {
   assert_true(each < SIZES * 10 * LM_KIB);
 }
 
+/* Takes a small object, a large block, and an object of which one in two is guarded, and frees them.
+ * Returns how many of them there was memory for. */
+static int take_and_free(lm_strategy *s, lm_strategy *sampled) {
+  void *p[] = { take(s, 100, 16), take(s, 200000, 16), take(sampled, 100, 16) };
+  int n = 0;
+  for (size_t i = 0; i < LM_COUNT(p); i++) {
+    if (p[i]) assert_int_equal(release(p[i]), LM_FREE_DONE);
+    n += p[i] != NULL;
+  }
+  return n;
+}
+
+static lm_strategy *far_plain, *far_sampled;
+
+/* A thread whose area cannot grow: it does without bins of these strategies. */
+static void *do_without_bins(void *unused) {
+  (void)unused;
+  lm_thread *mine = t;
+  t = lm_thread_get();
+  uint32_t used = t->bins_end;
+  /* A limit of 0 would not count: the kernel makes an exception for Valgrind. */
+  setrlimit(RLIMIT_DATA, &(struct rlimit){ LM_PAGE, RLIM_INFINITY });
+  bool served = take_and_free(far_plain, far_sampled) > 0 && t->bins_end == used;
+  setrlimit(RLIMIT_DATA, &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
+  served = served && take_and_free(far_plain, far_sampled) == 3 && t->bins_end > used;
+  t = mine;
+  return served ? NULL : (void *)1;
+}
+
+static void a_thread_is_served_without_memory_for_further_bins(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  enum { PLACES = 40 }; /* more than the part of an area that is writable from the beginning has */
+  void *result;
+  for (int i = 0; i < PLACES; i++) {
+    lm_desc desc = { 0 };
+    snprintf(desc.name, sizeof desc.name, "far %d", i);
+    far_plain = intern(desc);
+    assert_int_equal(take_and_free(far_plain, far_plain), 3);
+  }
+  far_sampled = intern((lm_desc){ .name = "far, sampled", .guard = 2 });
+  assert_int_equal(take_and_free(far_sampled, far_sampled), 3);
+  pthread_join(start_thread(do_without_bins, NULL), &result);
+  assert_null(result);
+}
+
 /* Tells whether a child that writes one byte there is killed by a fault, or ended by
  * AddressSanitizer, which sees the write first where loam has poisoned the byte. */
 static bool faults(volatile char *p) {
@@ -885,6 +931,7 @@ int main(void) {
     TEST(gives_back_memory_of_small_objects_after_a_peak),
     TEST(gives_back_free_pages_of_a_span_once),
     TEST(reports_fresh_memory_as_zero),
+    TEST(a_thread_is_served_without_memory_for_further_bins),
     TEST(a_guarded_block_ends_at_a_fault),
     TEST(guards_one_in_n),
     TEST(keeps_freed_guarded_blocks_for_a_bounded_while),
