@@ -758,14 +758,48 @@ static void a_guarded_block_ends_at_a_fault(void **state) {
       assert_non_null(p);
       assert_int_equal((uintptr_t)p % align, 0);
       assert_true(lm_pool_find(p, &o) && o.base == p && o.size >= sizes[i]);
-      assert_true(o.size < (sizes[i] ? sizes[i] : 1) + align);
-      assert_int_equal(!o.size, !sizes[i]);
+      size_t most = sizes[i] == 1 && align >= LM_SLOT ? 2 : sizes[i];
+      size_t end = lm_align_up(sizes[i], align);
+      assert_int_equal(o.size, most);
       if (sizes[i]) memset(p, 1, o.size);
-      if (align == 16 && sizes[i]) assert_true(faults(p + o.size) && !faults(p + o.size - 1));
+      if (align == 16 && sizes[i]) assert_true(faults(p + end) && !faults(p + end - 1));
       if (align == 16 && !sizes[i]) assert_true(faults(p) && faults(p + 15));
       assert_int_equal(release(p), LM_FREE_DONE);
       assert_int_equal(release(p), LM_FREE_DOUBLE);
       if (align == 16) assert_true(faults(p));
+    }
+}
+
+/* Frees a guarded block after a write to this byte. Returns the damage that the free has found. */
+static const char *damage_of(char *p, ptrdiff_t at) {
+  lm_object o;
+  p[at] ^= 'A';
+  assert_int_equal(lm_pool_free(t, p, &o), LM_FREE_DONE);
+  return o.damage;
+}
+
+static void finds_a_write_beside_a_guarded_block_when_it_is_freed(void **state) {
+  (void)state;
+  skip_if_poisoned();
+  static const size_t sizes[] = { 1, 8, 15, 100, 4095, 4097, 61441, 100000 };
+  lm_strategy *s = intern((lm_desc){ .guard = 1, .name = "edges" });
+  for (size_t align = 16; align <= LM_MIB; align *= 16)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = take(s, sizes[i], align);
+      lm_object o;
+      assert_true(lm_pool_find(p, &o));
+      ptrdiff_t size = (ptrdiff_t)o.size, before = (uintptr_t)p % LM_PAGE;
+      ptrdiff_t behind = (ptrdiff_t)(-((uintptr_t)p + (size_t)size) % LM_PAGE);
+      for (ptrdiff_t b = 0; b < size; b++) assert_int_equal(p[b], 0);
+      assert_null(damage_of(p, 0));
+      for (ptrdiff_t b = 0; b < behind; b = 2 * b + 1) {
+        p = take(s, sizes[i], align);
+        assert_ptr_equal(damage_of(p, size + b), p + size + b);
+      }
+      for (ptrdiff_t b = 1; b <= before; b *= 2) {
+        p = take(s, sizes[i], align);
+        assert_ptr_equal(damage_of(p, -b), p - b);
+      }
     }
 }
 
@@ -933,6 +967,7 @@ int main(void) {
     TEST(reports_fresh_memory_as_zero),
     TEST(a_thread_is_served_without_memory_for_further_bins),
     TEST(a_guarded_block_ends_at_a_fault),
+    TEST(finds_a_write_beside_a_guarded_block_when_it_is_freed),
     TEST(guards_one_in_n),
     TEST(keeps_freed_guarded_blocks_for_a_bounded_while),
     TEST(serves_prepared_memory_or_nothing),
