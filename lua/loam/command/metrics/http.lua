@@ -119,10 +119,17 @@ local function send(library, connection, status, content_type, text)
 end
 
 -- Makes the function that the library calls for each request. An error must not pass through the
--- library's frames, so it becomes an answer.
+-- library's frames, so it becomes an answer. The library calls the function first when it has the
+-- header of a request: with an answer already then, it would close the connection. Then it calls
+-- with each part of a body, which is ignored, and last without data.
 local function handler(context, library, source)
   local ffi = require("ffi")
-  return function(_, connection, path, method)
+  local seen = ffi.new("char[1]")
+  return function(_, connection, path, method, _, _, size, state)
+    if state[0] == nil or size[0] > 0 then
+      state[0], size[0] = seen, 0
+      return 1
+    end
     local ok, status, content_type, text = pcall(function()
       return http.answer(source, read_request(ffi, library, connection, path, method))
     end)
