@@ -117,7 +117,8 @@ loam_status lm_listen_unix(const char *path, int *descriptor) {
 
 /* ---- Waiting ---- */
 
-/* Returns a descriptor from which SIGINT and SIGTERM are read. It is open until the process ends. */
+/* Returns a descriptor from which SIGINT and SIGTERM are read. It stays open until the process
+ * ends. */
 static int signals(void) {
   static int fd = -1;
   sigset_t set;

@@ -74,6 +74,7 @@ static loam_status open_within(lm_look *look, int pid, int patience_ms) {
   uintptr_t root;
   begin(look, pid, patience_ms);
   loam_status status = lm_remote_find(&look->remote, &root);
+  if (status != LOAM_OK && look->remote.is_late) return lm_look_fail(look, NULL);
   return status == LOAM_OK ? open_root(look, root) : status;
 }
 

@@ -2,7 +2,7 @@
 
 _loam() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-  local verbs="check explain plan diff test compile run ps status stats reload wait rebalance demote doctor schema help --help --version"
+  local verbs="check explain plan diff test compile run ps status stats metrics reload wait rebalance demote doctor schema help --help --version"
   COMPREPLY=()
   if ((COMP_CWORD == 1)) || [[ $verb == @(help|schema) ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")

@@ -104,7 +104,7 @@ function collector.collect(self, budget_ms)
   for _, found in ipairs(waiting) do
     local left = budget_ms - (clock() - begin)
     if left <= 0 then break end
-    read(self, found, math.min(PATIENCE_MS, left))
+    read(self, found, math.min(PATIENCE_MS, math.ceil(left)))
   end
   if #waiting == 0 then return list end
   local before = self.known

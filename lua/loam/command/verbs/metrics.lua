@@ -22,14 +22,14 @@ loam_figures_age_seconds tells how old its figures are.
 
 --listen unix:PATH makes a socket file, which only processes that may write to the file can
 use. --listen needs the library libmicrohttpd, Debian package libmicrohttpd12. Alert rules
-and a dashboard are in share/loam/fleet.]],
+and a dashboard are in share/loam/examples/fleet.]],
   options = {
     { "listen", "ADDR:PORT", "serves HTTP there, or at unix:PATH; port 0: a free one" },
     { "textfile", "DIR", "writes DIR/loam.prom for node_exporter", kind = "path" },
     { "every", "T", "with --textfile: writes the file this often; 15s by default",
       kind = "time" },
-    { "tags", "N", "series of tags that a program may have; 200 by default. Smaller tags "
-      .. "share the tag `other`", kind = "number", most = 100000 },
+    { "tags", "N", "tags of a program with own series; 200 by default. The rest is `other`",
+      kind = "number", most = 100000 },
   },
   example = [[
   $ loam metrics --listen 127.0.0.1:9464
