@@ -48,7 +48,7 @@ static int port_of(int fd) {
   return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
 }
 
-/* A name may have several addresses: the first one that can be used is taken. */
+/* A name may have several addresses. They are tried in order, until a socket listens on one. */
 loam_status lm_listen_tcp(const char *host, const char *port, int *descriptor, int *port_out) {
   struct addrinfo *found = NULL,
                   wanted = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -80,7 +80,7 @@ static bool is_abandoned(const struct sockaddr_un *at) {
 }
 
 /* Removes what an earlier program left at the path, if it is a socket on which no program listens.
- * Anything else stays, and the words say what it is. */
+ * Other files stay, and the error words name the obstacle. */
 static loam_status remove_abandoned(const struct sockaddr_un *at) {
   struct stat st;
   if (lstat(at->sun_path, &st)) return fail_unix(at->sun_path, strerror(errno));

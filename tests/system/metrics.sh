@@ -56,7 +56,7 @@ begins b
 b=$pid
 exec {b_in}> "$work/b.in"
 declare -A input=([a]=$a_in [b]=$b_in)
-# tells LETTER LINE - the program does what the line says, and has answered.
+# tells LETTER LINE - gives the line to the program, and waits for the answer.
 tells() {
   local before
   before=$(wc -l < "$work/$1.out")
@@ -104,7 +104,7 @@ tells a 'tag \xff\xfe\xc0\x80'
 tells a 'tag \xff\xff\xc0\x80'
 tells a 'tag {a="b"} 1'
 
-# serves WORDS... - starts `loam metrics WORDS`; what it says is in $work/said.
+# serves WORDS... - starts `loam metrics WORDS`. Its standard error goes to $work/said.
 serves() {
   : > "$work/said"
   "$LOAM" metrics "$@" 2> "$work/said" &

@@ -64,7 +64,7 @@ local function read_value(text, at)
   end
 end
 
--- Reads `{a="1",b="2"} 3` at `at`. Returns the labels and the rest of the line.
+-- Reads `{a="1",b="2"} 3` at `at`. Returns the labels, and the text after them.
 local function read_labels(line, at)
   local labels = {}
   if line:sub(at, at) ~= "{" then return labels, line:sub(at) end

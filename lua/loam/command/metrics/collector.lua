@@ -18,7 +18,7 @@ local REFUSED_MS = 30000   -- a process that could not be read is tried again af
 local SHARE = 100          -- to read one process takes at most 1 % of a CPU
 local PATIENCE_MS = 2000
 
--- A process, with what was read of its memory.
+-- A process, and the figures that were read from its memory.
 ---@class loam.Observed
 ---@field status table from its board
 ---@field figures table|nil the answer to `stats`; nil: it could not be read yet
@@ -90,9 +90,9 @@ local function due(list, now)
   return out
 end
 
--- Reads what is due, and returns all processes. The boards are read again after the processes, so
--- the page has no process that has ended in the meantime, and no figures of another process that
--- got its id.
+-- Reads the processes that are due, and returns all processes. The boards are read again after the
+-- processes, so the page has no process that has ended in the meantime, and no figures of another
+-- process that got its id.
 ---@param self loam.Collector
 ---@param budget_ms number the time that all readings may take
 ---@return loam.Observed[] in the order of their process ids

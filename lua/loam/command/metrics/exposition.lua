@@ -14,7 +14,7 @@ exposition.CONTENT_TYPE = {
   text = "text/plain; version=0.0.4; charset=utf-8",
 }
 
--- Samples of one name, with what is said about them.
+-- The samples of one name, their type, their unit and their explanation.
 ---@class loam.MetricFamily
 ---@field name string without the suffix that samples of its type have
 ---@field type "gauge"|"counter"|"info"

@@ -10,7 +10,7 @@ local folded_tags = {}
 
 local OTHER = "other"
 
--- What is remembered about a process between two readings of it.
+-- The memory of the command about a process, from one reading of it to the next.
 ---@class loam.FoldedTags
 ---@field peak table<string, number> the most live bytes that a tag was seen to have
 ---@field last table<string, table> the counters of a row at the last reading
@@ -59,8 +59,9 @@ local function ranked(state, sums)
   return tags
 end
 
--- Raises the counters of a row to those of the last reading, if they are less: tables that change
--- while they are read can make a counter too large once. Returns what was added since.
+-- Makes sure that a counter never falls: tables that change while they are read can make it too
+-- large once, and then the earlier number stays. Returns the bytes and blocks that the row has
+-- counted since the reading before.
 local function advance(state, sum)
   local last = state.last[sum.key] or { bytes = 0, blocks = 0 }
   sum.total_bytes = math.max(sum.total_bytes, last.bytes)

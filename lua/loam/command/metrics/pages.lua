@@ -1,4 +1,4 @@
--- pages.lua - the page of figures in a format, made when it is asked for and kept for a moment.
+-- pages.lua - makes the page of figures in a format, and keeps it for a moment.
 
 local collector = require("loam.command.metrics.collector")
 local exposition = require("loam.command.metrics.exposition")

@@ -11,7 +11,7 @@ local textfile = {}
 -- Writes a text to a new file. Returns true, or nil and the reason.
 local function write_file(path, text)
   os.remove(path)
-  local file, words = io.open(path, "wx") -- "x": follows no symbolic link that somebody made there
+  local file, words = io.open(path, "wx") -- "x": a symbolic link is not followed
   if not file then return nil, words end
   local ok, why = file:write(text)
   if ok then ok, why = file:flush() end

@@ -87,7 +87,7 @@ local function serve_tcp(context, library, host, port, source)
   local descriptor, found = context.posix.listen(host, port)
   if not descriptor then context.fail(found) end
   local shown = host:find(":", 1, true) and "[" .. host .. "]" or host
-  announce(context, ("http://%s:%d/metrics"):format(shown, found))
+  announce(context, ("http://%s:%d/metrics"):format(host == "" and "localhost" or shown, found))
   http.serve(context, library, descriptor, source)
 end
 
@@ -101,8 +101,8 @@ local function serve(context, given, source)
   return serve_tcp(context, library, host, port, source)
 end
 
--- The command's state lets its heap grow to four times what is in use, because most commands end
--- soon. This one stays.
+-- By default the heap of the command grows to four times the memory in use, because most commands
+-- end soon. A server stays, so its heap is collected earlier.
 local function collect_more_often()
   collectgarbage("setpause", GC_PAUSE)
 end
