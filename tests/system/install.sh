@@ -27,7 +27,7 @@ cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$wo
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 for file in bin/loam include/loam.h include/loam.hpp share/loam/policies/default.lua share/man/man1/loam.1 \
-  share/loam/schema/check.json share/loam/schema/doctor.json share/bash-completion/completions/loam; do
+  share/loam/schema/check.json share/loam/schema/doctor.json share/loam/examples/fleet/loam.rules.yml share/bash-completion/completions/loam; do
   [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 library=$(dirname "$(find "$prefix" -name libloam.so)")
