@@ -172,16 +172,21 @@ static int native_publish(lua_State *L) {
   return 1;
 }
 
-/* unreported(board, pid): words that say that a fault in guarded memory of a process will not be
- * reported; nil if it will, or if no block is guarded. */
-static int native_unreported(lua_State *L) {
+/* shortcomings(board, pid): a list of texts, each of which says what the policy that was published
+ * last wants and the process cannot do. */
+static int native_shortcomings(lua_State *L) {
   lm_publisher p;
-  int pid = number_at(L, 2);
-  if (lm_publisher_open(text_at(L, 1), &p) != LOAM_OK) return push_text(L, NULL);
-  bool is_so = lm_publisher_lacks_report(&p, pid);
+  const char *board = text_at(L, 1);
+  int pid = number_at(L, 2), n = 0;
+  lua_createtable(L, 0, 0);
+  if (lm_publisher_open(board, &p) != LOAM_OK) return 1;
+  bool lacks_report = lm_publisher_lacks_report(&p, pid),
+       lacks_mover = lm_publisher_lacks_mover(&p);
   lm_publisher_close(&p);
-  if (!is_so) return push_text(L, NULL);
-  lua_pushfstring(L, LM_PUBLISHER_UNREPORTED, pid);
+  if (lacks_report) lua_pushfstring(L, LM_PUBLISHER_UNREPORTED, pid);
+  if (lacks_report) lua_rawseti(L, -2, ++n);
+  if (lacks_mover) lua_pushstring(L, LM_PUBLISHER_UNMOVED);
+  if (lacks_mover) lua_rawseti(L, -2, ++n);
   return 1;
 }
 
@@ -359,7 +364,7 @@ void lm_native_open(lua_State *L) {
     { "make_board", native_make_board },
     { "publish", native_publish },
     { "hash", native_hash },
-    { "unreported", native_unreported },
+    { "shortcomings", native_shortcomings },
     { "watch", native_watch },
     { "vet", native_vet },
     { "compile", native_compile },

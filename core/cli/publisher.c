@@ -92,6 +92,7 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .text_hash = lm_policy_image_hash(image),
                           .reads = lm_policy_image_reads(image),
                           .guards = lm_policy_image_guards(image),
+                          .moves = lm_policy_image_applies_live(image),
                           .published_at = lm_sys_unix_ns() };
   snprintf(to->path, sizeof to->path, "%s", path);
   if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
@@ -172,6 +173,13 @@ bool lm_publisher_lacks_report(const lm_publisher *p, int pid) {
   const char *caught = strstr(text, "\nSigCgt:");
   uint64_t mask = caught ? strtoull(caught + strlen("\nSigCgt:"), NULL, 16) : UINT64_MAX;
   return !(mask >> (SIGSEGV - 1) & 1);
+}
+
+/* A process that follows a board has no service thread. */
+bool lm_publisher_lacks_mover(const lm_publisher *p) {
+  const lm_board_news *news = p->news;
+  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
+  return number && news->image[number & 1].moves;
 }
 
 /* ---- loam reload */

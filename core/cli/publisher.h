@@ -48,6 +48,13 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p);
  * process. */
 bool lm_publisher_lacks_report(const lm_publisher *p, int pid);
 
+/* What a person is told where lm_publisher_lacks_mover is true: the policy that was published last
+ * moves live memory, which only the service thread of a process does. */
+#define LM_PUBLISHER_UNMOVED                                                               \
+  "the policy moves live memory, and these programs have no service for that: it decides " \
+  "for new memory alone; start them with `loam run --service` to move live memory"
+bool lm_publisher_lacks_mover(const lm_publisher *p);
+
 /* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
  * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
  * figures. The failures are those of lm_publisher_open, of reading the file, and of

@@ -134,13 +134,13 @@ static void refuse(uint64_t text_hash, const char *words) {
   tell("policy refused, the last good one stays", words);
 }
 
-/* Tells the user if the process that `loam run` became will not report a fault in guarded
- * memory. */
-static void tell_unreported(void) {
+/* Tells the user what the new policy wants and the process that `loam run` became cannot do. */
+static void tell_shortcomings(void) {
   char words[256];
-  if (!self.program || !lm_publisher_lacks_report(&self.to, self.program)) return;
+  if (!self.program) return;
   snprintf(words, sizeof words, LM_PUBLISHER_UNREPORTED, self.program);
-  tell("note", words);
+  if (lm_publisher_lacks_report(&self.to, self.program)) tell("note", words);
+  if (lm_publisher_lacks_mover(&self.to)) tell("note", LM_PUBLISHER_UNMOVED);
 }
 
 /* ---- Compiling ---- */
@@ -151,7 +151,7 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
   lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
   loam_status status = lm_publisher_publish(&self.to, &source, &number);
   if (status != LOAM_OK) refuse(hash, loam_error());
-  else tell_unreported();
+  else tell_shortcomings();
   _exit(status == LOAM_OK ? 0 : 1);
 }
 

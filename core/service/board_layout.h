@@ -163,6 +163,7 @@ typedef struct lm_board_image {
   uint64_t text_hash;  /* of the policy's text */
   uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   uint64_t guards;     /* 1: a strategy of the image guards blocks */
+  uint64_t moves;      /* 1: live memory is to follow the policy (apply = "live") */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;

@@ -1,5 +1,6 @@
 # guard_edit.sh - an edit that first adds guarded blocks: a program that runs cannot report faults there, and
-# the commands say so in one line; a program that starts afterwards reports them.
+# the commands say so in one line; a program that starts afterwards reports them. And an edit that wants live
+# memory to be moved, which a program without a service cannot do.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -45,9 +46,14 @@ echo "ok: an edit and a reload say that a running program will not report faults
 starts "$program" 1
 "$LOAM" reload "$pid" "$work/guard.lua" > "$work/reload" 2>&1 || fail "reload: $(cat "$work/reload")"
 grep -q note "$work/reload" && fail "it has a handler: $(cat "$work/reload")"
+printf 'local s = loam.host {}\nreturn loam.policy { apply = "live", pick = function() return s end }\n' \
+  > "$work/moves.lua"
+"$LOAM" reload "$pid" "$work/moves.lua" > "$work/reload" 2>&1 || fail "reload: $(cat "$work/reload")"
+grep -q "^loam: note: the policy moves live memory, and these programs have no service" "$work/reload" ||
+  fail "reload of a policy that moves: $(cat "$work/reload")"
 kill "$pid"
 wait "$pid" 2> "$work/why"
-echo "ok: nothing is said of a program that reports faults"
+echo "ok: a reload says that live memory is not moved, and nothing of a program that reports faults"
 
 write "$live" false
 starts sh -c 'echo up; read -r line; '"'$misuse' '$case'"

@@ -70,8 +70,9 @@ local function publish(context, status, path)
   end
   local number, words = context.api.publish(status.board, path)
   if not number then return { ok = false, error = words, generation = status.generation } end
-  local note = context.api.unreported(status.board, status.pid)
-  if note then context.warn("loam: note: " .. note .. "\n") end
+  for _, words in ipairs(context.api.shortcomings(status.board, status.pid)) do
+    context.warn("loam: note: " .. words .. "\n")
+  end
   local now = wait_for(context, status.pid, number)
   if not now then
     return { ok = true, error = "", generation = status.generation, waits = true }
