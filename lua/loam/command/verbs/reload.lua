@@ -70,8 +70,8 @@ local function publish(context, status, path)
   end
   local number, words = context.api.publish(status.board, path)
   if not number then return { ok = false, error = words, generation = status.generation } end
-  for _, words in ipairs(context.api.shortcomings(status.board, status.pid)) do
-    context.warn("loam: note: " .. words .. "\n")
+  for _, note in ipairs(context.api.shortcomings(status.board, status.pid)) do
+    context.warn("loam: note: " .. note .. "\n")
   end
   local now = wait_for(context, status.pid, number)
   if not now then
