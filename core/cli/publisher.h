@@ -38,7 +38,7 @@ bool lm_publisher_reads_nodes(uint64_t reads);
  * lives that keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);
 
-/* What a person is told where lm_publisher_lacks_report is true; %d is the process. */
+/* The words for a person if lm_publisher_lacks_report returns true; %d is the process. */
 #define LM_PUBLISHER_UNREPORTED                                                              \
   "the policy guards blocks, and process %d was started under one that did not: a fault in " \
   "guarded memory ends it without a message of loam; start it again to get the message"
@@ -48,8 +48,8 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p);
  * process. */
 bool lm_publisher_lacks_report(const lm_publisher *p, int pid);
 
-/* What a person is told where lm_publisher_lacks_mover is true: the policy that was published last
- * moves live memory, which only the service thread of a process does. */
+/* The words for a person if lm_publisher_lacks_mover returns true. That function returns whether
+ * the policy that was published last moves live memory. Only a service thread can do that. */
 #define LM_PUBLISHER_UNMOVED                                                               \
   "the policy moves live memory, and these programs have no service for that: it decides " \
   "for new memory alone; start them with `loam run --service` to move live memory"

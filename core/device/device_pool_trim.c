@@ -172,8 +172,8 @@ void lm_device_pool_learn(lm_device_pool *pool, size_t before) {
   lm_lock_drop(&pool->lock);
 }
 
-/* Returns how many bytes the pool is to return to the driver now: down to half of what it may keep,
- * so that few frees come here. */
+/* Returns how many bytes the pool is to return to the driver now. The pool then keeps half of the
+ * free memory that it may keep, so that few frees come here. */
 static size_t excess_of(lm_device_pool *pool) {
   size_t keep = lm_device_pool_keep_bytes();
   lm_lock_take(&pool->lock);

@@ -251,8 +251,8 @@ static void close_parked(uint32_t n) {
 
 /* ---- the memory of strategies that no plan of the live policy names ---- */
 
-/* A load that waited for a grace retires the strategies at once. Otherwise threads that obey a
- * policy, or that ask for memory later, do the steps of a retirement (heap/retire.h), with calm
+/* A load that waited for a grace retires the strategies itself. After any other load, threads that
+ * obey a policy, or that request memory later, do the steps of a retirement (heap/retire.h), with calm
  * graces between them. Under `load_lock`.
  *
  * Law: a calm grace is under way unless `step` is RETIRING_NOTHING. During the first grace,
@@ -280,7 +280,7 @@ static void look_retiring(void) {
   lm_thread_calm_begin();
 }
 
-/* Ends what is registered with a driver, too. */
+/* Also ends free regions that are registered with a driver. */
 static void end_retiring(void) {
   uint32_t n = lm_strategy_count();
   uint8_t *used = mark_used(live, n);
