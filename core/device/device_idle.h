@@ -4,7 +4,8 @@
  * A thread that frees such memory may be in an active section, where no driver may be called. So it
  * sets LM_SLOW_DEVICES for itself, and its next operation comes here. The thread then gives back
  * the free memory beyond a bound, so a program that frees its peak and then sleeps keeps little of
- * the peak. Every 250 ms, one of the threads that free or allocate also does a tick of decay here. */
+ * the peak. Every 250 ms, one of the threads that free or allocate also does a tick of decay
+ * here. */
 #ifndef LM_DEVICE_IDLE_H
 #define LM_DEVICE_IDLE_H
 

@@ -252,8 +252,8 @@ static void close_parked(uint32_t n) {
 /* ---- the memory of strategies that no plan of the live policy names ---- */
 
 /* A load that waited for a grace retires the strategies itself. After any other load, threads that
- * obey a policy, or that request memory later, do the steps of a retirement (heap/retire.h), with calm
- * graces between them. Under `load_lock`.
+ * obey a policy, or that request memory later, do the steps of a retirement (heap/retire.h), with
+ * calm graces between them. Under `load_lock`.
  *
  * Law: a calm grace is under way unless `step` is RETIRING_NOTHING. During the first grace,
  * retiring_n <= parked_n: these parked images were replaced before it. */
