@@ -2,7 +2,7 @@
 
 _loam() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-  local verbs="check explain plan diff test compile run ps status stats owner reload wait rebalance demote doctor schema help --help --version"
+  local verbs="check explain plan diff test compile run ps status stats top owner reload wait rebalance demote doctor schema help --help --version"
   COMPREPLY=()
   if ((COMP_CWORD == 1)) || [[ $verb == @(help|schema) ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")
@@ -10,7 +10,9 @@ _loam() {
     local options
     options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid ]] ||
+  elif [[ $verb == top && ${COMP_WORDS[COMP_CWORD-1]} == --by ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "tag strategy node process service" -- "$word")
+  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid || $verb == top ]] ||
     { [[ $verb =~ ^(status|stats|owner|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); }; then
     mapfile -t COMPREPLY < <(compgen -W "$(loam ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
   else
