@@ -6,7 +6,7 @@ need "$CC" grep python3
 build holds.c
 name="malloc.$(basename "$program")"
 
-# Waits until a command succeeds; words are about what was waited for.
+# await WORDS COMMAND... - waits until the command succeeds.
 await() {
   local words=$1
   shift
@@ -27,7 +27,7 @@ started() {
 
 started
 first=$pid
-"$LOAM" top --every 100ms > "$work/list" 2>&1 || fail "list: $(cat "$work/list")"
+"$LOAM" top "$first" --every 100ms > "$work/list" 2>&1 || fail "list: $(cat "$work/list")"
 grep -Eq '^1 process, .* live in [0-9,]+ blocks; ' "$work/list" || fail "list: $(cat "$work/list")"
 grep -Eq "^$name +[0-9.]+ KiB +1,00[0-9] .*% of 2 MiB" "$work/list" || fail "$(cat "$work/list")"
 "$LOAM" top "$first" --json --by process --every 100ms --count 2 > "$work/json" || fail "json"
@@ -39,7 +39,6 @@ echo "ok: a list and JSON"
 top=$!
 children="$children $top"
 await "no object comes" grep -q '"verb":"top"' "$work/json"
-kill -INT "$top" 2> "$work/why" # a shell starts programs in the background without Ctrl-C
 kill -TERM "$top"
 status=0
 wait "$top" || status=$?
@@ -55,24 +54,47 @@ wait "$first" 2> "$work/why"
 wait "$top" || fail "it fails when the process ends: $(cat "$work/err")"
 echo "ok: it ends with the process"
 
+as_nobody() { setpriv --reuid=65534 --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
+if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/why" 2>&1; then
+  started
+  as_nobody "$LOAM" top "$pid" > "$work/list" 2>&1 && fail "shown: $(cat "$work/list")"
+  grep -q 'only root may read the memory of user 0' "$work/list" || fail "$(cat "$work/list")"
+  kill -KILL "$pid"
+  wait "$pid" 2> "$work/why"
+  echo "ok: a process that may not be read has a reason"
+fi
+
 command -v tmux > "$work/why" || skip "tmux is not installed"
 export TMUX_TMPDIR=$work
 tm() { tmux -f /dev/null "$@"; }
-trap 'tm kill-server 2> /dev/null; finish' EXIT
+end_all() {
+  status=$?
+  tm kill-server 2> "$work/why"
+  (exit "$status")
+  finish
+}
+trap end_all EXIT
+await_screen() {
+  local words=$1
+  shift
+  for _ in $(seq 600); do
+    "$@" && return
+    sleep 0.1
+  done
+  fail "$words: $(cat "$work/screen")"
+}
 shown() { tm capture-pane -p -t top > "$work/screen" && grep -Eq -- "$1" "$work/screen"; }
 hidden() { tm capture-pane -p -t top > "$work/screen" && ! grep -Eq -- "$1" "$work/screen"; }
 # shows PATTERN - a line of the screen matches, soon. lacks PATTERN - no line does.
-shows() {
-  await "screen lacks $1" shown "$1" || fail "$(cat "$work/screen")"
-}
-lacks() { await "screen shows $1" hidden "$1"; }
+shows() { await_screen "the screen lacks $1" shown "$1"; }
+lacks() { await_screen "the screen shows $1" hidden "$1"; }
 press() { tm send-keys -t top "$@"; }
 # A line of the shell in the terminal. The shell's echo of it has other quotes than its output.
 in_shell() { press "$1" Enter; }
-# begins [ENVIRONMENT] - starts top in the terminal, whose settings are kept.
+# begins - starts top in the terminal, whose settings are kept.
 begins() {
-  in_shell "clear; stty -g > '$work/before'; $* '$LOAM' top; echo 'st''atus' \$?"
-  shows '^loam top by tag, every 1s'
+  in_shell "clear; stty -g > '$work/before'; '$LOAM' top --every 200ms $first $second; echo 'st''atus' \$?"
+  shows '^loam top by tag, every 200ms'
 }
 # ended STATUS - top has ended with this status, and left the terminal as it was.
 ended() {
@@ -87,6 +109,7 @@ ended() {
 started
 first=$pid
 started
+second=$pid
 tm new-session -d -s top -x 150 -y 20 "env -u LD_PRELOAD PS1='$ ' sh" || skip "tmux does not start"
 begins
 shows "^$name .* 2,00[0-9] .*% of 2 MiB +2 "
@@ -125,33 +148,36 @@ shows "^$name .* 2,00[0-9] "
 shows '^q quit  h help'
 echo "ok: a terminal of another size"
 
+press q
+ended 0
+begins
+press C-c
+ended 0
+# The process of top in the terminal.
+top_pid() { pgrep -f "^$LOAM top --every 200ms $first $second\$"; }
+for signal in INT TERM; do
+  begins
+  kill "-$signal" "$(top_pid)"
+  if [ $signal = INT ]; then ended 130; else ended 143; fi
+done
+begins
+press C-z
+shows 'Stopped'
+in_shell "clear; fg; echo 'st''atus' \$?"
+shows '^loam top by tag'
+press q
+ended 0
+begins
+kill -SEGV "$(top_pid)"
+ended 139
+begins
 press 4
 kill -KILL "$first"
 wait "$first" 2> "$work/why"
 shows "^ *$first .* ended "
 lacks "^ *$first "
 echo "ok: a process that ends"
+press q
+ended 0
 
-press q
-ended 0
-begins
-press C-c
-ended 0
-for signal in INT TERM; do
-  begins
-  # The oldest process of this name in the terminal is the command itself.
-  top=$(pgrep -f -n "^$LOAM top$")
-  kill "-$signal" "$top"
-  if [ $signal = INT ]; then ended 130; else ended 143; fi
-done
-begins
-press C-z
-shows 'Stopped|suspended|\$ $' || true
-in_shell 'fg'
-shows '^loam top by tag'
-press q
-ended 0
-begins
-kill -SEGV "$(pgrep -f -n "^$LOAM top$")"
-ended 139
 echo "ok: the terminal is restored after q, Ctrl-C, Ctrl-Z, signals and a crash"

@@ -123,6 +123,13 @@ describe("loam top: looks", function()
     assert.matches("7  prog7    only root may", lines, 1, true)
   end)
 
+  it("are not made at a process of another PID namespace", function()
+    local processes = look_twice { boards = { status(1, { state = "unknown" }) },
+                                   figures = { [1] = figures { row("init", 160) } } }
+    assert.matches("another PID namespace", processes[1].error, 1, true)
+    assert.same({}, processes[1].rows)
+  end)
+
   it("show a process that has ended for three seconds", function()
     local answers = { boards = { status(7), status(8) },
                       figures = { [7] = figures { row("a", 160) },

@@ -160,9 +160,16 @@ local function note_failure(self, process, words, now)
   end
 end
 
+local ELSEWHERE = "it runs in another PID namespace, such as a container"
+
 local function look(self, process, shows_pages)
   local context = self.context
   local now = context.posix.clock()
+  -- Its process id is that of another process here.
+  if process.state == "unknown" then
+    process.error = ELSEWHERE
+    return
+  end
   local has_got = now >= process.got_due_at
   local before = context.posix.cpu()
   local text, root = context.api.figures(process.pid, process.root, has_got)
