@@ -96,7 +96,7 @@ begins() {
   in_shell "clear; stty -g > '$work/before'; '$LOAM' top --every 200ms $first $second; echo 'st''atus' \$?"
   shows '^loam top by tag, every 200ms'
 }
-# ended STATUS - top has ended with this status, and left the terminal as it was.
+# ended STATUS - top has ended with this status, and the terminal has its old settings.
 ended() {
   shows "^status $1\$"
   rm -f "$work/after"

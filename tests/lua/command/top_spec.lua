@@ -1,4 +1,4 @@
--- top_spec.lua - `loam top` with canned figures: sums, rates, order, keys, and what it draws.
+-- top_spec.lua - `loam top` with canned figures: sums, rates, order, keys, screens.
 
 local canned = require("canned_context")
 local collect = require("loam.command.top.collect")

@@ -11,7 +11,7 @@ local schedule = require("loam.command.top.schedule")
 local collect = {}
 
 local LOOK_SHARE, PAGES_SHARE, BOARDS_SHARE = 0.02, 0.01, 0.005 -- of a core
-local PAGES_MS = 10000 -- between two looks at pages, if they are not what is shown
+local PAGES_MS = 10000 -- between two looks at pages, unless nodes are shown
 local GONE_MS = 3000   -- how long a process is shown that has ended
 
 ---@class loam.TopRow
@@ -165,7 +165,7 @@ local ELSEWHERE = "it runs in another PID namespace, such as a container"
 local function look(self, process, shows_pages)
   local context = self.context
   local now = context.posix.clock()
-  -- Its process id is that of another process here.
+  -- In this PID namespace, another process has the process id.
   if process.state == "unknown" then
     process.error = ELSEWHERE
     return

@@ -130,8 +130,8 @@ end
 
 -- ---- Order
 
--- Returns a function that tells whether group `a` stands before group `b`. Numbers begin with the
--- greatest, texts with the first of the alphabet; `reverse` turns that around. Groups without a
+-- Returns a function that tells whether group `a` stands before group `b`. The greatest number
+-- comes first, and texts are in alphabetical order; `reverse` turns the order around. Groups without a
 -- value stand last. Equal groups are ordered by their names.
 ---@param one loam.TopColumn
 function columns.order(one, reverse)
@@ -162,7 +162,8 @@ end
 
 local FEW = 512
 
--- Returns the first n groups in an order. For few of many groups, that is faster than to sort all.
+-- Returns the first n groups in an order. If n is small, the function does not sort all groups,
+-- which would take longer.
 function columns.first(list, is_before, n)
   if n == 0 then return {} end
   if n > FEW or n >= #list then

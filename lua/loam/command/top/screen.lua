@@ -146,7 +146,7 @@ local function draw(model)
   local columns_n, rows = model.screen.size()
   local lines, room = view.screen(model, columns_n, rows, model.context.paint)
   model.room = room
-  -- Each line clears what it does not cover; behind the last line the rest is cleared.
+  -- The escape sequences clear the rest of each line, and the rest of the screen.
   return model.screen.write("\27[H" .. table.concat(lines, "\27[K\r\n") .. "\27[K\27[J")
 end
 
