@@ -36,6 +36,7 @@ typedef struct lm_look_site {
 /* A process that is being looked at. */
 typedef struct lm_look {
   lm_remote remote;
+  int patience_ms; /* the time that the reading may take, for the words of a failure */
   lm_outside root; /* a copy, as are all tables below */
   lm_map_state map;
   uint64_t generation;
@@ -132,6 +133,8 @@ loam_status lm_look_fail(const lm_look *look, const char *what);
 /* Looks at a process and writes the answer that its control socket gives to `stats`. On failure the
  * text is not complete. */
 loam_status lm_look_stats(int pid, lm_json *out);
+/* Like lm_look_stats, but gives up with LOAM_EIO after `patience_ms` milliseconds. */
+loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out);
 loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
 
 /* Looks at a process for `loam top`, often and cheaply: writes sums, rows, and the requests that

@@ -214,7 +214,7 @@ static verdict count_large(walk *k, const extent *e) {
   if (!lm_state_is_live(state)) return COUNTED;
   size_t size = lm_large_usable(base, e->view.size);
   if (k->visit) {
-    k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true });
+    k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true, NULL });
     return COUNTED;
   }
   if (lm_look_add_live(k->look, token, e->view.strategy, 1, size)) return COUNTED;
