@@ -131,8 +131,8 @@ end
 -- ---- Order
 
 -- Returns a function that tells whether group `a` stands before group `b`. The greatest number
--- comes first, and texts are in alphabetical order; `reverse` turns the order around. Groups without a
--- value stand last. Equal groups are ordered by their names.
+-- comes first, and texts are in alphabetical order; `reverse` turns the order around. Groups
+-- without a value stand last. Equal groups are ordered by their names.
 ---@param one loam.TopColumn
 function columns.order(one, reverse)
   local value = one.value
