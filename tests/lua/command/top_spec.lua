@@ -96,6 +96,29 @@ describe("loam top: looks", function()
     assert.equal(160, build(processes, "tag").a.live_bytes)
   end)
 
+  it("at pages are spread over rounds", function()
+    local looks, context = 0, nil
+    local answers = { boards = {}, figures = {} }
+    for pid = 1, 20 do
+      answers.boards[pid] = status(pid)
+      answers.figures[pid] = function(_, has_got)
+        looks = looks + (has_got and 1 or 0)
+        context.cpu = (context.cpu or 0) + (has_got and 11 or 0)
+        return figures { row("a", 160) }
+      end
+    end
+    context = canned.new(answers)
+    local collected = collect.new(context, nil, 1000)
+    collect.round(collected, false)
+    assert.equal(3, looks) -- 30 ms of an interval of 1000
+    context.clock = 1000
+    collect.round(collected, false)
+    assert.equal(6, looks)
+    context.clock = 2000
+    collect.round(collected, true)
+    assert.equal(26, looks)
+  end)
+
   it("give rates by the difference of two", function()
     local total = 0
     local processes = look_twice { boards = { status(7) }, figures = { [7] = function()
@@ -217,6 +240,10 @@ describe("loam top: groups", function()
     groups.build(list, "tag", peaks, 0)
     list[1].rows = { row("a", 16) }
     assert.equal(160, by_key(groups.build(list, "tag", peaks, 0)).a.peak_bytes)
+    list[1].since_ms, list[1].rows = 5, { row("a", 160) }
+    groups.build(list, "process", peaks, 0)
+    list[1].since_ms, list[1].rows = 6, { row("a", 16) }
+    assert.equal(16, by_key(groups.build(list, "process", peaks, 0))["1"].peak_bytes)
   end)
 
   it("have a sum, and the policies of all", function()
@@ -388,7 +415,7 @@ describe("loam top on a terminal", function()
 
   it("switches the grouping, the order and the filter by keys", function()
     local _, screen = on_screen(answers, { keys "g", keys "4", keys "<", keys "r", keys "1r",
-      keys "/", keys "TAG1x\127", keys "\r", keys "/", keys "\27", keys "q" })
+      keys "/", keys "TAG1x\127\t\27[A", keys "\r", keys "/", keys "\27", keys "q" })
     local shown = screen.shown
     assert.matches("by strategy", shown[2], 1, true)
     assert.matches("by process", shown[3], 1, true)

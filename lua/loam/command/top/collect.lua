@@ -12,6 +12,7 @@ local collect = {}
 
 local LOOK_SHARE, PAGES_SHARE, BOARDS_SHARE = 0.02, 0.01, 0.005 -- of a core
 local PAGES_MS = 10000 -- between two looks at pages, unless nodes are shown
+local PAGES_BURST = 0.03 -- of an interval: the most that looks at pages take in one round
 local GONE_MS = 3000   -- how long a process is shown that has ended
 
 ---@class loam.TopRow
@@ -170,7 +171,7 @@ local function look(self, process, shows_pages)
     process.error = ELSEWHERE
     return
   end
-  local has_got = now >= process.got_due_at
+  local has_got = now >= process.got_due_at and self.pages_left > 0
   local before = context.posix.cpu()
   local text, root = context.api.figures(process.pid, process.root, has_got)
   local answer = text and json.decode(text)
@@ -180,7 +181,7 @@ local function look(self, process, shows_pages)
   local cost = context.posix.cpu() - before
   if has_got then
     local period = shows_pages and self.every or PAGES_MS
-    process.got_cost = cost
+    self.pages_left = self.pages_left - cost
     process.got_due_at = now + math.max(period, cost * self.n / PAGES_SHARE)
   else
     process.cost = cost
@@ -224,13 +225,16 @@ end
 
 -- Reads the boards and looks at the processes whose turn it is.
 ---@param shows_pages boolean whether the nodes of pages are shown, so they are looked up more often
+---@param reads_all boolean|nil whether the pages of all processes are looked up in this round
 ---@return loam.TopProcess[] all processes, also those that have just ended, by process id
-function collect.round(self, shows_pages)
+function collect.round(self, shows_pages, reads_all)
   local now = self.context.posix.clock()
   if shows_pages and not self.showed_pages then
     for _, process in pairs(self.by_pid) do process.got_due_at = 0 end
+    reads_all = true
   end
   self.showed_pages = shows_pages
+  self.pages_left = reads_all and math.huge or self.every * PAGES_BURST
   if now >= self.boards_due_at - self.every / 2 then read_boards(self, now) end
   add_named(self)
   self.has_started = true

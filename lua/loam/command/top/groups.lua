@@ -166,8 +166,10 @@ function groups.build(processes, by, peaks, now)
   for _, process in ipairs(in_order(processes)) do ADD[by](self, process) end
   peaks[by] = peaks[by] or {}
   for _, group in ipairs(self.list) do
-    local peak = math.max(peaks[by][group.key] or 0, group.live_bytes)
-    peaks[by][group.key], group.peak_bytes = peak, peak
+    -- A later process with this process id has peaks of its own.
+    local key = by == "process" and group.key .. "." .. group.process.since_ms or group.key
+    local peak = math.max(peaks[by][key] or 0, group.live_bytes)
+    peaks[by][key], group.peak_bytes = peak, peak
   end
   return self.list
 end

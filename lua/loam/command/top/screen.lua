@@ -116,7 +116,7 @@ local function edit_filter(model, key)
   if key == "\27" then return end_filter(model, "") end
   if key == "\127" or key == "\8" then
     model.input = model.input:gsub("[%z\1-\127\192-\255][\128-\191]*$", "")
-  elseif not key:find("%c") and not SEQUENCES[key] and #key < 5 and not KEYS[key] or #key == 1 then
+  elseif key ~= "" and (key:byte() >= 128 or #key == 1 and not key:find("%c")) then
     model.input = model.input .. key
   end
   model.offset, model.has_changed = 0, true

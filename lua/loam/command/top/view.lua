@@ -78,11 +78,11 @@ end
 -- ---- The table
 
 -- Returns the texts of a group, or the reason why its process cannot be read.
-local function cells_of(group, list)
+local function cells_of(group, list, by)
   local cells = {}
   for i, one in ipairs(list) do cells[i] = one.text(group) end
   local process = group.process
-  if process and process.error and not process.looked_at and group.key == tostring(process.pid) then
+  if by == "process" and process.error and not process.looked_at then
     return { cells[1], cells[2], terminal.plain(process.error), is_reason = true }
   end
   return cells
@@ -142,7 +142,7 @@ function view.table(groups, by, sort, reverse, most)
   local list = columns.OF[by]
   local rows, ended = { head_of(list, sort, reverse) }, {}
   for i, group in ipairs(groups) do
-    rows[i + 1] = cells_of(group, list)
+    rows[i + 1] = cells_of(group, list, by)
     ended[i + 1] = group.ended
   end
   local widths = widths_of(rows, #list)

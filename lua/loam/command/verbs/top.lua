@@ -157,7 +157,7 @@ end
 local function run_stream(context, collected, given)
   local peaks, clock = {}, context.posix.clock
   local count = given.count or (given.json and math.huge or 1)
-  local processes = collect.round(collected, true)
+  local processes = collect.round(collected, given.by == "node", true)
   local due = clock()
   groups.build(processes, given.by, peaks, due)
   check_readable(context, groups.total(processes))
