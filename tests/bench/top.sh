@@ -37,9 +37,10 @@ ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 measure() {
   local what=$1 top before after
   shift
+  rm -f "$work/out"
   "$loam" top --json --by process "$@" > "$work/out" &
   top=$!
-  sleep 3 # the first look at each process is over
+  while [ ! -s "$work/out" ]; do sleep 0.2; done # all processes were looked at once
   before=$(ticks "$top")
   sleep "$seconds"
   after=$(ticks "$top")
