@@ -54,6 +54,18 @@ wait "$first" 2> "$work/why"
 wait "$top" || fail "it fails when the process ends: $(cat "$work/err")"
 echo "ok: it ends with the process"
 
+(exec "$LOAM" run --policy "$policy" -- python3 -c 'while True: bytearray(200000)') 2> "$work/err" &
+pid=$!
+children="$children $pid"
+has_rate() {
+  "$LOAM" top "$pid" --json --by process --every 200ms --count 1 |
+    grep -E '"rows":\[\{.*"bytes_per_s":[1-9][0-9]{5}'
+}
+await "no rate" has_rate
+kill -KILL "$pid"
+wait "$pid" 2> "$work/why"
+echo "ok: a rate"
+
 as_nobody() { setpriv --reuid=65534 --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/why" 2>&1; then
   started

@@ -214,6 +214,7 @@ describe("loam top: groups", function()
     assert.equal(3, found.plain.failed)
     assert.equal(4, found.plain.fallbacks)
     assert.equal(14, found["gpu (device)"].shortfall_bytes)
+    assert.equal(0, found["gpu (device)"].failed)
   end)
 
   it("are nodes", function()

@@ -95,7 +95,11 @@ function ADD.strategy(self, process)
   for _, row in ipairs(process.rows) do
     local name = strategy_name(row)
     local group = join(self, process, name, name)
-    if group then add_row(group, row) end
+    if group then
+      add_row(group, row)
+      add_to(group, "failed", 0) -- a strategy that served all requests is not listed below
+      add_to(group, "fallbacks", 0)
+    end
     by_name[row.strategy] = group
   end
   for _, one in ipairs(process.figures and process.figures.strategies or {}) do
