@@ -461,6 +461,22 @@ describe("loam top on a terminal", function()
     assert.equal(0, (on_screen(counted, { keys "/ab\3" })))
   end)
 
+  it("says that the programs have ended", function()
+    local events = { { "time" }, { "time" }, { "time" }, { "time" }, { "time" }, keys "q" }
+    local looks = 0
+    local one = { figures = { [7] = function()
+      looks = looks + 1
+      return looks == 1 and figures { row("a", 16) } or "gone"
+    end } }
+    local screen = fake_screen(events)
+    canned.run("top 7", one, nil, nil, function(context)
+      screen.context, context.terminal, context.posix.screen = context, true, screen
+      context.posix.exists = function() return looks < 2 end
+    end)
+    assert.matches("1 process,", screen.shown[1], 1, true)
+    assert.matches("the programs have ended", screen.shown[#screen.shown], 1, true)
+  end)
+
   it("restores the terminal after an error", function()
     local screen = fake_screen({})
     screen.size = function() error("broken") end

@@ -184,6 +184,7 @@ end
 function screen.run(context, collected, given)
   local model = {
     context = context, collected = collected, screen = context.posix.screen, processes = {},
+    is_named = #given > 0,
     by = given.by, sort = given.sort, reverse = given.reverse or false,
     filter = given.filter or "", input = "", peaks = {}, groups = {}, offset = 0, room = 1,
     every = given.every, every_text = given.every_text, next_at = 0, is_frozen = false,

@@ -61,7 +61,9 @@ end
 -- Returns the lines above the table.
 function view.sums(model)
   local total = model.total
-  if total.processes == 0 then return { "no program of yours runs under loam" } end
+  if total.processes == 0 then
+    return { model.is_named and "the programs have ended" or "no program of yours runs under loam" }
+  end
   local lines = {
     ("%s, %s live in %s%s"):format(units.plural(total.processes, "process", "processes"),
       units.bytes(total.live_bytes), units.plural(total.live_blocks, "block"), rate_text(total)),
