@@ -130,6 +130,22 @@ describe("loam top: looks", function()
     assert.equal(256, a.blocks_per_s)
   end)
 
+  it("give no rate if nothing was allocated", function()
+    local total = 4096
+    local processes, collected, context = look_twice { boards = { status(7) },
+      figures = { [7] = function()
+        total = math.min(total + 4096, 12288)
+        return figures { row("a", 160, { total_bytes = total }) }
+      end } }
+    assert.equal(4096, build(processes, "tag").a.bytes_per_s)
+    for second = 2, 3 do
+      context.clock = second * 1000
+      processes = collect.round(collected, false)
+      assert.equal(0, build(processes, "tag").a.bytes_per_s)
+    end
+    assert.equal(3000, processes[1].looked_at)
+  end)
+
   it("join the rows of one tag and one name of a strategy", function()
     local processes = look_twice { boards = { status(7) },
       figures = { [7] = figures { row("a", 160), row("a", 320) } } }

@@ -40,6 +40,7 @@ local GONE_MS = 3000   -- how long a process is shown that has ended
 ---@field got table[]|nil what strategies got, by the last look at pages
 ---@field looked_at number|nil when the last look was, in milliseconds
 ---@field nodes table[]|nil the memory of loam on each node, by the last look at pages
+---@field text string|nil the answer of the last look, as it came
 ---@field error string|nil why it cannot be read
 ---@field ended_at number|nil when it was seen to have ended
 
@@ -151,6 +152,13 @@ local function note_figures(process, figures, now)
   if figures.got then process.got, process.nodes = figures.got, figures.nodes end
 end
 
+-- Notes an answer that equals the last one: the process allocated nothing. To read the text again
+-- would take most of the time of a look.
+local function note_same(process, now)
+  for _, row in ipairs(process.rows) do row.bytes_per_s, row.blocks_per_s = 0, 0 end
+  process.looked_at, process.error = now, nil
+end
+
 -- A process that can no longer be read may have ended: the boards, or /proc, tell that.
 local function note_failure(self, process, words, now)
   process.error = words
@@ -174,10 +182,12 @@ local function look(self, process, shows_pages)
   local has_got = now >= process.got_due_at and self.pages_left > 0
   local before = context.posix.cpu()
   local text, root = context.api.figures(process.pid, process.root, has_got)
-  local answer = text and json.decode(text)
-  if answer then note_figures(process, answer, now)
+  local is_same = text ~= nil and text == process.text
+  local answer = not is_same and text and json.decode(text)
+  if is_same then note_same(process, now)
+  elseif answer then note_figures(process, answer, now)
   else note_failure(self, process, root, now) end
-  process.root = text and root
+  process.root, process.text = text and root, text
   local cost = context.posix.cpu() - before
   if has_got then
     local period = shows_pages and self.every or PAGES_MS
