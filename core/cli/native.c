@@ -18,6 +18,7 @@
 #include "cli/listen.h"
 #include "cli/look.h"
 #include "cli/publisher.h"
+#include "cli/screen.h"
 #include "cli/vet.h"
 #include "cli/watcher.h"
 #include "loam.h"
@@ -95,6 +96,18 @@ static int native_look(lua_State *L) {
   int pid = number_at(L, 1), ms = number_at(L, 2);
   loam_status status = ms > 0 ? lm_look_stats_within(pid, ms, &text) : lm_look_stats(pid, &text);
   return answer(L, status, &text);
+}
+
+/* figures(pid, root, has_got): the answer of lm_look_figures, and the root for the next call. A
+ * root of 0 or nil is not known. */
+static int native_figures(lua_State *L) {
+  lm_json text = { 0 };
+  uintptr_t root = (uintptr_t)lua_tonumber(L, 2);
+  loam_status status = lm_look_figures(number_at(L, 1), &root, lua_toboolean(L, 3), &text);
+  int n = answer(L, status, &text);
+  if (status != LOAM_OK) return n;
+  lua_pushnumber(L, (lua_Number)root);
+  return n + 1;
 }
 
 /* owner(pid, addresses): what the addresses of a process are, a list of texts in hexadecimal
@@ -326,6 +339,57 @@ static int native_listen_unix(lua_State *L) {
   return 1;
 }
 
+/* ---- the terminal: screen.h ---- */
+
+/* screen_open(): takes the terminal over; a boolean. screen_close() restores it. */
+static int native_screen_open(lua_State *L) { return push_bool(L, lm_screen_open()); }
+static int native_screen_close(lua_State *L) {
+  (void)L;
+  lm_screen_close();
+  return 0;
+}
+
+/* screen_write(text): a boolean; false: the terminal is gone. */
+static int native_screen_write(lua_State *L) {
+  size_t length;
+  const char *text = lua_tolstring(L, 1, &length);
+  return push_bool(L, lm_screen_write(text, length));
+}
+
+/* screen_size(): columns and rows. */
+static int native_screen_size(lua_State *L) {
+  int columns, rows;
+  lm_screen_size(&columns, &rows);
+  lua_pushinteger(L, columns);
+  lua_pushinteger(L, rows);
+  return 2;
+}
+
+/* screen_wait(ms): "time", "resized", "stop", "keys" and their bytes, or "end" and the number of
+ * the signal. */
+static int native_screen_wait(lua_State *L) {
+  static const char *const names[] = { [LM_SCREEN_TIME] = "time",
+                                       [LM_SCREEN_KEYS] = "keys",
+                                       [LM_SCREEN_RESIZED] = "resized",
+                                       [LM_SCREEN_STOP] = "stop",
+                                       [LM_SCREEN_END] = "end" };
+  char keys[256];
+  size_t n;
+  int number;
+  lm_screen_event event = lm_screen_wait(number_at(L, 1), keys, sizeof keys, &n, &number);
+  lua_pushstring(L, names[event]);
+  if (event == LM_SCREEN_KEYS) lua_pushlstring(L, keys, n);
+  else lua_pushinteger(L, number);
+  return 2;
+}
+
+/* screen_suspend(): stops the command until it is continued. */
+static int native_screen_suspend(lua_State *L) {
+  (void)L;
+  lm_screen_suspend();
+  return 0;
+}
+
 /* exec(words): replaces this process by the program words[1]. Returns only if that fails: the errno
  * and its words. */
 static int native_exec(lua_State *L) {
@@ -358,6 +422,7 @@ void lm_native_open(lua_State *L) {
     { "ask", native_ask },
     { "look", native_look },
     { "owner", native_owner },
+    { "figures", native_figures },
     { "machine", native_machine },
     { "hosts", native_hosts },
     { "boards", native_boards },
@@ -382,6 +447,12 @@ void lm_native_open(lua_State *L) {
     { "listen", native_listen },
     { "listen_unix", native_listen_unix },
     { "exec", native_exec },
+    { "screen_open", native_screen_open },
+    { "screen_close", native_screen_close },
+    { "screen_write", native_screen_write },
+    { "screen_size", native_screen_size },
+    { "screen_wait", native_screen_wait },
+    { "screen_suspend", native_screen_suspend },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);
