@@ -246,6 +246,18 @@ for i in 1 2 3 4 5; do
 done
 echo "ok: pages are whole while processes start and end"
 
+build obedient.c
+mv "$program" "$work/many$$"
+(exec "$LOAM" run --policy "$work/a.lua" -- "$work/many$$" 200) > "$work/up" 2>&1 &
+children="$children $!"
+all_shown() {
+  curl -fsS "$url" > "$work/page"
+  [ "$(grep -c "loam_process_readable{.*,program=\"many$$\"} 1" "$work/page")" = 200 ]
+}
+await "not all processes are shown" all_shown
+valid "$work/page" text
+echo "ok: 200 processes are on a page, after" "$(sed -n 's/^loam_page_seconds //p' "$work/page") s"
+
 board=$(find "$LOAM_CONTROL_DIR" -name '*.board' | head -n 1)
 cp --sparse=always "$board" "$LOAM_CONTROL_DIR/1-1.board"
 dd if=/dev/urandom of="$LOAM_CONTROL_DIR/1-1.board" bs=1024 seek=4 count=60 conv=notrunc 2> "$work/why"
