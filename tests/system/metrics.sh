@@ -158,6 +158,7 @@ scrape_configs:
 END
 sed -i 's,/metrics",",' "$work/prometheus.yml"
 promtool check rules "$rules/loam.rules.yml" > "$work/why" 2>&1 || fail "rules: $(cat "$work/why")"
+promtool test rules tests/system/alerts.yml > "$work/why" 2>&1 || fail "rules: $(cat "$work/why")"
 for config in "$rules/prometheus.yml" "$work/prometheus.yml"; do
   promtool check config "$config" > "$work/why" 2>&1 || fail "$config: $(cat "$work/why")"
 done
