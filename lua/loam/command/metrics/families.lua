@@ -171,11 +171,15 @@ local function joined(got)
   return out
 end
 
+local NODES = 64 -- as in loam_got of loam.h
+
 local function add_got(add, sum)
   local label = labels("strategy", sum.strategy)
-  for node = 0, 63 do
+  for node = 0, NODES - 1 do
     local bytes = sum.nodes[node]
-    add("loam_node_bytes", bytes, label .. "," .. labels("node", ("%d"):format(node)))
+    if bytes then
+      add("loam_node_bytes", bytes, label .. "," .. labels("node", ("%d"):format(node)))
+    end
   end
   local asks_nodes = sum.checked_bytes > 0 or sum.unknown_bytes > 0
   if asks_nodes then
