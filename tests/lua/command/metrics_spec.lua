@@ -271,7 +271,17 @@ describe("the series of loam metrics", function()
 
   it("of a process that cannot be read are those of its board", function()
     local limits = { { strategy = "small", limit_bytes = 10, used_bytes = 9 } }
-    local samples = samples_of(on_board { limits = limits }, nil)
+    local uses = {
+      { strategy = "small", live_bytes = 5, held_bytes = 8, small_blocks = 1, failed = 2 },
+      { strategy = "small", live_bytes = 1, held_bytes = 8, small_blocks = 1, failed = 1 },
+      { strategy = "foreign", held_bytes = 0, small_blocks = 0, failed = 1 },
+    }
+    local status = on_board { limits = limits, strategies = uses, updated_at = 990e9 }
+    local samples = samples_of(status, nil)
+    assert.equal(6, value_of(samples, "loam_board_live_bytes"))
+    assert.equal(16, value_of(samples, "loam_board_held_bytes", { strategy = "small" }))
+    assert.equal(3, value_of(samples, "loam_board_failed_requests_total", { strategy = "small" }))
+    assert.equal(10, value_of(samples, "loam_board_age_seconds"))
     assert.equal(0, value_of(samples, "loam_process_readable"))
     assert.equal(9, value_of(samples, "loam_limit_used_bytes", { strategy = "small" }))
     assert.equal(1, value_of(samples, "loam_processes_unreadable"))
