@@ -18,8 +18,8 @@ loam_status lm_listen_tcp(const char *host, const char *port, int *descriptor, i
 loam_status lm_listen_unix(const char *path, int *descriptor);
 
 /* Waits until the descriptor has something to read, `ms` milliseconds have passed, or SIGINT or
- * SIGTERM has arrived. Returns true for a signal. The first call
- * blocks these two signals: they end only the waiting, no longer the process. Only the main thread may call it. */
+ * SIGTERM has arrived. Returns true for a signal. The first call blocks these two signals: they end
+ * only the waiting, no longer the process. Only the main thread may call it. */
 bool lm_listen_wait(int descriptor, int ms);
 
 #endif

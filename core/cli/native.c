@@ -97,6 +97,23 @@ static int native_look(lua_State *L) {
   return answer(L, status, &text);
 }
 
+/* owner(pid, addresses): what the addresses of a process are, a list of texts in hexadecimal
+ * digits. */
+static int native_owner(lua_State *L) {
+  lm_json text = { 0 };
+  size_t n = lua_objlen(L, 2);
+  uintptr_t *address = lm_metadata_alloc((n + 1) * sizeof *address);
+  if (!address) return luaL_error(L, "no memory for %d addresses", (int)n);
+  for (size_t i = 0; i < n; i++) {
+    lua_rawgeti(L, 2, (int)i + 1);
+    address[i] = strtoull(text_at(L, -1), NULL, 16);
+    lua_settop(L, 2);
+  }
+  loam_status status = lm_look_owner(number_at(L, 1), address, n, &text);
+  lm_metadata_free(address);
+  return answer(L, status, &text);
+}
+
 /* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
@@ -325,19 +342,33 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },   { "inspect", native_inspect },
-    { "ask", native_ask },           { "look", native_look },
-    { "machine", native_machine },   { "hosts", native_hosts },
-    { "boards", native_boards },     { "make_board", native_make_board },
-    { "publish", native_publish },   { "hash", native_hash },
-    { "watch", native_watch },       { "vet", native_vet },
-    { "compile", native_compile },   { "is_terminal", native_is_terminal },
-    { "exists", native_exists },     { "is_readable", native_is_readable },
-    { "process", native_process },   { "clock", native_clock },
-    { "readlink", native_readlink }, { "folder", native_folder },
-    { "getenv", native_getenv },     { "setenv", native_setenv },
-    { "wait", native_wait },         { "wait_for", native_wait_for },
-    { "listen", native_listen },     { "listen_unix", native_listen_unix },
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "look", native_look },
+    { "owner", native_owner },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
+    { "publish", native_publish },
+    { "hash", native_hash },
+    { "watch", native_watch },
+    { "vet", native_vet },
+    { "compile", native_compile },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "clock", native_clock },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "getenv", native_getenv },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
+    { "wait_for", native_wait_for },
+    { "listen", native_listen },
+    { "listen_unix", native_listen_unix },
     { "exec", native_exec },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");

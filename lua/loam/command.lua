@@ -12,7 +12,7 @@ local command = {}
 
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
+  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats", "owner",
   "metrics", "reload", "wait", "rebalance", "demote", "doctor", "schema",
 }
 

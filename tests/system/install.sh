@@ -34,6 +34,15 @@ library=$(dirname "$(find "$prefix" -name libloam.so)")
 [ -f "$library/libloam.a" ]
 [ -f "$library/loam/libloam-preload.so" ]
 
+# Debian's list of the library's functions names each one, and no other (cmake/debian).
+nm -D --defined-only "$library/libloam.so" | awk '{ print $3 }' | sort > "$work/has"
+sed -n 's/^ \(.*\)@Base .*/\1/p' cmake/debian/libloam*.symbols | sort > "$work/lists"
+diff "$work/lists" "$work/has" > "$work/log" || {
+  echo "cmake/debian's list (<) and the library (>) differ:"
+  grep '^[<>]' "$work/log"
+  exit 1
+}
+
 cat > "$work/host.c" <<'C'
 #include <loam.h>
 #include <stdio.h>
