@@ -498,6 +498,27 @@ describe("loam metrics", function()
     assert.equal(0, os.execute("rmdir " .. folder)) -- no file is left
   end)
 
+  it("says once that a later page cannot be written, and goes on", function()
+    local folder = temporary()
+    local context = canned.new({ boards = { on_board() }, seen = { [42] = seen() } })
+    local steps = {
+      function() end, -- before the first page
+      function() assert(os.execute("rm -r " .. folder) == 0) end,
+      function() end,
+      function() assert(os.execute("mkdir " .. folder) == 0) end,
+      function() assert(io.open(folder .. "/loam.prom")):close() end,
+    }
+    context.posix.wait = function()
+      table.remove(steps, 1)()
+      return #steps == 0
+    end
+    local main = require("loam.command").main
+    assert.equal(0, main({ "metrics", "--textfile", folder }, context))
+    assert.equal("loam metrics: cannot write the page, the old one stays: " .. folder
+      .. "/loam.prom.4242.new: No such file or directory\n", context.err)
+    assert.equal(0, os.execute("rmdir " .. folder))
+  end)
+
   it("says why the file cannot be written", function()
     local status, context = canned.run("metrics --textfile /nowhere/at/all", {})
     assert.equal(1, status)

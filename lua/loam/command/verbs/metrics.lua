@@ -79,7 +79,7 @@ local function serve_unix(context, library, path, source)
   if path == "" then arguments.misused("--listen: the path after unix: is empty") end
   local descriptor, words = context.posix.listen_unix(path)
   if not descriptor then context.fail(words) end
-  announce(context, "/metrics at " .. arguments.plain(path))
+  announce(context, "/metrics on the socket " .. arguments.plain(path))
   http.serve(context, library, descriptor, source)
   os.remove(path)
 end
