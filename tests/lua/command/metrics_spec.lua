@@ -391,6 +391,14 @@ describe("the readings of loam metrics", function()
     assert.equal(43, list[1].status.pid)
   end)
 
+  it("are of this machine's process, not of a container's with its id", function()
+    local inside = on_board { state = "unknown", program = "inside", since_ms = 9 }
+    local source = source_of({ boards = { on_board(), inside }, seen = { [42] = seen() } })
+    local samples = read_page(pages.get(source, "text"), "text")
+    assert.equal(1, value_of(samples, "loam_process_readable", { program = "python3" }))
+    assert.equal(1, value_of(samples, "loam_processes"))
+  end)
+
   it("never have the memory of a process in another PID namespace", function()
     local source, _, read = timed({ boards = { on_board { state = "unknown" } } }, {})
     pages.get(source, "text")
