@@ -6,9 +6,9 @@
     fleet.rollback()                       # all workers obey prod.lua again
     fleet.figures()                        # live and total bytes by worker, tag and strategy
 
-The policy goes through the scheduler, which keeps it: a worker that comes later, or comes back after
-it was killed, gets the policy before its first task. The arrays of NumPy in a worker are loam's from
-then on (loam.numpy.install). Each worker compiles the policy for the machine on which it runs.
+The policy goes through the scheduler, which keeps it: a worker that comes later, or comes back
+after it was killed, gets the policy before its first task. The arrays of NumPy in a worker are
+loam's from then on (loam.numpy.install). Each worker compiles the policy for its own machine.
 
 Either all workers obey a new policy or none does: if one refuses it, the workers that took it go
 back to the policy before. To govern all memory of a worker and not only NumPy's, start it by
@@ -136,8 +136,8 @@ def _read(path: _Path) -> _Text:
 class Fleet:
     """The workers of a Dask cluster, as a fleet that obeys one policy.
 
-    client: the distributed.Client, which is not asynchronous. Several fleets of one cluster are one:
-        the policy that was loaded last is in force.
+    client: the distributed.Client, which is not asynchronous. Several fleets of one cluster are
+        one: the policy that was loaded last is in force.
     """
 
     def __init__(self, client: Any) -> None:
@@ -165,8 +165,8 @@ class Fleet:
         if share == 1:
             return self._order(_Orders(text), timeout)
         if self._orders is None:
-            raise ValueError(f"share {share!r}: load a policy for all workers first; they go back to "
-                             "it after the trial")
+            raise ValueError(f"share {share!r}: load a policy for all workers first; they go back "
+                             "to it after the trial")
         names = _chosen((worker.name for worker in self.workers()), share)
         return self._order(_Orders(self._orders.base, text, share, names), timeout)
 
