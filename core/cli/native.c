@@ -17,6 +17,7 @@
 #include "cli/compile.h"
 #include "cli/listen.h"
 #include "cli/look.h"
+#include "cli/namespaces.h"
 #include "cli/publisher.h"
 #include "cli/screen.h"
 #include "cli/vet.h"
@@ -30,6 +31,7 @@
 #include "service/board.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
+#include "service/policy.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -78,6 +80,16 @@ static int native_version(lua_State *L) { return push_text(L, loam_version()); }
 static int native_inspect(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
+  return answer(L, status, &text);
+}
+
+/* inspect_text(name, text, query): like inspect, for a text; messages call it `name`. */
+static int native_inspect_text(lua_State *L) {
+  lm_json text = { 0 };
+  size_t length;
+  const char *policy = lua_tolstring(L, 2, &length);
+  lm_script_source source = { text_at(L, 1), policy, length, lm_policy_limits(), .is_host = false };
+  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &text);
   return answer(L, status, &text);
 }
 
@@ -159,7 +171,7 @@ static int native_boards(lua_State *L) {
   char dir[LM_CONTROL_PATH];
   if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
   lua_createtable(L, 0, 0);
-  lm_board_each(add_text, L);
+  lm_namespaces_boards(add_text, L);
   return 1;
 }
 
@@ -419,6 +431,7 @@ void lm_native_open(lua_State *L) {
   } functions[] = {
     { "version", native_version },
     { "inspect", native_inspect },
+    { "inspect_text", native_inspect_text },
     { "ask", native_ask },
     { "look", native_look },
     { "owner", native_owner },

@@ -43,12 +43,13 @@ typedef struct view {
   uint64_t refused_hash; /* of lm_status */
 } view;
 
-/* What a visit does with each folder: write rows, or (`write` is NULL) only clean. */
+/* What a visit does with each folder: write rows, or (`reader` is NULL) only clean. */
 typedef struct visit {
   view *v;
-  loam_write_fn write;
-  void *ctx;
-  unsigned kept; /* boards of ended trees in the present folder */
+  const lm_board_reader *reader;
+  unsigned kept;   /* boards of ended trees in the present folder */
+  int root;        /* the directory below which folders are looked for; -1: the own root */
+  char prefix[32]; /* the path of that directory; "" for the own root */
 } visit;
 
 static bool read_at(int fd, void *to, size_t size, size_t offset) {
@@ -260,7 +261,7 @@ static void write_row(const visit *t, const row *r) {
   lm_json_text(&out, "folder", v->folder);
   put_board(&out, v);
   lm_json_close(&out, '}');
-  if (!out.failed) t->write(t->ctx, out.text, out.length);
+  if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
   lm_json_finish(&out);
 }
 
@@ -280,6 +281,17 @@ static bool is_believed(const view *v, const lm_board_life *life) {
   return !v->uid || !life->has_uid || life->real_uid == v->uid;
 }
 
+/* Looks at the owner of a place. One in another PID namespace is looked at under the process id
+ * that the caller sees; *owner has that id then. */
+static lm_board_life look_at(const visit *t, uint64_t *owner, const lm_board_figures *f) {
+  lm_board_life life = lm_board_look(*owner, f->pid_namespace, f);
+  if (life.state != LM_BOARD_UNKNOWN || !t->reader->find_pid) return life;
+  int pid = t->reader->find_pid(f->pid_namespace, lm_board_pid(*owner));
+  if (!pid) return life;
+  *owner = (*owner & ~LM_BOARD_PID) | (uint64_t)pid;
+  return lm_board_look(*owner, lm_board_own_namespace(), f);
+}
+
 static const char *const state_names[] = { "running", "stopped", "ended", "unknown" };
 
 /* Writes the row of a place. */
@@ -288,9 +300,9 @@ static void visit_place(const visit *t, uint32_t place) {
   if (!read_entry(v, place)) return;
   const lm_board_figures *f = &v->entry.figures;
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
-  row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
-  lm_board_life life = lm_board_look(owner, f->pid_namespace, f);
+  lm_board_life life = look_at(t, &owner, f);
+  row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
   if (!is_believed(v, &life)) return;
   if (life.has_uid) r.uid = life.uid;
@@ -414,13 +426,13 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   v->name = name;
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
                   read_at(v->fd, &v->head, sizeof v->head, 0);
-  if (has_head && !t->write && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
+  if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
   if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
       !lm_board_file_is_ours(&v->head)) {
     remove_half_made(v, dir, name, st);
     return;
   }
-  bool has_news = t->write && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
+  bool has_news = t->reader && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
   v->has_watcher = has_news && find_watcher(v);
   for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
@@ -459,21 +471,29 @@ static void visit_files(visit *t, int fd) {
   closedir(dir);
 }
 
+/* Opens a directory below the root of the visit; -1: that is not possible. */
+static int open_folder(const visit *t, const char *path) {
+  if (t->root >= 0) return lm_sys_open_below(t->root, path);
+  return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
 /* Visits the boards of a folder. `owner` is the user that must own the folder; -1: the effective
  * user, or for root any user. Folders that other users can write are left alone. */
 static void visit_folder(visit *t, const char *path, int64_t owner) {
   struct stat st;
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  char whole[PATH_MAX];
+  int fd = open_folder(t, path);
   if (fd < 0) return;
+  snprintf(whole, sizeof whole, "%s%s", t->prefix, path);
   bool is_sound = !fstat(fd, &st) && !(st.st_mode & 022);
   bool is_right = owner >= 0 ? st.st_uid == owner : !geteuid() || st.st_uid == geteuid();
   if (!is_sound || !is_right) {
     close(fd);
     return;
   }
-  t->v->folder = path;
+  t->v->folder = whole;
   t->v->uid = st.st_uid;
-  t->v->is_own = st.st_uid == geteuid();
+  t->v->is_own = t->root < 0 && st.st_uid == geteuid();
   visit_files(t, fd);
 }
 
@@ -495,31 +515,25 @@ static int64_t number_after(const char *name, const char *prefix) {
   return *end || number > UINT32_MAX ? -1 : number;
 }
 
-/* Visits the folders DIR/PREFIX<uid>/REST of all users but root. */
+/* Visits the folders DIR/PREFIX<uid>/REST of all users. Below the own root such a folder must
+ * belong to its user; in a container the users may have other numbers. */
 static void visit_users(visit *t, const char *dir, const char *prefix, const char *rest) {
   char path[PATH_MAX];
-  DIR *found = opendir(dir);
+  int fd = open_folder(t, dir);
+  DIR *found = fd < 0 ? NULL : fdopendir(fd);
+  if (fd >= 0 && !found) close(fd);
   for (struct dirent *entry; found && (entry = readdir(found));) {
     int64_t uid = number_after(entry->d_name, prefix);
-    if (uid <= 0) continue;
+    if (uid < 0 || (!uid && t->root < 0)) continue; /* visit_user has visited the own folder */
     snprintf(path, sizeof path, "%s/%s%s", dir, entry->d_name, rest);
-    visit_folder(t, path, uid);
+    visit_folder(t, path, t->root < 0 ? uid : -1);
   }
   if (found) closedir(found);
 }
 
-/* Visits the private /tmp of each service that systemd has given one. */
-static void visit_private_tmp(visit *t) {
-  char path[PATH_MAX];
-  DIR *found = opendir("/tmp");
-  for (struct dirent *entry; found && (entry = readdir(found));) {
-    if (strncmp(entry->d_name, "systemd-private-", 16)) continue;
-    snprintf(path, sizeof path, "/tmp/%s/tmp", entry->d_name);
-    visit_users(t, path, "loam-", "");
-    snprintf(path, sizeof path, "/tmp/%s/tmp/loam-0", entry->d_name);
-    visit_folder(t, path, 0);
-  }
-  if (found) closedir(found);
+static void visit_all_users(visit *t) {
+  visit_users(t, "/run/user", "", "/loam");
+  visit_users(t, "/tmp", "loam-", "");
 }
 
 /* Visits each folder that a process of the user may have used. A folder that is visited twice gives
@@ -531,23 +545,33 @@ static void visit_all(visit *t) {
   if (own && snprintf(runtime, sizeof runtime, "%s/loam", own) < (int)sizeof runtime)
     visit_folder(t, runtime, -1);
   visit_user(t, geteuid());
-  if (geteuid()) return;
-  visit_users(t, "/run/user", "", "/loam");
-  visit_users(t, "/tmp", "loam-", "");
-  visit_private_tmp(t);
+  if (!geteuid()) visit_all_users(t);
 }
 
-void lm_board_each(loam_write_fn write, void *ctx) {
-  visit t = { .v = lm_metadata_alloc(sizeof(view)), .write = write, .ctx = ctx };
-  lm_assert(write);
+void lm_board_each(const lm_board_reader *reader) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader, .root = -1 };
+  lm_assert(reader->write);
   if (!t.v) return;
   visit_all(&t);
   lm_metadata_free(t.v);
 }
 
+void lm_board_each_below(const lm_board_reader *reader, int pid) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader };
+  lm_assert(reader->write);
+  if (!t.v) return;
+  snprintf(t.prefix, sizeof t.prefix, "/proc/%d/root", pid);
+  t.root = open(t.prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (t.root >= 0) {
+    visit_all_users(&t);
+    close(t.root);
+  }
+  lm_metadata_free(t.v);
+}
+
 /* The thread counts as inside loam, because opendir allocates memory. */
 void lm_board_clean(const char *dir) {
-  visit t = { .v = lm_metadata_alloc(sizeof(view)) };
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .root = -1 };
   if (!t.v) return;
   lm_thread *self = lm_thread_inside_begin();
   visit_folder(&t, dir, geteuid());

@@ -29,7 +29,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 /* Reads all boards of this user. */
 static void look(void) {
   while (rows) free(row[--rows]);
-  lm_board_each(keep_row, NULL);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, NULL });
 }
 
 /* The row of a process, from the last look; NULL: it has none. */
