@@ -52,8 +52,11 @@ local function sequence_at(text, at)
   return nil
 end
 
--- Each byte that is no UTF-8 becomes the replacement character: tags may hold any byte.
-local function repaired(text)
+-- Returns a text in UTF-8. Each byte that is no UTF-8 becomes the replacement character: tags may
+-- hold any byte.
+---@return string
+function json.utf8(text)
+  if not find(text, "[\128-\255]") then return text end
   local out, at = {}, 1
   while at <= #text do
     local from = find(text, "[\128-\255]", at)
@@ -68,8 +71,7 @@ local function repaired(text)
 end
 
 local function string_text(text)
-  if find(text, "[\128-\255]") then text = repaired(text) end
-  return '"' .. gsub(text, '[%c"\\\127]', escape) .. '"'
+  return '"' .. gsub(json.utf8(text), '[%c"\\\127]', escape) .. '"'
 end
 
 -- JSON has neither NaN nor infinity: null says "no such number".
