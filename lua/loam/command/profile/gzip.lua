@@ -71,7 +71,7 @@ local function new_stream(text)
   return stream
 end
 
--- Compresses a text. Returns it as it is if there is no zlib.
+-- Compresses a text. If there is no zlib, the function returns the text unchanged.
 ---@return string
 function gzip.compress(text)
   if not load_zlib() then return text end

@@ -10,8 +10,8 @@ local wire = require("loam.command.profile.wire")
 
 local pprof_read = {}
 
--- The names of the fields that are read, by message and number. A name with a star is that of a
--- repeated field, whose values become a list.
+-- The names of the fields that are read, by message and number. A star marks a repeated field; its
+-- values become a list.
 local PROFILE = { "*types", "*samples", "*mappings", "*locations", "*functions", "*texts",
                   [9] = "time_ns", [10] = "duration_ns", [11] = "period_type", [12] = "period",
                   [13] = "*comments", [14] = "default" }

@@ -67,8 +67,8 @@ local profile = {}
 ---@field title string|nil one line that says what the profile shows
 ---@field time_ns number|nil Unix time of the profile
 ---@field duration_ns number|nil
----@field period_type loam.ProfileType|nil what is counted between two samples
----@field period number|nil how much of it
+---@field period_type loam.ProfileType|nil the unit of `period`
+---@field period number|nil the mean distance between two samples; nil: nothing was left out
 ---@field is_difference boolean|nil
 
 -- The types of a profile of memory, in the order that readers of heap profiles expect.
@@ -182,8 +182,8 @@ local function sample_key(stack, labels)
   return key
 end
 
--- Adds a sample. Its values are added to those of a sample with an equal stack and equal labels, if
--- there is one.
+-- Adds a sample. If the profile has a sample with an equal stack and equal labels, the values are
+-- added to the values of that sample.
 ---@param stack loam.ProfileLocation[] the outermost location first
 ---@param values number[] one for each type
 ---@param labels loam.ProfileLabel[]|nil
