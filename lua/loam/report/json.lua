@@ -52,11 +52,11 @@ local function sequence_at(text, at)
   return nil
 end
 
--- Returns a text in UTF-8. Each byte that is no UTF-8 becomes the replacement character: tags may
+-- Returns a text in which each byte that is no UTF-8 became the replacement character: tags may
 -- hold any byte.
+---@param text string
 ---@return string
-function json.utf8(text)
-  if not find(text, "[\128-\255]") then return text end
+function json.repaired(text)
   local out, at = {}, 1
   while at <= #text do
     local from = find(text, "[\128-\255]", at)
@@ -71,7 +71,8 @@ function json.utf8(text)
 end
 
 local function string_text(text)
-  return '"' .. gsub(json.utf8(text), '[%c"\\\127]', escape) .. '"'
+  if find(text, "[\128-\255]") then text = json.repaired(text) end
+  return '"' .. gsub(text, '[%c"\\\127]', escape) .. '"'
 end
 
 -- JSON has neither NaN nor infinity: null says "no such number".

@@ -12,7 +12,7 @@ local collapsed = {}
 
 -- Returns a name as the format demands it: in UTF-8, without semicolons, on one line.
 local function frame_text(name)
-  return (terminal.plain(json.utf8(name)):gsub(";", "\\059"))
+  return (terminal.plain(json.repaired(name)):gsub(";", "\\059"))
 end
 
 local function stack_text(stack)

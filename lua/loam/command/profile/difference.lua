@@ -119,6 +119,7 @@ function difference.of(now, base)
   made.default = profile.type_index(made, now.types[now.default].type) or #types
   made.is_difference, made.title, made.time_ns = true, now.title, now.time_ns
   made.comments = now.comments
+  for _, mapping in ipairs(now.mappings) do profile.add_mapping(made, copy_of(mapping)) end
   local sums = {}
   gather(made, now, sums, 1)
   gather(made, base, sums, -1)

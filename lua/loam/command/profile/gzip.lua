@@ -48,6 +48,11 @@ local function load_zlib()
   return zlib
 end
 
+---@return boolean whether the system has a zlib
+function gzip.is_there()
+  return load_zlib() ~= false
+end
+
 -- Runs a stream to its end. Returns the output, or nil and zlib's words.
 local function run(stream, step, flush)
   local piece, out, size = ffi.new("uint8_t[?]", PIECE), {}, 0

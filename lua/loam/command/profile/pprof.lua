@@ -32,7 +32,7 @@ local function new_texts()
     local index = texts.index[text]
     if index then return index end
     index = #texts.list
-    texts.list[index + 1], texts.index[text] = json.utf8(text), index
+    texts.list[index + 1], texts.index[text] = json.repaired(text), index
     return index
   end
   return texts
@@ -45,6 +45,13 @@ end
 local function label_message(label, texts)
   return number(LABEL.key, texts.at(label.key)) .. number(LABEL.text, texts.at(label.text))
     .. number(LABEL.number, label.number) .. number(LABEL.unit, texts.at(label.unit))
+end
+
+local function is_zero(sample)
+  for _, value in ipairs(sample.values) do
+    if value ~= 0 then return false end
+  end
+  return true
 end
 
 local function sample_message(sample, texts)
@@ -97,16 +104,20 @@ local function head(made, texts)
     .. number(PROFILE.default, texts.at(made.types[made.default].type))
 end
 
--- Returns a profile as a message of profile.proto, not compressed.
+-- Returns a profile as a message of profile.proto, not compressed. Samples without any value are
+-- left out.
 ---@param made loam.Profile
 ---@return string
 function pprof.message(made)
-  local texts, out = new_texts(), {}
+  local texts, out, samples = new_texts(), {}, {}
+  for _, sample in ipairs(made.samples) do
+    if not is_zero(sample) then samples[#samples + 1] = sample end
+  end
   local function add(field, list, message)
     for _, entry in ipairs(list) do out[#out + 1] = bytes(field, message(entry, texts)) end
   end
   add(PROFILE.type, made.types, type_message)
-  add(PROFILE.sample, made.samples, sample_message)
+  add(PROFILE.sample, samples, sample_message)
   add(PROFILE.mapping, made.mappings, mapping_message)
   add(PROFILE.location, made.locations, location_message)
   add(PROFILE.func, made.functions, function_message)

@@ -9,7 +9,7 @@ local ESCAPES = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quo
 -- Returns a text for XML: in UTF-8, without the characters that XML forbids.
 ---@return string
 function svg_text.escape(text)
-  local safe = json.utf8(text):gsub("[%z\1-\8\11\12\14-\31\127]", "\239\191\189")
+  local safe = json.repaired(text):gsub("[%z\1-\8\11\12\14-\31\127]", "\239\191\189")
   safe = safe:gsub("\239\191[\190\191]", "\239\191\189")
   return (safe:gsub('[&<>"]', ESCAPES))
 end
@@ -42,7 +42,7 @@ local ELLIPSIS, LEAST = "\226\128\166", 2
 -- an empty text if fewer than two characters would be left.
 ---@return string
 function svg_text.fit(text, size, room)
-  text = json.utf8(text)
+  text = json.repaired(text)
   if svg_text.width(text, size) <= room then return text end
   local out, sum = {}, size
   for character in text:gmatch(CHARACTER) do

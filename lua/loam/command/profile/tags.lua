@@ -11,6 +11,7 @@ local units = require("loam.command.units")
 
 local tags = {}
 
+local ALL_SIZES = 2 ^ 47 -- the largest request, with which a class of all sizes ends
 local UNKNOWN = "(tag not known)" -- in place of a tag in last words
 
 -- Returns the prefixes of a tag: a policy's `under` is true for each of them. The last is the tag.
@@ -63,6 +64,20 @@ local function values_of(figures)
   return { figures.total_blocks, figures.total_bytes, figures.live_blocks, figures.live_bytes }
 end
 
+-- Adds the memory of a tag and a strategy: one sample for each size class, if the program told its
+-- classes. A class of all sizes has the blocks whose class was not noted.
+local function add_row(made, row)
+  local stack = stack_of(made, row.tag, row.strategy)
+  local classes = row.classes or {}
+  for _, class in ipairs(#classes > 0 and classes or { row }) do
+    local labels = labels_of(row.tag, row.strategy)
+    if class.to and (class.from > 0 or class.to < ALL_SIZES) then
+      labels[3] = { key = "bytes", number = class.to, unit = "bytes" }
+    end
+    profile.add(made, stack, values_of(class), labels)
+  end
+end
+
 -- Adds the memory that the sums of the answer have and its rows lack. There is such memory if loam
 -- had no memory for a table of all rows.
 local function add_rest(made, answer)
@@ -86,21 +101,27 @@ local function program_text(subject)
   return ("%s (%d)"):format(describe.tag(subject.program), subject.pid)
 end
 
+-- Makes an empty profile. Its first mapping stands for the program: pprof takes the name from
+-- there, and looks up no addresses, since the mapping says that all functions are known.
+local function new_profile(subject, types)
+  local made = profile.new(types)
+  profile.add_mapping(made, { from = 0, to = 0, file = subject.program, has_functions = true,
+                              has_files = true, has_lines = true })
+  return made
+end
+
 -- Makes the profile of a process that could be read or asked.
 ---@param answer table the keys of `loam stats --json`
 ---@param subject loam.ProfileSubject
 ---@return loam.Profile
 function tags.live(answer, subject)
-  local made = profile.new()
-  for _, row in ipairs(answer.rows) do
-    profile.add(made, stack_of(made, row.tag, row.strategy), values_of(row),
-      labels_of(row.tag, row.strategy))
-  end
+  local made = new_profile(subject)
+  for _, row in ipairs(answer.rows) do add_row(made, row) end
   add_rest(made, answer)
   made.time_ns = subject.now * 1e9
   made.title = ("%s: %s live in %s"):format(program_text(subject),
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"))
-  made.comments = { "loam " .. subject.version, json.utf8(made.title),
+  made.comments = { "loam " .. subject.version, json.repaired(made.title),
                     ("policy generation %d"):format(answer.generation) }
   if answer.inexact then
     table.insert(made.comments, "the program changed while it was read: the figures are not exact")
@@ -116,7 +137,7 @@ local IN_USE = { { type = "inuse_space", unit = "bytes" } }
 ---@param subject loam.ProfileSubject
 ---@return loam.Profile|nil nil: the board has no figures of memory
 function tags.last(status, subject)
-  local made = profile.new(IN_USE)
+  local made = new_profile(subject, IN_USE)
   for _, use in ipairs(status.strategies or {}) do
     if use.live_bytes then
       local stack = stack_of(made, UNKNOWN, use.strategy)
@@ -128,7 +149,7 @@ function tags.last(status, subject)
   made.title = ("%s: about %s live by strategy, its last figures, of %s"):format(
     program_text(subject), units.bytes(profile.total(made, 1)),
     units.ago(status.updated_at, subject.now))
-  made.comments = { "loam " .. subject.version, json.utf8(made.title) }
+  made.comments = { "loam " .. subject.version, json.repaired(made.title) }
   if (status.strategies_left_out or 0) > 0 then
     table.insert(made.comments, ("%s had no place on the board"):format(
       units.plural(status.strategies_left_out, "strategy", "strategies")))
