@@ -94,7 +94,7 @@ end
 
 -- Draws a tree, or says that it is empty. Returns the position below.
 local function draw_tree(picture, root, y)
-  if root.value > 0 then return svg_flame.draw(picture, root, MARGIN, y) end
+  if root.value > 0 then return svg_flame.draw(picture, root, MARGIN, y, true) end
   put_text(picture, MARGIN, y + 16, "There is no memory to show.", "faint")
   return y + LINE
 end
@@ -116,13 +116,15 @@ local function draw_difference(picture, made, y)
   local root = tree.build(made, picture.index, function(value) return value ~= 0 end)
   local gone = tree.build(made, picture.index, function(value) return value == 0 end)
   as_before(gone)
+  root.before = root.before + gone.before -- the root tells how all memory changed
   picture.total = math.max(root.value, gone.value)
   picture.scale = picture.total > 0 and ROOM / picture.total or 0
   y = draw_tree(picture, root, y)
   if gone.value > 0 then
-    gone.name = "no longer there"
-    y = svg_flame.draw(setmetatable({ is_gone = true }, { __index = picture }), gone, MARGIN,
-      y + 14)
+    put_text(picture, MARGIN, y + 28, "no longer there: " .. svg_flame.value_text(
+      picture.types[picture.index], gone.value))
+    local apart = setmetatable({ is_gone = true }, { __index = picture })
+    y = svg_flame.draw(apart, gone, MARGIN, y + 36, false)
   end
   return draw_legend(picture, CHANGES, y + 26)
 end

@@ -8,10 +8,10 @@ local units = require("loam.command.units")
 
 local svg_flame = {}
 
-local ROW, FONT, PAD = 22, 12, 6
+local ROW, FONT, PAD = 22, 12, 5
 local LEAST = 0.8       -- a narrower rectangle is drawn together with its narrow neighbours
-local LEAST_TEXT = 30   -- a narrower rectangle has no text
-local GAP = 16          -- between the name and the value
+local LEAST_TEXT = 26   -- a narrower rectangle has no text
+local GAP = 14          -- between the name and the value
 
 ---@class loam.ProfilePicture
 ---@field types loam.ProfileType[]
@@ -77,18 +77,20 @@ local function change_class(node)
   return (node.value > node.before and "more" or "less") .. step
 end
 
--- Returns the class of a rectangle, and whether its text is bright.
+-- Returns the class of a rectangle.
 local function class_of(picture, node, depth)
-  if picture.is_gone then return "less4", true end
-  if picture.is_difference then
-    local class = change_class(node)
-    return class, class == "more4" or class == "less4"
-  end
+  if picture.is_gone then return "less4" end
+  if picture.is_difference then return change_class(node) end
   if depth == 0 then return "root" end
   local kind = tree.kind(node)
-  if kind == "strategy" then return "s" .. (picture.colour[node.name] or 1), true end
+  if kind == "strategy" then return "s" .. (picture.colour[node.name] or 1) end
   if kind == "tag" then return depth > 1 and "deep" or "tag" end
   return kind == "python" and "python" or "native"
+end
+
+-- Tells whether a class has a strong colour, on which text is bright.
+local function is_strong(class)
+  return class == "more4" or class == "less4" or class:find("^s%d") ~= nil
 end
 
 -- Returns the name that is written on a rectangle. The parent of a tag shows the tag's beginning
@@ -102,29 +104,38 @@ local function short_name(node, parent)
   return node.name
 end
 
-local function draw_text(picture, x, y, width, name, value, is_bright)
+-- Draws the name on a rectangle, and the value if there is room.
+local function draw_text(picture, x, y, width, class, box)
   local out, room = picture.out, width - 2 * PAD
-  local class = is_bright and ' class="bright"' or ""
-  local text = svg_text.fit(name, FONT, room)
+  local text = svg_text.fit(box.name, FONT, room)
   if text == "" then return end
-  out[#out + 1] = ('<text x="%.1f" y="%.1f"%s>%s</text>\n'):format(x + PAD, y + 15, class,
-    svg_text.escape(text))
-  if svg_text.width(text, FONT) + svg_text.width(value, FONT) + GAP > room then return end
+  local is_bright = is_strong(class)
+  out[#out + 1] = ('<text x="%.1f" y="%d"%s>%s</text>\n'):format(x + PAD, y + 15,
+    is_bright and ' class="bright"' or "", svg_text.escape(text))
+  if svg_text.width(text, FONT) + svg_text.width(box.value, FONT) + GAP > room then return end
   class = is_bright and "bright" or picture.is_difference and "" or "faint"
-  out[#out + 1] = ('<text x="%.1f" y="%.1f" text-anchor="end" class="%s">%s</text>\n'):format(
-    x + width - PAD, y + 15, class, svg_text.escape(value))
+  out[#out + 1] = ('<text x="%.1f" y="%d" text-anchor="end" class="%s">%s</text>\n'):format(
+    x + width - PAD, y + 15, class, svg_text.escape(box.value))
 end
 
 -- Draws one rectangle with its text and its tip.
 local function draw_box(picture, x, y, width, class, box)
   local out = picture.out
-  out[#out + 1] = ('<g><title>%s</title><rect x="%.2f" y="%d" width="%.2f" height="%d" rx="%s" '
+  out[#out + 1] = ('<g><title>%s</title><rect x="%.2f" y="%d" width="%.2f" height="%d"%s '
     .. 'class="%s"/>\n'):format(svg_text.escape(box.tip), x, y, math.max(width - 1, 0.4), ROW - 1,
-    width > 6 and "2" or "0", class)
-  if width >= LEAST_TEXT then
-    draw_text(picture, x, y, width - 1, box.name, box.value, box.is_bright)
-  end
+    width > 6 and ' rx="2"' or "", class)
+  if width >= LEAST_TEXT then draw_text(picture, x, y, width - 1, class, box) end
   out[#out + 1] = "</g>\n"
+end
+
+-- Returns what is written on the rectangle of a node.
+local function box_of(picture, node, parent)
+  local kind = picture.types[picture.index]
+  local value = svg_flame.value_text(kind, node.value)
+  if picture.is_difference and not picture.is_gone then
+    value = svg_flame.change_text(kind, node.value, node.before)
+  end
+  return { name = short_name(node, parent), value = value, tip = tip(picture, node) }
 end
 
 -- Draws the children of a node that are too narrow to be drawn one by one as one rectangle.
@@ -140,37 +151,35 @@ local function draw_rest(picture, node, first, x, y)
       percent(picture, value)) })
 end
 
--- Draws a node and all below it. Returns the position below the lowest rectangle.
-local function draw(picture, node, parent, depth, x, y)
-  local kind, width = picture.types[picture.index], node.value * picture.scale
-  local class, is_bright = class_of(picture, node, depth)
-  local value = svg_flame.value_text(kind, node.value)
-  if picture.is_difference and not picture.is_gone then
-    value = svg_flame.change_text(kind, node.value, node.before)
-  end
-  draw_box(picture, x, y, width, class, { name = short_name(node, parent), value = value,
-    is_bright = is_bright, tip = tip(picture, node) })
-  local lowest = y + ROW
+-- Draws the children of a node, and all below them. Returns the position below the lowest
+-- rectangle.
+local function draw_children(picture, node, depth, x, y)
+  local lowest = y
   for i, child in ipairs(node.children) do
-    local child_width = child.value * picture.scale
-    if child_width < LEAST then
-      draw_rest(picture, node, i, x, y + ROW)
-      return math.max(lowest, y + 2 * ROW)
+    local width = child.value * picture.scale
+    if width < LEAST then
+      draw_rest(picture, node, i, x, y)
+      return math.max(lowest, y + ROW)
     end
-    lowest = math.max(lowest, draw(picture, child, node, depth + 1, x, y + ROW))
-    x = x + child_width
+    draw_box(picture, x, y, width, class_of(picture, child, depth), box_of(picture, child, node))
+    lowest = math.max(lowest, draw_children(picture, child, depth + 1, x, y + ROW))
+    x = x + width
   end
-  return lowest
+  return #node.children > 0 and math.max(lowest, y + ROW) or lowest
 end
 
--- Draws a tree.
+-- Draws a tree, with its root or without.
 ---@param picture loam.ProfilePicture
 ---@param root loam.ProfileNode
 ---@param x number
 ---@param y number
+---@param has_root boolean
 ---@return number the position below the picture
-function svg_flame.draw(picture, root, x, y)
-  return draw(picture, root, nil, 0, x, y)
+function svg_flame.draw(picture, root, x, y, has_root)
+  if not has_root then return draw_children(picture, root, 1, x, y) end
+  draw_box(picture, x, y, root.value * picture.scale, class_of(picture, root, 0),
+    box_of(picture, root))
+  return draw_children(picture, root, 1, x, y + ROW)
 end
 
 return svg_flame

@@ -14,28 +14,28 @@ local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local profile = {
-  summary = "writes a program's memory by tag as a pprof profile or a flame graph",
+  summary = "writes a running program's memory by tag as a profile or a flame graph",
   usage = "[PID] [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
   takes = { name = "PID", most = 1 },
   about = [[
-The profile is exact: nothing is sampled. The stack of a sample is the parts of its tag, so
-that tensor.weights has the frames tensor and tensor.weights; the innermost frame is the
-strategy. FORMAT is one of these:
+The profile is exact: nothing is sampled, and its sums are those of loam stats. A stack has a
+frame for each prefix of a tag, so tensor.weights has the frames tensor and tensor.weights;
+below them is the strategy. FORMAT is one of these:
   pprof       for go tool pprof, Pyroscope, Parca and speedscope (the default)
   speedscope  JSON for www.speedscope.app
   collapsed   a line for each stack, for flamegraph.pl and inferno
-  svg         a flame graph that each browser shows
-TYPE is alloc_objects, alloc_space, inuse_objects or inuse_space: the blocks and the bytes
-that were ever allocated, and those in use. A file of collapsed or svg has one of them; in
-the other formats it is the type that is shown first.
+  svg         a picture of a flame graph, for any browser
+TYPE is inuse_space or inuse_objects, the bytes or the blocks in use, or alloc_space or
+alloc_objects, all that were ever allocated. A file of collapsed or svg has one type; a file
+of the other formats has all, and TYPE is shown first.
 
 --base subtracts an earlier profile in the format of pprof. What vanished is negative in
-pprof. It has a profile of its own in speedscope and a picture of its own in svg. Collapsed
-stacks have two values, before and now.
+pprof; speedscope and svg show it apart; a collapsed stack has two values, before and now.
 
 The program is read as by loam stats, and does nothing for it. Of a program that was killed,
-the profile has the strategies of its last words, and no tags. Without PID, the only program
-of yours that runs under loam is read.]],
+the profile has the strategies of its last words, and no tags. Without PID, the command reads
+the only program of yours that runs under loam. Without -o, it writes a new file in the
+working directory and prints its name.]],
   options = {
     { "format", "FORMAT", "pprof, speedscope, collapsed or svg (default pprof)" },
     { "sample", "TYPE", "what to show (default inuse_space)" },
