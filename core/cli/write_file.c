@@ -29,7 +29,7 @@ static bool write_whole(int fd, const char *bytes, size_t size) {
   return true;
 }
 
-/* Writes to what is there already, such as a pipe. */
+/* Writes the bytes to a pipe or a device. */
 static loam_status write_into(const char *path, const char *bytes, size_t size) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return fail_errno(path);

@@ -1,4 +1,4 @@
--- profile_spec.lua - `loam profile`: what it takes from a program, and what it writes where.
+-- profile_spec.lua - `loam profile`: the figures that it reads, and the files that it writes.
 
 local canned = require("canned_context")
 local pprof_read = require("loam.command.profile.pprof_read")
@@ -11,7 +11,7 @@ local function row(tag, strategy, live_bytes, classes)
            live_blocks = 2, total_bytes = 3 * live_bytes, total_blocks = 5, classes = classes }
 end
 
--- Returns the answer to `stats` with these rows; its sums are those of the rows.
+-- Returns the answer to `stats` with these rows, and with their sums.
 local function figures(rows)
   local answer = { pid = 42, generation = 3, live_bytes = 0, live_blocks = 0, total_bytes = 0,
                    total_blocks = 0, rows = rows }

@@ -1,9 +1,9 @@
 -- svg.lua - writes one type of sample as a flame graph: a picture in one SVG file.
 --
 -- The file needs no other file and no script. A picture of a profile by tag shows tags in grey, and
--- each strategy in a colour that the legend explains. A difference shows what became more in red
--- and what became less in blue; stacks that are no longer there have a picture of their own below,
--- at an equal scale.
+-- each strategy in a colour that the legend explains. In a difference, red frames have more memory
+-- than in the base, and blue ones less. Stacks that are no longer there have a picture of their own
+-- below, at an equal scale.
 
 local profile = require("loam.command.profile.profile")
 local svg_flame = require("loam.command.profile.svg_flame")
@@ -129,13 +129,13 @@ local function draw_difference(picture, made, y)
   return draw_legend(picture, CHANGES, y + 26)
 end
 
--- What a type of sample counts, in words.
+-- The meaning of the types of samples, in words.
 local MEANING = {
   alloc_objects = "all blocks allocated so far", alloc_space = "all memory allocated so far",
   inuse_objects = "the blocks in use", inuse_space = "the memory in use",
 }
 
--- Returns the line below the title: what is shown, and when it was so.
+-- Returns the line below the title: the type of sample and the time of the profile.
 local function subtitle(picture, made)
   local kind = picture.types[picture.index]
   local words = kind.type .. (MEANING[kind.type] and ": " .. MEANING[kind.type] or "")

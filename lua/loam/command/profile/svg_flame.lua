@@ -17,7 +17,7 @@ local GAP = 14          -- between the name and the value
 ---@field types loam.ProfileType[]
 ---@field index integer the position of the type that is drawn
 ---@field is_difference boolean|nil
----@field is_gone boolean|nil whether the tree is what vanished in a difference
+---@field is_gone boolean|nil whether the tree has the stacks that vanished in a difference
 ---@field colour table<string, integer> the number of a strategy's colour
 ---@field total number the value of 100 %
 ---@field scale number pixels for a unit of the value
@@ -128,7 +128,7 @@ local function draw_box(picture, x, y, width, class, box)
   out[#out + 1] = "</g>\n"
 end
 
--- Returns what is written on the rectangle of a node.
+-- Returns the texts of the rectangle of a node: its name, its value and its tip.
 local function box_of(picture, node, parent)
   local kind = picture.types[picture.index]
   local value = svg_flame.value_text(kind, node.value)

@@ -1,4 +1,4 @@
--- profile.lua - writes what the memory of a program is used for as a file for tools that show
+-- profile.lua - writes the memory of a program, by tag and strategy, as a file for tools that show
 -- profiles, or as a picture.
 
 local arguments = require("loam.command.arguments")
@@ -79,7 +79,7 @@ local function read_base(context, path)
   return base
 end
 
--- Makes the profile of a process, and tells what is not exact about it.
+-- Makes the profile of a process. Warns if the figures are not exact or are last words.
 local function take(context, pid)
   local answer, _, is_last = figures.find(context, pid, "profile")
   local program = is_last and answer.program or context.posix.program(pid) or "process"
@@ -122,7 +122,7 @@ local function set_type(context, made, name)
   made.default = made.default or #made.types
 end
 
--- Returns what the profile shows in a few words.
+-- Returns the sum of the profile and its number of stacks, or its change, in a few words.
 local function summary(made, base)
   local index = made.default
   local kind, value, stacks = made.types[index], data.total(made, index), 0
