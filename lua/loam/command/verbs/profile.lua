@@ -81,7 +81,7 @@ end
 
 -- Makes the profile of a process. Warns if the figures are not exact or are last words.
 local function take(context, pid)
-  local answer, _, is_last = figures.find(context, pid, "profile")
+  local answer, _, is_last, words = figures.find(context, pid)
   local program = is_last and answer.program or context.posix.program(pid) or "process"
   local subject = { pid = pid, program = program, version = context.api.version(),
                     now = context.now() }
@@ -94,9 +94,10 @@ local function take(context, pid)
   end
   local made = tags.last(answer, subject)
   if not made then
-    return context.fail(("%s (%d) noted no figures of its memory"):format(
+    return context.fail(words or ("%s (%d) noted no figures of its memory"):format(
       terminal.plain(program), pid))
   end
+  if words then context.warn(("loam profile: %s\n"):format(words)) end
   context.warn(("loam profile: %s\n"):format(made.title))
   return made
 end

@@ -190,7 +190,8 @@ end
 
 function stats.run(context, given)
   local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "stats")
-  local answer, text, is_last = figures.find(context, pid, "stats")
+  local answer, text, is_last, words = figures.find(context, pid)
+  if words then context.warn("loam stats: " .. words .. "\n") end
   if given.json then
     context.write(text .. "\n")
   elseif is_last then
