@@ -15,7 +15,7 @@ profile "$pid" --format collapsed -o "$work/p.collapsed"
 [ "$(awk '{ s += $NF } END { printf "%d", s }' "$work/p.collapsed")" = "$live" ] || fail "collapsed is not $live"
 profile "$pid" --format speedscope -o "$work/p.json"
 profile "$pid" -o "$work/p.pb.gz"
-profile "$pid" --format svg -o "$work/p.svg"
+profile "$pid" --format svg --sample inuse_objects -o "$work/p.svg"
 python3 - "$work" "$live" <<'PY' || fail "a format is wrong"
 import gzip, json, sys, xml.etree.ElementTree as xml
 work, live = sys.argv[1], int(sys.argv[2])
@@ -30,8 +30,8 @@ collapsed = open(work + "/p.collapsed", encoding="utf-8", errors="strict").read(
 assert any(line.startswith("two\\010lines\\059;") for line in collapsed), collapsed
 assert any(line.startswith('a "quoted" tag;') for line in collapsed), collapsed
 titles = [t.text for t in xml.parse(work + "/p.svg").iter("{http://www.w3.org/2000/svg}title")]
-assert any(t.startswith("tensor.weights\ninuse_space: ") for t in titles), titles
-assert any(t.startswith("<a> & b\n") for t in titles), titles
+assert any(t.startswith("tensor.weights\ninuse_objects: 4, ") for t in titles), titles
+assert any(t.startswith("<a> & b\ninuse_objects: 7, ") for t in titles), titles
 assert gzip.decompress(open(work + "/p.pb.gz", "rb").read())
 PY
 echo "ok: all formats have the live bytes of loam stats, and tags of any bytes"
