@@ -51,13 +51,12 @@ grep -q 'no longer there' "$work/d.svg" || fail "the picture lacks what vanished
 echo "ok: a base is subtracted, and a file is not written over"
 
 tell many 10000
-before=$SECONDS
+# At most 20 s of processor time, and 1.5 GB of address space.
 for format in pprof speedscope collapsed svg; do
-  (ulimit -v 1500000; exec "$LOAM" profile "$pid" --format "$format" --base "$work/p.pb.gz" -o "$work/many.$format") \
+  (ulimit -t 20 -v 1500000; exec "$LOAM" profile "$pid" --format "$format" --base "$work/p.pb.gz" -o "$work/many.$format") \
     > "$work/said" 2>&1 || fail "ten thousand tags as $format: $(cat "$work/said")"
   [ "$(wc -c < "$work/many.$format")" -lt 8000000 ] || fail "ten thousand tags as $format: $(wc -c < "$work/many.$format") bytes"
 done
-[ $((SECONDS - before)) -lt 60 ] || fail "ten thousand tags took $((SECONDS - before)) s"
 [ "$(grep -c '^many;many.part7;many.part7.number' "$work/many.collapsed")" = 100 ] || fail "a tag is missing"
 [ "$(wc -c < "$work/many.svg")" -lt 200000 ] || fail "the picture has $(wc -c < "$work/many.svg") bytes"
 echo "ok: ten thousand tags"

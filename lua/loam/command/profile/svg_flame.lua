@@ -85,7 +85,7 @@ local function class_of(picture, node, depth)
   local kind = tree.kind(node)
   if kind == "strategy" then return "s" .. (picture.colour[node.name] or 1) end
   if kind == "tag" then return depth > 1 and "deep" or "tag" end
-  return kind == "python" and "python" or "native"
+  return svg_style.shade(node.name, kind)
 end
 
 -- Tells whether a class has a strong colour, on which text is bright.
