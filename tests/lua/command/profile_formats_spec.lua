@@ -100,6 +100,20 @@ describe("pprof", function()
   end)
 end)
 
+describe("gzip", function()
+  it("leaves a text plain where the system has no zlib, and says what it cannot read", function()
+    local NAME, ffi = "loam.command.profile.gzip", package.loaded.ffi
+    package.loaded[NAME] = nil
+    package.loaded.ffi = { load = function() error("libz.so.1: cannot open shared object file") end }
+    local without = require(NAME)
+    assert.equal("text", without.compress("text"))
+    assert.is_false(without.is_there())
+    assert.equal("it is compressed, and this system has no libz.so.1",
+      select(2, without.uncompress(gzip.compress("text"))))
+    package.loaded[NAME], package.loaded.ffi = gzip, ffi
+  end)
+end)
+
 describe("speedscope", function()
   it("gets one profile for each type, of the samples that are positive", function()
     local answer = json.decode(speedscope.write(rich(), "loam 1"))
