@@ -104,7 +104,7 @@ describe("gzip", function()
   it("leaves a text plain where the system has no zlib, and says what it cannot read", function()
     local NAME, ffi = "loam.command.profile.gzip", package.loaded.ffi
     package.loaded[NAME] = nil
-    package.loaded.ffi = { load = function() error("libz.so.1: cannot open shared object file") end }
+    package.loaded.ffi = { load = function() error("libz.so.1: cannot open") end }
     local without = require(NAME)
     assert.equal("text", without.compress("text"))
     assert.is_false(without.is_there())
