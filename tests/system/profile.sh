@@ -2,7 +2,7 @@
 # tags, programs that end, and files that cannot be written or read.
 . tests/system/_lib.sh
 . tests/system/_tagged.sh
-need "$CC" python3 grep awk
+need "$CC" python3 grep awk gzip
 
 start
 tell take "$(hex tensor.weights)" 3000000 4
@@ -52,11 +52,14 @@ echo "ok: a base is subtracted, and a file is not written over"
 
 tell many 10000
 # At most 20 s of processor time, and 1.5 GB of address space.
-for format in pprof speedscope collapsed svg; do
-  (ulimit -t 20 -v 1500000; exec "$LOAM" profile "$pid" --format "$format" --base "$work/p.pb.gz" -o "$work/many.$format") \
+for format in pprof speedscope collapsed svg difference; do
+  options="--format $format"
+  [ "$format" != difference ] || options="--base $work/many.pprof"
+  (ulimit -t 20 -v 1500000; exec "$LOAM" profile "$pid" $options -o "$work/many.$format") \
     > "$work/said" 2>&1 || fail "ten thousand tags as $format: $(cat "$work/said")"
   [ "$(wc -c < "$work/many.$format")" -lt 8000000 ] || fail "ten thousand tags as $format: $(wc -c < "$work/many.$format") bytes"
 done
+grep -q "as much as in $work/many.pprof" "$work/said" || fail "a difference of ten thousand tags: $(cat "$work/said")"
 [ "$(grep -c '^many;many.part7;many.part7.number' "$work/many.collapsed")" = 100 ] || fail "a tag is missing"
 [ "$(wc -c < "$work/many.svg")" -lt 200000 ] || fail "the picture has $(wc -c < "$work/many.svg") bytes"
 echo "ok: ten thousand tags"
@@ -79,6 +82,8 @@ refused 1 'p.svg: no pprof profile: ' --base "$work/p.svg"
 refused 1 'Is a directory' --base "$work"
 head -c 100 "$work/p.pb.gz" > "$work/cut.pb.gz"
 refused 1 'cut.pb.gz: no pprof profile: it is cut off' --base "$work/cut.pb.gz"
+head -c 300000000 /dev/zero | gzip -1 > "$work/bomb.pb.gz"
+refused 1 'bomb.pb.gz: no pprof profile: it has more than 256 MiB' --base "$work/bomb.pb.gz"
 refused 2 "did you mean 'svg'" --format svgs
 refused 2 'is not possible; write one of' --sample x
 "$LOAM" profile "$pid" --format svg -o - > /dev/full 2> "$work/why" && fail "a full disk is no failure"
@@ -89,7 +94,7 @@ echo "ok: what cannot be read or written is told in one line"
 
 # A program that ends while it is read: a profile, last words, or one line that says why not.
 for _ in 1 2 3 4; do
-  kill -KILL "$pid"
+  kill -KILL "$pid" 2> "$work/gone"
   wait "$pid" 2> "$work/gone"
   start
   tell many 2000
