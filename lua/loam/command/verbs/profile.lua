@@ -126,7 +126,7 @@ end
 -- Returns the sum of the profile and its number of stacks, or its change, in a few words.
 local function summary(made, base)
   local index = made.default
-  local kind, value, stacks = made.types[index], data.total(made, index), 0
+  local kind, value = made.types[index], data.total(made, index)
   local text = kind.unit == "bytes" and units.bytes or units.count
   if base then
     local now = value
@@ -135,10 +135,8 @@ local function summary(made, base)
       value > 0 and "more" or "less")
     return ("%s %s, %s in %s"):format(kind.type, text(now), change, terminal.plain(base))
   end
-  for _, sample in ipairs(made.samples) do
-    if sample.values[index] ~= 0 then stacks = stacks + 1 end
-  end
-  return ("%s %s in %s"):format(kind.type, text(value), units.plural(stacks, "stack"))
+  return ("%s %s in %s"):format(kind.type, text(value),
+    units.plural(data.count_stacks(made, index), "stack"))
 end
 
 -- Returns a name that no file has yet.
