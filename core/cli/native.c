@@ -22,6 +22,7 @@
 #include "cli/screen.h"
 #include "cli/vet.h"
 #include "cli/watcher.h"
+#include "cli/write_file.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -295,6 +296,14 @@ static int native_readlink(lua_State *L) {
   return 1;
 }
 
+/* write(path, bytes): writes a whole file, as write_file.h says. Returns true. */
+static int native_write(lua_State *L) {
+  size_t size;
+  const char *bytes = lua_tolstring(L, 2, &size);
+  loam_status status = lm_write_file(text_at(L, 1), bytes, size);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
+}
+
 /* folder(): the working directory; nil if it is not known. */
 static int native_folder(lua_State *L) {
   char buffer[PATH_ROOM];
@@ -466,6 +475,7 @@ void lm_native_open(lua_State *L) {
     { "screen_size", native_screen_size },
     { "screen_wait", native_screen_wait },
     { "screen_suspend", native_screen_suspend },
+    { "write", native_write },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);
