@@ -113,15 +113,17 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
-/* Makes the entry of a key keep a decision. */
-static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
-                             const choice *c) {
+/* Makes the entry of a request's key keep a decision. */
+static LM_NOINLINE void fill(lm_thread *t, const lm_request *r, const choice *c) {
+  lm_decision_key k = lm_decision_key_of_request(t, r);
+  size_t bytes = c->serve.units * (size_t)16;
+  unsigned class_ = bytes ? lm_class_of_usable(bytes) : lm_class_large(r->size);
   /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
-  lm_stats_reuse(t, d, site->index, &c->serve);
+  lm_stats_reuse(t, d, (lm_stats_subject){ r->site->index, c->serve.strategy, (uint8_t)class_ });
   lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;
   d->token = c->token;
@@ -161,12 +163,13 @@ LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
   if (p && c.is_kept) {
     choice kept = c; /* a copy, so that gcc can hold c itself in registers */
-    fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
+    fill(t, r, &kept);
   }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
-  lm_stats_note(t, r->site->index, c.serve.strategy, 1, usable);
+  unsigned counted = lm_class_counted_object(usable);
+  lm_stats_note(t, lm_stats_key(r->site->index, c.serve.strategy, counted), 1, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
@@ -199,12 +202,13 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     lm_load_fence();
-    /* Only a tally that counts another site or strategy needs a lock, which may wait for a fork. */
-    lm_tally *tally = lm_stats_entry(t, site, d->strategy);
-    bool is_ready = lm_stats_is_of(tally, site, d->strategy);
+    uint64_t counts = lm_stats_key(site, d->strategy, d->class_);
+    /* Only a tally that counts another key needs a lock, which may wait for a fork. */
+    lm_tally *tally = lm_stats_entry(t, counts);
+    bool is_ready = lm_stats_is_of(tally, counts);
     if (lm_likely(is_ready) || lm_lock_try_hold_now()) {
       p = lm_tcache_take_large_ready(t, d, r->size);
-      if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+      if (p) lm_stats_note(t, counts, 1, lm_align_up(r->size, LM_PAGE));
       if (!is_ready) lm_lock_allow_cancel();
     }
   }
@@ -242,6 +246,6 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
     c.serve = lm_size_table_serve(twin->id, class_of(r->size));
   c.serve.strategy = (uint16_t)twin->whole->id;
   c.id = lm_state_hint(c.token);
-  if (c.serve.bin) fill(t, lm_decision_key_of_request(t, r), r->site, &c);
+  if (c.serve.bin) fill(t, r, &c);
   lm_thread_leave(t);
 }
