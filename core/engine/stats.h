@@ -1,23 +1,24 @@
 /* stats.h - statistics: totals of what was allocated, which threads tally, and live bytes, which
- * are read off the memory when a host asks (stats_query.c). Both are kept by site, strategy and size
- * class.
+ * are read off the memory when a host asks (stats_query.c). Both are known by site, strategy and
+ * size class.
  *
  * A thread counts the blocks that it allocates in two places of its own: in an entry of its
  * decision cache (lm_decision.blocks), if an entry served the block, and else in an lm_tally. An
- * entry or tally that is reused for another site or strategy is first added to the totals of the
- * process (stats.c).
+ * entry or tally that is reused for another site, strategy or class is first added to the totals of
+ * the process (stats.c).
  *
- * The class of a block is that of its usable bytes (lm_class_counted_object for a block of a pool,
- * else lm_class_counted). A block that is resized in place stays counted in the class in which it
+ * The usable bytes of a block decide its class: lm_class_counted_object for a block of a pool, else
+ * lm_class_counted. A block that is resized without a copy stays counted in the class in which it
  * was allocated. The bytes by which it grew count in the class of its new size.
  *
- * The totals keep at most LM_STATS_CLASS_ROWS rows with a class. If there are more sites, strategies
- * and classes than that, a further one is counted in the row of its site and strategy whose class is
- * LM_CLASS_UNKNOWN. So the sums by site and strategy stay exact.
+ * The totals keep at most LM_STATS_CLASS_ROWS rows with a class. When they have that many, the
+ * blocks of a further site, strategy and class count in a row of the site and strategy that has the
+ * class LM_CLASS_UNKNOWN. So the sums by site and strategy stay exact.
  *
- * Law: for each site, strategy and class, the blocks allocated so far are the row of the totals, plus
- * the entries and tallies of all threads for that site, strategy and class. If the totals have a row
- * of LM_CLASS_UNKNOWN for a site and strategy, this holds for the sum over all classes only. */
+ * Law: for each site, strategy and class, the blocks allocated so far are the row of the totals,
+ * plus the entries and tallies of all threads for that site, strategy and class. If the totals have
+ * a row of LM_CLASS_UNKNOWN for a site and strategy, this holds for the sum over all classes only.
+ */
 #ifndef LM_STATS_H
 #define LM_STATS_H
 
@@ -34,8 +35,8 @@ LM_INLINE uint64_t lm_stats_key(uint32_t site, uint32_t strategy, unsigned class
 LM_INLINE uint32_t lm_stats_key_site(uint64_t key) { return (uint32_t)key; }
 LM_INLINE uint32_t lm_stats_key_strategy(uint64_t key) { return (uint16_t)(key >> 32); }
 
-/* The most rows of the totals that have a class. They take 10 MiB at most: a row has 40 bytes, a
- * table is at least a quarter full after it grew, and an eighth while it does. */
+/* The most rows of the totals that have a class. They take 5 MiB: a row has 40 bytes, and their
+ * tables are half full. */
 enum { LM_STATS_CLASS_ROWS = 1 << 16 };
 
 /* Returns the place of the thread's tally for a key. Places are direct-mapped, so the tally may now
@@ -112,7 +113,7 @@ typedef struct lm_stats_stripe {
   lm_lock lock; /* guards `table` and `class_rows` */
   lm_changes changes;
   lm_sums_table table;
-  uint32_t class_rows; /* rows of `table` whose key has a class, at most all stripes' share */
+  uint32_t class_rows; /* rows of `table` whose class is not LM_CLASS_UNKNOWN: stats.c */
 } lm_stats_stripe;
 
 /* The stripes of this process. */
@@ -140,8 +141,8 @@ loam_status lm_stats_get(struct loam_stats *out);
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
 
 /* Calls `visit` for each pair of tag and strategy, most live bytes first. `classes` has the sums of
- * the pair by class: their keys are `key` with each class (lm_sums_with_class). LOAM_ENOMEM if there
- * is no memory for the rows. No lock is held while `visit` runs. */
+ * the pair by class: their keys are `key` with each class (lm_sums_with_class). Returns LOAM_ENOMEM
+ * if there is no memory for the rows. No lock is held while `visit` runs. */
 typedef void lm_stats_row_visit(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
                                 uint64_t key);
 loam_status lm_stats_each_row(lm_stats_row_visit *visit, void *ctx);

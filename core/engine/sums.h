@@ -32,7 +32,7 @@ LM_INLINE uint64_t lm_sums_mix(uint64_t key) {
   return key ^ key >> 32;
 }
 
-/* Tables that tell classes of figures (pages/class.h) apart have the class in 8 bits of each key. */
+/* A table by class of figures (pages/class.h) has the class in 8 bits of each key. */
 enum { LM_SUMS_CLASS = 48 };
 LM_INLINE unsigned lm_sums_class(uint64_t key) { return key >> LM_SUMS_CLASS & 255; }
 /* Returns the key with another class. */
