@@ -192,8 +192,8 @@ static void drop(worker *w, size_t i) {
   w->kept[i] = NULL;
 }
 
-/* Resizes a small object to a small size: it stays, or its contents are copied to a new block. Blocks
- * with an alignment above a page are never small objects, so the test makes none. */
+/* Resizes a small block to a small size: it stays, or its contents are copied to a new block. The
+ * test makes no block with an alignment above a page, since such a block is never a small object. */
 static void resize(worker *w, size_t i) {
   loam_owner_info was = owner_of(w->kept[i]);
   if (was.size > 20000 || !strcmp(was.strategy, "libc")) return;
