@@ -193,7 +193,7 @@ static void drop(worker *w, size_t i) {
 }
 
 /* Resizes a small block to a small size: it stays, or its contents are copied to a new block. The
- * test makes no block with an alignment above a page, since such a block is never a small object. */
+ * test makes no block with an alignment above a page, since such a block is never a small one. */
 static void resize(worker *w, size_t i) {
   loam_owner_info was = owner_of(w->kept[i]);
   if (was.size > 20000 || !strcmp(was.strategy, "libc")) return;
