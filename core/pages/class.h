@@ -118,8 +118,14 @@ LM_INLINE unsigned lm_class_counted(size_t size) {
 /* Like lm_class_counted, for a block of a pool: the objects of LM_CLASS_SKEWED, and no other blocks
  * of a pool, have a cache line more than 64 KiB. */
 LM_INLINE unsigned lm_class_counted_object(size_t usable) {
-  if (lm_unlikely(usable == LM_SMALL_MAX + LM_CACHE_LINE)) return LM_CLASS_SKEWED;
+  if (usable == LM_SMALL_MAX + LM_CACHE_LINE) return LM_CLASS_SKEWED;
   return lm_class_counted(usable);
+}
+
+/* Like lm_class_counted_object, for a small object of 16 * `units` bytes. */
+LM_INLINE unsigned lm_class_counted_units(unsigned units) {
+  if (lm_likely(units <= LM_SMALL_MAX / 16)) return lm_class_steps[units] / LM_DECISION_STEP;
+  return units == (LM_SMALL_MAX + LM_CACHE_LINE) / 16 ? LM_CLASS_SKEWED : LM_CLASSES + 1;
 }
 
 /* Returns the class of figures for the objects of a small or large class. */
