@@ -28,6 +28,7 @@
 #include "service/board_file.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
+#include "service/policy.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -77,6 +78,31 @@ static int native_inspect(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
   return answer(L, status, &text);
+}
+
+/* inspect_text(name, text, query): like inspect, of a policy's text. */
+static int native_inspect_text(lua_State *L) {
+  lm_json answered = { 0 };
+  lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
+  source.text = lua_tolstring(L, 2, &source.length);
+  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  return answer(L, status, &answered);
+}
+
+/* board_text(board, hash): the text of a policy that was published on a board, from its image.
+ * `hash` is the hash of the text, as hash() returns it. */
+static int native_board_text(lua_State *L) {
+  void *bytes;
+  size_t size, length;
+  uint64_t hash = strtoull(text_at(L, 2), NULL, 16);
+  loam_status status = lm_board_read_image(text_at(L, 1), hash, &bytes, &size);
+  if (status != LOAM_OK) return refuse(L, status);
+  const char *text = bytes;
+  length = size;
+  status = lm_policy_open_text(text_at(L, 1), &text, &length);
+  if (status == LOAM_OK) lua_pushlstring(L, text, length);
+  lm_metadata_free(bytes);
+  return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
 /* ask(pid, request, timeout_ms): the answer of loam_ask. */
@@ -297,18 +323,32 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },   { "inspect", native_inspect },
-    { "ask", native_ask },           { "look", native_look },
-    { "machine", native_machine },   { "hosts", native_hosts },
-    { "boards", native_boards },     { "make_board", native_make_board },
-    { "publish", native_publish },   { "hash", native_hash },
-    { "watch", native_watch },       { "vet", native_vet },
-    { "compile", native_compile },   { "is_terminal", native_is_terminal },
-    { "exists", native_exists },     { "is_readable", native_is_readable },
-    { "process", native_process },   { "clock", native_clock },
-    { "readlink", native_readlink }, { "folder", native_folder },
-    { "getenv", native_getenv },     { "setenv", native_setenv },
-    { "wait", native_wait },         { "exec", native_exec },
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "look", native_look },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
+    { "publish", native_publish },
+    { "hash", native_hash },
+    { "watch", native_watch },
+    { "vet", native_vet },
+    { "compile", native_compile },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "clock", native_clock },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "getenv", native_getenv },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
+    { "exec", native_exec },
+    { "board_text", native_board_text },
+    { "inspect_text", native_inspect_text },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

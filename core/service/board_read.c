@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/error.h"
+#include "os/hash.h"
 #include "os/sys.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -553,4 +555,48 @@ void lm_board_clean(const char *dir) {
   visit_folder(&t, dir, geteuid());
   lm_thread_inside_end(self);
   lm_metadata_free(t.v);
+}
+
+/* ---- images */
+
+/* Opens a board for reading. Returns a descriptor, or -1. */
+static int open_board(const char *path) {
+  struct stat st;
+  lm_board_head head;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return -1;
+  bool is_board = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)LM_BOARD_FILE &&
+                  (!geteuid() || st.st_uid == geteuid()) && read_at(fd, &head, sizeof head, 0) &&
+                  lm_board_file_is_ours(&head);
+  if (is_board) return fd;
+  close(fd);
+  return -1;
+}
+
+/* Copies the image in half `half`, if it is that of the text. A publisher may write the half during
+ * the copy: then the hash of the bytes differs. */
+static void *copy_image(int fd, unsigned half, uint64_t text_hash, size_t *size) {
+  lm_board_image said;
+  size_t at = offsetof(lm_board, news) + offsetof(lm_board_news, image) + half * sizeof said;
+  if (!read_at(fd, &said, sizeof said, at) || said.text_hash != text_hash) return NULL;
+  if (!said.number || !said.size || said.size > LM_BOARD_HALF) return NULL;
+  void *bytes = lm_metadata_alloc(said.size);
+  *size = said.size;
+  if (bytes && read_at(fd, bytes, said.size, LM_BOARD_HALVES_AT + half * LM_BOARD_HALF) &&
+      lm_hash_bytes(bytes, said.size) == said.hash)
+    return bytes;
+  lm_metadata_free(bytes);
+  return NULL;
+}
+
+loam_status lm_board_read_image(const char *path, uint64_t text_hash, void **bytes, size_t *size) {
+  int fd = open_board(path);
+  *bytes = NULL;
+  if (fd < 0) return lm_error(LOAM_EIO, "%s: it is no board that can be read", path);
+  for (unsigned half = 0; !*bytes && half < 2; half++)
+    *bytes = copy_image(fd, half, text_hash, size);
+  close(fd);
+  if (*bytes) return LOAM_OK;
+  return lm_error(LOAM_EIO, "%s: the board has no image of the text with hash %016llx", path,
+                  (unsigned long long)text_hash);
 }

@@ -41,9 +41,16 @@ local function unread(verb, path, words)
 end
 
 -- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.
+---@param policy string|table a path, or { name, text } of a policy that no file has
 ---@return string
-function policy_query.ask(context, verb, path, given)
-  local text, words, status = context.api.inspect(path, policy_query.text(verb, given))
+function policy_query.ask(context, verb, policy, given)
+  local query, path, text, words, status = policy_query.text(verb, given), policy, nil, nil, nil
+  if type(policy) == "table" then
+    path = policy.name
+    text, words, status = context.api.inspect_text(path, policy.text, query)
+  else
+    text, words, status = context.api.inspect(path, query)
+  end
   if text then return (text:gsub("\n+$", "")) end
   if status ~= context.api.EIO and status ~= context.api.EPOLICY then context.fail(words) end
   local prefix = path .. ": "

@@ -30,7 +30,7 @@ end
 function stats_groups.is_unknown(class) return class.from == 0 and class.to >= SIZE_MAX end
 
 -- Lists the classes of a row. A program with an older version of loam tells none.
-local function classes_of(row)
+function stats_groups.classes(row)
   if row.classes then return row.classes end
   return { { from = 0, to = SIZE_MAX, live_bytes = row.live_bytes, live_blocks = row.live_blocks,
              total_bytes = row.total_bytes, total_blocks = row.total_blocks } }
@@ -84,7 +84,7 @@ function stats_groups.of(rows, keys)
   local groups = { by_key = {} }
   for _, row in ipairs(rows) do
     if keys.class then
-      for _, class in ipairs(classes_of(row)) do add(groups, keys, row, class) end
+      for _, class in ipairs(stats_groups.classes(row)) do add(groups, keys, row, class) end
     else
       add(groups, keys, row)
     end

@@ -1,0 +1,130 @@
+-- impact_report.lua - shows how many blocks of programs a comparison is about.
+
+local describe = require("loam.command.describe")
+local escape = require("loam.command.diff.escape")
+local impact = require("loam.command.diff.impact")
+local json = require("loam.report.json")
+local programs = require("loam.command.diff.programs")
+local units = require("loam.command.units")
+
+local impact_report = {}
+
+local MOST_ROWS = 5      -- of a region, as text
+local MOST_ROWS_JSON = 1000
+
+-- ---- words
+
+local function range_words(bound, words)
+  if bound.least == bound.most then return words(bound.most) end
+  return ("%s to %s"):format(words(bound.least), words(bound.most))
+end
+
+local function blocks_words(bounds, age)
+  return ("%s (%s)"):format(range_words(bounds[age .. "_blocks"], units.count),
+    range_words(bounds[age .. "_bytes"], units.bytes))
+end
+
+-- Returns the share of a bound in percent, in brackets; nothing if it is not known exactly.
+local function share_words(bound, all)
+  if all == 0 or bound.least ~= bound.most or bound.most == 0 then return "" end
+  return (", %.2g%%"):format(100 * bound.most / all)
+end
+
+local function counted_words(counted, bounds, age, verb)
+  local all, bound = counted.all[age .. "_blocks"], bounds[age .. "_blocks"]
+  return ("%s%s %s"):format(blocks_words(bounds, age), share_words(bound, all), verb)
+end
+
+-- Lists the sentences about all regions, the number of all blocks first.
+---@param counted loam.Impact
+---@return string[]
+function impact_report.sentences(counted)
+  local all, list = counted.all, {}
+  list[1] = ("of %s allocated so far by %s (%s), %s"):format(
+    units.plural(all.total_blocks, "block"), programs.words(counted.programs),
+    units.bytes(all.total_bytes),
+    counted_words(counted, counted.differ, "total", "would be decided otherwise"))
+  list[2] = ("of %s now (%s), %s"):format(
+    units.plural(all.live_blocks, "live block"), units.bytes(all.live_bytes),
+    counted_words(counted, counted.differ, "live", "would be decided otherwise"))
+  local denied = counted.kinds.denied
+  if denied then
+    table.insert(list, 1, ("of %s allocated so far, %s"):format(
+      units.plural(all.total_blocks, "block"),
+      counted_words(counted, denied, "total", "would be denied")))
+  end
+  for _, one in ipairs(counted.unread) do
+    list[#list + 1] = ("not counted: %s"):format(escape.text(one.reason))
+  end
+  return list
+end
+
+local function class_words(row)
+  if row.from == 0 and row.to == 2 ^ 47 then return "any size" end
+  return "up to " .. units.exact(row.to)
+end
+
+-- Lists the lines about a region. A region without blocks has one.
+---@return string[]
+function impact_report.lines(counted, region)
+  local of = counted.regions[region]
+  if not of then return { "no block of this program" .. (#counted.programs > 1 and "s" or "") } end
+  local list = { ("%s so far, %s live"):format(blocks_words(of.bounds, "total"),
+    blocks_words(of.bounds, "live")) }
+  for i = 1, math.min(#of.rows, MOST_ROWS) do
+    local row = of.rows[i]
+    list[#list + 1] = ("  %s %s: %s so far, %s live"):format(escape.text(describe.tag(row.tag)),
+      class_words(row), blocks_words(row.bounds, "total"), blocks_words(row.bounds, "live"))
+  end
+  if #of.rows > MOST_ROWS then
+    list[#list + 1] = ("  and %s"):format(units.plural(#of.rows - MOST_ROWS, "other size class",
+      "other size classes"))
+  end
+  return list
+end
+
+-- Returns the blocks of a region as the cells of a table: so far, and live.
+function impact_report.cells(counted, region)
+  local of = counted.regions[region]
+  if not of then return "0", "0" end
+  return blocks_words(of.bounds, "total"), blocks_words(of.bounds, "live")
+end
+
+-- ---- JSON
+
+local function bounds_json(bounds)
+  local object = {}
+  for _, name in ipairs(impact.FIGURES) do
+    object[name] = { least = bounds[name].least, most = bounds[name].most }
+  end
+  return object
+end
+
+-- Returns the member `impact` of a region.
+function impact_report.region_json(counted, region)
+  local of, rows = counted.regions[region], json.array {}
+  if not of then
+    local none = {}
+    for _, name in ipairs(impact.FIGURES) do none[name] = { least = 0, most = 0 } end
+    return { blocks = none, rows = rows, rows_left_out = 0 }
+  end
+  for i = 1, math.min(#of.rows, MOST_ROWS_JSON) do
+    local row = of.rows[i]
+    rows[i] = { tag = row.tag, from = row.from, to = row.to, blocks = bounds_json(row.bounds) }
+  end
+  return { blocks = bounds_json(of.bounds), rows = rows, rows_left_out = #of.rows - #rows }
+end
+
+-- Returns the member `impact` of the answer.
+function impact_report.json(counted)
+  local list, unread, kinds = json.array {}, json.array {}, {}
+  for i, program in ipairs(counted.programs) do list[i] = program.pid end
+  for i, one in ipairs(counted.unread) do unread[i] = { pid = one.pid, error = one.reason } end
+  for kind, bounds in pairs(counted.kinds) do kinds[kind] = bounds_json(bounds) end
+  local object = { pids = list, unread = unread, differ = bounds_json(counted.differ),
+                   kinds = kinds }
+  for _, name in ipairs(impact.FIGURES) do object[name] = counted.all[name] end
+  return object
+end
+
+return impact_report
