@@ -44,7 +44,8 @@ end
 ---@param policy string|table a path, or { name, text } of a policy that no file has
 ---@return string
 function policy_query.ask(context, verb, policy, given)
-  local query, path, text, words, status = policy_query.text(verb, given), policy, nil, nil, nil
+  local query, path = policy_query.text(verb, given), policy
+  local text, words, status
   if type(policy) == "table" then
     path = policy.name
     text, words, status = context.api.inspect_text(path, policy.text, query)

@@ -1,9 +1,9 @@
 -- impact.lua - how many blocks of running programs a comparison of two policies is about.
 --
--- A program tells how many blocks of each tag and size class it has, and had so far. A class may lie
--- wholly in a region, or partly, or the region may have further conditions, such as a NUMA node. So
--- each figure is a lower and an upper bound. They are equal if the class lies wholly in the region,
--- or wholly outside.
+-- A program tells how many blocks of each tag and size class live, and how many it has allocated so
+-- far. A class may lie wholly in a region, or partly, or the region may have further conditions,
+-- such as a NUMA node. So each figure is a lower and an upper bound. They are equal if the class
+-- lies wholly in the region, or wholly outside.
 --
 -- Not counted: requests that were denied, and requests that realloc served in place.
 

@@ -24,35 +24,23 @@ local function blocks_words(bounds, age)
     range_words(bounds[age .. "_bytes"], units.bytes))
 end
 
--- Returns the share of a bound in percent, in brackets; nothing if it is not known exactly.
-local function share_words(bound, all)
-  if all == 0 or bound.least ~= bound.most or bound.most == 0 then return "" end
-  return (", %.2g%%"):format(100 * bound.most / all)
-end
-
-local function counted_words(counted, bounds, age, verb)
-  local all, bound = counted.all[age .. "_blocks"], bounds[age .. "_blocks"]
-  return ("%s%s %s"):format(blocks_words(bounds, age), share_words(bound, all), verb)
-end
-
 -- Lists the sentences about all regions, the number of all blocks first.
 ---@param counted loam.Impact
 ---@return string[]
 function impact_report.sentences(counted)
   local all, list = counted.all, {}
-  list[1] = ("of %s allocated so far by %s (%s), %s"):format(
-    units.plural(all.total_blocks, "block"), programs.words(counted.programs),
-    units.bytes(all.total_bytes),
-    counted_words(counted, counted.differ, "total", "would be decided otherwise"))
-  list[2] = ("of %s now (%s), %s"):format(
-    units.plural(all.live_blocks, "live block"), units.bytes(all.live_bytes),
-    counted_words(counted, counted.differ, "live", "would be decided otherwise"))
   local denied = counted.kinds.denied
-  if denied then
-    table.insert(list, 1, ("of %s allocated so far, %s"):format(
-      units.plural(all.total_blocks, "block"),
-      counted_words(counted, denied, "total", "would be denied")))
+  local function denied_words(age)
+    if not denied then return "" end
+    return ("%s would be denied, in all "):format(blocks_words(denied, age))
   end
+  list[1] = ("of %s (%s) that %s allocated so far,\n  %s%s would be decided otherwise"):format(
+    units.plural(all.total_blocks, "block"), units.bytes(all.total_bytes),
+    programs.words(counted.programs), denied_words("total"),
+    blocks_words(counted.differ, "total"))
+  list[2] = ("of %s (%s),\n  %s%s would be decided otherwise"):format(
+    units.plural(all.live_blocks, "live block"), units.bytes(all.live_bytes),
+    denied_words("live"), blocks_words(counted.differ, "live"))
   for _, one in ipairs(counted.unread) do
     list[#list + 1] = ("not counted: %s"):format(escape.text(one.reason))
   end

@@ -104,9 +104,9 @@ local function text_on_board(context, status)
   return text or nil
 end
 
--- Returns the policy that programs obey: a path, or { name, text } of a policy of which the file has
--- another text by now. Ends the command if they obey different policies, or if the text of theirs is
--- not to be had.
+-- Returns the policy that programs obey: a path, or { name, text } of the policy in an image on a
+-- board. Ends the command if they obey different policies, or if neither a board nor a file has the
+-- text of theirs.
 ---@return string|table
 function programs.obeyed(context, list)
   local first
@@ -128,11 +128,11 @@ function programs.obeyed(context, list)
     name_of(first), first.path ~= "" and terminal.plain(first.path) or "a policy without a file"))
 end
 
--- Returns the programs in words: "python3 (42)", or "3 programs".
+-- Returns the programs as the subject of a sentence: "python3 (42) has", or "3 programs have".
 function programs.words(list)
-  if #list > 1 then return units.plural(#list, "program") end
+  if #list > 1 then return units.plural(#list, "program") .. " have" end
   local status = list[1].status
-  return status and name_of(status) or ("process %d"):format(list[1].pid)
+  return (status and name_of(status) or ("process %d"):format(list[1].pid)) .. " has"
 end
 
 return programs

@@ -54,7 +54,8 @@ Exit status 0: alike, or all differences are of kinds that --allow names. 1: the
          witness --tag tensor --size 4194304
   $ loam diff next.lua --pid 4242
   prod.lua -> next.lua: 1 region differs
-  of 41,200,000 blocks allocated so far by python3 (4242) (9.1 TiB), 1,300,000 (6 TiB), 3.2% would be decided otherwise
+  of 41,200,000 blocks (9.1 TiB) that python3 (4242) has allocated so far,
+    1,300,000 (6 TiB) would be decided otherwise
   ...
 ]],
 }
