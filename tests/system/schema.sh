@@ -105,6 +105,9 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
+gives answer 1 diff "$work/all.lua" "$policy" --pid "$pid"
+gives answer 0 diff "$policy" --pid "$pid"
+gives failure 2 diff "$policy" --pid 1999999999
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
 gives answer 0 wait --policy "$policy" "$pid"
