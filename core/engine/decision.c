@@ -124,8 +124,8 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
+  if (!lm_tcache_name_bin(t, c->serve.bin)) return;
   lm_stats_reuse(t, d, (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_ });
-  lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;
   d->token = c->token;
   d->state = LM_STATE_LIVE + c->id;

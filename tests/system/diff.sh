@@ -90,7 +90,7 @@ refused 'nowhere.lua: .*No such file' "$old" "$work/nowhere.lua"
 refused 'broken.lua:1: .*nosuch' "$work/broken.lua" "$new"
 refused 'cut.image: .*300 bytes' "$work/cut.image" "$new"
 refused 'is a directory' "$work" "$new"
-refused 'OLD or NEW is missing' "$old"
+refused 'OLD may be left out with --pid' "$old"
 refused 'no kind of difference' "$old" "$new" --allow everything
 compare 2 "$old" "$work/nowhere.lua" --json
 grep -q '"ok":false' "$work/out" || fail "JSON of a refusal: $(cat "$work/out")"

@@ -107,7 +107,8 @@ gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
 gives answer 1 diff "$work/all.lua" "$policy" --pid "$pid"
 gives answer 0 diff "$policy" --pid "$pid"
-gives failure 2 diff "$policy" --pid 1999999999
+gives failure 2 diff "$policy" --pid 999999999
+gives answer 1 owner "$pid" 0 7fffffffffff
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
 gives answer 0 wait --policy "$policy" "$pid"
@@ -140,6 +141,7 @@ gives answer 1 reload "$pid" "$work/broken.lua"
 kill "$pid"
 wait "$pid" 2> "$work/why"
 children=
+gives failure 1 owner 1 7f00
 for verb in status stats reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086
