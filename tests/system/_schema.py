@@ -39,10 +39,10 @@ OPTIONAL = {
     "wait answer": {"policy", "error"},
     "wait process": {"state", "error"},
     "reload answer": {"waits"},
-    "diff answer": {"apply"},
+    "diff answer": {"apply", "impact"},
     "diff answer.kinds": {"denied", "fallback", "limits", "options", "moved", "granted", "renamed",
                           "apply", "undecided"},
-    "diff region": {"witness"},
+    "diff region": {"witness", "impact"},
     "diff witness": {"file", "func", "module", "line", "node", "device", "live", "node_free",
                      "device_free", "tag_hex", "file_hex", "func_hex", "module_hex"},
     "diff change": {"old", "new", "options"},
@@ -63,7 +63,7 @@ OPTIONAL = {
 }
 
 # Forms of failure that need a machine without memory. They equal those of the other commands.
-UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "diff", "ps", "doctor", "wait")}
+UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "ps", "doctor", "wait")}
 
 faults: list[str] = []
 
