@@ -81,17 +81,21 @@ static void terminate_texts(lm_board_entry *e) {
   if (f->tags > LM_BOARD_USES) f->tags = LM_BOARD_USES;
   for (uint32_t i = 0; i < f->uses; i++) e->use[i].strategy[sizeof e->use[i].strategy - 1] = 0;
   for (uint32_t i = 0; i < f->tags; i++) e->tag[i].tag[sizeof e->tag[i].tag - 1] = 0;
+  if (f->classes > LM_BOARD_CLASSES) f->classes = LM_BOARD_CLASSES;
+  for (uint32_t i = 0; i < f->classes; i++)
+    if (e->of_class[i].use >= f->uses) f->classes = 0;
   if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
   e->last_error[f->error_bytes - 1] = 0;
   lm_assert(lm_board_entry_is_valid(e));
 }
 
-/* Copies an entry. The pages of strategies and tags are copied only if they have contents. */
+/* Copies an entry. The pages of strategies, tags and classes are copied only if they have contents.
+ */
 static bool copy_entry(view *v, size_t at) {
   lm_board_entry *e = &v->entry;
   if (!read_at(v->fd, e, 2 * LM_BOARD_PAGE, at)) return false;
   bool has_more = e->figures.uses || e->figures.tags;
-  return !has_more || read_at(v->fd, e->use_page, 2 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
+  return !has_more || read_at(v->fd, e->use_page, 3 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
 }
 
 /* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not
@@ -137,6 +141,19 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
   lm_json_uint(out, "limits_left_out", f->limits_left_out);
 }
 
+/* The size classes of the strategy that is number `use` in the entry. */
+static void put_classes(lm_json *out, const lm_board_entry *e, uint32_t use) {
+  lm_json_open(out, "classes", '[');
+  for (uint32_t i = 0; i < e->figures.classes; i++) {
+    if (e->of_class[i].use != use) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "to", e->of_class[i].most);
+    lm_json_uint(out, "blocks", e->of_class[i].blocks);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
 /* The memory of strategies and tags. A figure that is not known is left out. */
 static void put_uses(lm_json *out, const lm_board_entry *e) {
   lm_json_open(out, "strategies", '[');
@@ -148,10 +165,12 @@ static void put_uses(lm_json *out, const lm_board_entry *e) {
     lm_json_uint(out, "held_bytes", u->held_bytes);
     lm_json_uint(out, "small_blocks", u->small_blocks);
     lm_json_uint(out, "failed", u->failed);
+    put_classes(out, e, i);
     lm_json_close(out, '}');
   }
   lm_json_close(out, ']');
   lm_json_uint(out, "strategies_left_out", e->figures.uses_left_out);
+  lm_json_uint(out, "classes_left_out", e->figures.classes_left_out);
   lm_json_open(out, "tags", '[');
   for (uint32_t i = 0; i < e->figures.tags; i++) {
     lm_json_open(out, NULL, '{');

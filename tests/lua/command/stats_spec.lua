@@ -109,10 +109,10 @@ describe("loam stats", function()
     local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
       strategies = {
         { strategy = "large", live_bytes = 2 ^ 30, held_bytes = 2 ^ 31, small_blocks = 7,
-          failed = 3 },
+          failed = 3, classes = { { to = 16, blocks = 5 }, { to = 65536, blocks = 2 } } },
         { strategy = "foreign", held_bytes = 0, small_blocks = 0, failed = 1 } },
-      strategies_left_out = 2, tags = { { tag = "a.b", live_bytes = 2 ^ 20 } },
-      tags_left_out = 1 }
+      strategies_left_out = 2, classes_left_out = 1, tags_left_out = 1,
+      tags = { { tag = "a.b", live_bytes = 2 ^ 20 } } }
     local _, context = run("stats 42", { boards = { dead } })
     assert.matches("its last figures, of 1 minute ago\n"
       .. "STRATEGY         LIVE  SMALL BLOCKS   HELD  FAILED\n"
@@ -121,5 +121,9 @@ describe("loam stats", function()
       .. "2 strategies had no place on the board\n"
       .. "TAG         LIVE\na.b  about 1 MiB\n"
       .. "1 tag had no place on the board\n", context.out, 1, true)
+    context = select(2, run("stats 42 --by strategy,class", { boards = { dead } }))
+    assert.matches("STRATEGY   UP TO   BLOCKS\nlarge         16  about 5\n"
+      .. "large     64 KiB  about 2\n1 size class had no place on the board\nTAG",
+      context.out, 1, true)
   end)
 end)

@@ -195,6 +195,20 @@ local function show_last_strategies(context, status)
   return #rows > 1
 end
 
+-- Shows the size classes of the strategies. A row of a program with an older version of loam has
+-- none.
+local function show_last_classes(context, status)
+  local rows = {}
+  for _, use in ipairs(status.strategies or {}) do
+    for _, class in ipairs(use.classes or {}) do
+      rows[#rows + 1] = { use.strategy, units.exact(class.to),
+        "about " .. units.count(class.blocks) }
+    end
+  end
+  show_rows(context, { "STRATEGY", "UP TO", "BLOCKS" }, rows, { [2] = true, [3] = true },
+    status.classes_left_out, "size class", "size classes")
+end
+
 local function show_last_limits(context, status)
   local rows = {}
   for i, limit in ipairs(status.limits or {}) do
@@ -215,11 +229,12 @@ end
 
 -- Shows the figures on a board of a process that can be neither read nor asked: those that the
 -- process wrote there last.
-local function show_last(context, status)
+local function show_last(context, status, keys)
   local now = context.now()
   context.write(("%s (%d): %s; its last figures, of %s\n"):format(terminal.plain(status.program),
     status.pid, boards.state(status, now), units.ago(status.updated_at, now)))
   local has_strategies = show_last_strategies(context, status)
+  if keys.class then show_last_classes(context, status) end
   local has_limits = show_last_limits(context, status)
   show_last_tags(context, status)
   if not has_strategies and not has_limits then
