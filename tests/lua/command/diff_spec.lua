@@ -206,6 +206,17 @@ describe("loam diff", function()
     assert.matches("a fault of loam: old.lua does not confirm b -> a", context.err, 1, true)
   end)
 
+  it("ends with 2 and the reason if a policy has no time to explain a witness", function()
+    local fault = { file = "old.lua", class = "budget", reason = "took too long" }
+    local refusal = { verb = "confirm", ok = false, policy = "old.lua", errors = { fault } }
+    local status, context = canned.run("diff old.lua new.lua", {
+      confirm = "chain h61 h\n" .. json.encode(refusal) .. "\n",
+      nodes = { one_by_one = { compare.ask(OLD, "verb nodes"), compare.ask(NEW, "verb nodes") } } })
+    assert.equal(2, status)
+    assert.equal("", context.out)
+    assert.matches("old.lua: budget: took too long", context.err, 1, true)
+  end)
+
   it("refuses arguments that make no sense", function()
     for args, words in pairs {
       ["diff"] = "OLD or NEW is missing", ["diff a"] = "OLD may be left out with --pid",

@@ -104,12 +104,15 @@ local function read_both(context, policies)
   return texts
 end
 
--- Has both policies explain all witnesses. Returns a message if one does not confirm.
+-- Has both policies explain all witnesses. Returns a message if one does not confirm; or nil and
+-- the errors of a policy that cannot explain them, because its budget is too small.
 local function doubt(context, policies, made)
   if #made.regions == 0 then return nil end
   local requests = confirm.requests(made)
   for i, side in ipairs { "old", "new" } do
     local answer = policy_query.ask(context, "confirm", policies[i], { request = requests })
+    local refusal = answer:match("^{.*") or answer:match("\n({[^\n]*)$")
+    if refusal then return nil, policy_query.read(context, refusal).errors end
     local region, reason = confirm.check(made, side, answer)
     if region then return report.doubt(made, region, name_of(policies[i]), reason) end
   end
@@ -153,7 +156,12 @@ function diff.run(context, given)
     return UNREADABLE
   end
   local made = regions.compare(texts[1], texts[2])
-  local message = doubt(context, policies, made)
+  local message
+  message, errors = doubt(context, policies, made)
+  if errors then
+    report.refused(context, shown, errors)
+    return UNREADABLE
+  end
   if message then
     context.warn("loam diff: " .. message .. "\n")
     return UNREADABLE
