@@ -82,7 +82,7 @@ LM_INLINE void lm_stats_note(lm_thread *t, uint64_t key, uint32_t blocks, size_t
   lm_stats_count(e, blocks, bytes);
 }
 
-/* What an entry of the decision cache counts. */
+/* An entry of the decision cache counts the blocks of this site, strategy and class. */
 typedef struct lm_stats_subject {
   uint32_t site; /* index; 0: nothing, and then no request finds the entry */
   uint16_t strategy;

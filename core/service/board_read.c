@@ -592,8 +592,8 @@ static int open_board(const char *path) {
   return -1;
 }
 
-/* Copies the image in half `half`, if it is that of the text. A publisher may write the half during
- * the copy: then the hash of the bytes differs. */
+/* Copies the image in half `half`, if it was made from the text with this hash. A publisher may
+ * write the half during the copy: then the hash of the bytes differs. */
 static void *copy_image(int fd, unsigned half, uint64_t text_hash, size_t *size) {
   lm_board_image said;
   size_t at = offsetof(lm_board, news) + offsetof(lm_board_news, image) + half * sizeof said;

@@ -36,7 +36,8 @@ function stats_groups.classes(row)
              total_bytes = row.total_bytes, total_blocks = row.total_blocks } }
 end
 
--- Adds figures to the group that they belong to. A new group copies what it is grouped by.
+-- Adds figures to the group that they belong to. A new group gets the tag, the strategy and the
+-- class that are among its keys.
 local function add(groups, keys, row, class)
   local key = ("%s\0%s\0%s"):format(keys.tag and row.tag or "",
     keys.strategy and row.strategy .. "\0" .. row.kind or "", class and class.to or "")

@@ -37,7 +37,7 @@ typedef struct figures {
   int64_t live_bytes, live_blocks, total_bytes, total_blocks;
 } figures;
 
-/* What one thread has allocated. Figures of several threads are added up. */
+/* A model has the figures of the blocks of one thread. Models of several threads are added up. */
 typedef struct model {
   figures of[TAGS][STRATEGIES][LM_CLASSES_COUNTED];
 } model;
