@@ -105,7 +105,7 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
-gives answer 1 diff "$work/all.lua" "$policy" --pid "$pid"
+gives answer 1 diff "$policy" "$work/next.lua" --pid "$pid"
 gives answer 0 diff "$policy" --pid "$pid"
 gives failure 2 diff "$policy" --pid 999999999
 gives answer 1 owner "$pid" 0 7fffffffffff

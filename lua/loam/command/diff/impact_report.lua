@@ -9,8 +9,8 @@ local units = require("loam.command.units")
 
 local impact_report = {}
 
-local MOST_ROWS = 5      -- of a region, as text
-local MOST_ROWS_JSON = 1000
+local MOST_ROWS = 5       -- of a region, as text
+local MOST_ROWS_JSON = 100 -- of a region, in JSON
 
 -- ---- words
 
