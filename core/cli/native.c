@@ -84,14 +84,29 @@ static int native_inspect(lua_State *L) {
   return answer(L, status, &text);
 }
 
-/* inspect_text(name, text, query): like inspect, for a text; messages call it `name`. */
+/* inspect_text(name, text, query): like inspect, of a policy's text. */
 static int native_inspect_text(lua_State *L) {
-  lm_json text = { 0 };
-  size_t length;
-  const char *policy = lua_tolstring(L, 2, &length);
-  lm_script_source source = { text_at(L, 1), policy, length, lm_policy_limits(), .is_host = false };
-  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &text);
-  return answer(L, status, &text);
+  lm_json answered = { 0 };
+  lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
+  source.text = lua_tolstring(L, 2, &source.length);
+  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  return answer(L, status, &answered);
+}
+
+/* board_text(board, hash): the text of a policy that was published on a board, from its image.
+ * `hash` is the hash of the text, as hash() returns it. */
+static int native_board_text(lua_State *L) {
+  void *bytes;
+  size_t size, length;
+  uint64_t hash = strtoull(text_at(L, 2), NULL, 16);
+  loam_status status = lm_board_read_image(text_at(L, 1), hash, &bytes, &size);
+  if (status != LOAM_OK) return refuse(L, status);
+  const char *text = bytes;
+  length = size;
+  status = lm_policy_open_text(text_at(L, 1), &text, &length);
+  if (status == LOAM_OK) lua_pushlstring(L, text, length);
+  lm_metadata_free(bytes);
+  return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
 /* ask(pid, request, timeout_ms): the answer of loam_ask. */
@@ -476,6 +491,7 @@ void lm_native_open(lua_State *L) {
     { "screen_wait", native_screen_wait },
     { "screen_suspend", native_screen_suspend },
     { "write", native_write },
+    { "board_text", native_board_text },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/error.h"
+#include "os/hash.h"
 #include "os/sys.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -80,17 +82,21 @@ static void terminate_texts(lm_board_entry *e) {
   if (f->tags > LM_BOARD_USES) f->tags = LM_BOARD_USES;
   for (uint32_t i = 0; i < f->uses; i++) e->use[i].strategy[sizeof e->use[i].strategy - 1] = 0;
   for (uint32_t i = 0; i < f->tags; i++) e->tag[i].tag[sizeof e->tag[i].tag - 1] = 0;
+  if (f->classes > LM_BOARD_CLASSES) f->classes = LM_BOARD_CLASSES;
+  for (uint32_t i = 0; i < f->classes; i++)
+    if (e->of_class[i].use >= f->uses) f->classes = 0;
   if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
   e->last_error[f->error_bytes - 1] = 0;
   lm_assert(lm_board_entry_is_valid(e));
 }
 
-/* Copies an entry. The pages of strategies and tags are copied only if they have contents. */
+/* Copies an entry. The pages of strategies, tags and classes are copied only if they have contents.
+ */
 static bool copy_entry(view *v, size_t at) {
   lm_board_entry *e = &v->entry;
   if (!read_at(v->fd, e, 2 * LM_BOARD_PAGE, at)) return false;
   bool has_more = e->figures.uses || e->figures.tags;
-  return !has_more || read_at(v->fd, e->use_page, 2 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
+  return !has_more || read_at(v->fd, e->use_page, 3 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
 }
 
 /* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not
@@ -136,6 +142,19 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
   lm_json_uint(out, "limits_left_out", f->limits_left_out);
 }
 
+/* The size classes of the strategy that is number `use` in the entry. */
+static void put_classes(lm_json *out, const lm_board_entry *e, uint32_t use) {
+  lm_json_open(out, "classes", '[');
+  for (uint32_t i = 0; i < e->figures.classes; i++) {
+    if (e->of_class[i].use != use) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "to", e->of_class[i].most);
+    lm_json_uint(out, "blocks", e->of_class[i].blocks);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
 /* The memory of strategies and tags. A figure that is not known is left out. */
 static void put_uses(lm_json *out, const lm_board_entry *e) {
   lm_json_open(out, "strategies", '[');
@@ -147,10 +166,12 @@ static void put_uses(lm_json *out, const lm_board_entry *e) {
     lm_json_uint(out, "held_bytes", u->held_bytes);
     lm_json_uint(out, "small_blocks", u->small_blocks);
     lm_json_uint(out, "failed", u->failed);
+    put_classes(out, e, i);
     lm_json_close(out, '}');
   }
   lm_json_close(out, ']');
   lm_json_uint(out, "strategies_left_out", e->figures.uses_left_out);
+  lm_json_uint(out, "classes_left_out", e->figures.classes_left_out);
   lm_json_open(out, "tags", '[');
   for (uint32_t i = 0; i < e->figures.tags; i++) {
     lm_json_open(out, NULL, '{');
@@ -577,4 +598,48 @@ void lm_board_clean(const char *dir) {
   visit_folder(&t, dir, geteuid());
   lm_thread_inside_end(self);
   lm_metadata_free(t.v);
+}
+
+/* ---- images */
+
+/* Opens a board for reading. Returns a descriptor, or -1. */
+static int open_board(const char *path) {
+  struct stat st;
+  lm_board_head head;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return -1;
+  bool is_board = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)LM_BOARD_FILE &&
+                  (!geteuid() || st.st_uid == geteuid()) && read_at(fd, &head, sizeof head, 0) &&
+                  lm_board_file_is_ours(&head);
+  if (is_board) return fd;
+  close(fd);
+  return -1;
+}
+
+/* Copies the image in half `half`, if it was made from the text with this hash. A publisher may
+ * write the half during the copy: then the hash of the bytes differs. */
+static void *copy_image(int fd, unsigned half, uint64_t text_hash, size_t *size) {
+  lm_board_image said;
+  size_t at = offsetof(lm_board, news) + offsetof(lm_board_news, image) + half * sizeof said;
+  if (!read_at(fd, &said, sizeof said, at) || said.text_hash != text_hash) return NULL;
+  if (!said.number || !said.size || said.size > LM_BOARD_HALF) return NULL;
+  void *bytes = lm_metadata_alloc(said.size);
+  *size = said.size;
+  if (bytes && read_at(fd, bytes, said.size, LM_BOARD_HALVES_AT + half * LM_BOARD_HALF) &&
+      lm_hash_bytes(bytes, said.size) == said.hash)
+    return bytes;
+  lm_metadata_free(bytes);
+  return NULL;
+}
+
+loam_status lm_board_read_image(const char *path, uint64_t text_hash, void **bytes, size_t *size) {
+  int fd = open_board(path);
+  *bytes = NULL;
+  if (fd < 0) return lm_error(LOAM_EIO, "%s: it is no board that can be read", path);
+  for (unsigned half = 0; !*bytes && half < 2; half++)
+    *bytes = copy_image(fd, half, text_hash, size);
+  close(fd);
+  if (*bytes) return LOAM_OK;
+  return lm_error(LOAM_EIO, "%s: the board has no image of the text with hash %016llx", path,
+                  (unsigned long long)text_hash);
 }

@@ -6,6 +6,7 @@
 #define LM_BOARD_READ_H
 
 #include "loam.h"
+#include "os/base.h"
 
 /* Who reads boards, and what for. */
 typedef struct lm_board_reader {
@@ -34,5 +35,10 @@ void lm_board_clean(const char *dir);
  * lives; -1: there may be one that the caller cannot see, in another PID namespace. The board must
  * be one of the effective user. */
 int lm_board_find_living(int fd);
+
+/* Copies the image of the policy text with this hash from the board at `path` into lm_metadata
+ * memory, which the caller frees. A board keeps the last two images. Returns LOAM_EIO if the file
+ * is no board of the effective user (for root: of any user), or if it has no such image. */
+loam_status lm_board_read_image(const char *path, uint64_t text_hash, void **bytes, size_t *size);
 
 #endif

@@ -133,7 +133,7 @@ function command.main(args, context)
   if result.usage then return report_misuse(context, args, result.words) end
   if result.silent then return result.status or 1 end
   context.warn("loam: " .. reason_of(result) .. "\n")
-  return 1
+  return result.status or 1
 end
 
 return command

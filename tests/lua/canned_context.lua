@@ -66,6 +66,15 @@ local function new_context(answers, inspect)
       if inspect then return inspect(path, query) end
       return answer(query:match("^verb (%a+)"), query)
     end,
+    inspect_text = function(name, text, query)
+      context.inspected = name
+      return inspect(text, query)
+    end,
+    board_text = function(board, hash)
+      local found = answers and answers.texts and answers.texts[hash]
+      if found and answers.board == board then return found end
+      return nil, board .. ": it is no board that can be read"
+    end,
     vet = function()
       if answers then return answers.vetted, answers.why, answers.reads_nodes end
     end,

@@ -62,6 +62,9 @@ grep -Eq 'its last figures, of (.* ago|just now)$' "$work/stats" || fail "no age
 for name in small middle large malloc.last; do
   grep -q "^$name .*about " "$work/stats" || fail "no $name: $(cat "$work/stats")"
 done
+grep -q 'UP TO' "$work/stats" && fail "classes without --by: $(cat "$work/stats")"
+"$LOAM" stats "$pid" --by class > "$work/stats" 2>&1 || fail "stats --by class: $(cat "$work/stats")"
+grep -Eq '^small +112 +about 1,[0-9]{3}$' "$work/stats" || fail "no class: $(cat "$work/stats")"
 echo "ok: a killed program leaves the figures of its strategies and tags, with their age"
 
 "$LOAM" profile "$pid" --format collapsed -o - > "$work/stacks" 2> "$work/why" || fail "profile: $(cat "$work/why")"

@@ -412,6 +412,13 @@ static void an_entry_whose_texts_do_not_end_is_not_valid(void **state) {
   assert_true(lm_board_entry_is_valid(&e));
   e.figures.error_bytes = LM_BOARD_PAGE + 1;
   assert_false(lm_board_entry_is_valid(&e));
+  e.figures.error_bytes = 0;
+  e.figures.classes = 1;
+  assert_false(lm_board_entry_is_valid(&e)); /* of a strategy that the entry does not have */
+  e.figures.uses = 1;
+  assert_true(lm_board_entry_is_valid(&e));
+  e.figures.classes = LM_BOARD_CLASSES + 1;
+  assert_false(lm_board_entry_is_valid(&e));
 }
 
 int main(void) {
