@@ -146,8 +146,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* The body of both functions below, inlined so that gcc removes what a malloc does not need. */
-LM_INLINE void *make(lm_thread *t, const lm_request *r) {
+LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
@@ -168,14 +167,6 @@ LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   if (!p) return NULL;
   lm_stats_note(t, r->site->index, c.serve.strategy, 1, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
-}
-
-LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) { return make(t, r); }
-
-LM_NOINLINE void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size) {
-  lm_assert(size <= LM_SMALL_MAX);
-  if (size > LM_SMALL_MAX) __builtin_unreachable();
-  return make(t, &(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,

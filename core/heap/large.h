@@ -10,9 +10,9 @@
  *
  * A guarded block ends where an inaccessible page begins, or less than its alignment before, so a
  * byte beyond that faults. The bytes of its first and last page that are not its own, its edges,
- * are filled with one value. A free finds the edge that was written to. Its slots come from the range and go back to the range. When it is freed, it
- * becomes inaccessible and waits in a quarantine, so that a use after free faults and a double free
- * is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
+ * are filled with one value. A free finds the edge that was written to. Its slots come from the
+ * range and go back to the range. When it is freed, it becomes inaccessible and waits in a
+ * quarantine, so that a use after free faults and a double free is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
  * Without any left, neither the program nor loam would get memory. So at most a quarter of that
  * number are guarded at a time, over all strategies; further blocks are not guarded.
  *
