@@ -179,8 +179,8 @@ static void note_refusal(lm_regions *r, uint32_t slots) {
   r->refused_ns = lm_sys_clock_ns();
 }
 
-/* Takes a region of `step` slots or, if there is none, of the `least` slots. In a small range there
- * may be no such slots at a huge page; then memory that needs no huge page is taken at a multiple of
+/* Takes a region of `step` slots or, if there is none, of the `least` slots. In a small range no
+ * such slots may begin at a huge page. Memory that needs no huge page then begins at a multiple of
  * `align` alone. *taken becomes the slots of the region. */
 static uint32_t take_region_of(lm_regions *r, uint32_t step, uint32_t least, size_t align,
                                uint32_t *taken) {
