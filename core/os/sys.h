@@ -45,6 +45,12 @@ int lm_sys_map(size_t size, void **out);
  * writable. Until then a part counts against no limit but that on address space. */
 int lm_sys_map_readable(size_t size, void **out);
 
+/* Like lm_sys_map_readable, in a process that called mlockall(MCL_FUTURE): the kernel refuses a new
+ * mapping there if it is larger than what RLIMIT_MEMLOCK leaves. `page` is one page of a mapping of
+ * lm_sys_map_readable that was never written to and is older than that call. The new mapping is as
+ * little locked as that one is. Needs Linux 5.7. */
+int lm_sys_map_like(void *page, size_t size, void **out);
+
 /* Ends a reservation or a mapping. If the kernel has no memory to do so, the range stays,
  * unused. */
 void lm_sys_unmap(void *at, size_t size);

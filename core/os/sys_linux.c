@@ -254,6 +254,24 @@ int lm_sys_move(void *from, size_t size, void *to) {
   return 0;
 }
 
+/* The kernel copies the page's mapping, which is not locked, and makes the copy longer. The page
+ * itself is of zeros, and REMAP_DONTUNMAP leaves it as such. */
+int lm_sys_map_like(void *page, size_t size, void **out) {
+  lm_assert(is_page(page) && out && size > LM_PAGE);
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  void *copy = mremap(page, LM_PAGE, LM_PAGE, MREMAP_MAYMOVE | REMAP_DONTUNMAP, NULL);
+  if (copy == MAP_FAILED) return outcome(-1, before);
+  void *longer = mremap(copy, LM_PAGE, size, MREMAP_MAYMOVE);
+  if (longer != MAP_FAILED) {
+    *out = longer;
+    return 0;
+  }
+  int error = outcome(-1, before);
+  unmap(copy, LM_PAGE);
+  return error;
+}
+
 /* ---- Nodes and memory */
 
 enum { MASK_BITS = 64 };
