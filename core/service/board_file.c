@@ -115,8 +115,10 @@ loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
   lm_assert(*dir);
   loam_status status = lm_control_socket_folder(dir);
   if (status != LOAM_OK) return status;
-  int n = snprintf(path, PATH_MAX, "%s/%d-%llx.board", dir, getpid(),
-                   (unsigned long long)lm_board_since_ms(maker));
+  /* Containers may share the folder, and their first processes have one id. */
+  int n = snprintf(path, PATH_MAX, "%s/%d-%llx-%llx.board", dir, getpid(),
+                   (unsigned long long)lm_board_since_ms(maker),
+                   (unsigned long long)lm_board_own_namespace());
   if (n < 0 || n >= PATH_MAX) return fail(dir, ENAMETOOLONG);
   int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return fail(path, errno);

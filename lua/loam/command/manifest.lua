@@ -9,7 +9,9 @@
 -- That is the form in which people write policies into manifests, and in which `kubectl create
 -- configmap --from-file` prints them. YAML's other forms of a text are refused with their line.
 
-local manifest = {}
+local manifest = {
+  MOST = 8 * 2 ^ 20, -- bytes of a manifest; Kubernetes itself takes 1 MiB of a ConfigMap
+}
 
 -- Returns whether the path names a manifest, by its ending.
 function manifest.is_one(path)

@@ -44,8 +44,8 @@ end
 -- Asks about the policy in a manifest of Kubernetes.
 ---@return string answer
 local function ask_manifest(context, verb, path, query)
-  local text, why = context.posix.read(path)
-  if not text then return unread(verb, path, why) end
+  local text, why = context.posix.read(path, manifest.MOST)
+  if not text then return unread(verb, path, (why:gsub("^.-: ", ""))) end
   local policy, words = manifest.policy(text)
   if not policy then
     local line, reason = words:match("^(%d+): file: (.*)")

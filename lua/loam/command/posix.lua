@@ -26,17 +26,6 @@ local posix = {
   write = native.write, -- the whole of a file
 }
 
--- Reads a whole file.
----@return string|nil text
----@return string|nil words why it cannot be read
-function posix.read(path)
-  local file, words = io.open(path, "rb")
-  if not file then return nil, (words:gsub("^.-: ", "")) end
-  local text, problem = file:read("*a")
-  file:close()
-  return text, problem
-end
-
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
 -- watched as a link, which may lead elsewhere later.
 ---@return string|nil path from the root
