@@ -78,10 +78,12 @@ loam_status lm_look_open(lm_look *look, int pid) {
 
 void lm_look_close(lm_look *look) {
   lm_metadata_free(look->strategy);
+  lm_metadata_free(look->pool);
   lm_metadata_free(look->site);
   lm_metadata_free(look->limited);
   lm_sums_finish(&look->sums);
   look->strategy = NULL;
+  look->pool = NULL;
   look->site = NULL;
   look->limited = NULL;
 }

@@ -93,6 +93,12 @@ static int native_look(lua_State *L) {
   return answer(L, lm_look_stats(number_at(L, 1), &text), &text);
 }
 
+/* pages(pid): where the memory of a process lies, read without its help, as lm_look_pages says. */
+static int native_pages(lua_State *L) {
+  lm_json text = { 0 };
+  return answer(L, lm_look_pages(number_at(L, 1), &text), &text);
+}
+
 /* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
@@ -309,6 +315,7 @@ void lm_native_open(lua_State *L) {
     { "readlink", native_readlink }, { "folder", native_folder },
     { "getenv", native_getenv },     { "setenv", native_setenv },
     { "wait", native_wait },         { "exec", native_exec },
+    { "pages", native_pages },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

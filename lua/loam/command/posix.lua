@@ -24,6 +24,18 @@ function posix.absolute(path)
   return folder and folder .. "/" .. path
 end
 
+-- Writes a whole file, which is made or replaced.
+---@return boolean|nil ok
+---@return string|nil words "PATH: reason" if the file cannot be written
+function posix.write_file(path, text)
+  local file, words = io.open(path, "w")
+  if not file then return nil, words end
+  local ok, reason = file:write(text)
+  local is_closed, late = file:close()
+  if ok and is_closed then return true end
+  return nil, path .. ": " .. tostring(reason or late)
+end
+
 -- Returns true if no folder of PATH has the name. execvp reports EACCES for such a name too, if a
 -- folder of PATH may not be searched.
 local function is_nowhere(name)

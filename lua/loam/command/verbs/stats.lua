@@ -204,17 +204,8 @@ local function find(context, pid)
   return row.status, row.text, show_last
 end
 
--- Returns the process id of the only living program on a board, or else with a socket.
-local function choose(context)
-  local rows, names = boards.living(context), {}
-  if #rows == 0 then return hosts.choose(context, nil, "stats") end
-  if #rows == 1 then return rows[1].status.pid end
-  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
-  return hosts.list(context, names, "stats")
-end
-
 function stats.run(context, given)
-  local answer, text, show_it = find(context, given[1] and hosts.pid(given[1]) or choose(context))
+  local answer, text, show_it = find(context, hosts.living(context, given[1], "stats"))
   if given.json then context.write(text .. "\n") else show_it(context, answer) end
   return 0
 end
