@@ -67,6 +67,11 @@ local function new_context(answers, inspect)
       if seen then return json.encode(seen) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    pages = function(pid)
+      local seen = answers and answers.pages and answers.pages[pid]
+      if seen then return json.encode(seen) end
+      return nil, ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
     hosts = function() return answers and answers.hosts or {} end,
     hash = function(path)
       local found = answers and answers.hashes and answers.hashes[path]

@@ -213,7 +213,7 @@ local function largest(answer, y)
     out[#out + 1] = svg.text(MARGIN + 74, y, units.bytes(block.bytes), { { "text-anchor", "end" } })
       .. shape:text({ { "fill", palette.neutral } })
       .. svg.text(MARGIN + 272, y, svg.shorten(block.tag ~= "" and block.tag or "(no tag)", 60)
-        .. "  in  " .. svg.shorten(block.strategy, NAME_MOST))
+        .. " in " .. svg.shorten(block.strategy, NAME_MOST))
   end
   return table.concat(out), y + 30
 end
