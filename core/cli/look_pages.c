@@ -8,25 +8,25 @@
  *
  * Then consecutive slots of one strategy and one node are joined to cells, so that an answer has at
  * most CELLS_ALL cells and one for each group, whatever the size of the process. The answer for a
- * process that stands still is exact, but for two figures. Before Linux 6.7, the huge pages of a
- * mapping are divided evenly among its pages with memory. Above NODES_ASKED slots, only some slots
- * are asked for their node. */
+ * stopped process is exact, with two exceptions. Before Linux 6.7, the kernel tells huge pages only
+ * for a mapping; the reader divides them evenly among the pages of the mapping that have memory. In
+ * a process of more than NODES_ASKED slots, the reader asks for the nodes of some slots only. */
 #include "cli/look.h"
-#include "cli/page_scan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/page_scan.h"
 #include "engine/smaps.h"
 #include "heap/pools.h"
 #include "os/error.h"
 #include "pages/metadata.h"
 
 enum {
-  CELLS = 4096,         /* the most cells of slots that are used, but for one in each group */
+  CELLS = 4096,         /* the most cells of used slots; each group can have one more */
   CELLS_ALL = 8192,     /* and of all slots */
-  NODES_ASKED = 65536,  /* slots that are asked for their node */
+  NODES_ASKED = 65536,  /* the most slots whose node the reader asks for */
   NODES_AT_ONCE = 1024, /* pages of one call */
   LARGEST = 5,          /* large blocks that are listed */
   RANKS = 32,           /* strategies with groups of their own: those with the most slots */
@@ -36,7 +36,7 @@ enum {
   RANKS_ALL
 };
 
-/* What a slot is used for. */
+/* The use of a slot. */
 typedef enum kind {
   NONE, /* it is free in the range: nothing of it is shown */
   SMALL,
@@ -118,7 +118,8 @@ typedef struct pages {
   cell *cell;
   uint32_t cells, cell_room;
   uint32_t cell_slots; /* a cell stands for so many slots; a power of two */
-  uint32_t node_step;  /* every so many slots are asked for their node */
+  uint32_t
+      node_step; /* of the slots with memory, the reader asks for the node of each node_step-th */
   large_block largest[LARGEST];
 } pages;
 
@@ -262,7 +263,7 @@ static void show(void *ctx, const lm_look_extent *e) {
 
 /* ---- Nodes ---- */
 
-/* The slots that are asked in one call. */
+/* One call of the kernel: a page of each slot, and the slot that it stands for. */
 typedef struct question {
   size_t n;
   void *page[NODES_AT_ONCE];
@@ -514,7 +515,7 @@ static void put_sum_json(lm_json *out, const pages_sum *sum) {
   lm_json_uint(out, "returned_bytes", sum->returned);
 }
 
-/* The place in a strategy's `huge` of what it asks for; "": nothing. */
+/* Returns the huge pages that a strategy asks for, as policies write them; "": none. */
 static const char *huge_text(lm_huge huge) {
   static const char *const text[] = { "", "false", "thp", "2MiB", "1GiB" };
   return (unsigned)huge < LM_COUNT(text) ? text[huge] : "";

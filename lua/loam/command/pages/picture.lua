@@ -44,7 +44,8 @@ local function sums(answer)
   }
 end
 
--- The sums in the order in which they are shown: what each is of, its name, what it means.
+-- The sums in the order of the legend: key in the table of sums, name, meaning, and whether the sum
+-- is a part of the memory that the program has (and so of the bar).
 local TILES = {
   { "live", "live", "used by the program", true },
   { "cached", "cached", "freed, kept by threads", true },
@@ -81,7 +82,7 @@ local function tile(entry, all, x, y)
     .. svg.text(x + 20, y + 35, entry[3], { { "font-size", "9.5" }, { "fill", palette.muted } })
 end
 
--- Draws one bar: the memory that the program has now, by what it is used for.
+-- Draws one bar: the memory that the program has now, divided by its use.
 local function bar(all, y)
   local out, x, looks = {}, MARGIN, palette.looks()
   for _, entry in ipairs(TILES) do
@@ -234,7 +235,7 @@ local function notes(answer)
   return table.concat(words, "  ")
 end
 
--- Returns what a person who does not see the picture is told.
+-- Returns the picture in words, for readers of screens.
 local function description(answer)
   local all = sums(answer)
   return ("%s in memory: %s live, %s cached, %s free, %s loam's own; %s on huge pages."):format(

@@ -17,8 +17,9 @@ have no memory, because they were never touched or went back to the kernel. The 
 blocks are listed with their tags. One cell of the picture is 64 KiB, or more for a large
 program: the picture tells how much. Without -o, the file is PROGRAM-PID.svg in the working
 directory. Without PID, shows the only program of yours that runs under loam.
-The command reads the memory of the program and does not stop it, as `loam stats` does, and
-needs the same rights. Of a program that changes meanwhile, the picture is not exact.]],
+Like `loam stats`, the command reads the memory of the program without stopping it. It needs
+the right to do so, since no program draws its own picture. The picture of a program that
+runs is close, not exact.]],
   options = {
     { "output", "FILE", "where to write the picture, - for standard output; also -o FILE",
       kind = "path", short = "o" },
@@ -49,7 +50,7 @@ local function default_path(about)
   return ("%s-%d.svg"):format(name, about.pid)
 end
 
--- Writes a file, and says what it has.
+-- Writes the picture to a file, and tells the user its scale and sums.
 local function save(context, path, text, answer)
   local ok, words = context.posix.write_file(path, text)
   if not ok then context.fail("cannot write " .. arguments.plain(words)) end
