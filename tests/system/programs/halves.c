@@ -1,5 +1,5 @@
-/* halves - has memory in a known pattern, says so, and waits for its end: 2,000 blocks of 20 KiB, of
- * which every second one is freed; one block of 64 MiB that is touched up to its half; and as many
+/* halves - has memory in a known pattern, says so, and waits for its end: 2,000 blocks of 20 KiB,
+ * of which every second one is freed; one block of 64 MiB that is touched up to its half; and as many
  * further blocks of 1 GiB as the first argument says, which are never touched. */
 #include <stdio.h>
 #include <stdlib.h>
