@@ -1,6 +1,6 @@
 /* halves - has memory in a known pattern, says so, and waits for its end: 2,000 blocks of 20 KiB,
- * of which every second one is freed; one block of 64 MiB that is touched up to its half; and as many
- * further blocks of 1 GiB as the first argument says, which are never touched. */
+ * of which every second one is freed; one block of 64 MiB that is touched up to its half; as many
+ * blocks of 1 GiB, which are never touched, as the first argument says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
