@@ -102,7 +102,8 @@ typedef struct large_block {
 
 typedef struct pages {
   lm_look *look;
-  uint32_t end; /* slots of the range */
+  uint32_t end;  /* slots of the range */
+  uint32_t last; /* the slots below it include all that are shown */
   slot *slot;
   run_set *set;
   uint32_t sets;
@@ -249,6 +250,7 @@ static void show(void *ctx, const lm_look_extent *e) {
   }
   kind k = kind_of(p, e, &family);
   if (k == NONE) return;
+  p->last = end;
   for (uint32_t i = e->slot; i < end && !p->broken; i++) {
     p->slot[i].kind = (uint8_t)k;
     p->slot[i].strategy = (uint16_t)family;
@@ -283,10 +285,10 @@ static void ask(pages *p, question *q) {
 static void ask_nodes(pages *p) {
   question q = { 0 };
   uint32_t n = 0;
-  for (uint32_t i = 0; i < p->end; i++) n += p->slot[i].present != 0;
+  for (uint32_t i = 0; i < p->last; i++) n += p->slot[i].present != 0;
   p->node_step = n / NODES_ASKED + 1;
   n = 0;
-  for (uint32_t i = 0; i < p->end; i++) {
+  for (uint32_t i = 0; i < p->last; i++) {
     if (!p->slot[i].present || n++ % p->node_step) continue;
     size_t page = (size_t)__builtin_ctz(p->slot[i].present) * LM_PAGE;
     q.page[q.n] = (void *)(p->look->map.base + ((uintptr_t)i << LM_SLOT_SHIFT) + page);
@@ -307,7 +309,7 @@ static bool rank_strategies(pages *p) {
   uint32_t n = p->look->strategies;
   uint32_t *slots = lm_metadata_alloc(n * sizeof *slots);
   p->rank = lm_metadata_alloc(n * sizeof *p->rank);
-  for (uint32_t i = 0; slots && p->rank && i < p->end; i++)
+  for (uint32_t i = 0; slots && p->rank && i < p->last; i++)
     if (is_of_strategy(&p->slot[i])) slots[p->slot[i].strategy]++;
   for (uint32_t id = 0; slots && p->rank && id < n; id++) p->rank[id] = RANK_OTHERS;
   for (uint16_t rank = 0; slots && p->rank && rank < RANKS; rank++) {
@@ -333,7 +335,7 @@ static uint32_t rank_of(const pages *p, const slot *s) {
  * that is known. Slots before the first such slot count to that one's node. */
 static void begin_nodes(pages *p) {
   for (uint32_t rank = 0; rank < RANKS_ALL; rank++) p->last_node[rank] = -1;
-  for (uint32_t i = p->end; i-- > 0;) {
+  for (uint32_t i = p->last; i-- > 0;) {
     const slot *s = &p->slot[i];
     if (s->kind != NONE && s->node) p->last_node[rank_of(p, s)] = s->node - 1;
   }
@@ -448,7 +450,7 @@ static group *group_of(pages *p, const slot *s) {
 /* Chooses how many slots a cell stands for: the least power of two that keeps both bounds. */
 static void choose_scale(pages *p) {
   uint32_t used = 0, returned = 0;
-  for (uint32_t i = 0; i < p->end; i++) {
+  for (uint32_t i = 0; i < p->last; i++) {
     bool is_returned = p->slot[i].kind == RETURNED && !p->slot[i].present;
     used += p->slot[i].kind != NONE && !is_returned;
     returned += is_returned;
@@ -463,7 +465,7 @@ static bool make_cells(pages *p) {
   if (!rank_strategies(p)) return false;
   choose_scale(p);
   begin_nodes(p);
-  for (uint32_t i = 0; i < p->end; i++) {
+  for (uint32_t i = 0; i < p->last; i++) {
     if (p->slot[i].kind == NONE) continue;
     group *g = group_of(p, &p->slot[i]);
     if (!g || !add_slot(p, g, i)) return false;
@@ -601,7 +603,7 @@ static void put_answer(const pages *p, lm_json *out) {
 
 /* Tells whether the copies have all strategies that slots name: they may have been copied again. */
 static bool has_strategies(const pages *p) {
-  for (uint32_t i = 0; i < p->end; i++)
+  for (uint32_t i = 0; i < p->last; i++)
     if (p->slot[i].strategy >= p->look->strategies) return false;
   for (size_t i = 0; i < LARGEST; i++)
     if (p->largest[i].strategy >= p->look->strategies) return false;

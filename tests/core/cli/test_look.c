@@ -260,6 +260,14 @@ static void a_stopped_child_is_counted(void **state) {
   assert_non_null(strstr(loam_error(), "no such process"));
 }
 
+static void a_reading_ends_after_its_patience(void **state) {
+  (void)state;
+  lm_json out = { 0 };
+  assert_int_equal(lm_look_stats_within(getpid(), 0, &out), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "its tables could not be read within 0 s"));
+  lm_json_finish(&out);
+}
+
 static void *allocate_and_free(void *arg) {
   (void)arg;
   void *own[512] = { 0 };
@@ -706,6 +714,7 @@ int main(void) {
     cmocka_unit_test(outside_and_inside_are_the_same),
     cmocka_unit_test(device_memory_is_the_same),
     cmocka_unit_test(a_stopped_child_is_counted),
+    cmocka_unit_test(a_reading_ends_after_its_patience),
     cmocka_unit_test(a_running_process_is_counted),
     cmocka_unit_test(pages_agree_with_statistics),
     cmocka_unit_test(every_second_object_freed_is_half_full),
