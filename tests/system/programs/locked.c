@@ -1,15 +1,20 @@
-/* locked.c - locks its memory. With an argument, the kernel's mlockall refuses MCL_CURRENT, as it
- * does where loam's reserved address space exceeds RLIMIT_MEMLOCK. */
+/* locked.c - locks its memory: pages that it never touched get memory, and so do those of later
+ * mappings. With an argument, the kernel's mlockall refuses MCL_CURRENT, as it does where loam's
+ * reserved address space exceeds RLIMIT_MEMLOCK. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "expect.h"
+
+enum { SIZE = 1 << 20, PAGE = 4096 };
 
 /* A figure of /proc/self/status, in KiB. */
 static long status_of(const char *name) {
@@ -37,16 +42,32 @@ static void refuse_mlockall(void) {
   expect(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 }
 
+/* Tells whether all pages of a block have memory. */
+static bool is_resident(const char *block, size_t size) {
+  unsigned char in[SIZE / PAGE + 1];
+  uintptr_t from = (uintptr_t)block & ~(uintptr_t)(PAGE - 1), pages;
+  pages = ((uintptr_t)block + size - from + PAGE - 1) / PAGE;
+  expect(pages <= sizeof in && !mincore((void *)from, pages * PAGE, in));
+  for (size_t i = 0; i < pages; i++)
+    if (!(in[i] & 1)) return false;
+  return true;
+}
+
 int main(int argc, char **argv) {
   (void)argv;
-  char *block = kept(malloc(100000));
+  char *block = kept(malloc(100000)), *untouched = kept(malloc(SIZE));
   memset(block, 1, 100000);
+  expect(untouched && !is_resident(untouched, SIZE));
   if (argc > 1) refuse_mlockall();
   expect(!mlockall(MCL_CURRENT | MCL_FUTURE));
   expect(status_of("VmLck:") > 1000);
   expect(status_of("VmPTE:") < 1024);
+  expect(is_resident(block, 100000) && is_resident(untouched, SIZE));
+  char *later = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(later != MAP_FAILED && is_resident(later, SIZE));
   expect(munlockall() == 0 && status_of("VmLck:") == 0);
   free(block);
+  free(untouched);
   puts("locked: as it must be");
   return 0;
 }
