@@ -1,9 +1,9 @@
 /* placement_audit.c - compares the placement that strategies ask for with the placement they got.
  *
  * The kernel tells the node of each page (move_pages without nodes moves nothing). At most
- * PAGES_MOST pages of a strategy are looked up, evenly spread. The kernel tells huge pages only for
- * each mapping, in smaps. All memory of one mapping was prepared alike, so the huge pages of a
- * mapping are divided evenly among the objects in it. */
+ * PAGES_MOST pages of a strategy are looked up, evenly spread. smaps tells huge pages only for each
+ * mapping. All memory of one mapping was prepared alike, so the huge pages of a mapping are divided
+ * evenly among the objects in it. */
 #include "engine/placement_audit.h"
 
 #include "engine/live_limits.h"
