@@ -12,9 +12,10 @@
  * byte beyond that faults. The bytes of its first and last page that are not its own, its edges,
  * are filled with one value. A free finds the edge that was written to. Its slots come from the
  * range and go back to the range. When it is freed, it becomes inaccessible and waits in a
- * quarantine, so that a use after free faults and a double free is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
- * Without any left, neither the program nor loam would get memory. So at most a quarter of that
- * number are guarded at a time, over all strategies; further blocks are not guarded.
+ * quarantine, so that a use after free faults and a double free is recognized. It takes two of the
+ * mappings that the kernel allows a process (vm.max_map_count). Without any left, neither the
+ * program nor loam would get memory. So at most a quarter of that number are guarded at a time,
+ * over all strategies; further blocks are not guarded.
  *
  * A block whose memory is in a file (backing.h) may have been lent to other processes
  * (share_export.h). Its span's `lent` then holds the key that they know it by. If it is freed while

@@ -685,8 +685,8 @@ static void stays_small_with_many_strategies(void **state) {
   assert_true(each < SIZES * 10 * LM_KIB);
 }
 
-/* Takes a small object, a large block, and an object of which one in two is guarded, and frees them.
- * Returns how many of them there was memory for. */
+/* Takes a small object, a large block, and an object of which one in two is guarded, and frees
+ * them. Returns how many of them there was memory for. */
 static int take_and_free(lm_strategy *s, lm_strategy *sampled) {
   void *p[] = { take(s, 100, 16), take(s, 200000, 16), take(sampled, 100, 16) };
   int n = 0;
