@@ -62,7 +62,7 @@ typedef struct slot {
   uint8_t kind;
   uint8_t swapped, huge; /* pages in swap, and on huge pages (page_scan.h) */
   uint8_t node;          /* 1 + node of its first page with memory; 0: not known */
-  bool begins;           /* a large block begins here */
+  bool begins;           /* a large or guarded block begins here, live or not */
 } slot;
 
 /* A set of free runs (pages/run.h), by the number that its tags bear. */
@@ -79,7 +79,7 @@ typedef struct pages_sum {
 
 typedef struct cell {
   uint32_t group, first; /* number of the group; the first slot */
-  uint32_t blocks;       /* large blocks that begin in it */
+  uint32_t blocks;       /* large and guarded blocks that begin in it */
   uint32_t of_kind[KINDS];
   pages_sum sum;
 } cell;
@@ -258,9 +258,8 @@ static void show(void *ctx, const lm_look_extent *e) {
   }
   if (p->broken || !e->count) return;
   add_objects(p, e);
-  if (k == SMALL || !lm_state_is_live(*e->state)) return;
-  p->slot[e->slot].begins = true;
-  note_large(p, e);
+  p->slot[e->slot].begins = k != SMALL;
+  if (k != SMALL && lm_state_is_live(*e->state)) note_large(p, e);
 }
 
 /* ---- Nodes ---- */
