@@ -622,6 +622,12 @@ static void a_block_without_end(void **state) {
     assert_non_null(strstr(loam_error(), "outside its slots"));
   }
   entry->size = LM_SLOT;
+  entry->strategy = LM_STRATEGIES_MAX - 1;
+  lm_json out = { 0 };
+  assert_int_equal(lm_look_pages_at(getpid(), (uintptr_t)&root, &out), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "a strategy that does not exist"));
+  lm_json_finish(&out);
+  entry->strategy = (uint16_t)at.strategy;
   entry->start -= LM_SLOT;
   assert_int_equal(look_at(&root), LOAM_EINVAL);
   loam_free(p);
