@@ -457,6 +457,28 @@ static void many_slots_become_few_cells(void **state) {
   ends(child);
 }
 
+/* Each block shrinks to its first two slots; the six behind them go back to the system. */
+static void take_scattered_slots(void) {
+  enum { BLOCKS = 8192 };
+  for (int i = 0; i < BLOCKS; i++) {
+    void *p = loam_malloc(loam_site_get("scattered"), 8 * LM_SLOT);
+    if (!p || loam_realloc(loam_site_get("scattered"), p, 2 * LM_SLOT) != p) abort();
+  }
+  (void)loam_trim();
+}
+
+static void many_gaps_become_few_cells(void **state) {
+  (void)state;
+  pid_t child = stopped_after(take_scattered_slots);
+  char *pages = answer_of(child, lm_look_pages);
+  int cells = 0;
+  assert_true(figure(pages, "returned_bytes") > (uint64_t)8192 * 5 * LM_SLOT);
+  for (const char *at = pages; (at = strstr(at, "{\"at\":")); at++) cells++;
+  assert_in_range(cells, 1000, 8192 + 64);
+  free(pages);
+  ends(child);
+}
+
 /* ---- Wrong tables ---- */
 
 /* Looks at this process by another root. The tables may be used or refused, and a refusal has
@@ -725,6 +747,7 @@ int main(void) {
     cmocka_unit_test(pages_agree_with_statistics),
     cmocka_unit_test(every_second_object_freed_is_half_full),
     cmocka_unit_test(many_slots_become_few_cells),
+    cmocka_unit_test(many_gaps_become_few_cells),
     cmocka_unit_test(wild_addresses_of_tables),
     cmocka_unit_test(another_layout_is_refused),
     cmocka_unit_test(wrong_sizes_of_the_page_map),
