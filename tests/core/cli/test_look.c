@@ -650,6 +650,14 @@ static void a_block_without_end(void **state) {
   assert_non_null(strstr(loam_error(), "a strategy that does not exist"));
   lm_json_finish(&out);
   entry->strategy = (uint16_t)at.strategy;
+  entry->slots = UINT32_MAX; /* and a block that ends behind the range */
+  entry->size = (size_t)2 * SLOTS * LM_SLOT;
+  assert_int_equal(lm_look_pages_at(getpid(), (uintptr_t)&root, &out), LOAM_OK);
+  char *text = text_of(&out);
+  assert_int_equal(figure(text, "live_bytes"), 0);
+  free(text);
+  entry->slots = 2;
+  entry->size = LM_SLOT;
   entry->start -= LM_SLOT;
   assert_int_equal(look_at(&root), LOAM_EINVAL);
   loam_free(p);
