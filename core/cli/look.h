@@ -155,6 +155,12 @@ loam_status lm_look_stats(int pid, lm_json *out);
 loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out);
 loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
 
+/* Looks at a process for `loam top`, often and cheaply: writes sums, rows, and the requests that
+ * each strategy could not serve. If has_got is set, also writes `got` and the memory on each node;
+ * the kernel has to look pages up for them. *root is where the process has its lm_outside, or 0 if
+ * that is not known; the function sets it. On failure the text is not complete. */
+loam_status lm_look_figures(int pid, uintptr_t *root, bool has_got, lm_json *out);
+
 /* Looks up what n addresses of a process are, and writes the answer of `loam owner`. On failure the
  * text is not complete. */
 loam_status lm_look_owner(int pid, const uintptr_t *address, size_t n, lm_json *out);

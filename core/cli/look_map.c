@@ -480,7 +480,7 @@ static bool find_small(lm_look *look, uint32_t slot, const lm_span *entry, lm_pl
   if (!count || out->address < view.start) return false;
   size_t index = (out->address - view.start) / view.size;
   out->state = LM_PLACE_REGION;
-  if (index >= count) return true; /* the rest of a span, behind its last object */
+  if (index >= count) return true; /* behind the last object, a span has unused bytes */
   uintptr_t cells = (uintptr_t)view.cells;
   lm_remote_part parts[] = { { cells - sizeof copy.palette, &copy.palette, sizeof copy.palette },
                              { cells + index, &copy.state, sizeof copy.state } };

@@ -29,6 +29,8 @@ local function new_context(answers, inspect)
       return table.remove(context.waits or {}, 1) or false
     end,
     clock = function() return context.clock end,
+    cpu = function() return context.cpu or 0 end,
+    screen = context.screen,
     exists = function(path) return context.exists[path] or false end,
     setenv = function(name, value) context.set[name] = value or false end,
     exec = function(words)
@@ -72,6 +74,12 @@ local function new_context(answers, inspect)
       if seen then return json.encode(seen) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    figures = function(pid, root, has_got)
+      local seen = answers and answers.figures and answers.figures[pid]
+      if type(seen) == "function" then seen = seen(root, has_got) end
+      if type(seen) == "table" then return json.encode(seen), 4096 end
+      return nil, seen or ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
     owner = function(pid, addresses)
       context.looked_up = addresses
       local found = answers and answers.owners and answers.owners[pid]
@@ -105,8 +113,10 @@ local function new_context(answers, inspect)
 end
 
 -- Runs the command with the words of `args`. Returns its exit status and the context.
-local function run(args, answers, env, inspect)
+-- `prepare`, if it is given, changes the context before the command runs.
+local function run(args, answers, env, inspect, prepare)
   local context = new_context(answers, inspect)
+  if prepare then prepare(context) end
   context.env = env or context.env
   local list = {}
   for word in args:gmatch("%S+") do list[#list + 1] = word end

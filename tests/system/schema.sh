@@ -106,6 +106,10 @@ answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
 gives answer 0 pages "$pid"
+for by in tag strategy node process service; do
+  gives answer 0 top --by "$by" --every 100ms --count 1
+done
+gives answer 0 top "$pid" --by process --every 100ms --count 2
 gives answer 1 owner "$pid" 0 7fffffffffff
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
@@ -140,6 +144,7 @@ kill "$pid"
 wait "$pid" 2> "$work/why"
 children=
 gives failure 1 owner 1 7f00
+gives failure 1 top 1
 for verb in status stats pages reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086

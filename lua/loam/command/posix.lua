@@ -16,6 +16,11 @@ local posix = {
   listen = native.listen,
   listen_unix = native.listen_unix,
   clock = native.clock,
+  cpu = function() return os.clock() * 1000 end, -- milliseconds of processor time of the command
+  screen = { -- the terminal of `loam top`
+    open = native.screen_open, close = native.screen_close, write = native.screen_write,
+    size = native.screen_size, wait = native.screen_wait, suspend = native.screen_suspend,
+  },
 }
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
