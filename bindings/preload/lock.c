@@ -6,7 +6,9 @@
  * sparse file. So here the kernel only marks mappings: their pages are locked when they are
  * touched. Then this file has the kernel touch every page of the mappings that hold memory of the
  * program. Where the limit is below the reserved address space, those mappings alone are marked;
- * what loam takes from its range later is not locked then. */
+ * what loam takes from its range later is not locked then. Where the limit is below that too, only
+ * those parts of loam's own mappings are marked that have memory: loam makes more accessible than
+ * the program has asked for. */
 #define _GNU_SOURCE 1
 #include "preload.h"
 
@@ -19,6 +21,12 @@
 #include <unistd.h>
 
 enum { LINE_ROOM = 8192, POPULATE_READ = 22, POPULATE_WRITE = 23 };
+
+/* How mappings are locked. SPARSELY: of loam's mappings, the parts that have memory. */
+enum { ON_FAULT = 1, SPARSELY = 2 };
+
+/* Parts of mappings have memory if one of their pages has. */
+enum { PAGE = 4096, PART_PAGES = 16, PART = PART_PAGES * PAGE };
 
 /* A mapping, as a line of /proc/self/maps has it: "FROM-TO rwxp OFFSET DEVICE INODE PATH". */
 typedef struct mapping {
@@ -48,25 +56,63 @@ static bool is_in_use(const mapping *m, const char *line) {
   return m->access[1] == 'w' || !loam_owns(m->from);
 }
 
-/* Locks a mapping. Returns false if the limit does not allow it. A page that cannot be read, such
- * as one past the end of a file, is no failure; mlockall does not fail for it either. */
-static bool lock_mapping(const mapping *m, bool on_fault) {
+/* Returns whether a mapping may be much larger than what the program has asked for: loam's memory,
+ * what this library has of zeroed data, and private memory that can only be read. */
+static bool is_sparse(const mapping *m, const char *line) {
+  static char own;
+  if (m->access[3] != 'p' || !strstr(line, " 00:00 0")) return false;
+  bool is_own = &own >= m->from && &own < m->from + m->size;
+  return is_own || m->access[1] != 'w' || loam_owns(m->from);
+}
+
+/* Locks a mapping, or a part of one. Returns false if the limit does not allow it. A page that
+ * cannot be read, such as one past the end of a file, is no failure; mlockall does not fail for it
+ * either. */
+static bool lock_mapping(const mapping *m, int how) {
   if (mlock2(m->from, m->size, MLOCK_ONFAULT)) return false;
   bool is_private = m->access[3] == 'p', can_write = m->access[1] == 'w';
-  int how = is_private && can_write ? POPULATE_WRITE : POPULATE_READ;
-  if (!on_fault && madvise(m->from, m->size, how) && errno == EINVAL)
+  int advice = is_private && can_write ? POPULATE_WRITE : POPULATE_READ;
+  if (!(how & ON_FAULT) && madvise(m->from, m->size, advice) && errno == EINVAL)
     (void)mlock(m->from, m->size); /* a kernel before 5.14 */
+  return true;
+}
+
+/* Returns the bytes, from the beginning of a mapping, of its parts that are like the first one: all
+ * have memory, or none has. Sets *has to which of the two. */
+static size_t measure_parts(const mapping *m, bool *has) {
+  size_t size = 0;
+  while (size < m->size) {
+    unsigned char in[PART_PAGES] = { 0 };
+    size_t part = m->size - size < PART ? m->size - size : PART;
+    bool has_memory = mincore(m->from + size, part, in) || memchr(in, 1, part / PAGE);
+    if (!size) *has = has_memory;
+    if (has_memory != *has) break;
+    size += part;
+  }
+  return size;
+}
+
+/* Locks the parts of a mapping that have memory. */
+static bool lock_parts(mapping m, int how) {
+  bool has = false;
+  for (char *end = m.from + m.size; m.from < end; m.from += m.size) {
+    m.size = (size_t)(end - m.from);
+    m.size = measure_parts(&m, &has);
+    if (has && !lock_mapping(&m, how)) return false;
+  }
   return true;
 }
 
 /* Locks all mappings of the lines in `text`, and moves an incomplete line to its beginning. Returns
  * the length of that line; -1: the limit does not allow a mapping. */
-static ssize_t lock_lines(char *text, size_t length, bool on_fault) {
+static ssize_t lock_lines(char *text, size_t length, int how) {
   char *line = text, *end;
   while ((end = memchr(line, '\n', length)) != NULL) {
     mapping m;
     *end = 0;
-    if (read_mapping(line, &m) && is_in_use(&m, line) && !lock_mapping(&m, on_fault)) return -1;
+    bool is_used = read_mapping(line, &m) && is_in_use(&m, line);
+    bool is_part = is_used && how & SPARSELY && is_sparse(&m, line);
+    if (is_used && !(is_part ? lock_parts(m, how) : lock_mapping(&m, how))) return -1;
     length -= (size_t)(end + 1 - line);
     line = end + 1;
   }
@@ -76,14 +122,14 @@ static ssize_t lock_lines(char *text, size_t length, bool on_fault) {
 
 /* Locks what the program uses. Returns false if the limit does not allow it, or if the list of
  * mappings cannot be read. */
-static bool lock_used(bool on_fault) {
+static bool lock_used(int how) {
   char text[LINE_ROOM];
   ssize_t left = 0, n = 0;
   int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   while (left >= 0 && left < LINE_ROOM &&
          (n = read(fd, text + left, (size_t)(LINE_ROOM - left))) > 0)
-    left = lock_lines(text, (size_t)(left + n), on_fault);
+    left = lock_lines(text, (size_t)(left + n), how);
   close(fd);
   return left == 0 && n == 0;
 }
@@ -95,7 +141,12 @@ static int kernel_mlockall(int flags) { return (int)syscall(SYS_mlockall, flags)
 static int lock_within_limit(int flags) {
   int future = flags & ~MCL_CURRENT;
   if (future & MCL_FUTURE && kernel_mlockall(future)) return -1;
-  if (lock_used(flags & MCL_ONFAULT)) return 0;
+  int how = flags & MCL_ONFAULT ? ON_FAULT : 0;
+  /* Tried without touching a page: what is touched in vain would then count as used. */
+  if (lock_used(ON_FAULT) && (how & ON_FAULT || lock_used(how))) return 0;
+  munlockall();
+  if (future & MCL_FUTURE) (void)kernel_mlockall(future);
+  if (lock_used(how | SPARSELY)) return 0;
   munlockall();
   errno = ENOMEM;
   return -1;
@@ -105,7 +156,7 @@ PRELOAD_API int mlockall(int flags) {
   int before = errno;
   if (!(flags & MCL_CURRENT)) return kernel_mlockall(flags);
   if (kernel_mlockall(flags | MCL_ONFAULT)) return errno == ENOMEM ? lock_within_limit(flags) : -1;
-  (void)lock_used(flags & MCL_ONFAULT);
+  (void)lock_used(flags & MCL_ONFAULT ? ON_FAULT : 0);
   /* This changes later mappings only: they get their pages when they are made. */
   if (flags & MCL_FUTURE && !(flags & MCL_ONFAULT)) (void)kernel_mlockall(MCL_FUTURE);
   errno = before;

@@ -270,6 +270,30 @@ static loam_status parse_datetime(parser *p, loam_type **out) {
   return fail_expected(p, "the unit 's', 'ms', 'us' or 'ns'");
 }
 
+/* A type of datashape that loam leaves out, and what to write instead. */
+typedef struct omission {
+  const char *name, *instead;
+} omission;
+
+/* Returns what to write instead of the name that is the next token; NULL: datashape has no such
+ * type. Datashape's type variables begin with an upper-case letter. */
+static const char *find_instead(const parser *p) {
+  static const omission left_out[] = {
+    { "timedelta", "int64, and keep the unit in the name of a field" },
+    { "decimal", "int64, and keep the scale in the name of a field" },
+    { "categorical", "an integer, and a second array of the categories" },
+    { "json", "string" },
+    { "char", "string[1]" },
+    { "object", "bytes, or the type of the values" },
+    { "void", "a struct with the fields that there are" },
+    { "map", "var * {key: K, value: V}, with types for K and V" },
+  };
+  for (size_t i = 0; i < LM_COUNT(left_out); i++)
+    if (is_token(p, left_out[i].name)) return left_out[i].instead;
+  bool is_variable = p->kind == NAME && *p->at >= 'A' && *p->at <= 'Z';
+  return is_variable ? "a number, fixed or var for a dimension, or the name of a type" : NULL;
+}
+
 /* Parses the name of a plain type, and the types that it begins. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
@@ -286,6 +310,10 @@ static loam_status parse_name(parser *p, loam_type **out) {
   char shown[LM_TYPE_WORDS];
   const char *meant = nearest_word(p);
   describe_token(p, shown);
+  const char *instead = find_instead(p);
+  if (instead)
+    return fail_at(p, p->at, "%s is a part of datashape that loam leaves out: write %s", shown,
+                   instead);
   if (meant) return fail_at(p, p->at, "no type is called %s; is \"%s\" meant?", shown, meant);
   return fail_at(p, p->at, "no type is called %s", shown);
 }

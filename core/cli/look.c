@@ -91,6 +91,7 @@ void lm_look_close(lm_look *look) {
   lm_metadata_free(look->site);
   lm_metadata_free(look->limited);
   lm_sums_finish(&look->sums);
+  lm_sums_finish(&look->classes);
   look->strategy = NULL;
   look->pool = NULL;
   look->site = NULL;
@@ -108,21 +109,23 @@ static uint32_t site_for_tag(const lm_look *look, uint32_t *stands, uint32_t sit
   return stands[tag];
 }
 
-/* Joins the rows of sites that have one tag. */
+/* Joins the rows of sites that have one tag, first by class, then of all classes. */
 static loam_status group_by_tag(lm_look *look) {
   lm_sums_table sites = look->sums;
   uint32_t *stands = lm_metadata_alloc((look->sites + 1) * sizeof *stands);
   if (!stands) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", look->sites);
-  look->sums = (lm_sums_table){ .spill = sites.spill };
+  look->sums = (lm_sums_table){ 0 };
+  look->classes.spill = sites.spill;
   bool ok = true;
   for (size_t i = 0; ok && i < sites.size; i++) {
     const lm_sums *row = &sites.row[i];
     if (!row->key) continue;
     ok = lm_look_key_family(row->key) < look->strategies; /* they were copied again since */
     uint32_t site = site_for_tag(look, stands, lm_look_key_site(row->key));
-    lm_sums_add(lm_sums_get(&look->sums, lm_look_key(site, lm_look_key_family(row->key))), row);
+    uint64_t key = lm_look_key(site, lm_look_key_family(row->key), lm_sums_class(row->key));
+    lm_sums_add(lm_sums_get(&look->classes, key), row);
   }
-  sites.spill = (lm_sums){ 0 };
+  lm_sums_fold(&look->classes, &look->sums);
   lm_sums_finish(&sites);
   lm_metadata_free(stands);
   return ok ? LOAM_OK : lm_look_fail(look, "the table of strategies became shorter");
@@ -135,15 +138,16 @@ static void put_row(lm_look *look, const lm_sums *row, lm_json *out) {
   lm_limit_use use = lm_look_limit(look, s);
   uintptr_t text = site < look->sites ? look->site[site].tag : 0;
   if (text) lm_remote_text(&look->remote, text, tag, sizeof tag);
-  lm_stats_json_row(out, &(loam_stats_row){ .tag = tag,
-                                            .strategy = s->desc.name,
-                                            .kind = lm_strategy_kind_text(s->desc.kind),
-                                            .live_bytes = row->live_bytes,
-                                            .live_blocks = row->live_blocks,
-                                            .total_bytes = row->total_bytes,
-                                            .total_blocks = row->total_blocks,
-                                            .limit = use.limit,
-                                            .limit_used = use.used });
+  loam_stats_row shown = { .tag = tag,
+                           .strategy = s->desc.name,
+                           .kind = lm_strategy_kind_text(s->desc.kind),
+                           .live_bytes = row->live_bytes,
+                           .live_blocks = row->live_blocks,
+                           .total_bytes = row->total_bytes,
+                           .total_blocks = row->total_blocks,
+                           .limit = use.limit,
+                           .limit_used = use.used };
+  lm_stats_json_row(out, &shown, &look->classes, row->key);
 }
 
 static void put_rows(lm_look *look, lm_json *out) {

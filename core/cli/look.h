@@ -49,8 +49,9 @@ typedef struct lm_look {
   lm_look_site *site; /* by index; `sites` of them, those below LM_SITE_FIRST unused */
   uint32_t sites;
   uint32_t *limited; /* by id of a family: 1 + id of the member that limits it; 0: none */
-  /* Sums by lm_look_key: of sites and families while tables are read. */
+  /* Sums by lm_look_key: of sites, families and classes while tables are read. */
   lm_sums_table sums;
+  lm_sums_table classes; /* in the end: sums by tag, family and class, and `sums` without a class */
   bool is_inexact; /* some table changed whenever it was read: its figures are close, not exact */
 } lm_look;
 
@@ -81,10 +82,10 @@ typedef struct lm_place {
   lm_token token;    /* of a block that was freed: the last one; LM_TOKEN_NONE: not known */
 } lm_place;
 
-/* The key of a row: the index of a site and the id of a family. Never 0. */
+/* The key of a row: the index of a site, the id of a family and a class of figures. Never 0. */
 #define LM_LOOK_KEY ((uint64_t)1 << 63)
-LM_INLINE uint64_t lm_look_key(uint32_t site, uint32_t family) {
-  return LM_LOOK_KEY | (uint64_t)family << LM_SITE_BITS | site;
+LM_INLINE uint64_t lm_look_key(uint32_t site, uint32_t family, unsigned class_) {
+  return LM_LOOK_KEY | (uint64_t)class_ << LM_SUMS_CLASS | (uint64_t)family << LM_SITE_BITS | site;
 }
 LM_INLINE uint32_t lm_look_key_site(uint64_t key) { return key & ((1u << LM_SITE_BITS) - 1); }
 LM_INLINE uint32_t lm_look_key_family(uint64_t key) {
@@ -140,10 +141,10 @@ loam_status lm_look_find_provided(lm_look *look, lm_place *place);
  * site. */
 bool lm_look_site_at(lm_look *look, uint32_t index, loam_site *out);
 
-/* Adds live blocks of `bytes` bytes together. A token or strategy that names nothing is a broken
- * table: returns false. */
-bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, uint64_t blocks,
-                      uint64_t bytes);
+/* Adds live blocks of `bytes` bytes together, of one class of figures. A token or strategy that
+ * names nothing is a broken table: returns false. */
+bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, unsigned class_,
+                      uint64_t blocks, uint64_t bytes);
 
 /* Fails with LOAM_EINVAL and words that name the table, or, if the time is over, with LOAM_EIO. */
 loam_status lm_look_fail(const lm_look *look, const char *what);

@@ -17,10 +17,12 @@
 #include "cli/compile.h"
 #include "cli/listen.h"
 #include "cli/look.h"
+#include "cli/namespaces.h"
 #include "cli/publisher.h"
 #include "cli/screen.h"
 #include "cli/vet.h"
 #include "cli/watcher.h"
+#include "cli/write_file.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -30,6 +32,7 @@
 #include "service/board.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
+#include "service/policy.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -79,6 +82,31 @@ static int native_inspect(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
   return answer(L, status, &text);
+}
+
+/* inspect_text(name, text, query): like inspect, of a policy's text. */
+static int native_inspect_text(lua_State *L) {
+  lm_json answered = { 0 };
+  lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
+  source.text = lua_tolstring(L, 2, &source.length);
+  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  return answer(L, status, &answered);
+}
+
+/* board_text(board, hash): the text of a policy that was published on a board, from its image.
+ * `hash` is the hash of the text, as hash() returns it. */
+static int native_board_text(lua_State *L) {
+  void *bytes;
+  size_t size, length;
+  uint64_t hash = strtoull(text_at(L, 2), NULL, 16);
+  loam_status status = lm_board_read_image(text_at(L, 1), hash, &bytes, &size);
+  if (status != LOAM_OK) return refuse(L, status);
+  const char *text = bytes;
+  length = size;
+  status = lm_policy_open_text(text_at(L, 1), &text, &length);
+  if (status == LOAM_OK) lua_pushlstring(L, text, length);
+  lm_metadata_free(bytes);
+  return status == LOAM_OK ? 1 : refuse(L, status);
 }
 
 /* ask(pid, request, timeout_ms): the answer of loam_ask. */
@@ -165,7 +193,7 @@ static int native_boards(lua_State *L) {
   char dir[LM_CONTROL_PATH];
   if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
   lua_createtable(L, 0, 0);
-  lm_board_each(add_text, L);
+  lm_namespaces_boards(add_text, L);
   return 1;
 }
 
@@ -287,6 +315,14 @@ static int native_readlink(lua_State *L) {
   if (length <= 0) return push_text(L, NULL);
   lua_pushlstring(L, buffer, (size_t)length);
   return 1;
+}
+
+/* write(path, bytes): writes a whole file, as write_file.h says. Returns true. */
+static int native_write(lua_State *L) {
+  size_t size;
+  const char *bytes = lua_tolstring(L, 2, &size);
+  loam_status status = lm_write_file(text_at(L, 1), bytes, size);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
 /* folder(): the working directory; nil if it is not known. */
@@ -425,6 +461,7 @@ void lm_native_open(lua_State *L) {
   } functions[] = {
     { "version", native_version },
     { "inspect", native_inspect },
+    { "inspect_text", native_inspect_text },
     { "ask", native_ask },
     { "look", native_look },
     { "owner", native_owner },
@@ -460,6 +497,8 @@ void lm_native_open(lua_State *L) {
     { "screen_size", native_screen_size },
     { "screen_wait", native_screen_wait },
     { "screen_suspend", native_screen_suspend },
+    { "write", native_write },
+    { "board_text", native_board_text },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

@@ -45,6 +45,12 @@ int lm_sys_map(size_t size, void **out);
  * writable. Until then a part counts against no limit but that on address space. */
 int lm_sys_map_readable(size_t size, void **out);
 
+/* Like lm_sys_map_readable, in a process that called mlockall(MCL_FUTURE): the kernel refuses a new
+ * mapping there if it is larger than what RLIMIT_MEMLOCK leaves. `page` is one page of a mapping of
+ * lm_sys_map_readable that was never written to and is older than that call. The new mapping is as
+ * little locked as that one is. Needs Linux 5.7. */
+int lm_sys_map_like(void *page, size_t size, void **out);
+
 /* Ends a reservation or a mapping. If the kernel has no memory to do so, the range stays,
  * unused. */
 void lm_sys_unmap(void *at, size_t size);
@@ -213,6 +219,11 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
 /* Like lm_sys_read_file, but reads from a byte `offset` of the file on, `size` bytes at most, and
  * terminates nothing. */
 int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
+
+/* Opens the directory `path` below the directory `root`, which the path takes for the root of the
+ * file system: no symbolic link leads out of it, whoever made it. Returns a descriptor for reading,
+ * which exec closes; -1: there is no such directory, or the kernel is older than Linux 5.6. */
+int lm_sys_open_below(int root, const char *path);
 
 /* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
  * of the line. The line is terminated, has no newline, and lives for the call. */

@@ -4,9 +4,11 @@
 #include "os/sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -250,6 +252,24 @@ int lm_sys_move(void *from, size_t size, void *to) {
   if (mremap(from, size, size, flags, to) == MAP_FAILED) return outcome(-1, before);
   make_reserved(from, size); /* if it fails, `from` is empty and accessible, which is harmless */
   return 0;
+}
+
+/* The kernel copies the page's mapping, which is not locked, and makes the copy longer. The page
+ * itself is of zeros, and REMAP_DONTUNMAP leaves it as such. */
+int lm_sys_map_like(void *page, size_t size, void **out) {
+  lm_assert(is_page(page) && out && size > LM_PAGE);
+  if (is_refused()) return ENOMEM;
+  int before = errno;
+  void *copy = mremap(page, LM_PAGE, LM_PAGE, MREMAP_MAYMOVE | REMAP_DONTUNMAP, NULL);
+  if (copy == MAP_FAILED) return outcome(-1, before);
+  void *longer = mremap(copy, LM_PAGE, size, MREMAP_MAYMOVE);
+  if (longer != MAP_FAILED) {
+    *out = longer;
+    return 0;
+  }
+  int error = outcome(-1, before);
+  unmap(copy, LM_PAGE);
+  return error;
 }
 
 /* ---- Nodes and memory */
@@ -516,3 +536,11 @@ void lm_sys_cancel_restore(void) {
 /* ---- Environment */
 
 const char *lm_sys_getenv(const char *name) { return secure_getenv(name); }
+
+/* ---- Directories -------------------------------------------------------------------------- */
+
+int lm_sys_open_below(int root, const char *path) {
+  struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW,
+                          .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+  return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}

@@ -410,10 +410,23 @@ static size_t writable_end(size_t bins_end) {
   return end < first ? first : end < LM_THREAD_SIZE ? end : LM_THREAD_SIZE;
 }
 
+/* Maps an area for a process that may not lock as much memory, and that has future mappings locked.
+ * The last page of an area is written to only if its bins fill it. */
+static void *map_like_another(void) {
+  void *area = NULL;
+  lm_lock_take(&list.lock);
+  lm_thread *t = list.first;
+  while (t && writable_end(t->bins_end) == LM_THREAD_SIZE) t = t->next;
+  if (!t || lm_sys_map_like((char *)t + LM_THREAD_SIZE - LM_PAGE, LM_THREAD_SIZE, &area))
+    area = NULL;
+  lm_lock_drop(&list.lock);
+  return area;
+}
+
 /* The writable part of a new area is too small for a transparent huge page. */
 static lm_thread *map_area(void) {
   void *area = NULL;
-  if (lm_sys_map_readable(LM_THREAD_SIZE, &area)) return NULL;
+  if (lm_sys_map_readable(LM_THREAD_SIZE, &area) && !(area = map_like_another())) return NULL;
   if (!lm_sys_protect(area, writable_end(0), true)) return area;
   lm_sys_unmap(area, LM_THREAD_SIZE);
   return NULL;

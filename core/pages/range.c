@@ -4,7 +4,7 @@
 #include "pages/run.h"
 
 /* A limit on the address space makes the range smaller than LM_RANGE, down to this many bytes. */
-#define RANGE_LEAST ((size_t)1 << 26)
+#define RANGE_LEAST ((size_t)1 << 22)
 /* The array of entries becomes accessible in steps of this many bytes, because a system that does
  * not overcommit counts all that is accessible. One step describes 64 MiB of the range. */
 #define ENTRIES_STEP ((size_t)1 << 16)
@@ -22,7 +22,10 @@ static struct {
 const _Atomic size_t *const lm_range_outside = &range.taken;
 
 static size_t entry_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof(lm_span); }
-static size_t time_bytes(size_t size) { return (size >> LM_SLOT_SHIFT) * sizeof *lm_map.born; }
+/* Whole pages, because the entries follow the times. */
+static size_t time_bytes(size_t size) {
+  return lm_align_up((size >> LM_SLOT_SHIFT) * sizeof *lm_map.born, LM_PAGE);
+}
 
 /* The whole range begins at a multiple of its own size (see lm_map_span_in). A smaller one begins
  * at a multiple of 1 GiB if that costs little, so that blocks can have that alignment. */
@@ -94,7 +97,8 @@ static bool commit_times(size_t need) {
 
 /* Makes the parts of both arrays accessible that describe the range up to `top` bytes. */
 static bool commit_arrays_locked(size_t top) {
-  size_t need = lm_align_up((top >> LM_SLOT_SHIFT) * sizeof(lm_span), ENTRIES_STEP);
+  size_t need = lm_align_up(entry_bytes(top), ENTRIES_STEP);
+  if (need > entry_bytes(lm_map.size)) need = entry_bytes(lm_map.size);
   if (need <= range.committed) return true;
   if (!commit_entries(need) || !commit_times(need)) return false;
   range.committed = need;

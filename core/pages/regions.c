@@ -179,19 +179,30 @@ static void note_refusal(lm_regions *r, uint32_t slots) {
   r->refused_ns = lm_sys_clock_ns();
 }
 
+/* Takes a region of `step` slots or, if there is none, of the `least` slots. In a small range no
+ * such slots may begin at a huge page. Memory that needs no huge page then begins at a multiple of
+ * `align` alone. *taken becomes the slots of the region. */
+static uint32_t take_region_of(lm_regions *r, uint32_t step, uint32_t least, size_t align,
+                               uint32_t *taken) {
+  uint32_t unit = (uint32_t)(lm_region_page_size(&r->how) >> LM_SLOT_SHIFT);
+  size_t floor = bytes_of(unit ? unit : lm_region_is_eager(&r->how) ? 1 : HUGE_SLOTS);
+  size_t aligned = align > floor ? align : floor;
+  uint32_t slot = take_region(r, *taken = step, aligned);
+  if (!slot && least < step) slot = take_region(r, *taken = least, aligned);
+  if (!slot && !unit && align < floor) slot = take_region(r, *taken = least, align);
+  return slot;
+}
+
 /* Takes a new region and returns the first slot of the request, 0 if there is none. The slots that
  * the request does not need become free: clean, or dirty where they have their memory already, so
  * that they join slots that are put there later, and the system can take both back together. */
 static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
   uint32_t unit = (uint32_t)(lm_region_page_size(&r->how) >> LM_SLOT_SHIFT);
-  size_t floor = bytes_of(unit ? unit : lm_region_is_eager(&r->how) ? 1 : HUGE_SLOTS);
-  if (align < floor) align = floor;
   uint32_t least = unit ? (uint32_t)lm_align_up(slots, unit) : slots;
   if (was_refused(r, least)) return 0;
   uint32_t step = region_step(r, slots);
   if (unit) step = (uint32_t)lm_align_up(step, unit);
-  uint32_t slot = take_region(r, step, align);
-  if (!slot && least < step) slot = take_region(r, step = least, align);
+  uint32_t slot = take_region_of(r, step, least, align, &step);
   if (!slot) {
     note_refusal(r, least);
     return 0;

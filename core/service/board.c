@@ -159,6 +159,7 @@ static void fill_briefly(void) {
 static void forget_uses(void) {
   lm_board_figures *f = &mine.figures;
   f->uses = f->uses_left_out = f->tags = f->tags_left_out = 0;
+  f->classes = f->classes_left_out = 0;
 }
 
 /* Fills `mine` with all present figures. */
@@ -189,7 +190,11 @@ static bool can_write_entry(lm_board_entry *entry) {
   if (!can_write(entry, has_error ? 2 * LM_BOARD_PAGE : LM_BOARD_PAGE, at)) return false;
   if (f->uses && !can_write(entry->use_page, LM_BOARD_PAGE, at)) {
     f->uses_left_out += f->uses;
-    f->uses = 0;
+    f->uses = f->classes = 0;
+  }
+  if (f->classes && !can_write(entry->class_page, LM_BOARD_PAGE, at)) {
+    f->classes_left_out += f->classes;
+    f->classes = 0;
   }
   if (f->tags && !can_write(entry->tag_page, LM_BOARD_PAGE, at)) {
     f->tags_left_out += f->tags;
@@ -216,6 +221,7 @@ static bool publish(void) {
   if (f->error_bytes > 1) copy(entry->error_page, mine.error_page, f->error_bytes);
   copy(entry->use_page, mine.use_page, f->uses * sizeof *mine.use);
   copy(entry->tag_page, mine.tag_page, f->tags * sizeof *mine.tag);
+  copy(entry->class_page, mine.class_page, f->classes * sizeof *mine.of_class);
   atomic_store_explicit(&place->seq, seq, memory_order_release);
   return true;
 }

@@ -28,6 +28,9 @@ if [ "$(id -u)" = 0 ] && build locked.c; then
   same "memory that is locked" "$program"
   under "$program" refused > "$work/out" || fail "memory that is locked, mlockall refused"
   echo "ok: memory that is locked mapping by mapping"
+  most=$(ulimit -Hl)
+  [ "$most" != unlimited ] && [ "$most" -lt 8192 ] ||
+    same "memory that is locked under a low limit" "$program" limited
 fi
 build locals.cc -std=c++17 && same "C++'s thread_local objects" "$program"
 build operators.cc -std=c++17 && same "C++'s operators" "$program"

@@ -46,8 +46,8 @@ grep -q 'Bad file descriptor' "$work/err" || fail "closed, yet: $(cat "$work/err
 echo "ok: standard output closed"
 
 runs "five descriptors" "Too many open files" with "ulimit -n 5"
-runs "address space for little more than the program" "" with "ulimit -v 400000"
-(ulimit -v 20000; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" && fail "20 MB do"
+runs "address space for little more than the program" "" with "ulimit -v 100000"
+(ulimit -v 14000; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" && fail "14 MB do"
 grep -q '^loam: .*no memory' "$work/err" || fail "without memory it says: $(cat "$work/err")"
 echo "ok: no memory"
 

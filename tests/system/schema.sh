@@ -110,6 +110,9 @@ for by in tag strategy node process service; do
   gives answer 0 top --by "$by" --every 100ms --count 1
 done
 gives answer 0 top "$pid" --by process --every 100ms --count 2
+gives answer 1 diff "$policy" "$work/next.lua" --pid "$pid"
+gives answer 0 diff "$policy" --pid "$pid"
+gives failure 2 diff "$policy" --pid 999999999
 gives answer 1 owner "$pid" 0 7fffffffffff
 gives answer 0 ps --all
 gives answer 0 reload "$pid"

@@ -2,6 +2,8 @@
 
 local native = require("loam.command.native")
 
+local PIECE = 2 ^ 20 -- bytes that are read at a time
+
 local posix = {
   ENOENT = native.ENOENT,
   is_terminal = native.is_terminal,
@@ -21,7 +23,19 @@ local posix = {
     open = native.screen_open, close = native.screen_close, write = native.screen_write,
     size = native.screen_size, wait = native.screen_wait, suspend = native.screen_suspend,
   },
+  write = native.write, -- the whole of a file
 }
+
+-- Reads a whole file.
+---@return string|nil text
+---@return string|nil words why it cannot be read
+function posix.read(path)
+  local file, words = io.open(path, "rb")
+  if not file then return nil, (words:gsub("^.-: ", "")) end
+  local text, problem = file:read("*a")
+  file:close()
+  return text, problem
+end
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
 -- watched as a link, which may lead elsewhere later.
@@ -42,6 +56,32 @@ function posix.write_file(path, text)
   local is_closed, late = file:close()
   if ok and is_closed then return true end
   return nil, path .. ": " .. tostring(reason or late)
+end
+
+-- Reads a whole file.
+---@param most integer the bytes that it may have
+---@return string|nil text
+---@return string|nil words why it cannot be read
+function posix.read(path, most)
+  local file, message = io.open(path, "rb")
+  if not file then return nil, message end
+  local pieces, size = {}, 0
+  repeat
+    local piece
+    piece, message = file:read(PIECE)
+    pieces[#pieces + 1], size = piece, size + (piece and #piece or 0)
+  until not piece or size > most
+  file:close()
+  if size > most then return nil, ("%s: it has more than %d MiB"):format(path, most / 2 ^ 20) end
+  if message then return nil, ("%s: %s"):format(path, message) end
+  return table.concat(pieces)
+end
+
+-- Returns the name of a process as the kernel has it; nil if the process has ended.
+---@return string|nil
+function posix.program(pid)
+  local name = posix.read(("/proc/%d/comm"):format(pid), 4096)
+  return name and name:match("^(.*)\n$")
 end
 
 -- Returns true if no folder of PATH has the name. execvp reports EACCES for such a name too, if a

@@ -135,7 +135,15 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   expect_refused("complex[int8]", "type \"complex[int8]\": column 9: expected float32 or float64, "
                                   "found \"int8\"");
   expect_refused("str", "type \"str\": column 1: no type is called \"str\"");
-  expect_refused("N * T", "type \"N * T\": column 1: no type is called \"N\"");
+  expect_refused("N * T",
+                 "type \"N * T\": column 1: \"N\" is a part of datashape that loam leaves "
+                 "out: write a number, fixed or var for a dimension, or the name of a type");
+  expect_refused("3 * decimal[10, 2]",
+                 "type \"3 * decimal[10, 2]\": column 5: \"decimal\" is a part of datashape that "
+                 "loam leaves out: write int64, and keep the scale in the name of a field");
+  expect_refused("char",
+                 "type \"char\": column 1: \"char\" is a part of datashape that loam leaves "
+                 "out: write string[1]");
 }
 
 static void an_invalid_type_is_refused_with_its_column(void **state) {

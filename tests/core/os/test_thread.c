@@ -264,11 +264,33 @@ static void refused_memory_is_no_area_and_then_one(bool refused) {
 
 static void *meet_refusals(void *calls) {
   lm_thread_trim_vacant();
-  lm_sys_refuse(1);
-  assert_null(lm_thread_get());
-  assert_null(lm_thread_self);
+  lm_sys_refuse_from(1);
+  if (lm_thread_get() || lm_thread_self) return WRONG;
+  lm_sys_refuse_from(0);
   *(long *)calls = refuse_each(refused_memory_is_no_area_and_then_one);
   return NULL;
+}
+
+static void *use_a_copied_area(void *unused) {
+  (void)unused;
+  lm_thread_trim_vacant();
+  lm_sys_refuse(1); /* the kernel refuses a mapping, as in a process that locks future ones */
+  lm_thread *t = lm_thread_get();
+  if (!t || strcmp(lm_sys_refused(), "lm_sys_map_readable") != 0) return WRONG;
+  volatile char *bytes = (char *)t;
+  if (bytes[LM_THREAD_SIZE - 1] || !lm_thread_extend(t, LM_THREAD_SIZE)) return WRONG;
+  for (size_t at = LM_THREAD_BINS; at < LM_THREAD_SIZE; at += LM_PAGE) {
+    if (bytes[at]) return WRONG;
+    bytes[at] = 0;
+  }
+  return lm_thread_is_valid(t) ? NULL : WRONG;
+}
+
+static void a_refused_mapping_is_made_from_another_area(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(use_a_copied_area, NULL), &result);
+  assert_null(result);
 }
 
 static void *use_the_empty_area(void *unused) {
@@ -291,7 +313,9 @@ static void a_thread_without_an_area_finds_nothing_in_the_empty_one(void **state
 static void want_of_memory_is_no_area(void **state) {
   (void)state;
   long calls = -1;
-  pthread_join(start_thread(meet_refusals, &calls), NULL);
+  void *result;
+  pthread_join(start_thread(meet_refusals, &calls), &result);
+  assert_null(result);
   assert_true(calls >= 0);
 }
 
@@ -740,6 +764,7 @@ int main(void) {
     cmocka_unit_test(an_area_that_is_large_or_was_amid_an_operation_is_unmapped),
     cmocka_unit_test(a_thread_without_an_area_finds_nothing_in_the_empty_one),
     cmocka_unit_test(want_of_memory_is_no_area),
+    cmocka_unit_test(a_refused_mapping_is_made_from_another_area),
     cmocka_unit_test(late_areas_are_taken_back),
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),

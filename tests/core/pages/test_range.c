@@ -72,16 +72,20 @@ static void refuses_more_than_there_is(void **state) {
 static int take_under_limit(size_t limit) {
   struct rlimit r = { limit, limit };
   if (setrlimit(RLIMIT_AS, &r)) return 1;
-  uint32_t slot = lm_range_take(16, LM_SLOT);
-  if (!slot || lm_map.size >= limit) return 2;
+  size_t used, ignored, slots = 0;
+  if (lm_sys_address_space(&used, &ignored)) return 1;
+  while (slots < 64 * LM_MIB / LM_SLOT && lm_range_take(1, LM_SLOT)) slots++;
+  if (slots < 48 || lm_map.size >= limit || !lm_range_is_valid()) return 2;
   void *rest;
-  return lm_sys_map(limit / 8, &rest) ? 3 : 0;
+  return lm_sys_map((limit - used) / 8, &rest) ? 3 : 0;
 }
 
 static void takes_less_where_address_space_is_limited(void **state) {
   (void)state;
   skip_if_sanitized();
-  for (size_t limit = LM_GIB / 2; limit <= 64 * LM_GIB; limit *= 2) {
+  size_t used, ignored;
+  assert_int_equal(lm_sys_address_space(&used, &ignored), 0);
+  for (size_t limit = lm_align_up(used, LM_MIB) + 16 * LM_MIB; limit <= 64 * LM_GIB; limit *= 2) {
     pid_t child = fork();
     if (!child) _exit(take_under_limit(limit));
     int status;

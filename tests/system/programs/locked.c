@@ -1,20 +1,25 @@
 /* locked.c - locks its memory: pages that it never touched get memory, and so do those of later
- * mappings. With an argument, the kernel's mlockall refuses MCL_CURRENT, as it does where loam's
- * reserved address space exceeds RLIMIT_MEMLOCK. */
+ * mappings.
+ *
+ *   locked           without a limit
+ *   locked refused   the kernel's mlockall refuses MCL_CURRENT, as it does where loam's reserved
+ *                    address space exceeds RLIMIT_MEMLOCK
+ *   locked limited   under a limit of 8 MiB; then a thread allocates */
 #include <errno.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include "expect.h"
-
-enum { SIZE = 1 << 20, PAGE = 4096 };
 
 /* A figure of /proc/self/status, in KiB. */
 static long status_of(const char *name) {
@@ -42,6 +47,8 @@ static void refuse_mlockall(void) {
   expect(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 }
 
+enum { SIZE = 1 << 20, PAGE = 4096 };
+
 /* Tells whether all pages of a block have memory. */
 static bool is_resident(const char *block, size_t size) {
   unsigned char in[SIZE / PAGE + 1];
@@ -53,18 +60,53 @@ static bool is_resident(const char *block, size_t size) {
   return true;
 }
 
+static void map_later(void) {
+  char *later = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(later != MAP_FAILED && is_resident(later, SIZE));
+}
+
+/* Makes the limit count, also for root. */
+static void limit_to(rlim_t bytes) {
+  struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
+  struct __user_cap_data_struct none[2] = { 0 };
+  expect(!setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){ bytes, bytes }));
+  expect(!syscall(SYS_capset, &header, none));
+}
+
+static void *allocate(void *unused) {
+  void *small = kept(malloc(100)), *large = kept(malloc(1000000));
+  expect(small && large);
+  memset(large, 1, 1000000);
+  free(small);
+  free(large);
+  return unused;
+}
+
+/* The stack is the program's, because the kernel would refuse another one. */
+static void allocate_in_a_thread(void) {
+  static char stack[1 << 18] __attribute__((aligned(4096)));
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  expect(!pthread_attr_setstack(&attributes, stack, sizeof stack));
+  expect(!pthread_create(&thread, &attributes, allocate, NULL));
+  expect(!pthread_join(thread, NULL));
+  pthread_attr_destroy(&attributes);
+}
+
 int main(int argc, char **argv) {
-  (void)argv;
   char *block = kept(malloc(100000)), *untouched = kept(malloc(SIZE));
   memset(block, 1, 100000);
   expect(untouched && !is_resident(untouched, SIZE));
-  if (argc > 1) refuse_mlockall();
+  bool limited = argc > 1 && !strcmp(argv[1], "limited");
+  if (limited) limit_to(8 << 20);
+  else if (argc > 1) refuse_mlockall();
   expect(!mlockall(MCL_CURRENT | MCL_FUTURE));
   expect(status_of("VmLck:") > 1000);
   expect(status_of("VmPTE:") < 1024);
   expect(is_resident(block, 100000) && is_resident(untouched, SIZE));
-  char *later = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  expect(later != MAP_FAILED && is_resident(later, SIZE));
+  if (limited) allocate_in_a_thread();
+  else map_later();
   expect(munlockall() == 0 && status_of("VmLck:") == 0);
   free(block);
   free(untouched);
