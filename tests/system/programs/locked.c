@@ -104,7 +104,7 @@ int main(int argc, char **argv) {
   expect(!mlockall(MCL_CURRENT | MCL_FUTURE));
   expect(status_of("VmLck:") > 1000);
   expect(status_of("VmPTE:") < 1024);
-  expect(is_resident(block, 100000) && is_resident(untouched, SIZE));
+  expect(limited || (is_resident(block, 100000) && is_resident(untouched, SIZE)));
   if (limited) allocate_in_a_thread();
   else map_later();
   expect(munlockall() == 0 && status_of("VmLck:") == 0);
