@@ -87,11 +87,13 @@ loam_status lm_look_open(lm_look *look, int pid) { return open_within(look, pid,
 
 void lm_look_close(lm_look *look) {
   lm_metadata_free(look->strategy);
+  lm_metadata_free(look->pool);
   lm_metadata_free(look->site);
   lm_metadata_free(look->limited);
   lm_sums_finish(&look->sums);
   lm_sums_finish(&look->classes);
   look->strategy = NULL;
+  look->pool = NULL;
   look->site = NULL;
   look->limited = NULL;
 }

@@ -1,5 +1,5 @@
-/* look.h - `loam stats` reads the tables of a process from outside, and counts live memory. `loam
- * owner` looks addresses up in them.
+/* look.h - `loam stats` and `loam pages` read the tables of a process from outside. `loam owner`
+ * looks addresses up in them.
  *
  * The process takes no part: it may be stopped, hung or hostile. So the reader trusts nothing that
  * it reads. A pointer is only ever given to the kernel (remote.h). Each count and each index is
@@ -15,7 +15,8 @@
  * look_map.c    the page map and the states of objects
  * look_names.c  strategies, sites, tags, and the limits of the live policy
  * look_sums.c   totals, provided blocks, device memory
- * look_owner.c  what addresses are: writes the answer of `loam owner` */
+ * look_owner.c  what addresses are: writes the answer of `loam owner`
+ * look_pages.c  where memory lies, slot by slot: the answer of `loam pages` */
 #ifndef LM_LOOK_H
 #define LM_LOOK_H
 
@@ -43,6 +44,7 @@ typedef struct lm_look {
   /* By id: copies of the strategies. `whole`, `account` and `family` point to copies; other
    * pointers are NULL. */
   lm_strategy *strategy;
+  uintptr_t *pool; /* by id: where the strategy's pool is in the process; 0: it has none */
   uint32_t strategies;
   lm_look_site *site; /* by index; `sites` of them, those below LM_SITE_FIRST unused */
   uint32_t sites;
@@ -103,6 +105,22 @@ loam_status lm_look_count(lm_look *look);
 /* Calls `visit` for each live object of the strategies that are wanted. The object has no token. */
 loam_status lm_look_each(lm_look *look, lm_walk_visit *visit, lm_audit_wants *wants, void *ctx);
 
+/* An extent of the page map (pages/map.h). All fields after `use` are 0 if it holds no objects, or
+ * if it changed in each of many copies. */
+typedef struct lm_look_extent {
+  uint32_t slot, slots, use;
+  uint32_t strategy;    /* id */
+  uint32_t count;       /* objects: 1 for a large or guarded block */
+  uintptr_t start;      /* address of the first object */
+  size_t size;          /* usable bytes of an object; all objects lie in the slots of the extent */
+  const uint8_t *state; /* a copy of the state of each object, for the time of the call */
+  lm_token token;       /* of a large or guarded block */
+} lm_look_extent;
+
+/* Calls `show` for each extent of the page map, by ascending address and without gap or overlap. */
+typedef void lm_look_extent_fn(void *ctx, const lm_look_extent *e);
+loam_status lm_look_extents(lm_look *look, lm_look_extent_fn *show, void *ctx);
+
 /* Adds provided blocks and blocks of device memory to look->sums. */
 loam_status lm_look_provided(lm_look *look);
 /* Adds the totals of all blocks ever allocated to look->sums. */
@@ -150,5 +168,10 @@ loam_status lm_look_owner(int pid, const uintptr_t *address, size_t n, lm_json *
 /* Like lm_look_owner, for a process whose lm_outside is known to be at `root`. For tests. */
 loam_status lm_look_owner_at(int pid, uintptr_t root, const uintptr_t *address, size_t n,
                              lm_json *out);
+
+/* Looks at a process and writes where its memory lies: the answer of `loam pages`. On failure the
+ * text is not complete. */
+loam_status lm_look_pages(int pid, lm_json *out);
+loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* look_map.c - counts the live objects of another process, from its page map and states; and finds
- * the object at an address.
+/* look_map.c - goes through the page map and the states of another process: counts live objects,
+ * shows each extent, and finds the object at an address.
  *
  * The page map is read in windows of consecutive slots. These are the steps for a window:
  *
@@ -57,12 +57,13 @@ typedef struct window {
   uint32_t histogram[LANES][VALUES];
 } window;
 
-/* A walk: counts if `visit` is NULL. */
+/* A walk: counts if both `visit` and `show` are NULL. */
 typedef struct walk {
   lm_look *look;
   window *w;
   lm_walk_visit *visit;
   lm_audit_wants *wants; /* if `visit` is set */
+  lm_look_extent_fn *show;
   void *ctx;
   const char *broken; /* the table that breaks its law; NULL: none */
 } walk;
@@ -201,6 +202,22 @@ static bool is_alike(const lm_span *a, const lm_span *b, bool has_objects) {
 /* How counting an extent ended. */
 typedef enum verdict { COUNTED, CHANGED, BROKEN } verdict;
 
+/* Shows an extent of the window; `e` is NULL if it has no objects. */
+static void show_extent(walk *k, uint32_t slot, const extent *e) {
+  const lm_span *s = entry_in(k->w, k->w->again, slot);
+  lm_state large = atomic_load_explicit(&s->cell, memory_order_relaxed);
+  lm_look_extent shown = { .slot = slot, .slots = length_of(s), .use = use_of(s) };
+  if (e && e->view.start) {
+    shown.strategy = e->view.strategy;
+    shown.count = e->count;
+    shown.start = e->view.start;
+    shown.size = e->is_large ? lm_large_usable((void *)e->view.start, e->view.size) : e->view.size;
+    shown.state = e->is_large ? &large : e->cells;
+    if (e->is_large) shown.token = atomic_load_explicit(&s->token, memory_order_relaxed);
+  }
+  k->show(k->ctx, &shown);
+}
+
 static verdict count_large(walk *k, const extent *e) {
   const lm_span *s = entry_in(k->w, k->w->again, e->slot);
   uintptr_t cell = address_of_entry(k->look, e->slot) + offsetof(lm_span, cell);
@@ -211,7 +228,7 @@ static verdict count_large(walk *k, const extent *e) {
     k->broken = "a large block has its state elsewhere";
     return BROKEN;
   }
-  if (!lm_state_is_live(state)) return COUNTED;
+  if (k->show || !lm_state_is_live(state)) return COUNTED;
   size_t size = lm_large_usable(base, e->view.size);
   if (k->visit) {
     k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true, NULL });
@@ -314,6 +331,7 @@ static verdict count_small(walk *k, const extent *e, bool is_last_try) {
     k->broken = "a span has another number of objects than its class";
     return BROKEN;
   }
+  if (k->show) return COUNTED;
   count_states(k->w, e->cells, e->count);
   if (!is_last_try && !has_tokens(k->w, e)) return CHANGED;
   bool has_wide = histogram[LM_STATE_LIVE + LM_ID_WIDE] || histogram[LM_STATE_COUNTED_WIDE];
@@ -377,6 +395,7 @@ static uint32_t count_window(walk *k, uint32_t map_end, bool is_last_try) {
     if (found == COUNTED && e) found = count_extent(k, e, may_pass);
     if (found == BROKEN || (found == CHANGED && !may_pass)) break;
     if (found == CHANGED) k->look->is_inexact = true;
+    if (k->show) show_extent(k, slot, found == COUNTED ? e : NULL);
     if (length_of(b) >= map_end - slot) return map_end;
     slot += length_of(b);
   }
@@ -420,6 +439,10 @@ loam_status lm_look_count(lm_look *look) { return start(&(walk){ .look = look })
 loam_status lm_look_each(lm_look *look, lm_walk_visit *visit, lm_audit_wants *wants, void *ctx) {
   lm_assert(visit && wants);
   return start(&(walk){ .look = look, .visit = visit, .wants = wants, .ctx = ctx });
+}
+loam_status lm_look_extents(lm_look *look, lm_look_extent_fn *show, void *ctx) {
+  lm_assert(show);
+  return start(&(walk){ .look = look, .show = show, .ctx = ctx });
 }
 
 /* ---- One address ---- */

@@ -62,6 +62,7 @@ static lm_strategy *find_copy(const lm_look *look, const place *sorted, const lm
  * is no strategy. */
 static bool mend(lm_look *look, const place *sorted, uint32_t id) {
   lm_strategy *s = &look->strategy[id];
+  look->pool[id] = (uintptr_t)s->pool;
   s->whole = find_copy(look, sorted, s->whole);
   s->account = find_copy(look, sorted, s->account);
   s->family = find_copy(look, sorted, s->family);
@@ -75,9 +76,12 @@ static bool mend(lm_look *look, const place *sorted, uint32_t id) {
 
 static loam_status make_copies(lm_look *look, place *places) {
   lm_metadata_free(look->strategy);
+  lm_metadata_free(look->pool);
   look->strategies = read_places(look, places);
   look->strategy = lm_metadata_alloc((look->strategies + 1) * sizeof *look->strategy);
-  if (!look->strategy) return lm_error(LOAM_ENOMEM, "statistics: no memory for strategies");
+  look->pool = lm_metadata_alloc((look->strategies + 1) * sizeof *look->pool);
+  if (!look->strategy || !look->pool)
+    return lm_error(LOAM_ENOMEM, "statistics: no memory for strategies");
   if (!look->strategies || !copy_strategies(look, places))
     return lm_look_fail(look, "the table of strategies cannot be read");
   qsort(places, look->strategies, sizeof *places, compare_places);

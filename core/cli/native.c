@@ -155,6 +155,12 @@ static int native_owner(lua_State *L) {
   return answer(L, status, &text);
 }
 
+/* pages(pid): where the memory of a process lies, read without its help, as lm_look_pages says. */
+static int native_pages(lua_State *L) {
+  lm_json text = { 0 };
+  return answer(L, lm_look_pages(number_at(L, 1), &text), &text);
+}
+
 /* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
@@ -484,6 +490,7 @@ void lm_native_open(lua_State *L) {
     { "listen", native_listen },
     { "listen_unix", native_listen_unix },
     { "exec", native_exec },
+    { "pages", native_pages },
     { "screen_open", native_screen_open },
     { "screen_close", native_screen_close },
     { "screen_write", native_screen_write },

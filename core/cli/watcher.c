@@ -79,7 +79,8 @@ static bool reads_nodes(void) {
   return number ? lm_publisher_reads_nodes(news->image[number & 1].reads) : self.first_reads_nodes;
 }
 
-/* Writes the figures on the board if that is due. */
+/* Writes the figures on the board if that is due. Withdraws them if the live policy no longer reads
+ * the free memory of nodes. */
 static void keep_nodes(void) {
   lm_published_gauges *to = &self.to.news->published.gauges;
   bool was_kept = self.keeps_nodes;

@@ -2,6 +2,7 @@
  * layout of the tables. */
 #include "engine/outside.h"
 
+#include "heap/pools.h"
 #include "os/hash.h"
 #include "os/version.h"
 #include "pages/metadata.h"
@@ -44,6 +45,9 @@ static const uint32_t layout[] = {
   LM_USE_METADATA,
   LM_USE_MOVING,
   LM_USE_UNPREPARED,
+  LM_USE_METADATA,
+  LM_USE_RUNS,
+  LM_STATE_CACHED,
   LM_STATE_COUNTED,
   AT(lm_map_state, base),
   AT(lm_map_state, top),
@@ -75,6 +79,8 @@ static const uint32_t layout[] = {
   AT(lm_desc, huge),
   AT(lm_strategy, whole),
   AT(lm_strategy, account),
+  AT(lm_strategy, pool),
+  AT(lm_pool, regions),
   AT(lm_strategy, family),
   AT(lm_strategy, used),
   AT(lm_strategy, failed),
@@ -149,6 +155,8 @@ static const uint32_t layout[] = {
   /* figures */
   AT(lm_regions, held),
   AT(lm_regions, clean),
+  AT(lm_regions, dirty),
+  AT(lm_runs, id),
   AT(lm_runs, slots),
 };
 

@@ -1,16 +1,13 @@
 /* placement_audit.c - compares the placement that strategies ask for with the placement they got.
  *
  * The kernel tells the node of each page (move_pages without nodes moves nothing). At most
- * PAGES_MOST pages of a strategy are looked up, evenly spread. The kernel tells huge pages only for
- * each mapping, in smaps. All memory of one mapping was prepared alike, so the huge pages of a
- * mapping are divided evenly among the objects in it. */
+ * PAGES_MOST pages of a strategy are looked up, evenly spread. smaps tells huge pages only for each
+ * mapping. All memory of one mapping was prepared alike, so the huge pages of a mapping are divided
+ * evenly among the objects in it. */
 #include "engine/placement_audit.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "engine/live_limits.h"
+#include "engine/smaps.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
 #include "heap/walk.h"
@@ -30,12 +27,6 @@ typedef struct row {
   loam_got got;
 } row;
 
-/* A mapping with memory. */
-typedef struct mapping {
-  uintptr_t from, to;
-  uint64_t resident, huge; /* bytes */
-} mapping;
-
 typedef struct look {
   const lm_audit_subject *of;
   uint32_t strategies, rows;
@@ -46,10 +37,7 @@ typedef struct look {
   void *page[BATCH];
   uint32_t whose[BATCH];
   uint64_t wanted[BATCH]; /* nodes */
-  mapping *map;
-  size_t maps, room;
-  uintptr_t from, to; /* of the mapping that is being read; 0: none of ours */
-  uint64_t resident;
+  lm_smaps maps;
 } look;
 
 /* ---- The placement that strategies ask for */
@@ -184,54 +172,6 @@ static void look_at_pages(void *ctx, const lm_object *object) {
 
 /* ---- Huge pages */
 
-static void begin_mapping(look *l, const char *line) {
-  char *end;
-  uintptr_t from = strtoull(line, &end, 16);
-  l->from = 0;
-  l->resident = 0;
-  if (*end != '-' || from < l->of->from || from >= l->of->to) return;
-  l->from = from;
-  l->to = strtoull(end + 1, NULL, 16);
-}
-
-static void keep_mapping(look *l, uint64_t huge) {
-  if (l->maps == l->room) {
-    size_t room = l->room ? l->room * 2 : 256;
-    mapping *more = lm_metadata_realloc(l->map, room * sizeof *more);
-    if (!more) return;
-    l->map = more;
-    l->room = room;
-  }
-  l->map[l->maps++] = (mapping){ l->from, l->to, l->resident, huge };
-}
-
-static uint64_t figure(const char *line, const char *field) {
-  size_t length = strlen(field);
-  return strncmp(line, field, length) ? 0 : strtoull(line + length, NULL, 10) * LM_KIB;
-}
-
-/* A line of smaps: where a mapping is, or a figure of the mapping before. */
-static void read_line(void *ctx, const char *line) {
-  look *l = ctx;
-  if ((*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f')) begin_mapping(l, line);
-  if (!l->from) return;
-  uint64_t resident = figure(line, "Rss:");
-  if (resident) l->resident = resident;
-  if (l->resident && !strncmp(line, "AnonHugePages:", 14))
-    keep_mapping(l, figure(line, "AnonHugePages:"));
-}
-
-/* The first mapping that ends behind `at`; they are in order. */
-static const mapping *mapping_behind(const look *l, uintptr_t at) {
-  size_t low = 0, high = l->maps;
-  while (low < high) {
-    size_t middle = (low + high) / 2;
-    if (l->map[middle].to <= at) low = middle + 1;
-    else high = middle;
-  }
-  return l->map + low;
-}
-
 static void look_at_huge(void *ctx, const lm_object *object) {
   look *l = ctx;
   row *r = row_of(l, object);
@@ -240,8 +180,8 @@ static void look_at_huge(void *ctx, const lm_object *object) {
   uintptr_t end = lm_align_down((uintptr_t)object->base + object->size, HUGE_PAGE);
   if (from >= end) return;
   if (asks_huge(&r->strategy->desc)) r->got.huge_asked_bytes += end - from;
-  const mapping *m = mapping_behind(l, from);
-  for (; m < l->map + l->maps && m->from < end; m++) {
+  const lm_smaps_mapping *m = lm_smaps_behind(&l->maps, from);
+  for (; m < lm_smaps_end(&l->maps) && m->from < end; m++) {
     uintptr_t a = m->from > from ? m->from : from, b = m->to < end ? m->to : end;
     double part = (double)(b - a), share = (double)m->huge / (double)m->resident;
     r->got.huge_bytes += (uint64_t)(part * (share < 1 ? share : 1));
@@ -310,15 +250,13 @@ static bool has_nodes(const look *l) {
 }
 
 static void find_out(look *l) {
-  char path[32] = "/proc/self/smaps";
-  if (l->of->pid) snprintf(path, sizeof path, "/proc/%d/smaps", l->of->pid);
   if (!l->rows) return;
   walk(l, count_pages);
   choose_steps(l);
   if (has_nodes(l)) walk(l, look_at_pages);
   flush(l);
   if (!has_huge(l)) return;
-  if (lm_sys_each_line(path, read_line, l)) return;
+  if (!lm_smaps_read(&l->maps, l->of->pid, l->of->from, l->of->to)) return;
   walk(l, look_at_huge);
 }
 
@@ -333,7 +271,7 @@ static loam_status examine(const lm_audit_subject *subject, bool has_events, loa
   for (uint32_t i = 0; whole && has_events && i < l->rows; i++) tell_event(&l->row[i], generation);
   for (uint32_t i = 0; whole && i < l->rows; i++) tell(l, &l->row[i], callback, ctx);
   if (l) {
-    lm_metadata_free(l->map);
+    lm_smaps_finish(&l->maps);
     lm_metadata_free(l->row);
     lm_metadata_free(l->row_of);
   }

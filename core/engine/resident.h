@@ -5,7 +5,8 @@
 #include <stdint.h>
 
 /* Bytes in memory (RSS): of the whole process, and of loam's address range, which holds the pools
- * of host memory and loam's own structures. Both are 0 if the kernel does not tell. */
+ * of host memory and loam's own structures. The entries of the page map (pages/map.h) lie before
+ * the range and count for `all` only. Both are 0 if the kernel does not tell. */
 typedef struct lm_resident {
   uint64_t all, own;
 } lm_resident;

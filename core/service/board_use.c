@@ -18,6 +18,9 @@ enum {
   CANDIDATES = 256,       /* families, and tags, among which the largest are found */
 };
 
+_Static_assert((int)CANDIDATES >= (int)LM_LIVE_TAGS,
+               "all tags that lm_live_each knows have a place");
+
 /* The figures of a family of strategies. */
 typedef struct family_use {
   const lm_strategy *family, *newest;

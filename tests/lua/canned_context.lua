@@ -88,6 +88,11 @@ local function new_context(answers, inspect)
       if seen then return json.encode(seen) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    pages = function(pid)
+      local seen = answers and answers.pages and answers.pages[pid]
+      if seen then return json.encode(seen) end
+      return nil, ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
     figures = function(pid, root, has_got)
       local seen = answers and answers.figures and answers.figures[pid]
       if type(seen) == "function" then seen = seen(root, has_got) end

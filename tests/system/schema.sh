@@ -105,6 +105,7 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
+gives answer 0 pages "$pid"
 for by in tag strategy node process service; do
   gives answer 0 top --by "$by" --every 100ms --count 1
 done
@@ -147,7 +148,7 @@ wait "$pid" 2> "$work/why"
 children=
 gives failure 1 owner 1 7f00
 gives failure 1 top 1
-for verb in status stats reload rebalance "demote --tag x"; do
+for verb in status stats pages reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086
   gives failure 1 $verb 1

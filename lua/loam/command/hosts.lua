@@ -96,4 +96,17 @@ function hosts.choose(context, text, name)
   return pids[1]
 end
 
+-- Returns the process id that `text` holds. Without a text, returns the only living program on a
+-- board, or else with a socket; if there are several, lists them and ends the command.
+---@param text string|nil
+---@return integer
+function hosts.living(context, text, name)
+  if text then return hosts.pid(text) end
+  local rows, names = boards.living(context), {}
+  if #rows == 0 then return hosts.choose(context, nil, name) end
+  if #rows == 1 then return rows[1].status.pid end
+  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
+  return hosts.list(context, names, name)
+end
+
 return hosts

@@ -35,6 +35,18 @@ function posix.absolute(path)
   return folder and folder .. "/" .. path
 end
 
+-- Writes a whole file, which is made or replaced.
+---@return boolean|nil ok
+---@return string|nil words "PATH: reason" if the file cannot be written
+function posix.write_file(path, text)
+  local file, words = io.open(path, "w")
+  if not file then return nil, words end
+  local ok, reason = file:write(text)
+  local is_closed, late = file:close()
+  if ok and is_closed then return true end
+  return nil, path .. ": " .. tostring(reason or late)
+end
+
 -- Reads a whole file.
 ---@param most integer the bytes that it may have
 ---@return string|nil text

@@ -401,6 +401,21 @@ static void no_event(void *ctx, const loam_event *event) {
   if (event->kind != LOAM_EVENT_SHORTFALL) fail_msg("%s", event->message);
 }
 
+static void an_arena_of_a_wrong_kind_or_size_is_not_valid(void **state) {
+  (void)state;
+  for (int flags = 0; flags <= LOAM_ARENA_RESIZABLE; flags += LOAM_ARENA_RESIZABLE) {
+    loam_block *a = new_arena(flags);
+    assert_non_null(loam_arena_alloc(a, 1, 100));
+    a->size += 1 << 20;
+    assert_false(lm_arena_is_valid(a));
+    a->size -= 1 << 20;
+    a->kind = LOAM_BLOCK_SLICE;
+    assert_false(lm_arena_is_valid(a));
+    a->kind = LOAM_BLOCK_POOLED;
+    end_arena(a);
+  }
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   loam_on_event(no_event, NULL);
@@ -424,6 +439,7 @@ int main(void) {
     cmocka_unit_test(invalid_arguments_are_refused_in_words),
     cmocka_unit_test(an_arena_cannot_be_sliced),
     cmocka_unit_test(without_memory_pieces_are_unchanged),
+    cmocka_unit_test(an_arena_of_a_wrong_kind_or_size_is_not_valid),
   };
   return cmocka_run_group_tests_name("arena", tests, NULL, NULL);
 }

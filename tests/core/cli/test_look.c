@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <stdlib.h>
+#include <sys/prctl.h>
 
 #include "cli/look.h"
 #include "fake_gpu.h"
@@ -301,12 +302,193 @@ static void a_running_process_is_counted(void **state) {
   pthread_join(thread, NULL);
 }
 
+/* ---- Where memory lies ---- */
+
+/* Returns the first figure of this name from `text` on. */
+static uint64_t figure(const char *text, const char *name) {
+  char key[64];
+  snprintf(key, sizeof key, "\"%s\":", name);
+  const char *at = strstr(text, key);
+  if (!at) fail_msg("no %s in %.300s", name, text);
+  return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+/* Returns the part of an answer that begins with the group of a strategy. */
+static const char *group_of(const char *text, const char *strategy) {
+  char key[64];
+  snprintf(key, sizeof key, "\"strategy\":\"%s\"", strategy);
+  const char *at = strstr(text, key);
+  if (!at) fail_msg("no group of %s", strategy);
+  return at;
+}
+
+/* Runs `act` in a child that then stops; returns the child. It ends with this process: a test that
+ * fails leaves no stopped process behind. */
+static pid_t stopped_after(void (*act)(void)) {
+  int status;
+  pid_t child = fork();
+  if (!child) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    act();
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+  assert_true(WIFSTOPPED(status));
+  return child;
+}
+
+static void ends(pid_t child) {
+  int status;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+}
+
+static char *answer_of(pid_t child, loam_status (*look)(int pid, lm_json *out)) {
+  lm_json out = { 0 };
+  if (look(child, &out) != LOAM_OK) fail_msg("%s", loam_error());
+  char *text = text_of(&out);
+  assert_null(strstr(text, "inexact"));
+  return text;
+}
+
+/* Memory of all kinds: live, freed, never touched, moved to the quarantine of guarded blocks. */
+static void take_memory_of_all_kinds(void) {
+  load(11);
+  fill("pages");
+  free_some(3);
+  keep("live.large", 3 << 20, 5);
+  for (size_t i = kept_n - 5; i < kept_n; i++) memset(kept[i], 1, 1 << 20);
+  loam_free(kept[--kept_n]);
+  assert_non_null(loam_calloc(loam_site_get("untouched"), 1, 8 << 20));
+}
+
+/* Adds the address space of groups of this kind: "bytes" is the first figure of a group. */
+static uint64_t space_of(const char *text, const char *what) {
+  char key[32];
+  uint64_t sum = 0;
+  snprintf(key, sizeof key, "\"what\":\"%s\"", what);
+  for (const char *at = text; (at = strstr(at, key)); at++) sum += figure(at, "bytes");
+  return sum;
+}
+
+static void pages_agree_with_statistics(void **state) {
+  (void)state;
+  pid_t child = stopped_after(take_memory_of_all_kinds);
+  char *pages = answer_of(child, lm_look_pages), *stats = answer_of(child, lm_look_stats);
+  assert_int_equal(figure(pages, "generation"), figure(stats, "generation"));
+  assert_int_equal(figure(pages, "live_bytes") + figure(pages, "provided_bytes"),
+                   figure(stats, "live_bytes"));
+  assert_true(figure(pages, "provided_bytes") > 0);
+  if (strstr(pages, "huge_by_mapping")) /* an old kernel, which shows pages of zeros as memory */
+    assert_true(figure(pages, "resident_bytes") >= figure(stats, "resident_own_bytes"));
+  else assert_int_equal(figure(pages, "resident_bytes"), figure(stats, "resident_own_bytes"));
+  uint64_t own = space_of(pages, "metadata");
+  assert_int_equal(own + figure(pages, "map_bytes"), figure(stats, "metadata_bytes"));
+  assert_int_equal(figure(pages, "bytes") - own, figure(stats, "region_bytes"));
+  assert_true(figure(pages, "absent_bytes") >= 8 << 20);
+  assert_in_range(figure(strstr(pages, "\"largest\""), "bytes"), 8 << 20, (8 << 20) + LM_SLOT);
+  free(pages);
+  free(stats);
+  ends(child);
+}
+
+enum { HALVED = 100000, HALVED_SIZE = 48 };
+
+static void free_every_second(void) {
+  static void *block[HALVED];
+  if (loam_policy_load_text("h", "local half = loam.host { name = 'half' }\n"
+                                 "return loam.policy { pick = function() return half end }\n"))
+    abort();
+  for (int i = 0; i < HALVED; i++) {
+    block[i] = loam_malloc(loam_site_get("half"), HALVED_SIZE);
+    memset(block[i], 1, HALVED_SIZE);
+  }
+  for (int i = 0; i < HALVED; i += 2) loam_free(block[i]);
+}
+
+/* The first span has other blocks too, and the last one is not full. */
+static void every_second_object_freed_is_half_full(void **state) {
+  (void)state;
+  pid_t child = stopped_after(free_every_second);
+  char *pages = answer_of(child, lm_look_pages);
+  const char *group = group_of(pages, "half");
+  uint64_t cell = figure(pages, "cell_bytes");
+  int full = 0, half = 0;
+  assert_int_equal(figure(group, "live_bytes"), HALVED / 2 * HALVED_SIZE);
+  for (const char *at = group; (at = strstr(at, "{\"at\":")); at++) {
+    if (strncmp(strstr(at, "\"kind\":"), "\"kind\":\"small\"", 14)) continue;
+    if (figure(at, "bytes") != figure(at, "resident")) break;
+    uint64_t live = figure(at, "live");
+    full++;
+    half += live + 64 > cell / 2 && live < cell / 2 + 64;
+  }
+  assert_in_range(full, HALVED * HALVED_SIZE / cell - 1, HALVED * HALVED_SIZE / cell + 1);
+  assert_in_range(half, full - 1, full);
+  free(pages);
+  ends(child);
+}
+
+/* Of many blocks, none is lost when several slots make a cell, and there are not too many cells. */
+static void take_many_slots(void) {
+  for (int i = 0; i < 300; i++)
+    if (!loam_malloc(loam_site_get("many"), (size_t)(1 + i % 7) << 20)) abort();
+}
+
+static void many_slots_become_few_cells(void **state) {
+  (void)state;
+  pid_t child = stopped_after(take_many_slots);
+  char *pages = answer_of(child, lm_look_pages), *stats = answer_of(child, lm_look_stats);
+  int cells = 0;
+  uint64_t bytes = 0, absent = 0;
+  for (const char *at = pages; (at = strstr(at, "{\"at\":")); at++, cells++) {
+    const char *end = strchr(at, '}'), *none = strstr(at, "\"absent\":");
+    bytes += figure(at, "bytes");
+    if (none && none < end) absent += figure(at, "absent");
+  }
+  assert_true(figure(pages, "cell_bytes") > LM_SLOT);
+  assert_in_range(cells, 1000, 8192 + 64);
+  assert_int_equal(bytes, figure(pages, "bytes"));
+  assert_int_equal(absent, figure(pages, "absent_bytes"));
+  assert_int_equal(figure(pages, "live_bytes") + figure(pages, "provided_bytes"),
+                   figure(stats, "live_bytes"));
+  free(pages);
+  free(stats);
+  ends(child);
+}
+
+/* Each block shrinks to its first two slots; the six behind them go back to the system. */
+static void take_scattered_slots(void) {
+  enum { BLOCKS = 8192 };
+  for (int i = 0; i < BLOCKS; i++) {
+    void *p = loam_malloc(loam_site_get("scattered"), 8 * LM_SLOT);
+    if (!p || loam_realloc(loam_site_get("scattered"), p, 2 * LM_SLOT) != p) abort();
+  }
+  (void)loam_trim();
+}
+
+static void many_gaps_become_few_cells(void **state) {
+  (void)state;
+  pid_t child = stopped_after(take_scattered_slots);
+  char *pages = answer_of(child, lm_look_pages);
+  int cells = 0;
+  assert_true(figure(pages, "returned_bytes") > (uint64_t)8192 * 5 * LM_SLOT);
+  for (const char *at = pages; (at = strstr(at, "{\"at\":")); at++) cells++;
+  assert_in_range(cells, 1000, 8192 + 64);
+  free(pages);
+  ends(child);
+}
+
 /* ---- Wrong tables ---- */
 
 /* Looks at this process by another root. The tables may be used or refused, and a refusal has
  * words. */
 static loam_status look_at(const lm_outside *root) {
   lm_json out = { 0 };
+  if (lm_look_pages_at(getpid(), (uintptr_t)root, &out) != LOAM_OK) {
+    assert_non_null(strstr(loam_error(), "process "));
+  }
+  lm_json_finish(&out);
   loam_status status = lm_look_stats_at(getpid(), (uintptr_t)root, &out);
   if (status != LOAM_OK) {
     assert_non_null(strstr(loam_error(), "process "));
@@ -462,6 +644,20 @@ static void a_block_without_end(void **state) {
     assert_non_null(strstr(loam_error(), "outside its slots"));
   }
   entry->size = LM_SLOT;
+  entry->strategy = LM_STRATEGIES_MAX - 1;
+  lm_json out = { 0 };
+  assert_int_equal(lm_look_pages_at(getpid(), (uintptr_t)&root, &out), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "a strategy that does not exist"));
+  lm_json_finish(&out);
+  entry->strategy = (uint16_t)at.strategy;
+  entry->slots = UINT32_MAX; /* and a block that ends behind the range */
+  entry->size = (size_t)2 * SLOTS * LM_SLOT;
+  assert_int_equal(lm_look_pages_at(getpid(), (uintptr_t)&root, &out), LOAM_OK);
+  char *text = text_of(&out);
+  assert_int_equal(figure(text, "live_bytes"), 0);
+  free(text);
+  entry->slots = 2;
+  entry->size = LM_SLOT;
   entry->start -= LM_SLOT;
   assert_int_equal(look_at(&root), LOAM_EINVAL);
   loam_free(p);
@@ -556,6 +752,10 @@ int main(void) {
     cmocka_unit_test(a_stopped_child_is_counted),
     cmocka_unit_test(a_reading_ends_after_its_patience),
     cmocka_unit_test(a_running_process_is_counted),
+    cmocka_unit_test(pages_agree_with_statistics),
+    cmocka_unit_test(every_second_object_freed_is_half_full),
+    cmocka_unit_test(many_slots_become_few_cells),
+    cmocka_unit_test(many_gaps_become_few_cells),
     cmocka_unit_test(wild_addresses_of_tables),
     cmocka_unit_test(another_layout_is_refused),
     cmocka_unit_test(wrong_sizes_of_the_page_map),

@@ -751,6 +751,23 @@ static void loses_nothing_when_a_call_of_the_driver_fails(void **state) {
   lm_device_pool_of(0, false)->uses_vmm = true;
 }
 
+static void a_piece_outside_its_block_is_not_valid(void **state) {
+  (void)state;
+  static const lm_device_export_piece good = { .begin = 10, .end = 20, .at = 12, .size = 8 };
+  assert_true(lm_device_export_piece_is_valid(&good));
+  lm_device_export_piece piece = good;
+  piece.begin = 13;
+  assert_false(lm_device_export_piece_is_valid(&piece));
+  piece = good;
+  piece.end = 19;
+  assert_false(lm_device_export_piece_is_valid(&piece));
+  piece.end = 12;
+  assert_false(lm_device_export_piece_is_valid(&piece));
+  piece = good;
+  piece.size = 0;
+  assert_false(lm_device_export_piece_is_valid(&piece));
+}
+
 int main(void) {
   setenv("STANDIN_DEVICES", "2", 1);
   setenv("STANDIN_MEMORY", "1G", 1);
@@ -785,6 +802,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(a_rebalance_reports_the_blocks_that_it_leaves, start, end),
     cmocka_unit_test_setup_teardown(exports_a_block_piece_by_piece, start, end),
     cmocka_unit_test_setup_teardown(loses_nothing_when_a_call_of_the_driver_fails, start, end),
+    cmocka_unit_test(a_piece_outside_its_block_is_not_valid),
   };
   return cmocka_run_group_tests_name("device_pool", tests, NULL, NULL);
 }

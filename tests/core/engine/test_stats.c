@@ -430,6 +430,33 @@ static int totals_are_valid(void **state) {
   return lm_stats_is_valid() ? 0 : -1;
 }
 
+/* When the thread ends, its counts move to the totals. */
+static void *count_under_many_tags(void *unused) {
+  for (int i = 0; i < 64; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "stripe.t%d", i);
+    loam_free(loam_malloc(loam_site_get(name), 100));
+  }
+  return unused;
+}
+
+/* A row of totals is in the stripe that its key belongs to. */
+static void totals_in_a_wrong_stripe_are_not_valid(void **state) {
+  pthread_t thread;
+  (void)state;
+  assert_int_equal(pthread_create(&thread, NULL, count_under_many_tags, NULL), 0);
+  pthread_join(thread, NULL);
+  lm_stats_stripe *a = &lm_stats_outside[0], *b = &lm_stats_outside[1];
+  lm_sums_table table = a->table;
+  assert_true(lm_stats_is_valid());
+  a->table = b->table;
+  b->table = table;
+  assert_false(lm_stats_is_valid());
+  b->table = a->table;
+  a->table = table;
+  assert_true(lm_stats_is_valid());
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, totals_are_valid)
 
 int main(void) {
@@ -450,6 +477,7 @@ int main(void) {
     TEST(what_a_thread_never_used_is_not_looked_at),
     TEST(a_child_does_not_inherit_a_change_without_an_end),
     TEST(survives_each_refusal_of_memory),
+    TEST(totals_in_a_wrong_stripe_are_not_valid),
   };
   return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);
 }

@@ -423,6 +423,20 @@ static void a_forked_child_never_calls_the_driver(void **state) {
   good(gpu->release(0, at));
 }
 
+static void a_machine_with_a_wrong_count_is_not_valid(void **state) {
+  (void)state;
+  lm_gpu_machine machine = { .count = 1 };
+  assert_false(lm_gpu_machine_is_valid(&machine));
+  machine.count = 0;
+  assert_true(lm_gpu_machine_is_valid(&machine));
+  machine.ops = (const lm_gpu_ops *)(const void *)&machine; /* any driver */
+  assert_false(lm_gpu_machine_is_valid(&machine));
+  machine.count = LM_DEVICES_MAX + 1;
+  assert_false(lm_gpu_machine_is_valid(&machine));
+  machine.count = LM_DEVICES_MAX;
+  assert_true(lm_gpu_machine_is_valid(&machine));
+}
+
 int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(finds_the_driver_and_its_devices, start, end),
@@ -446,6 +460,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test_setup_teardown(reads_free_memory_in_a_thread_of_its_own, start, end),
     cmocka_unit_test_setup_teardown(a_forked_child_never_calls_the_driver, start, end),
     cmocka_unit_test_setup_teardown(sets_error_words_whichever_call_fails, start, end),
+    cmocka_unit_test(a_machine_with_a_wrong_count_is_not_valid),
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);

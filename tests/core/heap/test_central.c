@@ -169,6 +169,53 @@ static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
   assert_true(lm_central_drain(list));
 }
 
+/* The law of draining (central.h), in a process without a service thread: a bin holds at most a
+ * 16th of the objects that were left before the last ones came back, and no span waits for threads
+ * that take objects. Otherwise bins and such spans would keep memory of a thread that sleeps. */
+static void bins_get_narrower_while_a_list_drains(void **state) {
+  enum { N = 2000, BATCH = 50 };
+  static lm_cached_object item[N];
+  (void)state;
+  lm_decay_note_unserved();
+  lm_central *list = &pool_called("narrower")->central[lm_class_of(1024)];
+  pull(list, item, N);
+  assert_int_equal(lm_central_bin_most(list), 0);
+  uint32_t back = 0;
+  for (; back < N - 100; back += BATCH) lm_central_push(list, item + back, BATCH);
+  assert_int_equal(lm_central_bin_most(list), (100 + BATCH) / 16);
+  lm_central_push(list, item + back, 90);
+  assert_int_equal(lm_central_bin_most(list), 100 / 16);
+  lm_central_push(list, item + back + 90, 10);
+  assert_int_equal(lm_central_bin_most(list), LM_CENTRAL_NONE);
+  for (int i = 0; i < LM_CENTRAL_CURRENT; i++) assert_int_equal(list->current[i], 0);
+  pull(list, item, 1);
+  assert_int_equal(lm_central_bin_most(list), 0);
+  lm_central_return(list, item, 1);
+  assert_true(lm_central_drain(list));
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);
+}
+
+/* A program that takes a drained list's objects again soon does so periodically: the list does not
+ * drain the next time, until a tick finds it idle. */
+static void a_list_that_is_taken_again_does_not_drain(void **state) {
+  enum { N = 2000, BATCH = 50 };
+  static lm_cached_object item[N];
+  (void)state;
+  lm_decay_note_unserved();
+  lm_central *list = &pool_called("periodic")->central[lm_class_of(1024)];
+  for (int round = 0; round < 3; round++) {
+    pull(list, item, N);
+    assert_int_equal(list->keeps, round > 0);
+    for (uint32_t i = 0; i < N; i += BATCH) lm_central_push(list, item + i, BATCH);
+    bool drains = lm_central_bin_most(list) == BATCH / 16;
+    assert_int_equal(drains, round == 0);
+  }
+  while (lm_central_decay(list)) continue;
+  assert_false(list->keeps);
+  assert_true(lm_central_drain(list));
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);
+}
+
 /* ---- The place of a new span, and the pages that it touches ---- */
 
 /* The number of pages with memory in the span of an object. */
@@ -268,6 +315,8 @@ int main(void) {
     TEST(keeps_what_others_have_left_while_touched_memory_is_free),
     TEST(what_nobody_wants_goes_past_the_depot),
     TEST(few_large_objects_are_drawn_from_spans_at_once),
+    TEST(bins_get_narrower_while_a_list_drains),
+    TEST(a_list_that_is_taken_again_does_not_drain),
     TEST(no_span_is_between_large_blocks),
     TEST(a_class_that_has_grown_has_the_pages_of_a_span_at_once),
     TEST(a_class_that_is_small_has_them_one_by_one),

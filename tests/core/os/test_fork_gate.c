@@ -292,6 +292,26 @@ static void a_child_has_no_spare_memory_that_a_lost_thread_was_making(void **sta
   assert_true(lm_spare_free(kept) && lm_spare_is_valid());
 }
 
+static void a_mark_without_a_section_is_not_valid(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  assert_true(lm_fork_gate_is_valid());
+  atomic_store(&t->guarded, true);
+  assert_false(lm_fork_gate_is_valid());
+  atomic_store(&t->guarded, false);
+  assert_true(lm_fork_gate_is_valid());
+}
+
+static void spare_memory_that_is_miscounted_is_not_valid(void **state) {
+  (void)state;
+  void *p = lm_spare_alloc(100, 16);
+  assert_true(lm_spare_is_valid());
+  atomic_fetch_add(&lm_spare_uses, 1);
+  assert_false(lm_spare_is_valid());
+  atomic_fetch_sub(&lm_spare_uses, 1);
+  assert_true(lm_spare_free(p) && lm_spare_is_valid());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
@@ -306,6 +326,8 @@ int main(void) {
     cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(
         a_fork_works_without_membarrier), /* the last, because it changes the process */
+    cmocka_unit_test(a_mark_without_a_section_is_not_valid),
+    cmocka_unit_test(spare_memory_that_is_miscounted_is_not_valid),
   };
   return cmocka_run_group_tests_name("fork_gate", tests, NULL, NULL);
 }

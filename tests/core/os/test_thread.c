@@ -738,6 +738,20 @@ static void children_have_children(void **state) {
   assert_int_equal(run_in_child(fork_again, (void *)5), 42);
 }
 
+/* The area of the calling thread is in the list. */
+static void a_list_with_a_wrong_area_is_not_valid(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get(), *previous = t->previous;
+  int tid = t->tid;
+  t->previous = t;
+  assert_false(lm_thread_list_is_valid());
+  t->previous = previous;
+  t->tid = 0;
+  assert_false(lm_thread_list_is_valid());
+  t->tid = tid;
+  assert_true(lm_thread_list_is_valid());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
@@ -767,6 +781,7 @@ int main(void) {
     cmocka_unit_test(a_child_of_a_busy_process_is_whole),
     cmocka_unit_test(a_grace_does_not_wait_for_a_thread_that_is_lost),
     cmocka_unit_test(children_have_children),
+    cmocka_unit_test(a_list_with_a_wrong_area_is_not_valid),
   };
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }

@@ -176,6 +176,29 @@ static void a_state_that_names_no_token_breaks_the_law(void **state) {
   lm_states_free(s);
 }
 
+/* Breaks each part of the law of the common table, and mends it. */
+static void a_common_table_that_breaks_its_law_is_not_valid(void **state) {
+  (void)state;
+  lm_state_cell *cells = cells_of(3);
+  for (lm_token token = 1; token < 4 * LM_COMMON_TOKENS; token++) assigned(cells, token);
+  assert_true(lm_state_common_is_valid());
+  lm_token token = atomic_exchange(&lm_state_common[0], 5);
+  assert_false(lm_state_common_is_valid());
+  atomic_store(&lm_state_common[0], token);
+  token = atomic_exchange(&lm_state_common[1], 5 | LM_TOKEN_COUNTED);
+  assert_false(lm_state_common_is_valid());
+  uint64_t closed = atomic_load(&lm_state_closed_ids);
+  atomic_store(&lm_state_common[1], LM_TOKEN_NONE);
+  atomic_store(&lm_state_closed_ids, closed | 1 << 1);
+  assert_false(lm_state_common_is_valid()); /* an empty place is closed */
+  atomic_store(&lm_state_common[1], token);
+  atomic_store(&lm_state_closed_ids, closed | 1);
+  assert_false(lm_state_common_is_valid()); /* there is no place 0 */
+  atomic_store(&lm_state_closed_ids, closed);
+  assert_true(lm_state_common_is_valid());
+  lm_states_free(cells);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_tables_of_all_classes_are_neighbours),
@@ -184,6 +207,7 @@ int main(void) {
     cmocka_unit_test(a_vacant_common_place_takes_another_token),
     cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
     cmocka_unit_test(a_state_that_names_no_token_breaks_the_law),
+    cmocka_unit_test(a_common_table_that_breaks_its_law_is_not_valid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

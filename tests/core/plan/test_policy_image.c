@@ -408,6 +408,19 @@ static void survives_each_refusal_of_memory(void **state) {
   refuse_each(open_one);
 }
 
+static void a_byte_that_changes_breaks_the_checksum(void **state) {
+  (void)state;
+  lm_policy_image *policy;
+  char *bytes = bytes_copy(good, size);
+  assert_int_equal(lm_policy_image_open(bytes, size, true, &policy), LOAM_OK);
+  assert_true(lm_policy_image_is_valid(policy));
+  bytes[size - 1] ^= 1;
+  assert_false(lm_policy_image_is_valid(policy));
+  bytes[size - 1] ^= 1;
+  assert_true(lm_policy_image_is_valid(policy));
+  lm_policy_image_close(policy);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(gives_each_site_the_plan_that_was_written),
@@ -428,6 +441,7 @@ int main(void) {
     cmocka_unit_test(refuses_a_damaged_tree),
     cmocka_unit_test(a_host_needs_the_handlers),
     cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(a_byte_that_changes_breaks_the_checksum),
   };
   return cmocka_run_group_tests(tests, make_image, free_image);
 }

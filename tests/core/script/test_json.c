@@ -56,11 +56,29 @@ static void without_memory_it_fails_and_stays_valid(void **state) {
   lm_json_finish(&out);
 }
 
+/* Breaks each part of the law of lm_json. */
+static void a_wrong_length_is_not_valid(void **state) {
+  (void)state;
+  lm_json out = { .length = 1 };
+  assert_false(lm_json_is_valid(&out));
+  out = (lm_json){ .capacity = 1 };
+  assert_false(lm_json_is_valid(&out));
+  out = (lm_json){ 0 };
+  lm_json_text(&out, NULL, "text");
+  lm_json broken = out;
+  broken.length--;
+  assert_false(lm_json_is_valid(&broken));
+  broken.length = broken.capacity;
+  assert_false(lm_json_is_valid(&broken));
+  lm_json_finish(&out);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_get_keys_and_commas),
     cmocka_unit_test(a_byte_that_is_not_utf8_is_written_as_latin1),
     cmocka_unit_test(without_memory_it_fails_and_stays_valid),
+    cmocka_unit_test(a_wrong_length_is_not_valid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,12 +101,41 @@ static void without_memory_all_is_as_it_was(void **state) {
   lm_vm_alloc_end(&heap);
 }
 
+/* Breaks each part of the law of lm_vm_alloc in a copy. */
+static void a_heap_that_breaks_its_law_is_not_valid(void **state) {
+  static _Alignas(LM_VM_ALLOC_UNIT) char foreign[LM_VM_ALLOC_UNIT];
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  lm_vm_alloc broken = { .at = foreign };
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  broken = (lm_vm_alloc){ .end = foreign };
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  assert_non_null(lm_vm_alloc_take(&heap, 100));
+  assert_non_null(lm_vm_alloc_take(&heap, 100000));
+  assert_true(lm_vm_alloc_is_valid(&heap));
+  broken = heap;
+  broken.end++;
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  broken = heap;
+  broken.at = broken.end + 1;
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  broken = heap;
+  broken.unused[0] = (lm_vm_alloc_piece *)(void *)foreign;
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  broken = heap;
+  heap.large = NULL; /* the large piece of the copy points back here */
+  assert_false(lm_vm_alloc_is_valid(&broken));
+  heap.large = broken.large;
+  lm_vm_alloc_end(&heap);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_are_apart_and_keep_their_bytes),
     cmocka_unit_test(all_pieces_go_with_the_heap),
     cmocka_unit_test(a_piece_that_was_put_is_had_again),
     cmocka_unit_test(without_memory_all_is_as_it_was),
+    cmocka_unit_test(a_heap_that_breaks_its_law_is_not_valid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -706,6 +706,15 @@ static void the_first_load_takes_the_plan_that_was_carried(void **state) {
   assert_int_equal(run_in_child(load_damaged, NULL), 0);
 }
 
+static void a_generation_that_no_load_made_is_not_valid(void **state) {
+  (void)state;
+  assert_true(lm_policy_is_valid());
+  atomic_fetch_add(&lm_site_generation, 1);
+  assert_false(lm_policy_is_valid());
+  atomic_fetch_sub(&lm_site_generation, 1);
+  assert_true(lm_policy_is_valid());
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* before any load */
@@ -739,6 +748,7 @@ int main(void) {
     cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
     cmocka_unit_test(a_child_forked_during_a_load_obeys_what_is_live_in_it), /* last: many sites */
+    cmocka_unit_test(a_generation_that_no_load_made_is_not_valid),
   };
   setenv("LOAM_CONTROL", "0", 1);
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -27,9 +27,9 @@ char *outer_make(void) {
 #else
 
 int main(int argc, char **argv) {
-  expect(argc == 2);
+  expect(argc == 3);
   for (int i = 0; i < 2; i++) {
-    void *outer = i ? dlmopen(LM_ID_BASE, argv[1], RTLD_NOW | RTLD_DEEPBIND)
+    void *outer = i ? dlmopen(LM_ID_BASE, argv[2], RTLD_NOW | RTLD_DEEPBIND)
                     : dlopen(argv[1], RTLD_NOW | RTLD_DEEPBIND);
     expect(outer);
     void (*release)(void *) = (void (*)(void *))dlsym(outer, "outer_free");

@@ -1,4 +1,5 @@
-/* locked.c - locks its memory.
+/* locked.c - locks its memory: pages that it never touched get memory, and so do those of later
+ * mappings.
  *
  *   locked           without a limit
  *   locked refused   the kernel's mlockall refuses MCL_CURRENT, as it does where loam's reserved
@@ -11,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -45,6 +47,24 @@ static void refuse_mlockall(void) {
   expect(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
 }
 
+enum { SIZE = 1 << 20, PAGE = 4096 };
+
+/* Tells whether all pages of a block have memory. */
+static bool is_resident(const char *block, size_t size) {
+  unsigned char in[SIZE / PAGE + 1];
+  uintptr_t from = (uintptr_t)block & ~(uintptr_t)(PAGE - 1), pages;
+  pages = ((uintptr_t)block + size - from + PAGE - 1) / PAGE;
+  expect(pages <= sizeof in && !mincore((void *)from, pages * PAGE, in));
+  for (size_t i = 0; i < pages; i++)
+    if (!(in[i] & 1)) return false;
+  return true;
+}
+
+static void map_later(void) {
+  char *later = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect(later != MAP_FAILED && is_resident(later, SIZE));
+}
+
 /* Makes the limit count, also for root. */
 static void limit_to(rlim_t bytes) {
   struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
@@ -75,17 +95,21 @@ static void allocate_in_a_thread(void) {
 }
 
 int main(int argc, char **argv) {
-  char *block = kept(malloc(100000));
+  char *block = kept(malloc(100000)), *untouched = kept(malloc(SIZE));
   memset(block, 1, 100000);
+  expect(untouched && !is_resident(untouched, SIZE));
   bool limited = argc > 1 && !strcmp(argv[1], "limited");
   if (limited) limit_to(8 << 20);
   else if (argc > 1) refuse_mlockall();
   expect(!mlockall(MCL_CURRENT | MCL_FUTURE));
   expect(status_of("VmLck:") > 1000);
   expect(status_of("VmPTE:") < 1024);
+  expect(limited || (is_resident(block, 100000) && is_resident(untouched, SIZE)));
   if (limited) allocate_in_a_thread();
+  else map_later();
   expect(munlockall() == 0 && status_of("VmLck:") == 0);
   free(block);
+  free(untouched);
   puts("locked: as it must be");
   return 0;
 }

@@ -36,6 +36,7 @@ local regions = {}
 ---@field left_over integer parts that were too many to compare
 ---@field strategies table[] what became of strategies that are not alike (strategies.pair)
 ---@field pairs integer pairs of plans that were compared
+---@field apply string[]|nil `apply` of the old and of the new policy, if they differ
 ---@field dims loam.Dimensions
 ---@field old loam.DiffPolicy
 ---@field new loam.DiffPolicy
@@ -81,8 +82,8 @@ local function conditions_of(box)
   return list
 end
 
--- Returns a chain as one policy has it. A leaf that both policies have holds the members of the one
--- that was read first, whose names may be others.
+-- Returns a chain with the names that one policy gives to its strategies. A leaf that both policies
+-- have holds the members of the policy that was read first; the other one may name them otherwise.
 local function chain_in(made, leaf)
   local chain = {}
   for i, member in ipairs(leaf.leaf) do chain[i] = made.by_same[member.same] end
