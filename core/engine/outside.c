@@ -43,6 +43,7 @@ static const uint32_t layout[] = {
   LM_USE_MOVING,
   LM_USE_UNPREPARED,
   LM_STATE_COUNTED,
+  LM_STATE_SAMPLED,
   AT(lm_map_state, base),
   AT(lm_map_state, top),
   AT(lm_map_state, size),
@@ -113,7 +114,8 @@ static const uint32_t layout[] = {
   AT(lm_decision, site),
   AT(lm_decision, strategy),
   AT(lm_decision, class_),
-  AT(lm_decision, blocks),
+  AT(lm_decision, left),
+  AT(lm_decision, start),
   /* provided blocks and device memory */
   sizeof(lm_provided_node),
   AT(lm_provided_tree, changes),

@@ -94,10 +94,8 @@ static uint64_t key_of(const lm_decision *d) {
   return site ? lm_stats_key(site, d->strategy) : 0;
 }
 
-/* Relaxed: the owning thread adds without a lock, and a reader may miss its latest blocks. */
-static uint64_t blocks_of(const lm_decision *d) {
-  return __atomic_load_n(&d->blocks, __ATOMIC_RELAXED);
-}
+/* The owning thread counts down without a lock, so a reader may miss its latest blocks. */
+static uint64_t blocks_of(const lm_decision *d) { return lm_thread_served(d); }
 
 static size_t object_size(const lm_decision *d) { return lm_class_size(d->class_); }
 
@@ -107,6 +105,7 @@ typedef struct subject {
   uint32_t site; /* index; 0: nothing, and then no request finds the entry */
   uint16_t strategy;
   uint8_t class_;
+  int32_t stock; /* how many blocks the entry may serve */
 } subject;
 
 /* Adds the count of an entry to the totals, and lets the entry count `next` from zero. */
@@ -117,10 +116,9 @@ static void recount(lm_thread *t, lm_decision *d, subject next) {
   lm_lock_take(&stripe->lock);
   lm_changes_begin(&stripe->changes);
   note_used(&t->used_decisions, part_of((size_t)(d - t->decision), LM_DECISIONS));
-  if (blocks) {
-    add_locked(stripe, old, blocks, blocks * object_size(d));
-    __atomic_store_n(&d->blocks, 0, __ATOMIC_RELAXED);
-  }
+  if (blocks) add_locked(stripe, old, blocks, blocks * object_size(d));
+  __atomic_store_n(&d->start, next.stock, __ATOMIC_RELAXED);
+  __atomic_store_n(&d->left, next.stock, __ATOMIC_RELAXED);
   atomic_store_explicit(&d->site, next.site, memory_order_relaxed);
   d->strategy = next.strategy;
   d->class_ = next.class_;
@@ -129,11 +127,13 @@ static void recount(lm_thread *t, lm_decision *d, subject next) {
   lm_lock_drop(&stripe->lock);
 }
 
-void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve) {
+void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve,
+                    int32_t stock) {
   uint8_t class_ = (uint8_t)lm_class_of_usable(serve->units * (size_t)16);
-  lm_assert(site >= LM_SITE_FIRST);
-  if (key_of(d) != lm_stats_key(site, serve->strategy) || d->class_ != class_)
-    recount(t, d, (subject){ site, serve->strategy, class_ });
+  bool is_same = key_of(d) == lm_stats_key(site, serve->strategy) && d->class_ == class_;
+  bool is_full = stock == LM_STATS_STOCK && d->start == stock && d->left > stock / 2;
+  lm_assert(site >= LM_SITE_FIRST && stock >= 0);
+  if (!is_same || !is_full) recount(t, d, (subject){ site, serve->strategy, class_, stock });
 }
 
 /* ---- Threads and forks -------------------------------------------------------------------- */

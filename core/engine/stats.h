@@ -63,10 +63,14 @@ LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uin
   lm_stats_count(e, blocks, bytes);
 }
 
-/* Prepares an entry of the thread's decision cache to count blocks of a site that are served as
- * `serve` says. If the entry counted another site, strategy or class, that count is first added to
- * the totals. Called by the thread that has the entry. */
-void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve);
+/* The blocks that an entry of a decision cache may serve while no block is to be sampled. */
+enum { LM_STATS_STOCK = INT32_MAX };
+
+/* Prepares an entry of the thread's decision cache to serve up to `stock` blocks of a site as
+ * `serve` says, and to count them. What the entry counted before is added to the totals, unless it
+ * is of the same kind and the entry can go on counting. Called by the thread that has the entry. */
+void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve,
+                    int32_t stock);
 
 /* Requests that the policy denied, that a later member of a chain served, and that no member could
  * serve; and calls of free or realloc with a wrong pointer. */

@@ -1,0 +1,91 @@
+/* stacks.c - reads the calling thread's stack, and keeps a row for each different stack. */
+#include "engine/stacks.h"
+
+#include <string.h>
+
+#include "os/unwind.h"
+#include "pages/metadata.h"
+
+/* Mixes a word into a hash: the finalizer of MurmurHash3 (Appleby, public domain). */
+static uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccdu;
+  return hash ^ hash >> 33;
+}
+
+void lm_stack_read(lm_stack *out) {
+  out->frames = (uint16_t)lm_unwind(out->frame, LM_STACK_FRAMES);
+  out->hash = mix(mix(0, out->site), out->strategy);
+  for (uint32_t i = 0; i < out->frames; i++) out->hash = mix(out->hash, out->frame[i]);
+}
+
+/* ---- Rows --------------------------------------------------------------------------------- */
+
+bool lm_stacks_make(lm_stacks *stacks) {
+  if (stacks->row) return true;
+  stacks->index = lm_metadata_alloc(LM_STACKS_PLACES * sizeof *stacks->index);
+  lm_stack *row = stacks->index ? lm_metadata_alloc(LM_STACKS * sizeof *row) : NULL;
+  if (!row) {
+    lm_metadata_free(stacks->index);
+    stacks->index = NULL;
+    return false;
+  }
+  stacks->row = row;
+  atomic_store_explicit(&stacks->count, 1, memory_order_release);
+  return true;
+}
+
+static bool is_alike(const lm_stack *a, const lm_stack *b) {
+  return a->hash == b->hash && a->site == b->site && a->strategy == b->strategy &&
+         a->frames == b->frames && !memcmp(a->frame, b->frame, a->frames * sizeof *a->frame);
+}
+
+/* Returns the place of the index where the row of a stack is, or where it would be put. */
+static uint32_t *place_of(const lm_stacks *stacks, const lm_stack *like) {
+  uint32_t at = (uint32_t)like->hash % LM_STACKS_PLACES;
+  while (stacks->index[at] && !is_alike(&stacks->row[stacks->index[at]], like))
+    at = (at + 1) % LM_STACKS_PLACES;
+  return &stacks->index[at];
+}
+
+uint32_t lm_stacks_get(lm_stacks *stacks, const lm_stack *like) {
+  uint32_t *place = place_of(stacks, like);
+  uint32_t count = atomic_load_explicit(&stacks->count, memory_order_relaxed);
+  lm_assert(like->frames <= LM_STACK_FRAMES);
+  if (*place) return *place;
+  if (count == LM_STACKS) {
+    atomic_fetch_add_explicit(&stacks->unfit, 1, memory_order_relaxed);
+    return 0;
+  }
+  lm_stack *row = &stacks->row[count];
+  row->hash = like->hash;
+  row->site = like->site;
+  row->strategy = like->strategy;
+  row->frames = like->frames;
+  memcpy(row->frame, like->frame, like->frames * sizeof *like->frame);
+  *place = count;
+  atomic_store_explicit(&stacks->count, count + 1, memory_order_release);
+  return count;
+}
+
+static void add(_Atomic uint64_t *sum, uint64_t more) {
+  uint64_t now = atomic_load_explicit(sum, memory_order_relaxed);
+  atomic_store_explicit(sum, now + more, memory_order_relaxed);
+}
+
+void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by) {
+  add(&sums->samples, by < 0 ? -UINT64_C(1) : 1);
+  add(&sums->blocks, by < 0 ? -blocks : blocks);
+  add(&sums->bytes, by < 0 ? -bytes : bytes);
+}
+
+bool lm_stacks_is_valid(const lm_stacks *stacks) {
+  uint32_t count = atomic_load_explicit(&stacks->count, memory_order_relaxed), found = 1;
+  if (!stacks->row) return !stacks->index && !count;
+  for (uint32_t i = 0; i < LM_STACKS_PLACES; i++) {
+    if (stacks->index[i] >= count) return false;
+    found += stacks->index[i] != 0;
+  }
+  for (uint32_t i = 1; i < count; i++)
+    if (*place_of(stacks, &stacks->row[i]) != i) return false;
+  return found == count;
+}

@@ -1,0 +1,61 @@
+/* stacks.h - the table of the stacks of samples (engine/sample.h): a row for each stack that
+ * differs in a frame, in the site or in the strategy.
+ *
+ * A row is never removed, so a stack keeps its index. When all rows are taken, further stacks share
+ * row 0. os/unwind.h says how a thread reads its stack. */
+#ifndef LM_STACKS_H
+#define LM_STACKS_H
+
+#include <stdatomic.h>
+
+#include "os/base.h"
+
+enum {
+  LM_STACKS = 16384,                /* rows, with row 0 */
+  LM_STACKS_PLACES = 2 * LM_STACKS, /* of the index */
+  LM_STACK_FRAMES = 64,             /* frames of a row at most; of a deeper stack, the innermost */
+};
+
+/* Sums of samples. Each field is read and written relaxed; writers hold the lock of the samples. */
+typedef struct lm_stack_sums {
+  _Atomic uint64_t samples;
+  _Atomic uint64_t blocks; /* blocks that they stand for, times 2^LM_SAMPLE_SHIFT */
+  _Atomic uint64_t bytes;  /* bytes that they stand for */
+} lm_stack_sums;
+
+/* A stack with the site and the strategy of the block. The fields above `total` do not change once
+ * lm_stacks.count includes the row. */
+typedef struct lm_stack {
+  uint64_t hash;
+  uint32_t site;     /* index; 0: row 0 */
+  uint16_t strategy; /* id */
+  uint16_t frames;
+  lm_stack_sums total, live;
+  /* Addresses of code, the innermost first. Of a caller: an address inside its call instruction. */
+  uint64_t frame[LM_STACK_FRAMES];
+} lm_stack;
+
+/* The table. Law: row[0 .. count - 1] are used, and each of them but row 0 is in `index` once. */
+typedef struct lm_stacks {
+  lm_stack *row;          /* LM_STACKS of them; NULL: no table was made yet */
+  uint32_t *index;        /* LM_STACKS_PLACES numbers of rows, by hash; 0: unused */
+  _Atomic uint32_t count; /* release, which pairs with the reader's order: the rows are written */
+  _Atomic uint64_t unfit; /* samples in row 0, since all rows were taken */
+} lm_stacks;
+
+/* Makes the tables, if there are none. Returns false if there is no memory. */
+bool lm_stacks_make(lm_stacks *stacks);
+/* Returns the index of the row for a stack, which is made if it is new and there is room; else 0.
+ * The caller holds the lock of the samples. */
+uint32_t lm_stacks_get(lm_stacks *stacks, const lm_stack *like);
+/* Adds a sample to sums, or takes it away (`by` is 1 or -1). */
+void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by);
+
+/* Fills in the frames of the calling thread, and the hash, which depends on `site` and `strategy`
+ * too. */
+void lm_stack_read(lm_stack *out);
+
+/* Returns whether the law of the table holds. The caller holds the lock of the samples. */
+bool lm_stacks_is_valid(const lm_stacks *stacks);
+
+#endif
