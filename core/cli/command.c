@@ -45,12 +45,22 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
+/* Makes require("ffi") open that library: `loam profile` calls zlib. */
+static void offer_ffi(lua_State *L) {
+  lua_getfield(L, LUA_GLOBALSINDEX, LUA_LOADLIBNAME);
+  lua_getfield(L, -1, "preload");
+  lua_pushcclosure(L, luaopen_ffi, 0);
+  lua_setfield(L, -2, LUA_FFILIBNAME);
+  lua_settop(L, -3);
+}
+
 /* The library `jit` is not opened, so Lua code is not compiled: commands are short, and LuaJIT
  * would need longer to find code to compile than most commands run. */
 static void open_libraries(lua_State *L) {
   lm_luajit_libraries(L);
   lm_luajit_library(L, luaopen_io, LUA_IOLIBNAME);
   lm_luajit_library(L, luaopen_os, LUA_OSLIBNAME);
+  offer_ffi(L);
 }
 
 /* Runs the command. Called protected, by lua_cpcall. */

@@ -19,6 +19,7 @@
 #include "cli/publisher.h"
 #include "cli/vet.h"
 #include "cli/watcher.h"
+#include "cli/write_file.h"
 #include "loam.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -238,6 +239,14 @@ static int native_readlink(lua_State *L) {
   return 1;
 }
 
+/* write(path, bytes): writes a whole file, as write_file.h says. Returns true. */
+static int native_write(lua_State *L) {
+  size_t size;
+  const char *bytes = lua_tolstring(L, 2, &size);
+  loam_status status = lm_write_file(text_at(L, 1), bytes, size);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
+}
+
 /* folder(): the working directory; nil if it is not known. */
 static int native_folder(lua_State *L) {
   char buffer[PATH_ROOM];
@@ -309,6 +318,7 @@ void lm_native_open(lua_State *L) {
     { "readlink", native_readlink }, { "folder", native_folder },
     { "getenv", native_getenv },     { "setenv", native_setenv },
     { "wait", native_wait },         { "exec", native_exec },
+    { "write", native_write },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

@@ -13,7 +13,7 @@ local command = {}
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
   "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
-  "reload", "wait", "rebalance", "demote", "doctor", "schema",
+  "profile", "reload", "wait", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)

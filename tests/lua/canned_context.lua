@@ -8,7 +8,7 @@ local terminal = require("loam.command.terminal")
 -- verb, by process id, or "machine". `inspect`, if it is given, answers questions about policies.
 local function new_context(answers, inspect)
   local context = { out = "", err = "", queries = {}, env = {}, set = {}, clock = 0,
-                    exists = {} }
+                    exists = {}, files = answers and answers.files or {} }
   local plain = terminal.painter(false)
   context.write = function(text) context.out = context.out .. text end
   context.warn = function(text) context.err = context.err .. text end
@@ -30,6 +30,16 @@ local function new_context(answers, inspect)
     end,
     clock = function() return context.clock end,
     exists = function(path) return context.exists[path] or false end,
+    read = function(path)
+      local text = context.files[path]
+      return text, not text and path .. ": No such file or directory" or nil
+    end,
+    write = function(path, text)
+      if path:sub(1, 1) == "/" then return nil, path .. ": No space left on device" end
+      context.files[path], context.exists[path] = text, true
+      return true
+    end,
+    program = function() return "python3" end,
     setenv = function(name, value) context.set[name] = value or false end,
     exec = function(words)
       context.executed = words

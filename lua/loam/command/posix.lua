@@ -2,6 +2,8 @@
 
 local native = require("loam.command.native")
 
+local PIECE = 2 ^ 20 -- bytes that are read at a time
+
 local posix = {
   ENOENT = native.ENOENT,
   is_terminal = native.is_terminal,
@@ -13,6 +15,7 @@ local posix = {
   setenv = native.setenv,
   wait = native.wait,
   clock = native.clock,
+  write = native.write, -- the whole of a file
 }
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
@@ -22,6 +25,32 @@ function posix.absolute(path)
   if path:sub(1, 1) == "/" then return path end
   local folder = native.folder()
   return folder and folder .. "/" .. path
+end
+
+-- Reads a whole file.
+---@param most integer the bytes that it may have
+---@return string|nil text
+---@return string|nil words why it cannot be read
+function posix.read(path, most)
+  local file, message = io.open(path, "rb")
+  if not file then return nil, message end
+  local pieces, size = {}, 0
+  repeat
+    local piece
+    piece, message = file:read(PIECE)
+    pieces[#pieces + 1], size = piece, size + (piece and #piece or 0)
+  until not piece or size > most
+  file:close()
+  if size > most then return nil, ("%s: it has more than %d MiB"):format(path, most / 2 ^ 20) end
+  if message then return nil, ("%s: %s"):format(path, message) end
+  return table.concat(pieces)
+end
+
+-- Returns the name of a process as the kernel has it; nil if the process has ended.
+---@return string|nil
+function posix.program(pid)
+  local name = posix.read(("/proc/%d/comm"):format(pid), 4096)
+  return name and name:match("^(.*)\n$")
 end
 
 -- Returns true if no folder of PATH has the name. execvp reports EACCES for such a name too, if a

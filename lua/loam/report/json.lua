@@ -52,8 +52,11 @@ local function sequence_at(text, at)
   return nil
 end
 
--- Each byte that is no UTF-8 becomes the replacement character: tags may hold any byte.
-local function repaired(text)
+-- Returns a text in which each byte that is no UTF-8 became the replacement character: tags may
+-- hold any byte.
+---@param text string
+---@return string
+function json.repaired(text)
   local out, at = {}, 1
   while at <= #text do
     local from = find(text, "[\128-\255]", at)
@@ -68,7 +71,7 @@ local function repaired(text)
 end
 
 local function string_text(text)
-  if find(text, "[\128-\255]") then text = repaired(text) end
+  if find(text, "[\128-\255]") then text = json.repaired(text) end
   return '"' .. gsub(text, '[%c"\\\127]', escape) .. '"'
 end
 

@@ -2,6 +2,7 @@
 #include "folder.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "cli/compile.h"
 #include "cli/vet.h"
@@ -90,11 +91,47 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_int_equal(lm_vet(out, vetted, &needs), LOAM_OK);
 }
 
+static void a_link_is_followed(void **state) {
+  (void)state;
+  lm_compiled made;
+  char link[64];
+  struct stat st;
+  snprintf(link, sizeof link, "%s/link", folder);
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  assert_int_equal(symlink("p.image", link), 0);
+  assert_int_equal(lm_compile(in, link, &made), LOAM_OK);
+  assert_int_equal(lstat(link, &st), 0);
+  assert_true(S_ISLNK(st.st_mode));
+  assert_int_equal(number_of_files(), 3);
+  unlink(link);
+}
+
+static void a_pipe_gets_the_image_and_stays_a_pipe(void **state) {
+  (void)state;
+  lm_compiled made;
+  char pipe[64], begin[8];
+  struct stat st;
+  snprintf(pipe, sizeof pipe, "%s/pipe", folder);
+  assert_int_equal(mkfifo(pipe, 0600), 0);
+  int fd = open(pipe, O_RDWR | O_CLOEXEC);
+  assert_true(fd >= 0);
+  assert_int_equal(lm_compile(in, pipe, &made), LOAM_OK);
+  assert_int_equal(lstat(pipe, &st), 0);
+  assert_true(S_ISFIFO(st.st_mode));
+  assert_int_equal(read(fd, begin, sizeof begin), sizeof begin);
+  close(fd);
+  unlink(pipe);
+  assert_int_equal(lm_compile(in, "/dev/full", &made), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "/dev/full: No space left on device"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_image_of_a_policy_is_written),
     cmocka_unit_test(an_image_can_be_compiled_and_vetted_as_its_text_can),
     cmocka_unit_test(a_failure_leaves_the_old_image),
+    cmocka_unit_test(a_link_is_followed),
+    cmocka_unit_test(a_pipe_gets_the_image_and_stays_a_pipe),
   };
   return cmocka_run_group_tests(tests, make_files, remove_folder);
 }

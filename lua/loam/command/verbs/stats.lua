@@ -2,8 +2,8 @@
 
 local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
+local figures = require("loam.command.figures")
 local hosts = require("loam.command.hosts")
-local json = require("loam.report.json")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -188,34 +188,16 @@ local function show_last(context, status)
   end
 end
 
--- Returns the answer of a process, its text, and the function that shows it. The command reads the
--- process from outside. If the kernel refuses that, or the process has another version of loam, the
--- command asks over the process's socket. If that fails too, it shows the last words on the board.
-local function find(context, pid)
-  local text, words = context.api.look(pid)
-  if text then return json.decode(text), text, show end
-  local row = boards.find(context, pid)
-  if row and row.status.state == "ended" then return row.status, row.text, show_last end
-  local answer, _, asked = hosts.ask(context, pid, "stats")
-  if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
-  if answer then return answer, asked, show end
-  if not row then context.fail(words) end
-  context.warn("loam stats: " .. words .. "\n")
-  return row.status, row.text, show_last
-end
-
--- Returns the process id of the only living program on a board, or else with a socket.
-local function choose(context)
-  local rows, names = boards.living(context), {}
-  if #rows == 0 then return hosts.choose(context, nil, "stats") end
-  if #rows == 1 then return rows[1].status.pid end
-  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
-  return hosts.list(context, names, "stats")
-end
-
 function stats.run(context, given)
-  local answer, text, show_it = find(context, given[1] and hosts.pid(given[1]) or choose(context))
-  if given.json then context.write(text .. "\n") else show_it(context, answer) end
+  local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "stats")
+  local answer, text, is_last = figures.find(context, pid, "stats")
+  if given.json then
+    context.write(text .. "\n")
+  elseif is_last then
+    show_last(context, answer)
+  else
+    show(context, answer)
+  end
   return 0
 end
 

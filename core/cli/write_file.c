@@ -1,0 +1,65 @@
+/* write_file.c - writes a whole file: under a temporary name, which is then renamed. */
+#include "cli/write_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/error.h"
+
+/* LOAM_EIO with the words of errno. */
+static loam_status fail_errno(const char *path) {
+  return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
+}
+
+/* Writes all bytes. Returns false with errno. */
+static bool write_whole(int fd, const char *bytes, size_t size) {
+  while (size > 0) {
+    ssize_t n = write(fd, bytes, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    bytes += n;
+    size -= (size_t)n;
+  }
+  return true;
+}
+
+/* Writes the bytes to a pipe or a device. */
+static loam_status write_into(const char *path, const char *bytes, size_t size) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return fail_errno(path);
+  int error = write_whole(fd, bytes, size) ? 0 : errno;
+  if (close(fd) && !error) error = errno;
+  errno = error;
+  return error ? fail_errno(path) : LOAM_OK;
+}
+
+/* Writes a temporary file and waits until the disk has it, then gives it the name `file`. `path` is
+ * the name that the user gave. */
+static loam_status replace(const char *path, const char *file, const char *bytes, size_t size) {
+  char name[PATH_MAX];
+  int length = snprintf(name, sizeof name, "%s.%d.tmp", file, (int)getpid());
+  if (length >= (int)sizeof name) errno = ENAMETOOLONG;
+  int fd = length < (int)sizeof name ? open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)
+                                     : -1;
+  if (fd < 0) return fail_errno(path);
+  bool is_written = write_whole(fd, bytes, size) && !fsync(fd);
+  is_written = !close(fd) && is_written && !rename(name, file);
+  loam_status status = is_written ? LOAM_OK : fail_errno(path);
+  if (!is_written) unlink(name);
+  return status;
+}
+
+loam_status lm_write_file(const char *path, const char *bytes, size_t size) {
+  struct stat st;
+  char real[PATH_MAX];
+  lm_assert(path && (bytes || !size));
+  if (stat(path, &st)) return replace(path, path, bytes, size);
+  if (!S_ISREG(st.st_mode)) return write_into(path, bytes, size);
+  return replace(path, realpath(path, real) ? real : path, bytes, size);
+}

@@ -1,0 +1,14 @@
+/* write_file.h - writes a whole file for the command. */
+#ifndef LM_WRITE_FILE_H
+#define LM_WRITE_FILE_H
+
+#include "loam.h"
+#include "os/base.h"
+
+/* Writes `size` bytes to the file at `path`. A regular file is replaced in one step: readers see
+ * the old bytes or the new ones, and a failure leaves the old file. If `path` is a symbolic link to
+ * a file, the function replaces that file and keeps the link. It writes the bytes into a pipe or a
+ * device without replacing it. LOAM_EIO: the error words name the path and the reason. */
+loam_status lm_write_file(const char *path, const char *bytes, size_t size);
+
+#endif

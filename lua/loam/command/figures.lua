@@ -1,0 +1,43 @@
+-- figures.lua - the figures of a process's memory: read from outside, asked for, or its last words.
+
+local boards = require("loam.command.boards")
+local hosts = require("loam.command.hosts")
+local json = require("loam.report.json")
+
+local figures = {}
+
+-- Returns the figures of a process. The command reads the process from outside. If the kernel
+-- refuses that, or the process has another version of loam, the command asks over the process's
+-- socket. If that fails too, the figures are the last words on the board. Without any, the command
+-- fails.
+---@param pid integer
+---@param name string the verb, for a warning
+---@return table answer the keys of `loam stats --json`, or those of `loam status --json`
+---@return string text of the answer
+---@return boolean is_last whether the answer is the process's row on a board
+function figures.find(context, pid, name)
+  local text, words = context.api.look(pid)
+  if text then return json.decode(text), text, false end
+  local row = boards.find(context, pid)
+  if row and row.status.state == "ended" then return row.status, row.text, true end
+  local answer, _, asked = hosts.ask(context, pid, "stats")
+  if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
+  if answer then return answer, asked, false end
+  if not row then context.fail(words) end
+  context.warn(("loam %s: %s\n"):format(name, words))
+  return row.status, row.text, true
+end
+
+-- Returns the process id of the only living program on a board, or else with a socket. If there are
+-- several, lists them and ends the command.
+---@param name string the verb
+---@return integer
+function figures.choose(context, name)
+  local rows, names = boards.living(context), {}
+  if #rows == 0 then return hosts.choose(context, nil, name) end
+  if #rows == 1 then return rows[1].status.pid end
+  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
+  return hosts.list(context, names, name)
+end
+
+return figures

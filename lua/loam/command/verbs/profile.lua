@@ -1,0 +1,174 @@
+-- profile.lua - writes the memory of a program, by tag and strategy, as a file for tools that show
+-- profiles, or as a picture.
+
+local arguments = require("loam.command.arguments")
+local data = require("loam.command.profile.profile")
+local diag = require("loam.report.diag")
+local difference = require("loam.command.profile.difference")
+local figures = require("loam.command.figures")
+local formats = require("loam.command.profile.formats")
+local hosts = require("loam.command.hosts")
+local pprof_read = require("loam.command.profile.pprof_read")
+local tags = require("loam.command.profile.tags")
+local terminal = require("loam.command.terminal")
+local units = require("loam.command.units")
+
+local profile = {
+  summary = "writes a running program's memory by tag as a profile or a flame graph",
+  usage = "[PID] [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
+  takes = { name = "PID", most = 1 },
+  about = [[
+The profile is exact: nothing is sampled, and its sums are those of loam stats. A stack has a
+frame for each prefix of a tag, so tensor.weights has the frames tensor and tensor.weights;
+below them is the strategy. FORMAT is one of these:
+  pprof       for go tool pprof, Pyroscope, Parca and speedscope (the default)
+  speedscope  JSON for www.speedscope.app
+  collapsed   a line for each stack, for flamegraph.pl and inferno
+  svg         a picture of a flame graph, for any browser
+TYPE is inuse_space or inuse_objects, the bytes or the blocks in use, or alloc_space or
+alloc_objects, all that were ever allocated. A file of collapsed or svg has one type; a file
+of the other formats has all, and TYPE is shown first.
+
+--base subtracts an earlier profile in the format of pprof. What vanished is negative in
+pprof; speedscope and svg show it apart; a collapsed stack has two values, before and now.
+
+The program is read as by loam stats, and does nothing for it. Of a program that was killed,
+the profile has the strategies of its last words, and no tags. Without PID, the command reads
+the only program of yours that runs under loam. Without -o, it writes a new file in the
+working directory and prints its name.]],
+  options = {
+    { "format", "FORMAT", "pprof, speedscope, collapsed or svg (default pprof)" },
+    { "sample", "TYPE", "what to show (default inuse_space)" },
+    { "base", "FILE", "an earlier pprof profile to subtract", kind = "path" },
+    { "output", "FILE", "the file to write; also -o FILE; - is standard output", kind = "path",
+      short = "o" },
+  },
+  example = [[
+  $ loam profile 4242
+  loam-4242.001.pb.gz: inuse_space 1.5 GiB in 42 stacks
+  $ go tool pprof -http=: loam-4242.001.pb.gz
+  $ loam profile 4242 --format svg --base loam-4242.001.pb.gz
+  loam-4242.001.svg: inuse_space 1.7 GiB, 213 MiB more than in loam-4242.001.pb.gz
+]],
+}
+
+local LARGEST = 2 ^ 28 -- bytes that a base may have in its file
+
+-- Returns the value of an option, which must be one of `known`.
+local function choice(name, value, known)
+  for _, word in ipairs(known) do
+    if word == value then return value end
+  end
+  local nearest = diag.suggest(value, known)
+  return arguments.misused(("--%s: '%s' is not possible; %s"):format(name,
+    arguments.plain(value), nearest and "did you mean '" .. nearest .. "'?"
+      or "write one of " .. table.concat(known, ", ")))
+end
+
+local FORMATS = { "pprof", "speedscope", "collapsed", "svg" }
+local TYPES = {}
+for i, kind in ipairs(data.MEMORY) do TYPES[i] = kind.type end
+
+local function read_base(context, path)
+  local text, words = context.posix.read(path, LARGEST)
+  if not text then return context.fail(words) end
+  local base
+  base, words = pprof_read.read(text)
+  if not base then return context.fail(("%s: no pprof profile: %s"):format(path, words)) end
+  tags.mark(base)
+  return base
+end
+
+-- Makes the profile of a process. Warns if the figures are not exact or are last words.
+local function take(context, pid)
+  local answer, _, is_last = figures.find(context, pid, "profile")
+  local program = is_last and answer.program or context.posix.program(pid) or "process"
+  local subject = { pid = pid, program = program, version = context.api.version(),
+                    now = context.now() }
+  if not is_last then
+    if answer.inexact then
+      context.warn("loam profile: the program changed while it was read: the figures are not "
+        .. "exact\n")
+    end
+    return tags.live(answer, subject)
+  end
+  local made = tags.last(answer, subject)
+  if not made then
+    return context.fail(("%s (%d) noted no figures of its memory"):format(
+      terminal.plain(program), pid))
+  end
+  context.warn(("loam profile: %s\n"):format(made.title))
+  return made
+end
+
+local function subtract(context, made, base, path)
+  local changed = difference.of(made, base)
+  if changed then
+    changed.comments = { unpack(made.comments) }
+    table.insert(changed.comments, "less the figures of " .. path)
+    return changed
+  end
+  return context.fail(("%s: it has %s, and none of %s"):format(path,
+    terminal.plain(data.type_names(base)), data.type_names(made)))
+end
+
+-- Sets the type that is shown first.
+local function set_type(context, made, name)
+  made.default = data.type_index(made, name or "inuse_space")
+  if not made.default and name then
+    context.fail(("there is no %s: the figures have %s alone"):format(name,
+      data.type_names(made)))
+  end
+  made.default = made.default or #made.types
+end
+
+-- Returns the sum of the profile and its number of stacks, or its change, in a few words.
+local function summary(made, base)
+  local index = made.default
+  local kind, value, stacks = made.types[index], data.total(made, index), 0
+  local text = kind.unit == "bytes" and units.bytes or units.count
+  if base then
+    local now = value
+    for _, sample in ipairs(made.samples) do now = now + sample.before[index] end
+    local change = value == 0 and "as much as" or ("%s %s than"):format(text(math.abs(value)),
+      value > 0 and "more" or "less")
+    return ("%s %s, %s in %s"):format(kind.type, text(now), change, terminal.plain(base))
+  end
+  for _, sample in ipairs(made.samples) do
+    if sample.values[index] ~= 0 then stacks = stacks + 1 end
+  end
+  return ("%s %s in %s"):format(kind.type, text(value), units.plural(stacks, "stack"))
+end
+
+-- Returns a name that no file has yet.
+local function new_name(context, pid, ending)
+  for number = 1, math.huge do
+    local name = ("loam-%d.%03d.%s"):format(pid, number, ending)
+    if not context.posix.exists(name) then return name end
+  end
+end
+
+function profile.run(context, given)
+  local format = formats[choice("format", given.format or "pprof", FORMATS)]
+  local kind = given.sample and choice("sample", given.sample, TYPES)
+  if given.output == "-" and format.is_binary and context.posix.is_terminal(1) then
+    arguments.misused("-o -: standard output is a terminal, and the format is not text")
+  end
+  local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "profile")
+  local base = given.base and read_base(context, given.base)
+  local made = take(context, pid)
+  if base then made = subtract(context, made, base, given.base) end
+  set_type(context, made, kind)
+  local text = format.write(made, "loam " .. context.api.version())
+  if given.output == "-" then
+    context.write(text)
+    return 0
+  end
+  local file = given.output or new_name(context, pid, format.ending())
+  local ok, words = context.posix.write(file, text)
+  if not ok then context.fail(words) end
+  context.write(("%s: %s\n"):format(terminal.plain(file), summary(made, given.base)))
+  return 0
+end
+
+return profile
