@@ -13,7 +13,8 @@
  * look.c        opens a process, and writes the answer
  * look_map.c    the page map and the states of objects
  * look_names.c  strategies, sites, tags, and the limits of the live policy
- * look_sums.c   totals, provided blocks, device memory */
+ * look_sums.c   totals, provided blocks, device memory
+ * look_samples.c   samples and their stacks */
 #ifndef LM_LOOK_H
 #define LM_LOOK_H
 
@@ -95,5 +96,14 @@ loam_status lm_look_fail(const lm_look *look, const char *what);
  * text is not complete. */
 loam_status lm_look_stats(int pid, lm_json *out);
 loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
+
+/* Looks at a process and writes its samples (engine/sample.h) as one object: `pid`, `interval` in
+ * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since then,
+ * `live`, the samples of live blocks, and `live_lost`, `unfit` and `skipped`, samples that had no
+ * room; `stacks`, a list of {tag, strategy, total_blocks, total_bytes, live_blocks, live_bytes,
+ * frames}, the innermost frame first; `mappings`, the code of the process, a list of {from, to,
+ * offset, file, build_id}. On failure the text is not complete. */
+loam_status lm_look_samples(int pid, lm_json *out);
+loam_status lm_look_samples_at(int pid, uintptr_t root, lm_json *out);
 
 #endif

@@ -95,6 +95,12 @@ static int native_look(lua_State *L) {
 }
 
 /* machine(): the answer of loam_machine. */
+/* look_samples(pid): the samples of a process, as JSON (cli/look.h). */
+static int native_look_samples(lua_State *L) {
+  lm_json text = { 0 };
+  return answer(L, lm_look_samples(number_at(L, 1), &text), &text);
+}
+
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_machine(gather, &text);
@@ -157,6 +163,14 @@ static int native_publish(lua_State *L) {
   if (lacks_keeper) (void)lm_watcher_start(&(lm_watcher_task){ .board = text_at(L, 1) });
   lua_pushnumber(L, (lua_Number)number);
   return 1;
+}
+
+/* wish_samples(board, pid, interval): wishes that a process samples one block in `interval` bytes;
+ * 0: none. True. */
+static int native_wish_samples(lua_State *L) {
+  uint64_t interval = (uint64_t)lua_tonumber(L, 3);
+  loam_status status = lm_publisher_wish(text_at(L, 1), number_at(L, 2), interval);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
 /* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
@@ -306,19 +320,33 @@ void lm_native_open(lua_State *L) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "version", native_version },   { "inspect", native_inspect },
-    { "ask", native_ask },           { "look", native_look },
-    { "machine", native_machine },   { "hosts", native_hosts },
-    { "boards", native_boards },     { "make_board", native_make_board },
-    { "publish", native_publish },   { "hash", native_hash },
-    { "watch", native_watch },       { "vet", native_vet },
-    { "compile", native_compile },   { "is_terminal", native_is_terminal },
-    { "exists", native_exists },     { "is_readable", native_is_readable },
-    { "process", native_process },   { "clock", native_clock },
-    { "readlink", native_readlink }, { "folder", native_folder },
-    { "getenv", native_getenv },     { "setenv", native_setenv },
-    { "wait", native_wait },         { "exec", native_exec },
+    { "version", native_version },
+    { "inspect", native_inspect },
+    { "ask", native_ask },
+    { "look", native_look },
+    { "machine", native_machine },
+    { "hosts", native_hosts },
+    { "boards", native_boards },
+    { "make_board", native_make_board },
+    { "publish", native_publish },
+    { "hash", native_hash },
+    { "watch", native_watch },
+    { "vet", native_vet },
+    { "compile", native_compile },
+    { "is_terminal", native_is_terminal },
+    { "exists", native_exists },
+    { "is_readable", native_is_readable },
+    { "process", native_process },
+    { "clock", native_clock },
+    { "readlink", native_readlink },
+    { "folder", native_folder },
+    { "getenv", native_getenv },
+    { "setenv", native_setenv },
+    { "wait", native_wait },
+    { "exec", native_exec },
     { "write", native_write },
+    { "look_samples", native_look_samples },
+    { "wish_samples", native_wish_samples },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

@@ -138,6 +138,26 @@ static const uint32_t layout[] = {
   AT(lm_extent, strategy),
   AT(lm_extent, state),
   LM_EXTENT_LIVE,
+  /* samples */
+  sizeof(lm_samples),
+  sizeof(lm_stack),
+  LM_STACKS,
+  LM_SAMPLE_SHIFT,
+  AT(lm_samples, interval),
+  AT(lm_samples, started_at),
+  AT(lm_samples, live),
+  AT(lm_samples, live_lost),
+  AT(lm_samples, skipped),
+  AT(lm_samples, stacks),
+  AT(lm_stacks, row),
+  AT(lm_stacks, count),
+  AT(lm_stacks, unfit),
+  AT(lm_stack, site),
+  AT(lm_stack, strategy),
+  AT(lm_stack, frames),
+  AT(lm_stack, total),
+  AT(lm_stack, live),
+  AT(lm_stack, frame),
   /* figures */
   AT(lm_regions, held),
   AT(lm_regions, clean),
@@ -162,6 +182,7 @@ void lm_outside_start(void) {
   o->taken = lm_range_outside;
   o->metadata = lm_metadata_outside;
   o->states = lm_states_outside;
+  o->samples = &lm_sample_all;
   o->denied = &lm_stats_denied;
   o->fallbacks = &lm_stats_fallbacks;
   o->failed = &lm_stats_failed;

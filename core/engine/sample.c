@@ -1,6 +1,9 @@
 /* sample.c - draws which blocks are sampled, and keeps the samples that live. */
 #include "engine/sample.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #include "heap/pool.h"
 #include "os/error.h"
 
@@ -213,6 +216,22 @@ loam_status lm_sample_set(uint64_t interval) {
   atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
   lm_thread_set_slow_all(LM_SLOW_STALE); /* each entry is made again, with a stock drawn then */
   return LOAM_OK;
+}
+
+bool lm_sample_parse(const char *text, uint64_t *interval) {
+  static const struct {
+    const char *name;
+    unsigned shift;
+  } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
+  char *end;
+  uint64_t n = strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || n > LM_SAMPLE_INTERVAL_MAX) return false;
+  for (size_t i = 0; i < LM_COUNT(units); i++)
+    if (!strcmp(end, units[i].name)) {
+      *interval = n << units[i].shift;
+      return *interval <= LM_SAMPLE_INTERVAL_MAX;
+    }
+  return false;
 }
 
 void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }

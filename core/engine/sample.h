@@ -71,6 +71,10 @@ extern lm_samples lm_sample_all __attribute__((visibility("hidden")));
  * with words, if there is no memory for the tables. The caller is not active. */
 loam_status lm_sample_set(uint64_t interval);
 
+/* Reads an interval: a number of bytes, which KiB, MiB or GiB may follow. Returns false if the text
+ * is none, or is above LM_SAMPLE_INTERVAL_MAX. */
+bool lm_sample_parse(const char *text, uint64_t *interval);
+
 /* Returns whether blocks are sampled now. */
 LM_INLINE bool lm_sample_is_on(void) {
   return lm_unlikely(lm_load(uint64_t, &lm_sample_all.interval) != 0);

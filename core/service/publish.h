@@ -10,7 +10,7 @@
 
 #include "os/published.h"
 
-/* Obeys the image that was published last. If it cannot be obeyed, the live policy stays, and the
+/* Obeys the image that was published last, and the wish for samples (lm_board_sample_wish). If it cannot be obeyed, the live policy stays, and the
  * entry on the board has the reason. Does not wait for a thread that loads a policy: returns, and a
  * later call tries again. Does nothing inside loam, and in a thread that ends. Keeps errno. The
  * caller holds no lock and is in no active section. It is usually in a guarded section, the slow
