@@ -102,8 +102,9 @@ loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
  * `live`, the samples of live blocks, and `live_lost`, `unfit` and `skipped`, samples that had no
  * room; `stacks`, a list of {tag, strategy, total_blocks, total_bytes, live_blocks, live_bytes,
  * frames}, the innermost frame first; `mappings`, the code of the process, a list of {from, to,
- * offset, file, build_id}. On failure the text is not complete. */
-loam_status lm_look_samples(int pid, lm_json *out);
-loam_status lm_look_samples_at(int pid, uintptr_t root, lm_json *out);
+ * offset, file, build_id}. Without `is_whole`, `stacks` and `mappings` are missing. On failure the
+ * text is not complete. */
+loam_status lm_look_samples(int pid, bool is_whole, lm_json *out);
+loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out);
 
 #endif

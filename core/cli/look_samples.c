@@ -158,35 +158,35 @@ static void put_head(lm_look *look, const lm_samples *all, lm_json *out) {
 }
 
 /* Sites are read after the samples, so the site of each stack is there. */
-static loam_status write_samples(lm_look *look, lm_json *out) {
+static loam_status write_samples(lm_look *look, bool is_whole, lm_json *out) {
   lm_samples all;
   if (!lm_remote_read(&look->remote, (uintptr_t)look->root.samples, &all, sizeof all))
     return lm_look_fail(look, "the samples cannot be read");
-  loam_status status = lm_look_sites(look);
+  loam_status status = is_whole ? lm_look_sites(look) : LOAM_OK;
   if (status != LOAM_OK) return status;
   lm_json_open(out, NULL, '{');
   put_head(look, &all, out);
-  status = put_stacks(look, &all.stacks, out);
-  put_mappings(look, out);
+  if (is_whole) status = put_stacks(look, &all.stacks, out);
+  if (is_whole) put_mappings(look, out);
   lm_json_close(out, '}');
   return status;
 }
 
-static loam_status write_and_close(lm_look *look, loam_status status, lm_json *out) {
+static loam_status write_and_close(lm_look *look, loam_status status, bool is_whole, lm_json *out) {
   if (status != LOAM_OK) return status;
-  status = write_samples(look, out);
+  status = write_samples(look, is_whole, out);
   lm_look_close(look);
   return status;
 }
 
-loam_status lm_look_samples(int pid, lm_json *out) {
+loam_status lm_look_samples(int pid, bool is_whole, lm_json *out) {
   lm_look look;
   loam_status status = lm_look_open(&look, pid);
-  return write_and_close(&look, status, out);
+  return write_and_close(&look, status, is_whole, out);
 }
 
-loam_status lm_look_samples_at(int pid, uintptr_t root, lm_json *out) {
+loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out) {
   lm_look look;
   loam_status status = lm_look_open_at(&look, pid, root);
-  return write_and_close(&look, status, out);
+  return write_and_close(&look, status, is_whole, out);
 }

@@ -95,10 +95,10 @@ static int native_look(lua_State *L) {
 }
 
 /* machine(): the answer of loam_machine. */
-/* look_samples(pid): the samples of a process, as JSON (cli/look.h). */
+/* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
 static int native_look_samples(lua_State *L) {
   lm_json text = { 0 };
-  return answer(L, lm_look_samples(number_at(L, 1), &text), &text);
+  return answer(L, lm_look_samples(number_at(L, 1), lua_toboolean(L, 2), &text), &text);
 }
 
 static int native_machine(lua_State *L) {
