@@ -76,7 +76,8 @@ static double missing_of_exp(double x) {
 }
 
 uint64_t lm_sample_weight(size_t size, uint64_t interval) {
-  lm_assert(size && interval);
+  lm_assert(size);
+  if (!interval) interval = 1; /* sampling was switched off a moment ago */
   double weight = (1 << LM_SAMPLE_SHIFT) / missing_of_exp((double)size / (double)interval);
   return (uint64_t)(weight + 0.5);
 }
@@ -162,15 +163,34 @@ static void mark(lm_thread *t, const void *p) {
   lm_thread_leave(t);
 }
 
-static void note_sample(lm_thread *t, lm_stack *stack, void *p, size_t size, uint64_t interval) {
+/* Looks for the row of the stack that the thread has read. */
+static LM_NOINLINE uint32_t find_row_locked(lm_thread *t, const loam_site *site,
+                                            uint32_t strategy) {
+  lm_stack like;
+  like.site = site->index;
+  like.strategy = (uint16_t)strategy;
+  lm_stack_set_frames(&like, &t->sample_stack);
+  return lm_stacks_get(&lm_sample_all.stacks, &like);
+}
+
+/* Returns the row of the thread's stack. `is_same` says that it is the stack of its last sample. */
+static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strategy, bool is_same) {
+  lm_stack *row = &lm_sample_all.stacks.row[t->sample_row];
+  if (is_same && row->site == site->index && row->strategy == strategy) return row;
+  t->sample_row = find_row_locked(t, site, strategy);
+  return &lm_sample_all.stacks.row[t->sample_row];
+}
+
+static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
+                        size_t size) {
   lm_samples *all = &lm_sample_all;
   lm_sample_live sample = { .base = (uintptr_t)p, .size = size };
-  sample.weight = lm_sample_weight(size, interval);
-  lm_stack_read(stack);
+  sample.weight = lm_sample_weight(size, interval_now());
+  bool is_same = lm_unwind(&t->sample_stack);
   lm_lock_take(&all->lock);
-  sample.stack = lm_stacks_get(&all->stacks, stack);
-  lm_stack_add(&all->stacks.row[sample.stack].total, sample.weight,
-               lm_sample_bytes(size, sample.weight), 1);
+  lm_stack *row = row_locked(t, site, strategy, is_same);
+  sample.stack = t->sample_row;
+  lm_stack_add(&row->total, sample.weight, lm_sample_bytes(size, sample.weight), 1);
   (void)take_out_locked(all, sample.base); /* a free that the process did without loam's notice */
   put_locked(all, &sample);
   lm_lock_drop(&all->lock);
@@ -179,18 +199,13 @@ static void note_sample(lm_thread *t, lm_stack *stack, void *p, size_t size, uin
 
 LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                                 size_t size) {
-  lm_stack stack;
-  uint64_t interval = interval_now();
   lm_assert(t == lm_thread_self && p && size && !lm_thread_is_active());
-  if (!interval) return;
   if (t->is_sampling || !lm_lock_try_hold_now()) {
     atomic_fetch_add_explicit(&lm_sample_all.skipped, 1, memory_order_relaxed);
     return;
   }
   t->is_sampling = 1;
-  stack.site = site->index;
-  stack.strategy = (uint16_t)strategy;
-  note_sample(t, &stack, p, size, interval);
+  if (lm_sample_is_on()) note_sample(t, site, strategy, p, size);
   t->is_sampling = 0;
   lm_lock_allow_cancel();
 }

@@ -1,9 +1,8 @@
-/* stacks.c - reads the calling thread's stack, and keeps a row for each different stack. */
+/* stacks.c - keeps a row for each different stack. */
 #include "engine/stacks.h"
 
 #include <string.h>
 
-#include "os/unwind.h"
 #include "pages/metadata.h"
 
 /* Mixes a word into a hash: the finalizer of MurmurHash3 (Appleby, public domain). */
@@ -12,10 +11,11 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 33;
 }
 
-void lm_stack_read(lm_stack *out) {
-  out->frames = (uint16_t)lm_unwind(out->frame, LM_STACK_FRAMES);
-  out->hash = mix(mix(0, out->site), out->strategy);
-  for (uint32_t i = 0; i < out->frames; i++) out->hash = mix(out->hash, out->frame[i]);
+void lm_stack_set_frames(lm_stack *stack, const lm_unwound *from) {
+  stack->frames = (uint16_t)from->frames;
+  memcpy(stack->frame, from->frame, from->frames * sizeof *from->frame);
+  stack->hash = mix(mix(0, stack->site), stack->strategy);
+  for (uint32_t i = 0; i < stack->frames; i++) stack->hash = mix(stack->hash, stack->frame[i]);
 }
 
 /* ---- Rows --------------------------------------------------------------------------------- */

@@ -8,12 +8,12 @@
 
 #include <stdatomic.h>
 
-#include "os/base.h"
+#include "os/unwind.h"
 
 enum {
   LM_STACKS = 16384,                /* rows, with row 0 */
   LM_STACKS_PLACES = 2 * LM_STACKS, /* of the index */
-  LM_STACK_FRAMES = 64,             /* frames of a row at most; of a deeper stack, the innermost */
+  LM_STACK_FRAMES = LM_UNWIND_FRAMES,
 };
 
 /* Sums of samples. Each field is read and written relaxed; writers hold the lock of the samples. */
@@ -51,9 +51,9 @@ uint32_t lm_stacks_get(lm_stacks *stacks, const lm_stack *like);
 /* Adds a sample to sums, or takes it away (`by` is 1 or -1). */
 void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by);
 
-/* Fills in the frames of the calling thread, and the hash, which depends on `site` and `strategy`
- * too. */
-void lm_stack_read(lm_stack *out);
+/* Copies the frames of a stack that was read, and fills in the hash, which depends on `site` and
+ * `strategy` too. */
+void lm_stack_set_frames(lm_stack *stack, const lm_unwound *from);
 
 /* Returns whether the law of the table holds. The caller holds the lock of the samples. */
 bool lm_stacks_is_valid(const lm_stacks *stacks);

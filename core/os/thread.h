@@ -34,6 +34,7 @@
 
 #include "loam.h"
 #include "os/lock.h"
+#include "os/unwind.h"
 
 #define LM_SCOPES 64        /* scopes that a thread remembers; deeper ones are only counted */
 #define LM_ERROR_SIZE 4096  /* bytes of an error's text, with the terminator */
@@ -163,6 +164,9 @@ typedef struct lm_thread {
   uint32_t is_sampling;        /* 1 while engine/sample.c notes a sample in this thread */
   uint64_t sample_random;      /* the state of the thread's random numbers; 0: not begun */
   int64_t sample_left;         /* bytes before the thread's next sample: lm_sample_wants */
+  /* The stack of the thread's last sample, and its row in the table of stacks (engine/stacks.h). */
+  lm_unwound sample_stack;
+  uint32_t sample_row;
   /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */
