@@ -1,28 +1,36 @@
-# install.cmake - what goes where, and how others find it: pkg-config and find_package.
+# install.cmake - what goes where, and how others find it: pkg-config and find_package. A component
+# is a package of Debian (cmake/debian.cmake); `cmake --install` without one installs all but python.
 include(CMakePackageConfigHelpers)
 
 set(private_dir ${CMAKE_INSTALL_LIBDIR}/loam)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/loam)
 
 install(TARGETS loam-shared loam-static EXPORT loam-targets
-  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS loam RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS loam-preload LIBRARY DESTINATION ${private_dir})
-install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/lua/loam/command/schema
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/loam)
-install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash RENAME loam
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(FILES ${PROJECT_SOURCE_DIR}/core/include/loam.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  COMPONENT development)
 
-install(EXPORT loam-targets NAMESPACE loam:: DESTINATION ${config_dir})
+install(TARGETS loam RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+install(TARGETS loam-preload LIBRARY DESTINATION ${private_dir} COMPONENT command)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/policies DESTINATION ${CMAKE_INSTALL_DATADIR}/loam
+  COMPONENT command)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/fleet
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/loam/examples COMPONENT command)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/lua/loam/command/schema
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/loam COMPONENT command)
+install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1
+  COMPONENT command)
+install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash RENAME loam
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT command)
+
+install(EXPORT loam-targets NAMESPACE loam:: DESTINATION ${config_dir} COMPONENT development)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/loamConfig.cmake.in
   ${PROJECT_BINARY_DIR}/loamConfig.cmake INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/loamConfig.cmake ${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
-  DESTINATION ${config_dir})
+  DESTINATION ${config_dir} COMPONENT development)
 
 # The manifest is what the last installation from this build folder wrote.
 if(NOT TARGET uninstall)
@@ -34,4 +42,23 @@ endif()
 # The prefix is worked out from where the file lies, so that an installed tree can be moved.
 string(REGEX REPLACE "[^/]+" ".." up "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/loam.pc.in ${PROJECT_BINARY_DIR}/loam.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  COMPONENT development)
+
+# Debian's Python looks for packages in this folder. The modules find libloam.so.0 as any program
+# does, so the path that leads to a library beside them is removed.
+if(LOAM_PYTHON_BUILT)
+  set(python_dir lib/python3/dist-packages)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/python/loam DESTINATION ${python_dir} COMPONENT python
+    EXCLUDE_FROM_ALL PATTERN "libloam.so*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+  install(CODE "
+    file(GLOB modules \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${python_dir}/loam/*.so\")
+    foreach(module IN LISTS modules)
+      file(RPATH_REMOVE FILE \${module})
+      file(CHMOD \${module} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+    endforeach()" COMPONENT python EXCLUDE_FROM_ALL)
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(${PROJECT_SOURCE_DIR}/cmake/debian.cmake)
+endif()

@@ -5,13 +5,15 @@
  * and `serve` makes a decision or passes the request to lm_memory_alloc.
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
- * lm_memory_free. lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT
- * makes a function begin at a cache line. */
+ * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork.
+ * lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT makes a function
+ * begin at a cache line. */
 #include "api/memory.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "api/in_fork.h"
 #include "api/start.h"
 #include "device/provider.h"
 #include "engine/engine.h"
@@ -25,64 +27,6 @@
 #include "service/control.h"
 #include "service/publish.h"
 
-/* ---- Slow calls while a thread forks ------------------------------------------------------ */
-
-/* A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
- * may wait for something that the caller of this call holds: the host's lock, or a file of the C
- * library. Then the call does without what loam's locks guard (os/spare.h). */
-
-/* Does the frees that were noted while a thread forked. The calling thread is in a guarded section.
- * Does nothing in an inner section, because free_noted itself may have called its caller. */
-static LM_NOINLINE void free_noted(void) {
-  if (lm_lock_cancel_holds > 1) return;
-  for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
-}
-
-/* Begins a guarded section, unless a fork lasts too long; then returns false. */
-LM_INLINE bool begin_slow(void) {
-  if (lm_unlikely(!lm_lock_try_hold())) return false;
-  if (lm_unlikely(lm_spare_is_used())) free_noted();
-  return true;
-}
-
-/* Serves a request while a thread forks. Returns NULL, in a guarded section, if the request had to
- * wait for the fork: a request for pinned or device memory, and a request that names a handler,
- * because the handler's own function will reallocate the block. */
-static LM_NOINLINE void *alloc_in_fork(const lm_request *r) {
-  bool may_be_spare = r->want == LM_WANT_HOST && !r->handler;
-  void *p = may_be_spare ? lm_spare_alloc(r->size, r->align) : NULL;
-  if (!p) lm_lock_hold_cancel();
-  return p;
-}
-
-/* Begins a slow request. Returns NULL, in a guarded section; or the block that serves the request,
- * in none. */
-LM_INLINE void *begin_or_spare(const lm_request *r) {
-  return lm_likely(begin_slow()) ? NULL : alloc_in_fork(r);
-}
-
-/* Moves a spare block to where the policy wants it. */
-static LM_NOINLINE void *realloc_spare(loam_site *site, void *ptr, size_t size) {
-  size_t usable = lm_spare_usable(ptr);
-  void *p = loam_malloc(site, size);
-  if (!p) return NULL;
-  memcpy(p, ptr, usable < size ? usable : size);
-  (void)lm_spare_free(ptr);
-  return p;
-}
-
-/* Gives an object of a pool another size while a thread forks. NULL: it has to wait. */
-static LM_NOINLINE void *realloc_in_fork(void *ptr, size_t size) {
-  lm_object object = { 0 };
-  if (ptr && (lm_record_is_nested(ptr) || !lm_pool_find(ptr, &object))) return NULL;
-  if (size > LM_SIZE_MAX || object.base != ptr) return NULL;
-  void *p = lm_spare_alloc(size, 16);
-  if (!p || !ptr) return p;
-  memcpy(p, ptr, object.size < size ? object.size : size);
-  loam_free(ptr);
-  return p;
-}
-
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
 /* Ends a slow call. After success errno has the value that it had before the call. */
@@ -95,7 +39,7 @@ static void *answer(void *from, void *to, size_t size, int before) {
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
   lm_assert(!r->by_code || r->site);
-  void *p = begin_or_spare(r);
+  void *p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
   p = answer(NULL, lm_engine_alloc(r), r->size, before);
@@ -125,7 +69,7 @@ static void *serve_guarded(const lm_request *r, bool holds) {
 /* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
  * `holds`, else by a new decision, else by the engine. */
 static void *serve(const lm_request *r, bool holds) {
-  void *p = begin_or_spare(r);
+  void *p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
   p = serve_guarded(r, holds);
   lm_lock_allow_cancel();
@@ -141,25 +85,10 @@ static void note_caller(const void *caller) {
 /* Returns whether another allocator may have made the block, before loam started. */
 static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
 
-/* Deals with a free while a thread forks, or while spare memory is used. `has_begun` says whether
- * the free has begun a guarded section. Returns true, in no section, if the block is free or will
- * be freed after the fork; else returns false, in a section. */
-static LM_NOINLINE bool free_spare_or_later(void *ptr, const lm_stream *on, bool has_begun) {
-  if (lm_spare_free(ptr) || (!has_begun && !on && lm_spare_note_free(ptr))) {
-    if (has_begun) lm_lock_allow_cancel();
-    return true;
-  }
-  if (!has_begun) lm_lock_hold_cancel();
-  free_noted();
-  return false;
-}
-
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
   if (!ptr) return;
-  bool has_begun = lm_lock_try_hold();
-  if (lm_unlikely(!has_begun || lm_spare_is_used()) && free_spare_or_later(ptr, on, has_begun))
-    return;
+  if (lm_unlikely(!lm_in_fork_begin_free(ptr, on))) return;
   lm_control_wake_if_asleep();
   if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
     note_caller(caller);
@@ -174,26 +103,8 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-LM_INLINE void *malloc_guarded(loam_site *site, size_t size, bool holds) {
-  lm_thread *t = lm_thread_self;
-  if (may_decide(t)) {
-    void *p = NULL;
-    if (holds) p = lm_decision_refill(t, lm_decision_key_of(site, size));
-    if (!p) p = lm_decision_make_small(t, site, size);
-    if (lm_likely(p != NULL)) return p;
-  }
-  return lm_memory_alloc(&(lm_request){ .site = site, .size = size, .align = 16 });
-}
-
-/* `serve` for malloc. Only the engine needs a description of the request. */
 static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  lm_assert(site && size <= LM_SMALL_MAX);
-  void *p = NULL;
-  if (lm_unlikely(!begin_slow())) p = alloc_in_fork(&(lm_request){ .size = size, .align = 16 });
-  if (lm_unlikely(p != NULL)) return p;
-  p = malloc_guarded(site, size, holds);
-  lm_lock_allow_cancel();
-  return p;
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16 }, holds);
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -332,11 +243,9 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
   void *p = lm_likely(is_quick) ? lm_engine_realloc_quick(t, site, ptr, size) : NULL;
   if (lm_likely(p != NULL)) return p;
-  if (lm_unlikely(lm_spare_usable(ptr))) return realloc_spare(site, ptr, size);
-  if (lm_unlikely(!begin_slow())) {
-    if ((p = realloc_in_fork(ptr, size))) return p;
-    lm_lock_hold_cancel(); /* it has to wait */
-  }
+  if (lm_unlikely(lm_spare_usable(ptr))) return lm_in_fork_realloc_spare(site, ptr, size);
+  p = lm_in_fork_begin_realloc(ptr, size);
+  if (lm_unlikely(p != NULL)) return p;
   int before = errno;
   lm_start_awake();
   note_caller(__builtin_return_address(0));
@@ -360,15 +269,17 @@ static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, co
 
 /* Frees an address where lm_tcache_locate_fast found no object: the thread is on the slow path or
  * has not copied lm_map.reach yet, or the range is not whole, or no object of a size class begins
- * at the address. Ends the active section. */
-static LM_NOINLINE void free_unlocated(void *ptr, lm_thread *t, const void *caller) {
+ * at the address, for example because the block is guarded. `size` is the claimed size; only a
+ * guarded block is compared with it. Ends the active section. */
+static LM_NOINLINE void free_unlocated(void *ptr, size_t size, lm_thread *t, const void *caller) {
   lm_located met;
   bool is_fast = lm_load_first(uint64_t, &t->epoch) & LM_EPOCH_FAST;
   lm_load_fence();
   if (is_fast) lm_tcache_update_reach(t);
   if (lm_unlikely(!is_fast || !lm_tcache_locate(ptr, &met))) {
     lm_thread_leave(t);
-    lm_memory_free(ptr, SIZE_MAX, NULL, caller);
+    if (size != SIZE_MAX && !lm_pool_is_guarded(ptr)) size = SIZE_MAX;
+    lm_memory_free(ptr, size, NULL, caller);
   } else if (lm_unlikely(!lm_tcache_give_located(t, ptr, met))) {
     free_refused(ptr, t, met, caller);
   } else {
@@ -376,42 +287,24 @@ static LM_NOINLINE void free_unlocated(void *ptr, lm_thread *t, const void *call
   }
 }
 
-/* Does not look at the epoch: while the thread is on the slow path its `reach` finds no object. */
-LM_HOT void loam_free(void *ptr) {
+/* The body of loam_free and loam_free_claimed. `size` is the claimed size, or the constant
+ * SIZE_MAX. The return address is of the function into which this body is inlined. The body does
+ * not look at the epoch: while the thread is on the slow path, its `reach` finds no object. Its
+ * `reach` never finds a guarded block, because such a block has no bin. */
+LM_INLINE void free_fast(void *ptr, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_located met;
   size_t bin;
   lm_thread_begin(t);
   if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
-    free_unlocated(ptr, t, __builtin_return_address(0));
+    free_unlocated(ptr, size, t, __builtin_return_address(0));
   else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
     free_refused(ptr, t, met, __builtin_return_address(0));
   else lm_thread_leave(t);
 }
 
-/* Tells of a wrong size if the block is guarded, and frees the block. Ends the active section. */
-static LM_NOINLINE void free_claimed(void *ptr, size_t size, lm_thread *t, const void *caller) {
-  lm_thread_leave(t);
-  if (ptr && lm_pool_is_guarded(ptr)) {
-    lm_memory_free(ptr, size, NULL, caller);
-  } else {
-    lm_thread_begin(t);
-    free_unlocated(ptr, t, caller);
-  }
-}
-
-/* A guarded block has no bin, so lm_tcache_locate_fast does not find it. */
-LM_HOT void loam_free_claimed(void *ptr, size_t size) {
-  lm_thread *t = lm_thread_self_or_empty;
-  lm_located met;
-  size_t bin;
-  lm_thread_begin(t);
-  if (lm_unlikely(!lm_tcache_locate_fast(t, ptr, &met, &bin)))
-    free_claimed(ptr, size, t, __builtin_return_address(0));
-  else if (lm_unlikely(!lm_tcache_give_to(t, ptr, met, bin)))
-    free_refused(ptr, t, met, __builtin_return_address(0));
-  else lm_thread_leave(t);
-}
+LM_HOT void loam_free(void *ptr) { free_fast(ptr, SIZE_MAX); }
+LM_HOT void loam_free_claimed(void *ptr, size_t size) { free_fast(ptr, size); }
 
 void loam_free_sized(void *ptr, size_t size) {
   size_t usable = lm_pool_usable(ptr);

@@ -8,13 +8,13 @@
 #include "pages/metadata.h"
 #include "service/stats_json.h"
 
-enum { PATIENCE_S = 10 }; /* a reading ends after that time */
+enum { PATIENCE_MS = 10000 }; /* a reading ends after that time, if the caller names no other */
 
 loam_status lm_look_fail(const lm_look *look, const char *what) {
   int pid = look->remote.pid;
   if (look->remote.is_late)
-    return lm_error(LOAM_EIO, "process %d: its tables could not be read within %d s", pid,
-                    PATIENCE_S);
+    return lm_error(LOAM_EIO, "process %d: its tables could not be read within %g s", pid,
+                    look->patience_ms / 1000.0);
   return lm_error(LOAM_EINVAL, "process %d: its tables cannot be used: %s", pid, what);
 }
 
@@ -51,9 +51,10 @@ static loam_status copy_map(lm_look *look) {
   return is_valid ? LOAM_OK : lm_look_fail(look, "the page map has no such size");
 }
 
-static void begin(lm_look *look, int pid) {
-  *look = (lm_look){ .remote = { .pid = pid,
-                                 .deadline_ns = lm_sys_clock_ns() + PATIENCE_S * 1000000000LL } };
+static void begin(lm_look *look, int pid, int patience_ms) {
+  int64_t deadline_ns = lm_sys_clock_ns() + patience_ms * 1000000LL;
+  *look = (lm_look){ .remote = { .pid = pid, .deadline_ns = deadline_ns },
+                     .patience_ms = patience_ms };
 }
 
 static loam_status open_root(lm_look *look, uintptr_t root) {
@@ -65,16 +66,19 @@ static loam_status open_root(lm_look *look, uintptr_t root) {
 }
 
 loam_status lm_look_open_at(lm_look *look, int pid, uintptr_t root) {
-  begin(look, pid);
+  begin(look, pid, PATIENCE_MS);
   return open_root(look, root);
 }
 
-loam_status lm_look_open(lm_look *look, int pid) {
+static loam_status open_within(lm_look *look, int pid, int patience_ms) {
   uintptr_t root;
-  begin(look, pid);
+  begin(look, pid, patience_ms);
   loam_status status = lm_remote_find(&look->remote, &root);
+  if (status != LOAM_OK && look->remote.is_late) return lm_look_fail(look, NULL);
   return status == LOAM_OK ? open_root(look, root) : status;
 }
+
+loam_status lm_look_open(lm_look *look, int pid) { return open_within(look, pid, PATIENCE_MS); }
 
 void lm_look_close(lm_look *look) {
   lm_metadata_free(look->strategy);
@@ -250,8 +254,12 @@ static loam_status write_and_close(lm_look *look, loam_status status, lm_json *o
 }
 
 loam_status lm_look_stats(int pid, lm_json *out) {
+  return lm_look_stats_within(pid, PATIENCE_MS, out);
+}
+
+loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out) {
   lm_look look;
-  loam_status status = lm_look_open(&look, pid);
+  loam_status status = open_within(&look, pid, patience_ms);
   return write_and_close(&look, status, out);
 }
 

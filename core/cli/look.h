@@ -1,4 +1,5 @@
-/* look.h - `loam stats` reads the tables of a process from outside, and counts live memory.
+/* look.h - `loam stats` reads the tables of a process from outside, and counts live memory. `loam
+ * owner` looks addresses up in them.
  *
  * The process takes no part: it may be stopped, hung or hostile. So the reader trusts nothing that
  * it reads. A pointer is only ever given to the kernel (remote.h). Each count and each index is
@@ -10,11 +11,12 @@
  * data that the entry describes; if both copies are equal, the data belong to the entry. Each file
  * says how it reads its tables:
  *
- * look.c        opens a process, and writes the answer
+ * look.c        opens a process, and writes the answer of `loam stats`
  * look_map.c    the page map and the states of objects
  * look_names.c  strategies, sites, tags, and the limits of the live policy
  * look_sums.c   totals, provided blocks, device memory
- * look_samples.c   samples and their stacks */
+ * look_owner.c    what addresses are: writes the answer of `loam owner`
+ * look_samples.c  samples and their stacks */
 #ifndef LM_LOOK_H
 #define LM_LOOK_H
 
@@ -35,6 +37,7 @@ typedef struct lm_look_site {
 /* A process that is being looked at. */
 typedef struct lm_look {
   lm_remote remote;
+  int patience_ms; /* the time that the reading may take, for the words of a failure */
   lm_outside root; /* a copy, as are all tables below */
   lm_map_state map;
   uint64_t generation;
@@ -49,6 +52,33 @@ typedef struct lm_look {
   lm_sums_table sums;
   bool is_inexact; /* some table changed whenever it was read: its figures are close, not exact */
 } lm_look;
+
+/* The states of an address, as far as loam's tables tell them. */
+typedef enum lm_place_state {
+  LM_PLACE_OUTSIDE,    /* not in memory of loam */
+  LM_PLACE_LIVE,       /* in a live block */
+  LM_PLACE_CACHED,     /* in a freed block that a thread or a central list keeps for reuse */
+  LM_PLACE_FREE,       /* in an object of a span that no block uses now */
+  LM_PLACE_QUARANTINE, /* in a guarded block that was freed, or beside it */
+  LM_PLACE_GUARD,      /* beside a live guarded block, in its slots */
+  LM_PLACE_METADATA,   /* in loam's own tables */
+  LM_PLACE_REGION,     /* in address space of loam where no block is */
+  LM_PLACE_CHANGING,   /* in memory whose entry was being changed whenever it was read */
+  LM_PLACE_STATES
+} lm_place_state;
+
+/* An address of the process. */
+typedef struct lm_place {
+  uintptr_t address;
+  lm_place_state state;
+  /* The kind of block: "small", "large", "guarded", "provided" or "device"; NULL: there is no block
+   * and was none. Without a block, the fields below are 0. */
+  const char *memory;
+  uintptr_t start;
+  size_t size;       /* usable bytes */
+  uint32_t strategy; /* id, below look->strategies */
+  lm_token token;    /* of a block that was freed: the last one; LM_TOKEN_NONE: not known */
+} lm_place;
 
 /* The key of a row: the index of a site and the id of a family. Never 0. */
 #define LM_LOOK_KEY ((uint64_t)1 << 63)
@@ -84,6 +114,15 @@ loam_status lm_look_sites(lm_look *look);
 /* Returns the live limit of a strategy's family, and how much of it is used. */
 lm_limit_use lm_look_limit(const lm_look *look, const lm_strategy *s);
 
+/* Find what place->address is, and fill in the other fields: lm_look_find_pooled in the range of
+ * the pools, lm_look_find_provided among the blocks of handlers, of the system and of devices. An
+ * address that is not there becomes LM_PLACE_OUTSIDE. */
+loam_status lm_look_find_pooled(lm_look *look, lm_place *place);
+loam_status lm_look_find_provided(lm_look *look, lm_place *place);
+/* Copies the site with an index. Its strings are addresses in the process. False: there is no such
+ * site. */
+bool lm_look_site_at(lm_look *look, uint32_t index, loam_site *out);
+
 /* Adds live blocks of `bytes` bytes together. A token or strategy that names nothing is a broken
  * table: returns false. */
 bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, uint64_t blocks,
@@ -95,7 +134,16 @@ loam_status lm_look_fail(const lm_look *look, const char *what);
 /* Looks at a process and writes the answer that its control socket gives to `stats`. On failure the
  * text is not complete. */
 loam_status lm_look_stats(int pid, lm_json *out);
+/* Like lm_look_stats, but gives up with LOAM_EIO after `patience_ms` milliseconds. */
+loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out);
 loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
+
+/* Looks up what n addresses of a process are, and writes the answer of `loam owner`. On failure the
+ * text is not complete. */
+loam_status lm_look_owner(int pid, const uintptr_t *address, size_t n, lm_json *out);
+/* Like lm_look_owner, for a process whose lm_outside is known to be at `root`. For tests. */
+loam_status lm_look_owner_at(int pid, uintptr_t root, const uintptr_t *address, size_t n,
+                             lm_json *out);
 
 /* Looks at a process and writes its samples (engine/sample.h) as one object: `pid`, `interval` in
  * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since then,

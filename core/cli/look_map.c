@@ -1,4 +1,5 @@
-/* look_map.c - counts the live objects of another process, from its page map and states.
+/* look_map.c - counts the live objects of another process, from its page map and states; and finds
+ * the object at an address.
  *
  * The page map is read in windows of consecutive slots. These are the steps for a window:
  *
@@ -213,7 +214,7 @@ static verdict count_large(walk *k, const extent *e) {
   if (!lm_state_is_live(state)) return COUNTED;
   size_t size = lm_large_usable(base, e->view.size);
   if (k->visit) {
-    k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true });
+    k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true, NULL });
     return COUNTED;
   }
   if (lm_look_add_live(k->look, token, e->view.strategy, 1, size)) return COUNTED;
@@ -417,4 +418,152 @@ loam_status lm_look_count(lm_look *look) { return start(&(walk){ .look = look })
 loam_status lm_look_each(lm_look *look, lm_walk_visit *visit, lm_audit_wants *wants, void *ctx) {
   lm_assert(visit && wants);
   return start(&(walk){ .look = look, .visit = visit, .wants = wants, .ctx = ctx });
+}
+
+/* ---- One address ---- */
+
+static bool copy_entry(lm_look *look, uint32_t slot, lm_span *to) {
+  return lm_remote_read(&look->remote, address_of_entry(look, slot), to, sizeof *to);
+}
+
+/* Returns the token that a state of the object at `index` names; LM_TOKEN_NONE: none. */
+static lm_token read_token(lm_look *look, const lm_palette *palette, size_t index, lm_state state) {
+  lm_token token = LM_TOKEN_NONE;
+  unsigned id = state < LM_STATE_COUNTED ? state % LM_STATE_IDS : LM_ID_WIDE;
+  uintptr_t wide = (uintptr_t)atomic_load_explicit(&palette->wide, memory_order_relaxed);
+  if (state == LM_STATE_COUNTED) id = LM_ID_COUNTED;
+  if (id > LM_COMMON_TOKENS && id != LM_ID_WIDE)
+    return atomic_load_explicit(&palette->owner[id - LM_ID_PALETTE], memory_order_relaxed);
+  uintptr_t at = (uintptr_t)look->root.common + id * sizeof token;
+  if (id == LM_ID_WIDE) at = wide ? wide + index * sizeof token : 0;
+  if (!at || !lm_remote_read(&look->remote, at, &token, sizeof token)) return LM_TOKEN_NONE;
+  return token;
+}
+
+static lm_place_state place_of_small(lm_state state) {
+  if (lm_state_is_live(state)) return LM_PLACE_LIVE;
+  return lm_state_is_cached(state) ? LM_PLACE_CACHED : LM_PLACE_FREE;
+}
+
+/* Describes the object of a span; `entry` is the first copy of the entry of the address. False: the
+ * object changed while it was read. */
+static bool find_small(lm_look *look, uint32_t slot, const lm_span *entry, lm_place *out) {
+  lm_span_info view;
+  lm_span now;
+  struct {
+    lm_palette palette;
+    lm_state state, again;
+  } copy;
+  read_view(entry, &view);
+  uint32_t count = count_of(view.size);
+  if (!count || out->address < view.start) return false;
+  size_t index = (out->address - view.start) / view.size;
+  out->state = LM_PLACE_REGION;
+  if (index >= count) return true; /* the rest of a span, behind its last object */
+  uintptr_t cells = (uintptr_t)view.cells;
+  lm_remote_part parts[] = { { cells - sizeof copy.palette, &copy.palette, sizeof copy.palette },
+                             { cells + index, &copy.state, sizeof copy.state } };
+  if (!lm_remote_read_parts(&look->remote, parts, LM_COUNT(parts))) return false;
+  lm_token token = read_token(look, &copy.palette, index, copy.state);
+  if (!lm_remote_read(&look->remote, cells + index, &copy.again, sizeof copy.again)) return false;
+  if (copy.again != copy.state || !copy_entry(look, slot, &now)) return false;
+  if (!is_alike(entry, &now, true)) return false;
+  out->state = place_of_small(copy.state);
+  out->memory = "small";
+  out->start = view.start + index * view.size;
+  out->size = view.size;
+  out->strategy = view.strategy;
+  out->token = token;
+  return true;
+}
+
+/* Describes the large or guarded block whose first slot is `slot`; `entry` is the first copy of the
+ * entry of this slot. False: the block changed while it was read. */
+static bool find_block(lm_look *look, uint32_t slot, const lm_span *entry, lm_place *out) {
+  lm_span_info view;
+  lm_span now;
+  read_view(entry, &view);
+  if (!copy_entry(look, slot, &now) || !is_alike(entry, &now, true)) return false;
+  bool is_guarded = use_of(entry) == LM_USE_GUARDED;
+  lm_state state = atomic_load_explicit(&now.cell, memory_order_relaxed);
+  size_t size = lm_large_usable((void *)view.start, view.size);
+  bool is_inside = out->address - view.start < size || out->address == view.start;
+  out->state = LM_PLACE_REGION;
+  if (!view.start || (!is_inside && !is_guarded)) return true;
+  if (!lm_state_is_live(state)) out->state = is_guarded ? LM_PLACE_QUARANTINE : LM_PLACE_CACHED;
+  else out->state = is_inside ? LM_PLACE_LIVE : LM_PLACE_GUARD;
+  out->memory = is_guarded ? "guarded" : "large";
+  out->start = view.start;
+  out->size = size;
+  out->strategy = view.strategy;
+  out->token = atomic_load_explicit(&now.token, memory_order_relaxed);
+  return true;
+}
+
+/* Finds the extent that a slot is in, by the lengths of all extents before it. False: a part of the
+ * page map cannot be read. */
+static bool find_extent(walk *k, uint32_t slot, uint32_t *head, lm_span *entry) {
+  window *w = k->w;
+  uint32_t end = (uint32_t)(atomic_load_explicit(&k->look->map.top, memory_order_relaxed) >>
+                            LM_SLOT_SHIFT);
+  uint32_t most = WINDOW;
+  for (uint32_t at = LM_MAP_FIRST; at <= slot;) {
+    w->first = at;
+    w->slots = end - at < most ? end - at : most;
+    if (!copy_entries(k, w->entry)) {
+      if (most == 1) return false;
+      most = 1; /* memory of the map may be missing behind the extent */
+      continue;
+    }
+    while (at <= slot && at - w->first < w->slots) {
+      *entry = *entry_in(w, w->entry, at);
+      *head = at;
+      if (slot - at < length_of(entry)) return true;
+      at += length_of(entry);
+    }
+  }
+  return false;
+}
+
+/* Finds what an address of the range is. False: it changed while it was read. */
+static bool find_once(walk *k, lm_place *out) {
+  lm_look *look = k->look;
+  lm_span entry;
+  uint32_t head, slot = (uint32_t)((out->address - look->map.base) >> LM_SLOT_SHIFT);
+  out->state = LM_PLACE_REGION;
+  if (slot < LM_MAP_FIRST) return true;
+  if (!copy_entry(look, slot, &entry) || version_of(&entry) & 1) return false;
+  uintptr_t start = atomic_load_explicit(&entry.start, memory_order_relaxed);
+  uint64_t key = atomic_load_explicit(&entry.key, memory_order_relaxed);
+  if (start && !lm_map_is_large(key)) return find_small(look, slot, &entry, out);
+  if (!find_extent(k, slot, &head, &entry)) return false;
+  uint32_t use = use_of(&entry);
+  if (use == LM_USE_SMALL) return false; /* a span that begins or ends at this moment */
+  if (holds_objects(use)) return find_block(look, head, &entry, out);
+  if (use == LM_USE_METADATA) out->state = LM_PLACE_METADATA;
+  return true;
+}
+
+/* Tells whether an address is in the array of entries, which ends where the range begins. */
+static bool is_in_entries(const lm_look *look, uintptr_t address) {
+  uintptr_t bytes = (look->map.size >> LM_SLOT_SHIFT) * sizeof(lm_span);
+  return look->map.base - 1 - address < bytes;
+}
+
+loam_status lm_look_find_pooled(lm_look *look, lm_place *place) {
+  const lm_map_state *map = &look->map;
+  size_t top = atomic_load_explicit(&map->top, memory_order_relaxed);
+  bool is_found = false;
+  *place = (lm_place){ .address = place->address };
+  if (top && is_in_entries(look, place->address)) place->state = LM_PLACE_METADATA;
+  if (!top || place->address - map->base >= map->size) return LOAM_OK;
+  place->state = LM_PLACE_REGION;
+  if (place->address - map->base >= top) return LOAM_OK;
+  walk k = { .look = look, .w = lm_metadata_alloc(sizeof(window)) };
+  if (!k.w) return lm_error(LOAM_ENOMEM, "no memory to read the page map");
+  for (int tries = 0; !is_found && tries < TRIES; tries++) is_found = find_once(&k, place);
+  lm_metadata_free(k.w);
+  if (look->remote.is_late) return lm_look_fail(look, NULL);
+  if (!is_found) place->state = LM_PLACE_CHANGING;
+  return LOAM_OK;
 }

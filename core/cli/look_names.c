@@ -149,6 +149,18 @@ static bool read_sites(lm_look *look, loam_site *chunk) {
   return true;
 }
 
+bool lm_look_site_at(lm_look *look, uint32_t index, loam_site *out) {
+  uint32_t at = index - LM_SITE_FIRST;
+  uintptr_t chunk = (uintptr_t)look->root.site_empty;
+  uintptr_t table = (uintptr_t)look->root.site_chunks;
+  if (index < LM_SITE_FIRST || at / LM_SITE_CHUNK >= CHUNKS) return false;
+  if (at && !lm_remote_read(&look->remote, table + at / LM_SITE_CHUNK * sizeof chunk, &chunk,
+                            sizeof chunk))
+    return false;
+  chunk += at % LM_SITE_CHUNK * sizeof *out;
+  return lm_remote_read(&look->remote, chunk, out, sizeof *out) && out->index == index;
+}
+
 /* ---- Limits ---- */
 
 enum { CHAINS_MOST = 1 << 16, LIMIT_TRIES = 8 };

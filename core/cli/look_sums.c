@@ -341,31 +341,41 @@ static bool try_provided(lm_look *look, treap *t, bool *is_exact) {
 
 /* ---- Device memory ---- */
 
-static bool add_extents(lm_look *look, uintptr_t first, uintptr_t base, size_t size) {
+/* Called for an extent of device memory. False ends the reading. */
+typedef bool visit_extent(lm_look *look, const lm_extent *e, void *ctx);
+
+/* A visit_extent that adds live blocks. */
+static bool add_extent(lm_look *look, const lm_extent *e, void *ctx) {
+  (void)ctx;
+  return e->state != LM_EXTENT_LIVE || add_block(look, e->at, e->token, e->strategy, e->size);
+}
+
+static bool each_extent(lm_look *look, const lm_extent_range *range, visit_extent *visit,
+                        void *ctx) {
   lm_extent e;
-  uintptr_t end = base;
-  for (uintptr_t at = first; at; at = (uintptr_t)e.after) {
+  uintptr_t end = range->base;
+  for (uintptr_t at = (uintptr_t)range->first; at; at = (uintptr_t)e.after) {
     if (!lm_remote_read(&look->remote, at, &e, sizeof e)) return false;
-    if (e.at != end || !e.size || e.size > size - (end - base)) return false;
+    if (e.at != end || !e.size || e.size > range->size - (end - range->base)) return false;
     end += e.size;
-    if (e.state == LM_EXTENT_LIVE && !add_block(look, e.at, e.token, e.strategy, e.size))
-      return false;
+    if (!visit(look, &e, ctx)) return false;
   }
   return true;
 }
 
-static bool add_ranges(lm_look *look, uintptr_t first) {
+static bool each_range(lm_look *look, uintptr_t first, visit_extent *visit, void *ctx) {
   lm_extent_range range;
   list_end end = { .most = RANGES_MOST };
   for (uintptr_t at = first; at; at = (uintptr_t)range.next) {
     if (is_endless(&end, at)) return false;
     if (!lm_remote_read(&look->remote, at, &range, sizeof range)) return false;
-    if (!add_extents(look, (uintptr_t)range.first, range.base, range.size)) return false;
+    if (!each_extent(look, &range, visit, ctx)) return false;
   }
   return true;
 }
 
-static bool try_devices(lm_look *look) {
+/* Visits the extents of all pools. False: a list breaks its law, or `visit` has returned false. */
+static bool try_devices(lm_look *look, visit_extent *visit, void *ctx) {
   uintptr_t at, ranges;
   list_end end = { .most = POOLS_MOST };
   if (!lm_remote_read(&look->remote, (uintptr_t)look->root.device_pools, &at, sizeof at))
@@ -375,7 +385,7 @@ static bool try_devices(lm_look *look) {
     lm_remote_part part[] = { { at + offsetof(lm_device_pool, ranges), &ranges, sizeof ranges },
                               { at + offsetof(lm_device_pool, older), &older, sizeof older } };
     if (is_endless(&end, at) || !lm_remote_read_parts(&look->remote, part, 2)) return false;
-    if (!add_ranges(look, ranges)) return false;
+    if (!each_range(look, ranges, visit, ctx)) return false;
     at = older;
   }
   return true;
@@ -390,7 +400,7 @@ static bool read_provided(lm_look *look, treap *t) {
   for (int tries = 0; !is_exact && tries < TRIES && !look->remote.is_late; tries++) {
     lm_sums_clear(&look->sums);
     t->is_tolerant = tries == TRIES - 1;
-    ok = try_provided(look, t, &is_exact) && try_devices(look);
+    ok = try_provided(look, t, &is_exact) && try_devices(look, add_extent, NULL);
     is_exact = is_exact && ok;
   }
   if (!is_exact) look->is_inexact = true;
@@ -404,4 +414,95 @@ loam_status lm_look_provided(lm_look *look) {
   if (t) lm_metadata_free(t->waiting);
   lm_metadata_free(t);
   return ok ? LOAM_OK : lm_look_fail(look, "the blocks of handlers and devices are broken");
+}
+
+/* ---- One address ---- */
+
+enum {
+  DEPTH_MOST = 4096, /* of the treap: far more than one of 2^32 nodes has */
+  NODE_TRIES = 256   /* readings of the treap */
+};
+
+static void place_block(lm_place *out, const char *memory, uintptr_t start, size_t size) {
+  out->state = LM_PLACE_LIVE;
+  out->memory = memory;
+  out->start = start;
+  out->size = size;
+}
+
+/* Goes down the treap towards the greatest start that is at most the address, and describes the
+ * block that holds the address, if there is one. False: the tree breaks its law. */
+static bool descend(lm_look *look, uintptr_t at, lm_place *out) {
+  lm_provided_node node;
+  uintptr_t low = 1, high = UINTPTR_MAX - 1;
+  for (int depth = 0; at; depth++) {
+    const lm_provided *block = &node.block;
+    if (depth == DEPTH_MOST || !lm_remote_read(&look->remote, at, &node, sizeof node)) return false;
+    uintptr_t key = (uintptr_t)block->base;
+    if (key < low || key > high) return false;
+    at = (uintptr_t)(key <= out->address ? node.right : node.left);
+    if (key <= out->address) low = key + 1;
+    else high = key - 1;
+    if (out->address - key >= block->size) continue; /* also if it is below the block */
+    place_block(out, "provided", key, block->size);
+    out->token = block->token;
+    out->strategy = block->strategy;
+    return true;
+  }
+  return true;
+}
+
+/* Reads the tree once. False: it breaks its law. *is_exact becomes whether nothing changed. */
+static bool try_node(lm_look *look, lm_place *out, bool *is_exact) {
+  lm_provided_tree before, after;
+  uintptr_t at = (uintptr_t)look->root.provided;
+  *is_exact = false;
+  *out = (lm_place){ .address = out->address };
+  if (!lm_remote_read(&look->remote, at, &before, sizeof before)) return false;
+  bool ok = descend(look, (uintptr_t)before.root, out);
+  if (!lm_remote_read(&look->remote, at, &after, sizeof after)) return false;
+  uint32_t changes = atomic_load_explicit(&before.changes, memory_order_relaxed);
+  *is_exact = !(changes & 1) &&
+              changes == atomic_load_explicit(&after.changes, memory_order_relaxed);
+  return ok || !*is_exact;
+}
+
+static bool is_same_block(const lm_place *a, const lm_place *b) {
+  return a->memory && a->memory == b->memory && a->start == b->start && a->size == b->size &&
+         a->token == b->token && a->strategy == b->strategy;
+}
+
+/* Finds the block that holds the address. In a tree that changes during each reading, a block
+ * counts if two readings in succession find it. False: the tree breaks its law. */
+static bool find_node(lm_look *look, lm_place *out) {
+  lm_place last = { 0 };
+  bool ok = true, is_exact = false;
+  for (int tries = 0; ok && !is_exact && tries < NODE_TRIES; tries++) {
+    ok = try_node(look, out, &is_exact);
+    if (is_same_block(out, &last)) return ok;
+    last = *out;
+  }
+  if (!is_exact) *out = (lm_place){ .address = out->address };
+  return ok;
+}
+
+/* A visit_extent that describes the extent at the address of a place, and then ends the reading. */
+static bool find_extent(lm_look *look, const lm_extent *e, void *ctx) {
+  lm_place *out = ctx;
+  (void)look;
+  if (out->address - e->at >= e->size) return true;
+  out->state = LM_PLACE_REGION;
+  if (e->state != LM_EXTENT_LIVE) return false;
+  place_block(out, "device", e->at, e->size);
+  out->token = e->token;
+  out->strategy = e->strategy;
+  return false;
+}
+
+loam_status lm_look_find_provided(lm_look *look, lm_place *place) {
+  bool ok = find_node(look, place);
+  for (int tries = 0; ok && place->state == LM_PLACE_OUTSIDE && tries < TRIES; tries++)
+    if (try_devices(look, find_extent, place)) return LOAM_OK;
+  if (ok && place->state != LM_PLACE_OUTSIDE) return LOAM_OK;
+  return lm_look_fail(look, "the blocks of handlers and devices are broken");
 }

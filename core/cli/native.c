@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/compile.h"
+#include "cli/listen.h"
 #include "cli/look.h"
 #include "cli/publisher.h"
 #include "cli/vet.h"
@@ -88,10 +89,30 @@ static int native_ask(lua_State *L) {
   return answer(L, status, &text);
 }
 
-/* look(pid): what the host would answer to `stats`, read from its memory without its help. */
+/* look(pid, ms): what the host would answer to `stats`, read from its memory without its help.
+ * Gives up after `ms` milliseconds; nil: after ten seconds. */
 static int native_look(lua_State *L) {
   lm_json text = { 0 };
-  return answer(L, lm_look_stats(number_at(L, 1), &text), &text);
+  int pid = number_at(L, 1), ms = number_at(L, 2);
+  loam_status status = ms > 0 ? lm_look_stats_within(pid, ms, &text) : lm_look_stats(pid, &text);
+  return answer(L, status, &text);
+}
+
+/* owner(pid, addresses): what the addresses of a process are, a list of texts in hexadecimal
+ * digits. */
+static int native_owner(lua_State *L) {
+  lm_json text = { 0 };
+  size_t n = lua_objlen(L, 2);
+  uintptr_t *address = lm_metadata_alloc((n + 1) * sizeof *address);
+  if (!address) return luaL_error(L, "no memory for %d addresses", (int)n);
+  for (size_t i = 0; i < n; i++) {
+    lua_rawgeti(L, 2, (int)i + 1);
+    address[i] = strtoull(text_at(L, -1), NULL, 16);
+    lua_settop(L, 2);
+  }
+  loam_status status = lm_look_owner(number_at(L, 1), address, n, &text);
+  lm_metadata_free(address);
+  return answer(L, status, &text);
 }
 
 /* machine(): the answer of loam_machine. */
@@ -293,6 +314,30 @@ static int native_wait(lua_State *L) {
   return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
 }
 
+/* wait_for(descriptor, ms): like wait, but also ends when the descriptor has something to read. */
+static int native_wait_for(lua_State *L) {
+  return push_bool(L, lm_listen_wait(number_at(L, 1), number_at(L, 2)));
+}
+
+/* listen(host, port): a socket that listens on a TCP address, and its port. */
+static int native_listen(lua_State *L) {
+  int descriptor, port;
+  loam_status status = lm_listen_tcp(text_at(L, 1), text_at(L, 2), &descriptor, &port);
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushinteger(L, descriptor);
+  lua_pushinteger(L, port);
+  return 2;
+}
+
+/* listen_unix(path): a socket that listens on a path. */
+static int native_listen_unix(lua_State *L) {
+  int descriptor;
+  loam_status status = lm_listen_unix(text_at(L, 1), &descriptor);
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushinteger(L, descriptor);
+  return 1;
+}
+
 /* exec(words): replaces this process by the program words[1]. Returns only if that fails: the errno
  * and its words. */
 static int native_exec(lua_State *L) {
@@ -324,6 +369,7 @@ void lm_native_open(lua_State *L) {
     { "inspect", native_inspect },
     { "ask", native_ask },
     { "look", native_look },
+    { "owner", native_owner },
     { "machine", native_machine },
     { "hosts", native_hosts },
     { "boards", native_boards },
@@ -343,6 +389,9 @@ void lm_native_open(lua_State *L) {
     { "getenv", native_getenv },
     { "setenv", native_setenv },
     { "wait", native_wait },
+    { "wait_for", native_wait_for },
+    { "listen", native_listen },
+    { "listen_unix", native_listen_unix },
     { "exec", native_exec },
     { "write", native_write },
     { "look_samples", native_look_samples },

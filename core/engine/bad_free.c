@@ -59,7 +59,7 @@ void lm_bad_free_wrong(const char *what, const void *p) {
   lm_record b;
   lm_object object;
   if (lm_record_find(p, &b))
-    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy, true }, "block");
+    tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy, true, NULL }, "block");
   else if (lm_freed_log_find(p, &object)) tell_object(what, p, &object, "freed block");
   else
     tell(LM_TOKEN_NONE, p, "%s of %p, %s", what, p,
@@ -74,6 +74,15 @@ void lm_bad_free_double(const void *p, lm_object *object) {
   else tell_object("free", p, object, "freed block");
 }
 
+void lm_bad_free_damaged(const void *p, const lm_object *object) {
+  char whose[WORDS];
+  const char *at = object->damage, *start = object->base, *end = start + object->size;
+  lm_assert(p == object->base && (at < start || at >= end));
+  tell(object->token, p, "write at %p, %zu bytes %s a block of %s", (const void *)at,
+       (size_t)(at < start ? start - at : at - end), at < start ? "before" : "past the end of",
+       describe(whose, object));
+}
+
 void lm_bad_free_check_size(const void *p, size_t size) {
   lm_record b;
   lm_object object;
@@ -82,6 +91,6 @@ void lm_bad_free_check_size(const void *p, size_t size) {
   if (!lm_record_find(p, &b) || b.base != p) return;
   bool is_pool = b.maker == LM_PROVIDER_HEAP && lm_pool_find(p, &object);
   if (is_pool ? lm_pool_fits_request(&object, size) : size <= b.size) return;
-  object = (lm_object){ b.base, b.size, b.token, b.strategy, true };
+  object = (lm_object){ b.base, b.size, b.token, b.strategy, true, NULL };
   tell(b.token, p, "free of %p with size %zu: the block has %s", p, size, describe(whose, &object));
 }

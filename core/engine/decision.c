@@ -128,9 +128,9 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
+  if (!lm_tcache_name_bin(t, c->serve.bin)) return false;
   bool due = is_due(d, key);
   lm_stats_reuse(t, d, site->index, &c->serve, lm_sample_stock(t, c->serve.units * (size_t)16));
-  lm_tcache_name_bin(t, c->serve.bin);
   d->bin = c->serve.bin;
   d->token = c->token;
   d->state = LM_STATE_LIVE + c->id;
@@ -155,8 +155,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
   return p;
 }
 
-/* The body of both functions below, inlined so that gcc removes what a malloc does not need. */
-LM_INLINE void *make(lm_thread *t, const lm_request *r) {
+LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false, due = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
@@ -179,14 +178,6 @@ LM_INLINE void *make(lm_thread *t, const lm_request *r) {
   if (lm_sample_is_on() && (due || lm_sample_wants(t, usable)))
     lm_sample_take(t, r->site, c.serve.strategy, p, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
-}
-
-LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) { return make(t, r); }
-
-LM_NOINLINE void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size) {
-  lm_assert(size <= LM_SMALL_MAX);
-  if (size > LM_SMALL_MAX) __builtin_unreachable();
-  return make(t, &(lm_request){ .site = site, .size = size, .align = 16 });
 }
 
 bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,

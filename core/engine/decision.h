@@ -227,9 +227,6 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
  * not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
-/* Like lm_decision_make, for a malloc of `size` bytes, at most LM_SMALL_MAX. */
-void *lm_decision_make_small(lm_thread *t, loam_site *site, size_t size);
-
 /* Returns whether the policy now decides a request of the site for `size` bytes, at most
  * LM_LARGE_MAX, in the same way as it decided for an object with this token and strategy id. The
  * thread is not active. */

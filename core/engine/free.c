@@ -35,6 +35,7 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   lm_thread_leave(t);
   if (freed == LM_FREE_DOUBLE) lm_bad_free_double(p, &object);
   else if (freed != LM_FREE_DONE) lm_bad_free_wrong("free", p);
+  else if (object.damage) lm_bad_free_damaged(p, &object);
   else if (waits) {
     lm_lock_suspended section = lm_thread_foreign_begin(t);
     lm_pinned_free_after(p, *on);

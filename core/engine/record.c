@@ -114,7 +114,7 @@ bool lm_record_owner(const void *p, loam_owner_info *out) {
       !lm_likely(lm_map_find_fast(p, &at)))
     return find_owner(p, out);
   size_t size = lm_large_usable((void *)at.base, at.size);
-  lm_object object = { (void *)at.base, size, at.token, at.strategy, at.large };
+  lm_object object = { (void *)at.base, size, at.token, at.strategy, at.large, NULL };
   lm_record_of_object(&object, &b);
   tell_owner(&b, out);
   return true;

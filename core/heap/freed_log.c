@@ -39,7 +39,8 @@ bool lm_freed_log_find(const void *p, lm_object *out) {
   lm_map_object place;
   if (lm_map_find(p, &place)) {
     *out = (lm_object){ (void *)place.base, lm_large_usable((void *)place.base, place.size),
-                        place.token, place.strategy, place.large };
+                        place.token,        place.strategy,
+                        place.large,        NULL };
     return !lm_state_is_live(place.state);
   }
   search s = { (uintptr_t)p, out, false };

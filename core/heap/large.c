@@ -9,6 +9,8 @@
 #include "pages/metadata.h"
 #include "pages/range.h"
 
+/* The bytes beside a guarded block have this value, until the program writes there. */
+enum { EDGE_BYTE = 0xb5 };
 /* The quarantine of a pool holds at most this many blocks and slots (256 MiB). */
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
 /* Moving pages is cheaper than copying bytes from this size on. */
@@ -137,6 +139,42 @@ static guard_layout lay_out(uint32_t slot, size_t size, size_t align, size_t pag
   return g;
 }
 
+/* The size that the page map notes of a guarded block: the requested size. A single byte at the
+ * start of a slot would look like a block of size 0. */
+static size_t noted_size(uintptr_t start, size_t size) {
+  return lm_large_is_empty((void *)start, size) ? size + 1 : size;
+}
+
+/* The edges of a guarded block: the bytes of its first page before it, and of its last page behind
+ * it. */
+typedef struct edges {
+  unsigned char *before, *behind;
+  size_t before_bytes, behind_bytes;
+} edges;
+
+static edges edges_of(uintptr_t start, size_t size) {
+  uintptr_t end = start + size, page = lm_align_down(start, LM_PAGE);
+  return (edges){ (unsigned char *)page, (unsigned char *)end, start - page,
+                  lm_align_up(end, LM_PAGE) - end };
+}
+
+/* Returns the first byte that is not EDGE_BYTE, from the end if `backwards`; NULL: all are. */
+static const void *find_change(const unsigned char *at, size_t bytes, bool backwards) {
+  for (size_t i = 0; i < bytes; i++) {
+    const unsigned char *byte = backwards ? at + bytes - 1 - i : at + i;
+    if (*byte != EDGE_BYTE) return byte;
+  }
+  return NULL;
+}
+
+const void *lm_large_damage(const lm_map_object *place) {
+  if (!lm_large_is_guarded(place) || lm_large_is_empty((void *)place->base, place->size))
+    return NULL;
+  edges e = edges_of(place->base, place->size);
+  const void *behind = find_change(e.behind, e.behind_bytes, false);
+  return behind ? behind : find_change(e.before, e.before_bytes, true);
+}
+
 /* Live guarded blocks, of all pools. Relaxed: it orders nothing, and may pass the bound by one for
  * each thread. */
 static _Atomic uint32_t guarded;
@@ -191,7 +229,10 @@ void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token toke
     return NULL;
   }
   lm_unpoison(lm_map_address(slot), bytes_of(slots));
-  block b = { slot, slots, LM_USE_GUARDED, 0, g.start, g.end - g.start };
+  block b = { slot, slots, LM_USE_GUARDED, 0, g.start, noted_size(g.start, size) };
+  edges e = edges_of(b.start, b.size);
+  memset(e.before, EDGE_BYTE, e.before_bytes);
+  memset(e.behind, EDGE_BYTE, e.behind_bytes);
   describe_block(l, &b, token);
   atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   return (void *)g.start;
@@ -417,8 +458,7 @@ bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->cell), slots = slots_at(slot);
   lm_assert(place->large && place->strategy == l->strategy);
   if (use_of(slot) == LM_USE_GUARDED)
-    return !lm_large_is_empty((void *)place->base, place->size) && size && size <= place->size &&
-           place->size - size < 16;
+    return size && size == place->size && !lm_large_is_empty((void *)place->base, size);
   if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);

@@ -8,10 +8,11 @@
  * A guarded block of size 0 has no memory: it is a slot without access. The page map notes its size
  * as 1, so that its address is found (lm_large_is_empty); an lm_object has size 0.
  *
- * A guarded block ends where an inaccessible page begins, so the first byte beyond it faults (up to
- * its alignment). Its slots come from the range and go back to the range. When it is freed, it
- * becomes inaccessible and waits in a quarantine, so that a use after free faults and a double free
- * is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
+ * A guarded block ends where an inaccessible page begins, or less than its alignment before, so a
+ * byte beyond that faults. The bytes of its first and last page that are not its own, its edges,
+ * are filled with one value. A free finds the edge that was written to. Its slots come from the
+ * range and go back to the range. When it is freed, it becomes inaccessible and waits in a
+ * quarantine, so that a use after free faults and a double free is recognized. It takes two of the mappings that the kernel allows a process (vm.max_map_count).
  * Without any left, neither the program nor loam would get memory. So at most a quarter of that
  * number are guarded at a time, over all strategies; further blocks are not guarded.
  *
@@ -69,6 +70,9 @@ LM_INLINE size_t lm_large_usable(const void *base, size_t size) {
 }
 /* Tells whether a live large block is a guarded one. While active. */
 bool lm_large_is_guarded(const lm_map_object *place);
+/* Returns the first byte behind a guarded block, or else the last byte before it, that was written
+ * to in its edges; NULL: none was, or the block is not guarded. Before the block is freed. */
+const void *lm_large_damage(const lm_map_object *place);
 /* Tells whether there may be one more guarded block. */
 bool lm_large_guard_has_room(void);
 /* The greatest number of guarded blocks; also of the mappings that moving memory may add. */

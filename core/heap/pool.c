@@ -87,9 +87,9 @@ uint32_t lm_pool_bin(lm_strategy *strategy, unsigned c) {
 /* Tells whether this request is the one in N that the strategy guards. Without a thread every
  * request is, because there is nothing to count in. */
 static bool is_guarded(lm_thread *t, const lm_strategy *strategy) {
-  uint32_t every = strategy->desc.guard;
-  if (every <= 1 || !t) return every != 0;
-  uint32_t *left = &lm_tcache_of(t)->pool[lm_pools_place(strategy)].until_guard;
+  uint32_t every = strategy->desc.guard, place = lm_pools_place(strategy);
+  if (every <= 1 || !t || !lm_tcache_extend(t, place)) return every != 0;
+  uint32_t *left = &lm_tcache_of(t)->pool[place].until_guard;
   bool guarded = *left == 0;
   *left = guarded ? every - 1 : *left - 1;
   return guarded;
@@ -179,6 +179,7 @@ static void describe(const lm_map_object *place, lm_object *out) {
   out->token = place->token;
   out->strategy = place->strategy;
   out->large = place->large;
+  out->damage = NULL;
 }
 
 /* The first slot of the extent that the address p, which is in the range, is in. */
@@ -260,6 +261,7 @@ lm_free_result lm_pool_free(lm_thread *t, void *p, lm_object *out) {
   bool is_freed = is_start && mark_freed(&place, p);
   describe(&place, out);
   if (!is_freed) return is_start ? LM_FREE_DOUBLE : LM_FREE_INTERIOR;
+  if (place.large) out->damage = lm_large_damage(&place);
   put(t, &place);
   return LM_FREE_DONE;
 }
@@ -298,10 +300,9 @@ bool lm_pool_is_guarded(const void *p) {
          lm_large_is_guarded(&place);
 }
 
-/* A guarded block ends where its memory ends, so it is larger than the request by less than its
- * alignment, which is at most the largest power of two that divides its address. */
+/* The page map notes the size of the request of a guarded block; 2 for some blocks of 1 byte. */
 static bool fits_guarded(const lm_object *object, size_t size) {
-  return object->size - size < (size_t)1 << __builtin_ctzl((uintptr_t)object->base);
+  return size == object->size || (size == 1 && object->size == 2);
 }
 
 bool lm_pool_fits_request(const lm_object *object, size_t size) {

@@ -31,10 +31,11 @@
 /* An object as the page map describes it. */
 typedef struct lm_object {
   void *base;
-  size_t size;       /* usable bytes */
-  lm_token token;    /* LM_TOKEN_NONE: not known */
-  uint32_t strategy; /* id */
-  bool large;        /* it has slots of its own */
+  size_t size;        /* usable bytes */
+  lm_token token;     /* LM_TOKEN_NONE: not known */
+  uint32_t strategy;  /* id */
+  bool large;         /* it has slots of its own */
+  const void *damage; /* set by lm_pool_free: lm_large_damage of the block */
 } lm_object;
 
 typedef enum lm_free_result {

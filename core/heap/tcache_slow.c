@@ -53,17 +53,14 @@ static lm_pool_bins *bins_at(lm_thread *t, uint32_t offset) {
   return &lm_tcache_of(t)->pool[place];
 }
 
-/* Notes how far the used bins of the thread's area reach. */
-static void note_bins(lm_thread *t, uint32_t place) {
-  uint32_t end = lm_tcache_bin_offset(place + 1, 0);
-  if (t->bins_end < end) t->bins_end = end;
+bool lm_tcache_extend(lm_thread *t, uint32_t place) {
+  return lm_thread_extend(t, lm_tcache_bin_offset(place + 1, 0));
 }
 
 /* Puts a pool's bins into the thread's list, by which they are emptied. Called when a bin
  * opens. */
 static void list_bins(lm_thread *t, uint32_t place) {
   lm_thread_bins *bins = lm_tcache_of(t);
-  note_bins(t, place);
   if (bins->pool[place].listed) return;
   bins->pool[place].listed = true;
   bins->pool[place].next = bins->first;
@@ -100,11 +97,12 @@ static void reset_bin(lm_pool_bins *bins, lm_bin *bin) {
   lm_tcache_bin_set_top(bin, bin->low);
 }
 
-void lm_tcache_name_bin(lm_thread *t, uint32_t offset) {
+bool lm_tcache_name_bin(lm_thread *t, uint32_t offset) {
   lm_bin *bin = lm_tcache_bin_at(t, offset);
-  if (lm_tcache_bin_top(bin)) return;
-  note_bins(t, lm_tcache_bin_place(offset));
+  if (lm_tcache_bin_top(bin)) return true;
+  if (!lm_tcache_extend(t, lm_tcache_bin_place(offset))) return false;
   reset_bin(bins_at(t, offset), bin);
+  return true;
 }
 
 /* Returns whether all items from `item` up to `end` are cached objects. */
@@ -180,6 +178,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   uint32_t next = !now ? capacity_first(class_) : class_ < LM_CLASSES ? now * 2 + 1 : now * 2;
   if (next > most) next = most;
   if (t->dying || now >= most || is_closed(lm_pool_of(strategy))) return;
+  if (!lm_tcache_extend(t, place)) return;
   lm_pool_bins *bins = bins_at(t, offset);
   uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
   if (slots && bins->large + slots > large_slots_max(bins)) return;
@@ -297,7 +296,7 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
   *zeroed = false;
   if (p) return p;
   lm_sweep_poll(t);
-  bins_at(t, offset)->takes_large = true;
+  if (lm_tcache_extend(t, lm_tcache_bin_place(offset))) bins_at(t, offset)->takes_large = true;
   lm_pool *pool = lm_pools_make(lm_pool_holder(lm_tcache_bin_place(offset)));
   return pool ? lm_large_alloc_class(&pool->large, size, offset, token, zeroed) : NULL;
 }
@@ -368,10 +367,15 @@ static void give_all_back(lm_pool_bins *bins, lm_pool *pool, unsigned class_,
 }
 
 static void overflow_small(lm_thread *t, uint32_t offset, lm_cached_object item) {
-  lm_pool *pool = lm_pool_of(lm_pool_holder(lm_tcache_bin_place(offset)));
+  uint32_t place = lm_tcache_bin_place(offset);
+  lm_pool *pool = lm_pool_of(lm_pool_holder(place));
   unsigned class_ = lm_tcache_bin_class(offset);
   lm_bin *bin = lm_tcache_bin_at(t, offset);
   lm_assert(pool); /* it cannot end while one of its objects is neither live nor in a bin */
+  if (!lm_tcache_extend(t, place)) {
+    lm_tcache_give_back(pool, class_, &item, 1);
+    return;
+  }
   uint32_t most = lm_central_bin_most(&pool->central[class_]);
   if (most == LM_CENTRAL_NONE) {
     give_all_back(bins_at(t, offset), pool, class_, item);

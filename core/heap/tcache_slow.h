@@ -35,8 +35,11 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
 /* Takes one object from the central list of the class, without a bin. `t` may be NULL. */
 void *lm_tcache_take_one(lm_thread *t, struct lm_pool *pool, unsigned class_, lm_token token);
 /* Prepares a bin for the fast path before an entry of the decision cache names it: a bin that is
- * all zeros gets a sentinel. */
-void lm_tcache_name_bin(lm_thread *t, uint32_t offset);
+ * all zeros gets a sentinel. Returns false if the system has no memory for that. */
+bool lm_tcache_name_bin(lm_thread *t, uint32_t offset);
+/* Makes the bins of a place writable, which are zeros until then. False: the system refuses. Called
+ * before a bin that may never have been used is written. */
+bool lm_tcache_extend(lm_thread *t, uint32_t place);
 
 /* ---- Frees. The calling thread is active. */
 

@@ -44,7 +44,7 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
     void *base = (void *)(view.start + i * size);
     size = lm_large_usable(base, size);
     if (lm_state_is_live(state))
-      visit(ctx, &(lm_object){ base, size, token, view.strategy, large });
+      visit(ctx, &(lm_object){ base, size, token, view.strategy, large, NULL });
     i++;
   }
 }

@@ -113,7 +113,7 @@ typedef enum loam_event_kind {
   LOAM_EVENT_POLICY_LIVE = 1,    /* a policy was swapped in; `generation` is the new one */
   LOAM_EVENT_POLICY_REFUSED = 2, /* a policy was refused; the live one stays */
   LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
-  LOAM_EVENT_BAD_FREE = 4,       /* a double, foreign or interior free; `pointer` is the argument */
+  LOAM_EVENT_BAD_FREE = 4,       /* a wrong free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
   LOAM_EVENT_CONTROL = 6,        /* no control socket or no board: `loam` cannot find us */
   LOAM_EVENT_FAULT = 7,          /* an access to loam's memory where no block lives: guard_report */

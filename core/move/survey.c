@@ -184,7 +184,7 @@ static void report_object(const inventory *v, const lm_object *object) {
 
 static lm_object object_of(const lm_provided *block) {
   bool large = block->size > LM_SMALL_MAX;
-  return (lm_object){ block->base, block->size, block->token, block->strategy, large };
+  return (lm_object){ block->base, block->size, block->token, block->strategy, large, NULL };
 }
 
 static void report_provided(void *ctx, lm_provided *block) {

@@ -41,6 +41,10 @@ int lm_sys_evict_file(void *at, size_t size);
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */
 int lm_sys_map(size_t size, void **out);
 
+/* Maps zeroed memory that can be read, outside any reservation. lm_sys_protect makes parts of it
+ * writable. Until then a part counts against no limit but that on address space. */
+int lm_sys_map_readable(size_t size, void **out);
+
 /* Ends a reservation or a mapping. If the kernel has no memory to do so, the range stays,
  * unused. */
 void lm_sys_unmap(void *at, size_t size);

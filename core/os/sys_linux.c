@@ -169,6 +169,12 @@ int lm_sys_map(size_t size, void **out) {
   return map(NULL, size, PROT_READ | PROT_WRITE, ANONYMOUS, out);
 }
 
+int lm_sys_map_readable(size_t size, void **out) {
+  lm_assert(out && size);
+  if (is_refused()) return ENOMEM;
+  return map(NULL, size, PROT_READ, ANONYMOUS, out);
+}
+
 void lm_sys_unmap(void *at, size_t size) { unmap(at, size); }
 
 /* A fixed mapping that finds too few huge pages has already removed part of the reservation. So the

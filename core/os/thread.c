@@ -33,6 +33,9 @@ _Thread_local lm_thread *lm_thread_self_or_empty
 /* The destructor of this thread has run: an area that it makes from now on is a late one. */
 static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
 
+/* An area becomes writable in steps of this many bytes. */
+enum { EXTEND_STEP = 256 << 10 };
+
 /* Rounds of destructors that ours lets pass. */
 enum { DELAYED_ENDS = PTHREAD_DESTRUCTOR_ITERATIONS - 2 };
 
@@ -400,11 +403,32 @@ static bool has_destructor(lm_thread *t) {
   return !t->dying && has_key && pthread_setspecific(key, t) == 0;
 }
 
+/* Returns up to which offset an area is writable whose bins are used up to `bins_end`. */
+static size_t writable_end(size_t bins_end) {
+  size_t first = LM_THREAD_BINS + LM_FIRST_BINS;
+  size_t end = lm_align_up(bins_end, EXTEND_STEP);
+  return end < first ? first : end < LM_THREAD_SIZE ? end : LM_THREAD_SIZE;
+}
+
+/* The writable part of a new area is too small for a transparent huge page. */
 static lm_thread *map_area(void) {
   void *area = NULL;
-  if (lm_sys_map(LM_THREAD_SIZE, &area)) return NULL;
-  (void)lm_sys_advise_huge(area, LM_THREAD_SIZE, 0); /* few of its pages are used */
-  return area;
+  if (lm_sys_map_readable(LM_THREAD_SIZE, &area)) return NULL;
+  if (!lm_sys_protect(area, writable_end(0), true)) return area;
+  lm_sys_unmap(area, LM_THREAD_SIZE);
+  return NULL;
+}
+
+bool lm_thread_extend(lm_thread *t, uint32_t end) {
+  lm_assert(t == lm_thread_self && end <= LM_THREAD_SIZE);
+  if (end <= t->bins_end) return true;
+  size_t now = writable_end(t->bins_end), next = writable_end(end);
+  if (next > now) {
+    (void)lm_sys_advise_huge(t, LM_THREAD_SIZE, 0); /* few of its pages are used */
+    if (lm_sys_protect((char *)t + now, next - now, true)) return false;
+  }
+  t->bins_end = end;
+  return true;
 }
 
 /* lm_thread_self is set and the area is on the list before any call that may allocate: such a call

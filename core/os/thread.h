@@ -175,7 +175,8 @@ typedef struct lm_thread {
   int tid;              /* the kernel's number of the thread */
   const void *caller;   /* return address of the latest realloc or free that took the slow path */
   uint32_t passed_grace; /* the latest grace that need not wait for this thread; under list.lock */
-  uint32_t bins_end;     /* where the bins that threads have used in this area end: an offset */
+  uint32_t bins_end; /* where the bins that threads have used in this area end: an offset. The area
+                      * is writable up to there, and as far as lm_thread_extend says. */
   struct lm_thread *next, *previous; /* the list of all areas, or of vacant ones; under list.lock */
   struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
   lm_block_tally blocks;             /* block/ledger.c */
@@ -195,11 +196,15 @@ typedef struct lm_thread {
 } lm_thread;
 
 /* The bins (heap/tcache.h) fill an area from LM_THREAD_BINS to LM_THREAD_SIZE. A page of them gets
- * memory when it is first used, so most of an area is address space alone. */
+ * memory when it is first used. The first LM_FIRST_BINS bytes of the bins can be written from the
+ * beginning. The other bins can be read, where they are zeros, and lm_thread_extend makes them
+ * writable: the kernel counts writable memory alone against RLIMIT_DATA and, in a system that does
+ * not overcommit, against what is left of the system's memory. */
 #define LM_THREAD_BINS ((size_t)1 << 17)
 #define LM_THREAD_SIZE (4 * LM_MIB)
+#define LM_FIRST_BINS ((size_t)64 << 10)
 /* An area becomes vacant only if its bins have used no more bytes than these. */
-#define LM_VACANT_BINS ((size_t)64 << 10)
+#define LM_VACANT_BINS LM_FIRST_BINS
 
 _Static_assert(sizeof(lm_thread) <= LM_THREAD_BINS, "the bins begin after the thread's own fields");
 
@@ -217,6 +222,10 @@ extern _Thread_local lm_thread *lm_thread_self_or_empty
 /* Makes the calling thread's area if it has none, and returns the area. Returns NULL when the
  * system has no memory left. */
 lm_thread *lm_thread_make(void);
+
+/* Makes the area of the calling thread writable up to the offset `end`, and notes that its bins are
+ * used up to there. Returns false if the system refuses; then the bins up to `end` stay zeros. */
+bool lm_thread_extend(lm_thread *t, uint32_t end);
 
 /* Returns the calling thread's area, which the first call makes. Returns NULL when the system has
  * no memory left. */

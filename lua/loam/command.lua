@@ -12,8 +12,8 @@ local command = {}
 
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats",
-  "profile", "reload", "wait", "rebalance", "demote", "doctor", "schema",
+  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats", "owner",
+  "metrics", "profile", "reload", "wait", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)

@@ -45,7 +45,7 @@ static void open_lane(pair *c) {
   lm_thread_enter(c->t);
   void *p = take_slow(c);
   if (!p) abort();
-  lm_tcache_name_bin(c->t, c->lane.bin);
+  if (!lm_tcache_name_bin(c->t, c->lane.bin)) exit(1);
   lm_thread_leave(c->t);
   give(c, p);
 }

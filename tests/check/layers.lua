@@ -26,7 +26,7 @@ local places = {
   ["sys/syscall.h"] = "^sys_linux$", ["numaif.h"] = "^sys_linux$",
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
   ["sys/inotify.h"] = "^watch$", ["sys/uio.h"] = "^remote$",
-  ["sys/un.h"] = "^control_socket$ ^control_client$",
+  ["sys/un.h"] = "^control_socket$ ^control_client$ ^listen$",
   ["dlfcn.h"] = "^luajit$ ^gpu_cuda_find$ ^manager$ ^unwind$", ["unwind.h"] = "^unwind$",
   ["link.h"] = "^unwind$ ^luajit$", ["cuda.h"] = "^gpu_cuda$",
 }

@@ -77,6 +77,12 @@ local function new_context(answers, inspect)
       if seen then return json.encode(seen) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    owner = function(pid, addresses)
+      context.looked_up = addresses
+      local found = answers and answers.owners and answers.owners[pid]
+      if found then return json.encode(found) end
+      return nil, ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
     hosts = function() return answers and answers.hosts or {} end,
     hash = function(path)
       local found = answers and answers.hashes and answers.hashes[path]

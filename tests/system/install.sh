@@ -27,12 +27,21 @@ cmake --install "$LOAM_BUILD" --prefix "$work/first" > "$work/log" || { cat "$wo
 mv "$work/first" "$work/prefix"
 prefix=$work/prefix
 for file in bin/loam include/loam.h include/loam.hpp share/loam/policies/default.lua share/man/man1/loam.1 \
-  share/loam/schema/check.json share/loam/schema/doctor.json share/bash-completion/completions/loam; do
+  share/loam/schema/check.json share/loam/schema/doctor.json share/loam/examples/fleet/loam.rules.yml share/bash-completion/completions/loam; do
   [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
 library=$(dirname "$(find "$prefix" -name libloam.so)")
 [ -f "$library/libloam.a" ]
 [ -f "$library/loam/libloam-preload.so" ]
+
+# Debian's list of the library's functions names each one, and no other (cmake/debian).
+nm -D --defined-only "$library/libloam.so" | awk '{ print $3 }' | sort > "$work/has"
+sed -n 's/^ \(.*\)@Base .*/\1/p' cmake/debian/libloam*.symbols | sort > "$work/lists"
+diff "$work/lists" "$work/has" > "$work/log" || {
+  echo "cmake/debian's list (<) and the library (>) differ:"
+  grep '^[<>]' "$work/log"
+  exit 1
+}
 
 cat > "$work/host.c" <<'C'
 #include <loam.h>

@@ -62,11 +62,12 @@ done
 echo "ok: impossible sizes are refused"
 
 # With every block guarded, what is touched beyond its end or when it is freed stops the program there,
-# in words that say whose it is. Not what alignment leaves behind an end that is no multiple of 16, and
-# not what stands before a block in its page.
+# in words that say whose it is. What is written to the bytes that alignment leaves behind an end that
+# is no multiple of 16, or before a block in its page, is found by the free. What is read there is not.
 echo 'local g = loam.host { guard = true, name = "all" }
 return loam.policy { pick = function(req) return g end }' > "$work/guard.lua"
 excepted='past-[18]-1000?$|read-past-1-100$|before-[18]-100$'
+beside='past-[18]-1000?|before-[18]-100'
 for class in overflow underflow over-read 'use after free'; do
   n=0
   for case in $(of_class "$class"); do
@@ -82,6 +83,17 @@ for class in overflow underflow over-read 'use after free'; do
   [ "$status" = 139 ] && ! grep -q loam: "$work/err" || fail "$case: unreported: status $status, $(cat "$work/err")"
   echo "ok: $class: $n, where every block is guarded"
 done
+n=0
+for case in $("$program" | awk -F '\t' -v beside="^($beside)$" '$2 ~ beside { print $2 }'); do
+  (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  status=$?
+  [ "$status" = 134 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
+  grep -q "^loam: write at 0x[0-9a-f]*, [0-9]* bytes \(before\|past the end of\) a block of 100*[0-9]* bytes of .*strategy 'all'" "$work/err" ||
+    fail "$case: no words: $(cat "$work/err")"
+  n=$((n + 1))
+done
+[ "$n" = 6 ] || fail "writes beside guarded blocks: $n cases, not 6"
+echo "ok: writes beside a block: $n, found when it is freed, where every block is guarded"
 
 # A size that C++ code gives wrongly is told if the block is guarded, and else does no harm.
 n=0
@@ -96,3 +108,26 @@ for case in $(of_class 'wrong size'); do
 done
 [ "$n" != 0 ] || fail "no case of a wrong size"
 echo "ok: wrong sizes: $n, where every block is guarded"
+
+# Every form of new with every form of delete: the right size is never told; a wrong one is told if the
+# block is guarded.
+build deletes.cc -std=c++17
+for which in "$policy" "$work/guard.lua"; do
+  policy=$which under "$program" > "$work/out" 2> "$work/err" || fail "deletes: $(cat "$work/err")"
+  [ "$(cat "$work/out" "$work/err")" = "went on, 24 pairs" ] ||
+    fail "deletes: $(cat "$work/out" "$work/err")"
+done
+echo "ok: 24 pairs of new and delete, with the right size"
+n=0
+while read -r new delete; do
+  for size in 1 99 101 112 128 5000; do
+    (policy=$work/guard.lua under "$program" "$new" "$delete" "$size") > "$work/out" 2> "$work/err"
+    status=$?
+    [ "$status" = 134 ] || fail "$new, $delete of $size bytes: status $status: $(cat "$work/err")"
+    grep -q "^loam: free of 0x[0-9a-f]* with size $size: the block has 100 bytes" "$work/err" ||
+      fail "$new, $delete of $size bytes: no words: $(cat "$work/err")"
+    n=$((n + 1))
+  done
+done < <("$program" list)
+[ "$n" = 48 ] || fail "pairs with a size: $n cases, not 48"
+echo "ok: wrong sizes of delete: $n, where every block is guarded"

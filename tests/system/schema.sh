@@ -105,6 +105,7 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
+gives answer 1 owner "$pid" 0 7fffffffffff
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
 gives answer 0 wait --policy "$policy" "$pid"
@@ -137,6 +138,7 @@ gives answer 1 reload "$pid" "$work/broken.lua"
 kill "$pid"
 wait "$pid" 2> "$work/why"
 children=
+gives failure 1 owner 1 7f00
 for verb in status stats reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086

@@ -2,7 +2,7 @@
 
 _loam() {
   local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-  local verbs="check explain plan diff test compile run ps status stats profile reload wait rebalance demote doctor schema help --help --version"
+  local verbs="check explain plan diff test compile run ps status stats top owner metrics profile pages reload wait rebalance demote doctor schema help --help --version"
   COMPREPLY=()
   if ((COMP_CWORD == 1)) || [[ $verb == @(help|schema) ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")
@@ -11,7 +11,7 @@ _loam() {
     options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
   elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid ]] ||
-    { [[ $verb =~ ^(status|stats|profile|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); }; then
+    { [[ $verb =~ ^(status|stats|top|owner|profile|pages|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); }; then
     mapfile -t COMPREPLY < <(compgen -W "$(loam ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
   else
     compopt -o default

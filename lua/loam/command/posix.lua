@@ -14,6 +14,9 @@ local posix = {
   getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
   setenv = native.setenv,
   wait = native.wait,
+  wait_for = native.wait_for,
+  listen = native.listen,
+  listen_unix = native.listen_unix,
   clock = native.clock,
   write = native.write, -- the whole of a file
 }

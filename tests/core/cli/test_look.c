@@ -259,6 +259,14 @@ static void a_stopped_child_is_counted(void **state) {
   assert_non_null(strstr(loam_error(), "no such process"));
 }
 
+static void a_reading_ends_after_its_patience(void **state) {
+  (void)state;
+  lm_json out = { 0 };
+  assert_int_equal(lm_look_stats_within(getpid(), 0, &out), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "its tables could not be read within 0 s"));
+  lm_json_finish(&out);
+}
+
 static void *allocate_and_free(void *arg) {
   (void)arg;
   void *own[512] = { 0 };
@@ -546,6 +554,7 @@ int main(void) {
     cmocka_unit_test(outside_and_inside_are_the_same),
     cmocka_unit_test(device_memory_is_the_same),
     cmocka_unit_test(a_stopped_child_is_counted),
+    cmocka_unit_test(a_reading_ends_after_its_patience),
     cmocka_unit_test(a_running_process_is_counted),
     cmocka_unit_test(wild_addresses_of_tables),
     cmocka_unit_test(another_layout_is_refused),

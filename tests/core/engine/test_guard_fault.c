@@ -88,15 +88,14 @@ static int use_after_free(void) {
 static void the_words_say_how_far_from_whose_block(void **state) {
   (void)state;
   assert_int_equal(ended(overflow), -SIGSEGV);
-  says("0 bytes past the end of a block of 112 bytes of tag 'suspect' and strategy 'guarded', "
-       "decided "
-       "by generation 1\n");
+  says("12 bytes past the end of a block of 100 bytes of tag 'suspect' and strategy 'guarded', "
+       "decided by generation 1\n");
   assert_int_equal(ended(overflow_further), -SIGSEGV);
   says("1000 bytes past the end of a block of 4096 bytes of tag 'suspect'");
   assert_int_equal(ended(underflow), -SIGSEGV);
   says("5 bytes before a block of 4096 bytes of tag 'suspect'");
   assert_int_equal(ended(use_after_free), -SIGSEGV);
-  says("12 bytes into a freed block of 5008 bytes of tag 'suspect' and strategy 'guarded', decided "
+  says("12 bytes into a freed block of 5000 bytes of tag 'suspect' and strategy 'guarded', decided "
        "by generation 1\n");
 }
 

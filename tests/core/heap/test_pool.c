@@ -685,6 +685,52 @@ static void stays_small_with_many_strategies(void **state) {
   assert_true(each < SIZES * 10 * LM_KIB);
 }
 
+/* Takes a small object, a large block, and an object of which one in two is guarded, and frees them.
+ * Returns how many of them there was memory for. */
+static int take_and_free(lm_strategy *s, lm_strategy *sampled) {
+  void *p[] = { take(s, 100, 16), take(s, 200000, 16), take(sampled, 100, 16) };
+  int n = 0;
+  for (size_t i = 0; i < LM_COUNT(p); i++) {
+    if (p[i]) assert_int_equal(release(p[i]), LM_FREE_DONE);
+    n += p[i] != NULL;
+  }
+  return n;
+}
+
+static lm_strategy *far_plain, *far_sampled;
+
+/* A thread whose area cannot grow: it does without bins of these strategies. */
+static void *do_without_bins(void *unused) {
+  (void)unused;
+  lm_thread *mine = t;
+  t = lm_thread_get();
+  uint32_t used = t->bins_end;
+  /* A limit of 0 would not count: the kernel makes an exception for Valgrind. */
+  setrlimit(RLIMIT_DATA, &(struct rlimit){ LM_PAGE, RLIM_INFINITY });
+  bool served = take_and_free(far_plain, far_sampled) > 0 && t->bins_end == used;
+  setrlimit(RLIMIT_DATA, &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
+  served = served && take_and_free(far_plain, far_sampled) == 3 && t->bins_end > used;
+  t = mine;
+  return served ? NULL : (void *)1;
+}
+
+static void a_thread_is_served_without_memory_for_further_bins(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  enum { PLACES = 40 }; /* more than the part of an area that is writable from the beginning has */
+  void *result;
+  for (int i = 0; i < PLACES; i++) {
+    lm_desc desc = { 0 };
+    snprintf(desc.name, sizeof desc.name, "far %d", i);
+    far_plain = intern(desc);
+    assert_int_equal(take_and_free(far_plain, far_plain), 3);
+  }
+  far_sampled = intern((lm_desc){ .name = "far, sampled", .guard = 2 });
+  assert_int_equal(take_and_free(far_sampled, far_sampled), 3);
+  pthread_join(start_thread(do_without_bins, NULL), &result);
+  assert_null(result);
+}
+
 /* Tells whether a child that writes one byte there is killed by a fault, or ended by
  * AddressSanitizer, which sees the write first where loam has poisoned the byte. */
 static bool faults(volatile char *p) {
@@ -712,14 +758,48 @@ static void a_guarded_block_ends_at_a_fault(void **state) {
       assert_non_null(p);
       assert_int_equal((uintptr_t)p % align, 0);
       assert_true(lm_pool_find(p, &o) && o.base == p && o.size >= sizes[i]);
-      assert_true(o.size < (sizes[i] ? sizes[i] : 1) + align);
-      assert_int_equal(!o.size, !sizes[i]);
+      size_t most = sizes[i] == 1 && align >= LM_SLOT ? 2 : sizes[i];
+      size_t end = lm_align_up(sizes[i], align);
+      assert_int_equal(o.size, most);
       if (sizes[i]) memset(p, 1, o.size);
-      if (align == 16 && sizes[i]) assert_true(faults(p + o.size) && !faults(p + o.size - 1));
+      if (align == 16 && sizes[i]) assert_true(faults(p + end) && !faults(p + end - 1));
       if (align == 16 && !sizes[i]) assert_true(faults(p) && faults(p + 15));
       assert_int_equal(release(p), LM_FREE_DONE);
       assert_int_equal(release(p), LM_FREE_DOUBLE);
       if (align == 16) assert_true(faults(p));
+    }
+}
+
+/* Frees a guarded block after a write to this byte. Returns the damage that the free has found. */
+static const char *damage_of(char *p, ptrdiff_t at) {
+  lm_object o;
+  p[at] ^= 'A';
+  assert_int_equal(lm_pool_free(t, p, &o), LM_FREE_DONE);
+  return o.damage;
+}
+
+static void finds_a_write_beside_a_guarded_block_when_it_is_freed(void **state) {
+  (void)state;
+  skip_if_poisoned();
+  static const size_t sizes[] = { 1, 8, 15, 100, 4095, 4097, 61441, 100000 };
+  lm_strategy *s = intern((lm_desc){ .guard = 1, .name = "edges" });
+  for (size_t align = 16; align <= LM_MIB; align *= 16)
+    for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+      char *p = take(s, sizes[i], align);
+      lm_object o;
+      assert_true(lm_pool_find(p, &o));
+      ptrdiff_t size = (ptrdiff_t)o.size, before = (uintptr_t)p % LM_PAGE;
+      ptrdiff_t behind = (ptrdiff_t)(-((uintptr_t)p + (size_t)size) % LM_PAGE);
+      for (ptrdiff_t b = 0; b < size; b++) assert_int_equal(p[b], 0);
+      assert_null(damage_of(p, 0));
+      for (ptrdiff_t b = 0; b < behind; b = 2 * b + 1) {
+        p = take(s, sizes[i], align);
+        assert_ptr_equal(damage_of(p, size + b), p + size + b);
+      }
+      for (ptrdiff_t b = 1; b <= before; b *= 2) {
+        p = take(s, sizes[i], align);
+        assert_ptr_equal(damage_of(p, -b), p - b);
+      }
     }
 }
 
@@ -885,7 +965,9 @@ int main(void) {
     TEST(gives_back_memory_of_small_objects_after_a_peak),
     TEST(gives_back_free_pages_of_a_span_once),
     TEST(reports_fresh_memory_as_zero),
+    TEST(a_thread_is_served_without_memory_for_further_bins),
     TEST(a_guarded_block_ends_at_a_fault),
+    TEST(finds_a_write_beside_a_guarded_block_when_it_is_freed),
     TEST(guards_one_in_n),
     TEST(keeps_freed_guarded_blocks_for_a_bounded_while),
     TEST(serves_prepared_memory_or_nothing),

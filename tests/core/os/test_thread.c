@@ -75,7 +75,7 @@ static void *touch_area(void *unused) {
   (void)unused;
   lm_error(LOAM_EINVAL, "words");
   lm_thread *t = lm_thread_get();
-  for (size_t at = LM_THREAD_BINS; at < LM_MIB / 4; at += LM_PAGE)
+  for (size_t at = LM_THREAD_BINS; at < LM_THREAD_BINS + LM_FIRST_BINS; at += LM_PAGE)
     ((volatile char *)t)[at] = 0; /* the page gets memory, and the bins stay all zeros */
   return NULL;
 }
@@ -96,7 +96,7 @@ static void thousands_of_threads_leave_nothing(void **state) {
   long pages = resident_pages();
   run_threads(MANY_THREADS, touch_area);
   assert_int_equal(count_areas(), areas);
-  /* An area that stayed would have 60 pages. */
+  /* An area that stayed would have 20 pages. */
   assert_true(!CAN_MEASURE || resident_pages() - pages < 1000);
 }
 
@@ -145,6 +145,12 @@ static void *wait_for_all(void *unused) {
   return NULL;
 }
 
+static void *stay_with_an_area(void *unused) {
+  wait_for_all(unused);
+  pthread_barrier_wait(&all_begun);
+  return NULL;
+}
+
 static void run_together(int n) {
   pthread_t thread[3 * LM_VACANT_MAX];
   assert_true(n <= 3 * LM_VACANT_MAX);
@@ -172,8 +178,8 @@ static void a_process_keeps_few_vacant_areas_and_only_those_that_are_needed(void
 
 static void *use_many_bins(void *unused) {
   (void)unused;
-  lm_thread_get()->bins_end = LM_THREAD_BINS + LM_VACANT_BINS + 1;
-  return NULL;
+  lm_thread *t = lm_thread_get();
+  return lm_thread_extend(t, LM_THREAD_BINS + LM_VACANT_BINS + 1) ? NULL : WRONG;
 }
 
 /* The thread ends like one that is cancelled inside an active section. */
@@ -181,6 +187,61 @@ static void *end_amid_a_section(void *unused) {
   (void)unused;
   lm_thread_begin(lm_thread_get());
   return NULL;
+}
+
+/* The bytes that the kernel counts against RLIMIT_DATA: private memory that can be written. */
+static size_t counted_data(void) {
+  char text[4096];
+  size_t length;
+  assert_int_equal(lm_sys_read_file("/proc/self/status", text, sizeof text, &length), 0);
+  const char *line = strstr(text, "VmData:");
+  return line ? (size_t)atol(line + strlen("VmData:")) * LM_KIB : 0;
+}
+
+/* The kernel counts private memory that can be written, used or not, against RLIMIT_DATA and where
+ * the system does not overcommit. Two rounds: the C library keeps the stacks of the first. */
+static void most_of_an_area_counts_against_no_limit_on_memory(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  enum { THREADS = 2 * LM_VACANT_MAX };
+  size_t before = 0, with_areas = 0;
+  pthread_t thread[THREADS];
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, LM_MIB / 4);
+  lm_thread_trim_vacant();
+  pthread_barrier_init(&all_begun, NULL, THREADS + 1);
+  before = counted_data();
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&thread[i], &small, stay_with_an_area, NULL), 0);
+  pthread_barrier_wait(&all_begun);
+  with_areas = counted_data();
+  pthread_barrier_wait(&all_begun);
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  pthread_barrier_destroy(&all_begun);
+  pthread_attr_destroy(&small);
+  assert_true(before > 0 && with_areas - before < THREADS * LM_MIB / 2);
+}
+
+static void *extend_step_by_step(void *unused) {
+  (void)unused;
+  lm_thread *t = lm_thread_get();
+  for (uint32_t end = LM_THREAD_BINS; end <= LM_THREAD_SIZE; end += LM_PAGE) {
+    uint32_t was = t->bins_end;
+    lm_sys_refuse(2); /* the advice is refused first, which does no harm */
+    if (!lm_thread_extend(t, end) && (t->bins_end != was || !lm_thread_extend(t, end)))
+      return WRONG;
+    lm_sys_refuse(0);
+    ((volatile char *)t)[end - 1] = 0;
+  }
+  return t->bins_end == LM_THREAD_SIZE ? NULL : WRONG;
+}
+
+static void an_area_becomes_writable_as_far_as_it_is_used(void **state) {
+  (void)state;
+  void *result;
+  pthread_join(start_thread(extend_step_by_step, NULL), &result);
+  assert_null(result);
 }
 
 static void an_area_that_is_large_or_was_amid_an_operation_is_unmapped(void **state) {
@@ -660,6 +721,8 @@ int main(void) {
     cmocka_unit_test(thousands_of_threads_leave_nothing),
     cmocka_unit_test(a_thread_gets_the_area_of_an_ended_one_and_nothing_that_it_left),
     cmocka_unit_test(a_process_keeps_few_vacant_areas_and_only_those_that_are_needed),
+    cmocka_unit_test(most_of_an_area_counts_against_no_limit_on_memory),
+    cmocka_unit_test(an_area_becomes_writable_as_far_as_it_is_used),
     cmocka_unit_test(an_area_that_is_large_or_was_amid_an_operation_is_unmapped),
     cmocka_unit_test(a_thread_without_an_area_finds_nothing_in_the_empty_one),
     cmocka_unit_test(want_of_memory_is_no_area),

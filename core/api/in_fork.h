@@ -1,0 +1,44 @@
+/* in_fork.h - how the slow calls of malloc's family begin, also while another thread forks.
+ *
+ * A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
+ * may wait for something that the caller of this call holds: the host's lock, or a file of the C
+ * library. Then the call does without what loam's locks guard: spare memory serves it, or its free
+ * is noted (os/spare.h). A call that can do neither waits for the fork.
+ *
+ * Each function returns in a guarded section, which the caller ends by lm_lock_allow_cancel, unless
+ * it has done the call itself. */
+#ifndef LM_IN_FORK_H
+#define LM_IN_FORK_H
+
+#include "device/request.h"
+#include "os/lock.h"
+#include "os/spare.h"
+
+void *lm_in_fork_alloc(const lm_request *r);
+bool lm_in_fork_free(void *ptr, const lm_stream *on, bool has_begun);
+void lm_in_fork_free_noted(void);
+
+/* Begins a slow request. Returns NULL in a guarded section; or the block that serves the request,
+ * in none. */
+LM_INLINE void *lm_in_fork_begin(const lm_request *r) {
+  if (lm_unlikely(!lm_lock_try_hold())) return lm_in_fork_alloc(r);
+  if (lm_unlikely(lm_spare_is_used())) lm_in_fork_free_noted();
+  return NULL;
+}
+
+/* Begins a slow free. Returns true in a guarded section; or false, in none, if the block is free or
+ * will be freed after the fork. */
+LM_INLINE bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
+  bool has_begun = lm_lock_try_hold();
+  return lm_likely(has_begun && !lm_spare_is_used()) || !lm_in_fork_free(ptr, on, has_begun);
+}
+
+/* Begins a slow realloc of `ptr`, which is NULL or no spare block. Returns NULL in a guarded
+ * section; or the new block, in none. */
+void *lm_in_fork_begin_realloc(void *ptr, size_t size);
+
+/* Reallocates a spare block: moves it to where the policy wants it. Returns NULL if there is no
+ * memory. The caller is in no guarded section, nor after the call. */
+void *lm_in_fork_realloc_spare(loam_site *site, void *ptr, size_t size);
+
+#endif

@@ -1,0 +1,140 @@
+/* listen.c - opens sockets that listen, and waits for their clients. */
+#include "cli/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "os/error.h"
+
+enum { BACKLOG = 64, SOCKET_FLAGS = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
+
+/* ---- TCP ---- */
+
+/* Returns a socket that listens on one address; -1 and errno if the address cannot be used. */
+static int listen_on(const struct addrinfo *at) {
+  const int one = 1;
+  int fd = socket(at->ai_family, SOCKET_FLAGS, at->ai_protocol);
+  if (fd < 0) return -1;
+  if (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+      !bind(fd, at->ai_addr, at->ai_addrlen) && !listen(fd, BACKLOG))
+    return fd;
+  int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+/* Returns the port of a socket that listens; 0 if the kernel does not tell. */
+static int port_of(int fd) {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+  } at = { 0 };
+  socklen_t size = sizeof at;
+  if (getsockname(fd, &at.any, &size)) return 0;
+  return ntohs(at.any.sa_family == AF_INET6 ? at.v6.sin6_port : at.v4.sin_port);
+}
+
+/* A name may have several addresses. They are tried in order, until a socket listens on one. */
+loam_status lm_listen_tcp(const char *host, const char *port, int *descriptor, int *port_out) {
+  struct addrinfo *found = NULL,
+                  wanted = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+  int fd = -1, failed = getaddrinfo(*host ? host : NULL, port, &wanted, &found);
+  if (failed)
+    return lm_error(LOAM_EIO, "cannot listen on %s:%s: %s", host, port, gai_strerror(failed));
+  for (const struct addrinfo *at = found; at && fd < 0; at = at->ai_next) fd = listen_on(at);
+  int error = errno;
+  freeaddrinfo(found);
+  if (fd < 0) return lm_error(LOAM_EIO, "cannot listen on %s:%s: %s", host, port, strerror(error));
+  *port_out = port_of(fd);
+  *descriptor = fd;
+  return LOAM_OK;
+}
+
+/* ---- Unix sockets ---- */
+
+static loam_status fail_unix(const char *path, const char *why) {
+  return lm_error(LOAM_EIO, "cannot listen on %s: %s", path, why);
+}
+
+/* Tells whether no program listens on a socket file: the kernel refuses a connection then. */
+static bool is_abandoned(const struct sockaddr_un *at) {
+  int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+  if (fd < 0) return false;
+  bool is_refused = connect(fd, (const struct sockaddr *)at, sizeof *at) && errno == ECONNREFUSED;
+  close(fd);
+  return is_refused;
+}
+
+/* Removes what an earlier program left at the path, if it is a socket on which no program listens.
+ * Other files stay, and the error words name the obstacle. */
+static loam_status remove_abandoned(const struct sockaddr_un *at) {
+  struct stat st;
+  if (lstat(at->sun_path, &st)) return fail_unix(at->sun_path, strerror(errno));
+  if (!S_ISSOCK(st.st_mode)) return fail_unix(at->sun_path, "it exists and is no socket");
+  if (!is_abandoned(at)) return fail_unix(at->sun_path, "another program listens there");
+  return unlink(at->sun_path) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
+}
+
+static loam_status bind_unix(int fd, const struct sockaddr_un *at) {
+  const struct sockaddr *any = (const struct sockaddr *)at;
+  if (!bind(fd, any, sizeof *at)) return LOAM_OK;
+  if (errno != EADDRINUSE) return fail_unix(at->sun_path, strerror(errno));
+  loam_status status = remove_abandoned(at);
+  if (status != LOAM_OK) return status;
+  return bind(fd, any, sizeof *at) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
+}
+
+loam_status lm_listen_unix(const char *path, int *descriptor) {
+  struct sockaddr_un at = { .sun_family = AF_UNIX };
+  if (strlen(path) >= sizeof at.sun_path)
+    return lm_error(LOAM_EINVAL,
+                    "cannot listen on %s: the path has %zu bytes; at most %zu are "
+                    "possible",
+                    path, strlen(path), sizeof at.sun_path - 1);
+  memcpy(at.sun_path, path, strlen(path) + 1);
+  int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+  if (fd < 0) return fail_unix(path, strerror(errno));
+  loam_status status = bind_unix(fd, &at);
+  if (status == LOAM_OK && listen(fd, BACKLOG)) status = fail_unix(path, strerror(errno));
+  if (status != LOAM_OK) close(fd);
+  else *descriptor = fd;
+  return status;
+}
+
+/* ---- Waiting ---- */
+
+/* Returns a descriptor from which SIGINT and SIGTERM are read. It stays open until the process
+ * ends. */
+static int signals(void) {
+  static int fd = -1;
+  sigset_t set;
+  if (fd >= 0) return fd;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigprocmask(SIG_BLOCK, &set, NULL);
+  fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  return fd;
+}
+
+bool lm_listen_wait(int descriptor, int ms) {
+  struct signalfd_siginfo info;
+  struct pollfd at[] = { { .fd = signals(), .events = POLLIN },
+                         { .fd = descriptor, .events = POLLIN } };
+  (void)poll(at, LM_COUNT(at), ms);
+  return read(at[0].fd, &info, sizeof info) == sizeof info;
+}

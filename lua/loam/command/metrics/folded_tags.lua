@@ -1,0 +1,123 @@
+-- folded_tags.lua - bounds the number of a process's series: tags beyond a number share one series,
+-- whose tag is `other`.
+--
+-- The tags that had the most live bytes at some time have series of their own. A tag may lose its
+-- series when others grow, so a counter of `other` cannot be the sum of the counters that it stands
+-- for: it would fall when a tag leaves it, and Prometheus takes a counter that falls for a restart.
+-- So a counter of `other` adds what its tags counted while they had no series of their own.
+
+local folded_tags = {}
+
+local OTHER = "other"
+
+-- The memory of the command about a process, from one reading of it to the next.
+---@class loam.FoldedTags
+---@field peak table<string, number> the most live bytes that a tag was seen to have
+---@field last table<string, table> the counters of a row at the last reading
+---@field other table<string, table> the counters of `other`, by strategy and kind
+
+---@return loam.FoldedTags
+function folded_tags.new()
+  return { peak = {}, last = {}, other = {} }
+end
+
+-- Joins rows with equal labels: a strategy that was edited has a row for each of its descriptions.
+local function joined(rows)
+  local by_key, out = {}, {}
+  for _, row in ipairs(rows) do
+    local key = row.tag .. "\0" .. row.strategy .. "\0" .. row.kind
+    local sum = by_key[key]
+    if not sum then
+      sum = { key = key, tag = row.tag, strategy = row.strategy, kind = row.kind, live_bytes = 0,
+              live_blocks = 0, total_bytes = 0, total_blocks = 0 }
+      by_key[key], out[#out + 1] = sum, sum
+    end
+    sum.live_bytes = sum.live_bytes + row.live_bytes
+    sum.live_blocks = sum.live_blocks + row.live_blocks
+    sum.total_bytes = sum.total_bytes + row.total_bytes
+    sum.total_blocks = sum.total_blocks + row.total_blocks
+  end
+  return out
+end
+
+-- Notes the sizes of all tags. Returns the tags, the largest first; the tag `other` is not in it.
+local function ranked(state, sums)
+  local live, ever, tags = {}, {}, {}
+  for _, sum in ipairs(sums) do
+    live[sum.tag] = (live[sum.tag] or 0) + sum.live_bytes
+    ever[sum.tag] = (ever[sum.tag] or 0) + sum.total_bytes
+  end
+  for tag, bytes in pairs(live) do
+    state.peak[tag] = math.max(state.peak[tag] or 0, bytes)
+    if tag ~= OTHER then tags[#tags + 1] = tag end
+  end
+  table.sort(tags, function(a, b)
+    if state.peak[a] ~= state.peak[b] then return state.peak[a] > state.peak[b] end
+    if ever[a] ~= ever[b] then return ever[a] > ever[b] end
+    return a < b
+  end)
+  return tags
+end
+
+-- Makes sure that a counter never falls: tables that change while they are read can make it too
+-- large once, and then the earlier number stays. Returns the bytes and blocks that the row has
+-- counted since the reading before.
+local function advance(state, sum)
+  local last = state.last[sum.key] or { bytes = 0, blocks = 0 }
+  sum.total_bytes = math.max(sum.total_bytes, last.bytes)
+  sum.total_blocks = math.max(sum.total_blocks, last.blocks)
+  state.last[sum.key] = { bytes = sum.total_bytes, blocks = sum.total_blocks }
+  return sum.total_bytes - last.bytes, sum.total_blocks - last.blocks
+end
+
+local function other_of(state, sum)
+  local key = sum.strategy .. "\0" .. sum.kind
+  local other = state.other[key]
+  if not other then
+    other = { tag = OTHER, strategy = sum.strategy, kind = sum.kind, total_bytes = 0,
+              total_blocks = 0 }
+    state.other[key] = other
+  end
+  return other
+end
+
+local function clear_live(state)
+  for _, other in pairs(state.other) do other.live_bytes, other.live_blocks = 0, 0 end
+end
+
+local function add_to_other(state, sum, bytes, blocks)
+  local other = other_of(state, sum)
+  other.live_bytes = (other.live_bytes or 0) + sum.live_bytes
+  other.live_blocks = (other.live_blocks or 0) + sum.live_blocks
+  other.total_bytes = other.total_bytes + bytes
+  other.total_blocks = other.total_blocks + blocks
+end
+
+local function by_labels(a, b)
+  if a.tag ~= b.tag then return a.tag < b.tag end
+  if a.strategy ~= b.strategy then return a.strategy < b.strategy end
+  return a.kind < b.kind
+end
+
+-- Turns the rows of a reading into rows whose labels differ, at most `most` tags and `other`. A tag
+-- of the program that is itself called `other` is counted there.
+---@param state loam.FoldedTags
+---@param rows table[] of the answer to `stats`
+---@param most number
+---@return table[] rows in the order of their labels
+---@return number how many tags have no series of their own
+function folded_tags.fold(state, rows, most)
+  local sums, shown, out = joined(rows), {}, {}
+  local tags = ranked(state, sums)
+  for i = 1, math.min(most, #tags) do shown[tags[i]] = true end
+  clear_live(state)
+  for _, sum in ipairs(sums) do
+    local bytes, blocks = advance(state, sum)
+    if shown[sum.tag] then out[#out + 1] = sum else add_to_other(state, sum, bytes, blocks) end
+  end
+  for _, other in pairs(state.other) do out[#out + 1] = other end
+  table.sort(out, by_labels)
+  return out, math.max(0, #tags - most)
+end
+
+return folded_tags

@@ -1,0 +1,146 @@
+/* test_listen - sockets that listen: addresses and paths that are in use are refused in words, an
+ * abandoned socket file is replaced, and a signal ends the waiting. */
+#include "test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/listen.h"
+#include "loam.h"
+
+static char folder[] = "/tmp/loam-listen-XXXXXX";
+
+static int make_folder(void **state) {
+  (void)state;
+  return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+  (void)state;
+  return rmdir(folder);
+}
+
+static const char *path_of(const char *name) {
+  static char path[256];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+static void says(const char *words) {
+  if (!strstr(loam_error(), words)) fail_msg("no '%s' in: %s", words, loam_error());
+}
+
+/* Returns a connection to a port of the loopback interface; -1: no program listens there. */
+static int connect_to(int port) {
+  struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (!connect(fd, (struct sockaddr *)&at, sizeof at)) return fd;
+  close(fd);
+  return -1;
+}
+
+static void a_port_in_use_is_refused(void **state) {
+  (void)state;
+  int first, second, port, other;
+  char text[8];
+  assert_int_equal(lm_listen_tcp("127.0.0.1", "0", &first, &port), LOAM_OK);
+  assert_true(port > 0);
+  snprintf(text, sizeof text, "%d", port);
+  assert_int_equal(lm_listen_tcp("127.0.0.1", text, &second, &other), LOAM_EIO);
+  says(text);
+  says("Address already in use");
+  int client = connect_to(port);
+  assert_true(client >= 0);
+  close(client);
+  close(first);
+}
+
+static void an_address_of_another_machine_is_refused(void **state) {
+  (void)state;
+  int fd, port;
+  assert_int_equal(lm_listen_tcp("192.0.2.1", "0", &fd, &port), LOAM_EIO);
+  says("cannot listen on 192.0.2.1:0: ");
+}
+
+static void without_a_host_all_addresses_are_meant(void **state) {
+  (void)state;
+  int fd, port;
+  assert_int_equal(lm_listen_tcp("", "0", &fd, &port), LOAM_OK);
+  int client = connect_to(port);
+  assert_true(client >= 0);
+  close(client);
+  close(fd);
+}
+
+static void an_abandoned_socket_is_replaced(void **state) {
+  (void)state;
+  int first, second;
+  const char *path = path_of("socket");
+  assert_int_equal(lm_listen_unix(path, &first), LOAM_OK);
+  assert_int_equal(lm_listen_unix(path, &second), LOAM_EIO);
+  says("another program listens there");
+  close(first);
+  assert_int_equal(lm_listen_unix(path, &second), LOAM_OK);
+  close(second);
+  assert_int_equal(unlink(path), 0);
+}
+
+static void a_file_is_not_replaced(void **state) {
+  (void)state;
+  int fd, file = open(path_of("file"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  assert_true(file >= 0);
+  close(file);
+  assert_int_equal(lm_listen_unix(path_of("file"), &fd), LOAM_EIO);
+  says("it exists and is no socket");
+  assert_int_equal(unlink(path_of("file")), 0);
+  assert_int_equal(lm_listen_unix(path_of("none/socket"), &fd), LOAM_EIO);
+  says("No such file or directory");
+}
+
+static void a_long_path_is_refused(void **state) {
+  (void)state;
+  int fd;
+  char path[200];
+  memset(path, 'x', sizeof path - 1);
+  path[sizeof path - 1] = 0;
+  assert_int_equal(lm_listen_unix(path, &fd), LOAM_EINVAL);
+  says("the path has 199 bytes; at most 107 are possible");
+}
+
+static void a_signal_or_data_end_the_waiting(void **state) {
+  (void)state;
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  assert_false(lm_listen_wait(ends[0], 0));
+  assert_int_equal(write(ends[1], "x", 1), 1);
+  assert_false(lm_listen_wait(ends[0], 600000));
+  char byte;
+  assert_int_equal(read(ends[0], &byte, 1), 1);
+  kill(getpid(), SIGTERM);
+  assert_true(lm_listen_wait(ends[0], 600000));
+  assert_false(lm_listen_wait(ends[0], 0));
+  close(ends[0]);
+  close(ends[1]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_port_in_use_is_refused),
+    cmocka_unit_test(an_address_of_another_machine_is_refused),
+    cmocka_unit_test(without_a_host_all_addresses_are_meant),
+    cmocka_unit_test(an_abandoned_socket_is_replaced),
+    cmocka_unit_test(a_file_is_not_replaced),
+    cmocka_unit_test(a_long_path_is_refused),
+    cmocka_unit_test(a_signal_or_data_end_the_waiting),
+  };
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,285 @@
+# metrics.sh - `loam metrics` with a real Prometheus and a real node_exporter: both formats are
+# scraped, the alerts of examples/fleet fire and clear again, and nothing breaks a page.
+. tests/system/_lib.sh
+. tests/system/_server.sh
+need "$CC" curl pgrep prometheus promtool prometheus-node-exporter
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+python=/usr/bin/python3
+"$python" -c 'import prometheus_client.openmetrics.parser' 2> "$work/why" ||
+  skip "python3-prometheus-client is not installed"
+export no_proxy='*'
+rules=examples/fleet
+: > "$work/log"
+
+# Alerts name the program, and no other program of this machine has this name.
+name=fleet$$
+build requests.c
+mv "$program" "$work/$name"
+program=$work/$name
+
+text() { # text NAME - prints a policy that denies 5000 bytes, with a limit of 1 MiB on small blocks
+  cat << LUA
+local small = loam.host { name = "small", limit = loam.MiB }
+local rest  = loam.host { name = "rest" }
+local none  = loam.deny { name = "none" }
+return loam.policy {
+  name = "$1",
+  pick = function(req)
+    if req.size == 5000 then return none end
+    if req.size == 16000 then return small end
+    return rest
+  end,
+}
+LUA
+}
+save() { # save FILE - saves what is on standard input
+  cat > "$work/next"
+  mv "$work/next" "$1"
+}
+text fleet | save "$work/a.lua"
+text fleet | save "$work/b.lua"
+
+# begins LETTER - starts the program under the policy LETTER.lua, with a pipe as its input.
+begins() {
+  mkfifo "$work/$1.in"
+  (exec "$LOAM" run --watch --policy "$work/$1.lua" -- "$program") \
+    < "$work/$1.in" > "$work/$1.out" 2> "$work/$1.err" &
+  pid=$!
+  children="$children $pid"
+}
+has_lines() { [ "$(wc -l < "$1")" -ge "$2" ]; }
+
+begins a
+a=$pid
+exec {a_in}> "$work/a.in"
+begins b
+b=$pid
+exec {b_in}> "$work/b.in"
+declare -A input=([a]=$a_in [b]=$b_in)
+# tells LETTER LINE - gives the line to the program, and waits for the answer.
+tells() {
+  local before
+  before=$(wc -l < "$work/$1.out")
+  printf '%s\n' "$2" >&"${input[$1]}"
+  await "no answer to $2" has_lines "$work/$1.out" $((before + 1))
+}
+tells a 'take 1 100'
+tells b 'take 1 100'
+
+# follows LETTER PID GENERATION - the program has obeyed an edit. It obeys with a request for memory.
+follows() {
+  tells "$1" 'take 1 100' && "$LOAM" status "$2" --json | grep -q "\"generation\":$3,"
+}
+
+# ---- the page
+
+# valid FILE FORMAT - the page is accepted by Prometheus's own checker, and by another reader.
+valid() {
+  if [ "$2" = text ]; then
+    promtool check metrics < "$1" > "$work/why" 2>&1 || fail "promtool: $(cat "$work/why")"
+  fi
+  "$python" - "$1" "$2" << 'PY' || fail "the page in $2 is not valid"
+import sys
+import prometheus_client.openmetrics.parser as openmetrics
+import prometheus_client.parser as text
+page = open(sys.argv[1], encoding="utf-8", newline="").read()
+reader = openmetrics if sys.argv[2] == "openmetrics" else text
+assert len(list(reader.text_string_to_metric_families(page))) > 10
+PY
+}
+# has FILE WORDS - a line of the page has these words.
+has() { grep -qF -- "$2" "$1" || fail "no '$2': $(grep -F "$name" "$1" | head -n 40)"; }
+
+"$LOAM" metrics > "$work/page" 2> "$work/why" || fail "metrics: $(cat "$work/why")"
+valid "$work/page" text
+for pid in $a $b; do
+  has "$work/page" "loam_live_bytes{pid=\"$pid\",program=\"$name\",tag=\"malloc.$name\",strategy=\"rest\",kind=\"host\"}"
+  has "$work/page" "loam_policy_last_load_successful{pid=\"$pid\",program=\"$name\"} 1"
+done
+echo "ok: one page on standard output"
+
+tells a 'tag quote"back\slash'
+tells a 'tag line\nloam_up 1\n# EOF\n'
+tells a 'tag \xff\xfe\xc0\x80'
+tells a 'tag \xff\xff\xc0\x80'
+tells a 'tag {a="b"} 1'
+
+# serves WORDS... - starts `loam metrics WORDS`. Its standard error goes to $work/said.
+serves() {
+  : > "$work/said"
+  "$LOAM" metrics "$@" 2> "$work/said" &
+  server=$!
+  children="$children $server"
+}
+# ended STATUS - the command in the background ends with this status.
+ended() {
+  local got=0
+  wait "$server" || got=$?
+  [ "$got" = "$1" ] || fail "it ended with $got, not $1: $(cat "$work/said")"
+}
+serves --listen 127.0.0.1:0
+await "it does not serve" grep -q serving "$work/said"
+listener=$server
+url=$(sed -n 's/.*serving //p' "$work/said")
+curl -fsS -D "$work/head" -H 'Accept: application/openmetrics-text; version=1.0.0' "$url" > "$work/page" || fail "curl"
+grep -qi 'content-type: application/openmetrics-text; version=1.0.0' "$work/head" || fail "$(cat "$work/head")"
+valid "$work/page" openmetrics
+has "$work/page" 'tag="quote\"back\\slash"'
+has "$work/page" 'tag="line\nloam_up 1\n# EOF\n"'
+[ "$(grep -c 'loam_live_bytes.*tag="ÿ' "$work/page")" = 2 ] || fail "tags that are not UTF-8"
+curl -fsS -D "$work/head" "$url" > "$work/page" || fail "curl"
+grep -qi 'content-type: text/plain; version=0.0.4' "$work/head" || fail "$(cat "$work/head")"
+valid "$work/page" text
+[ "$(curl -sS -o "$work/page" -w '%{http_code}' -X POST -d x "$url")" = 405 ] || fail "POST"
+[ "$(curl -sS -o "$work/page" -w '%{http_code}' "${url%metrics}")" = 200 ] || fail "the root"
+echo "ok: both formats are valid, with hostile tags"
+
+# ---- Prometheus
+
+mkdir "$work/text"
+"$LOAM" metrics --textfile "$work/text" --every 300ms 2> "$work/textfile" &
+writer=$!
+children="$children $writer"
+port=$(free_port)
+node_port=$(free_port)
+# The rules, with times that a test can wait for.
+sed 's/for: .*/for: 0s/; s/\[5m\]/[8s]/g; s/offset 5m/offset 8s/g' "$rules/loam.rules.yml" > "$work/rules.yml"
+cat > "$work/prometheus.yml" << END
+global: { scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms }
+rule_files: [rules.yml]
+scrape_configs:
+  - job_name: openmetrics
+    static_configs: [{ targets: ["${url#http://}"] }]
+  - job_name: text
+    params: { format: [text] }
+    static_configs: [{ targets: ["${url#http://}"] }]
+  - job_name: node
+    static_configs: [{ targets: ["127.0.0.1:$node_port"] }]
+END
+sed -i 's,/metrics",",' "$work/prometheus.yml"
+promtool check rules "$rules/loam.rules.yml" > "$work/why" 2>&1 || fail "rules: $(cat "$work/why")"
+for config in "$rules/prometheus.yml" "$work/prometheus.yml"; do
+  promtool check config "$config" > "$work/why" 2>&1 || fail "$config: $(cat "$work/why")"
+done
+prometheus-node-exporter --collector.disable-defaults --collector.textfile \
+  --collector.textfile.directory="$work/text" --web.listen-address="127.0.0.1:$node_port" \
+  > "$work/node.log" 2>&1 &
+children="$children $!"
+prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --log.level=warn \
+  --web.listen-address="127.0.0.1:$port" > "$work/prometheus.log" 2>&1 &
+children="$children $!"
+
+# asks QUERY - prints the labels and values of the answer of Prometheus, a line for each.
+asks() {
+  curl -fsS --data-urlencode "query=$1" "http://127.0.0.1:$port/api/v1/query" > "$work/answer" || return
+  "$python" - "$work/answer" << 'PY'
+import json, sys
+for found in json.load(open(sys.argv[1]))["data"]["result"]:
+    print(json.dumps(found["metric"], sort_keys=True), found["value"][1])
+PY
+}
+# counts NUMBER QUERY - the answer has so many series.
+counts() {
+  asks "$2" > "$work/rows" || return
+  cat "$work/rows"
+  [ "$(wc -l < "$work/rows")" = "$1" ]
+}
+# fires ALERT, clears ALERT - in all three jobs, for processes of this test.
+firing() { echo "ALERTS{alertname=\"$1\",alertstate=\"firing\",program=\"$name\"}"; }
+fires() { await "$1 does not fire" counts 3 "$(firing "$1")"; }
+clears() { await "$1 does not clear" counts 0 "$(firing "$1")"; }
+
+await "not all jobs have both programs" counts 6 "loam_policy_generation{program=\"$name\"}"
+await "other types" counts 6 "loam_denied_requests_total{program=\"$name\"} == 0"
+echo "ok: Prometheus scrapes OpenMetrics, text, and node_exporter's file"
+
+echo 'return loam.polcy {}' | save "$work/a.lua"
+{ text fleet; echo '-- edited'; } | save "$work/b.lua"
+await "it does not follow" follows b "$b" 2
+tells a 'take 2 5000'
+tells a 'take 60 16000'
+for alert in LoamPolicyRefused LoamFleetSplit LoamRequestsDenied LoamLimitNearlyFull; do
+  fires "$alert"
+  echo "ok: $alert fires"
+done
+asks "loam_policy_refused_info{program=\"$name\",job=\"text\"}" | grep -q "\"pid\": \"$a\"" || fail "no refused hash"
+
+text fleet | save "$work/a.lua"
+text fleet | save "$work/b.lua"
+await "it does not follow" follows b "$b" 3
+tells a drop
+for alert in LoamPolicyRefused LoamFleetSplit LoamRequestsDenied LoamLimitNearlyFull; do
+  clears "$alert"
+  echo "ok: $alert clears"
+done
+counts 3 "count by (job) (loam_policy_info{program=\"$name\"}) == 2" > "$work/why" || fail "$(cat "$work/why")"
+
+# The dashboard asks for series that there are.
+"$python" - "$rules/loam.dashboard.json" > "$work/queries" << 'PY'
+import json, sys
+board = json.load(open(sys.argv[1]))
+for panel in board["panels"]:
+    for target in panel.get("targets", []):
+        query = target["expr"].replace("$__rate_interval", "8s")
+        print(query.replace("$job", ".*").replace("$program", ".*").replace("$pid", ".*"))
+PY
+has_series() { asks "$1" > "$work/rows" && { [ -s "$work/rows" ] || echo "$1" | grep -Eq 'huge|placement|node_bytes|folded|strategy_failed'; }; }
+while read -r query; do has_series "$query" || fail "the dashboard: $query"; done < "$work/queries"
+echo "ok: Prometheus answers the $(wc -l < "$work/queries") queries of the dashboard"
+
+# ---- what goes wrong
+
+kill "$writer"
+server=$writer
+ended 0
+[ -z "$(ls "$work/text")" ] || fail "files are left: $(ls "$work/text")"
+echo "ok: at its end the file is removed"
+
+address=${url#http://}
+serves --listen "${address%/metrics}"
+ended 1
+grep -q "cannot listen on ${address%/metrics}: Address already in use" "$work/said" || fail "$(cat "$work/said")"
+for _ in 1 2 3 4 5 6 7 8; do under "$program" < /dev/null & done
+for i in 1 2 3 4 5; do
+  "$LOAM" metrics > "$work/page" 2> "$work/why" || fail "$(cat "$work/why")"
+  promtool check metrics < "$work/page" > "$work/why" 2>&1 || fail "page $i: $(cat "$work/why")"
+done
+echo "ok: pages are whole while processes start and end"
+
+board=$(find "$LOAM_CONTROL_DIR" -name '*.board' | head -n 1)
+cp --sparse=always "$board" "$LOAM_CONTROL_DIR/1-1.board"
+dd if=/dev/urandom of="$LOAM_CONTROL_DIR/1-1.board" bs=1024 seek=4 count=60 conv=notrunc 2> "$work/why"
+"$LOAM" metrics > "$work/page" 2> "$work/why" || fail "a corrupt board: $(cat "$work/why")"
+valid "$work/page" text
+has "$work/page" "loam_policy_generation{pid=\"$b\",program=\"$name\"}"
+rm -f "$LOAM_CONTROL_DIR/1-1.board"
+echo "ok: a corrupt board breaks no page"
+
+(trap '' XFSZ && ulimit -f 1 && exec "$LOAM" metrics --textfile "$work/text") > "$work/said" 2>&1 && fail "a full disk"
+grep -q 'cannot write the page: .*File too large' "$work/said" || fail "$(cat "$work/said")"
+[ -z "$(ls "$work/text")" ] || fail "files are left: $(ls "$work/text")"
+echo "ok: a page that cannot be written leaves no file"
+
+touch "$work/file"
+serves --listen "unix:$work/file"
+ended 1
+grep -q "$work/file: it exists and is no socket" "$work/said" || fail "$(cat "$work/said")"
+serves --listen "unix:$work/socket"
+await "no socket" curl -fsS --unix-socket "$work/socket" http://loam/metrics
+first=$server
+serves --listen "unix:$work/socket"
+ended 1
+grep -q "$work/socket: another program listens there" "$work/said" || fail "$(cat "$work/said")"
+kill -KILL "$first"
+wait "$first" 2> "$work/why"
+serves --listen "unix:$work/socket"
+await "not again" curl -fsS --unix-socket "$work/socket" http://loam/metrics
+kill -INT "$server"
+ended 0
+[ -e "$work/socket" ] && fail "the socket is left"
+echo "ok: the socket of a killed server is replaced, and a server removes its own"
+
+server=$listener
+kill "$server"
+ended 0
+echo "ok: SIGTERM ends it"
