@@ -45,7 +45,7 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
-/* Makes require("ffi") open that library: `loam profile` and `loam metrics` call other libraries. */
+/* Makes require("ffi") open that library: `loam profile` and `loam metrics` call others by it. */
 static void offer_ffi(lua_State *L) {
   lua_getfield(L, LUA_GLOBALSINDEX, LUA_LOADLIBNAME);
   lua_getfield(L, -1, "preload");

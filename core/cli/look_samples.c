@@ -82,7 +82,7 @@ static loam_status put_stacks(lm_look *look, const lm_stacks *stacks, lm_json *o
 
 /* ---- Mapped code ---- */
 
-/* The mappings of a process, as they are read line by line. */
+/* The state of reading the list of mappings, which is read line by line. */
 typedef struct mappings {
   lm_look *look;
   lm_json *out;

@@ -95,8 +95,8 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
   return LOAM_OK;
 }
 
-/* Gives the word its value after a publication or a wish was added. Release orders what was written
- * before it. */
+/* Gives the word its value after a publication or a wish was added. The release orders the stores
+ * of the publication or wish before the word. */
 static void change_word_locked(lm_publisher *p) {
   lm_published_words *now = &p->news->published.now;
   uint64_t changes = atomic_load_explicit(&now->number, memory_order_relaxed) +

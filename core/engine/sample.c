@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/probes.h"
 #include "heap/pool.h"
 #include "os/error.h"
 
@@ -143,8 +144,9 @@ bool lm_sample_may_have(const void *p) {
 
 LM_NOINLINE void lm_sample_forget(const void *p) {
   lm_lock_take(&lm_sample_all.lock);
-  (void)take_out_locked(&lm_sample_all, (uintptr_t)p);
+  bool was_sample = take_out_locked(&lm_sample_all, (uintptr_t)p);
   lm_lock_drop(&lm_sample_all.lock);
+  if (was_sample) lm_probe_free((uintptr_t)p);
 }
 
 /* ---- Taking samples ----------------------------------------------------------------------- */
@@ -195,6 +197,7 @@ static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, 
   put_locked(all, &sample);
   lm_lock_drop(&all->lock);
   mark(t, p);
+  lm_probe_alloc(sample.base, size, lm_sample_bytes(size, sample.weight));
 }
 
 LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,

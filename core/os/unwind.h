@@ -21,8 +21,8 @@ enum {
 };
 
 /* A stack that was read. Zeros: none.
- * Law: frames <= LM_UNWIND_FRAMES, words <= LM_UNWIND_FRAMES + LM_UNWIND_OWN. If `at` is not 0, each
- * word stood at its place when the stack was read. */
+ * Law: frames <= LM_UNWIND_FRAMES, words <= LM_UNWIND_FRAMES + LM_UNWIND_OWN. If `at` is not 0,
+ * each word stood at its place when the stack was read. */
 typedef struct lm_unwound {
   uintptr_t at; /* how deep the thread was: the frame of lm_unwind; 0: it is always read again */
   uint32_t frames, words;

@@ -32,7 +32,7 @@ static figures sum(const loam_site *of, bool live) {
 static figures live_of(const loam_site *of) { return sum(of, true); }
 static figures total_of(const loam_site *of) { return sum(of, false); }
 
-/* What is known exactly, and the variance of what samples say of it. */
+/* Exact figures, and the variance of the estimates by samples. */
 typedef struct truth {
   double blocks, bytes, samples;
   double blocks_variance, bytes_variance, samples_variance;
@@ -248,7 +248,7 @@ static void blocks_that_any_thread_frees_leave_no_sample(void **state) {
   churned = tag("sample.churn_shared");
   begin(2000);
   for (uintptr_t i = 0; i < HANDS; i++) thread[i] = start_thread(churn_shared, (void *)(i + 1));
-  for (int i = 0; i < 20; i++) { /* meanwhile sampling changes, and so do policies */
+  for (int i = 0; i < 20; i++) { /* sampling changes during this, and so do policies */
     assert_int_equal(lm_sample_set(i % 3 ? 1000 : 0), LOAM_OK);
     if (i % 2) CHAIN(host("plain"));
     else CHAIN(host("spare"));

@@ -1,5 +1,5 @@
-/* sampled.c - keeps blocks in one function, and takes and frees blocks in another; then goes on with
- * the latter until its input ends. Some blocks are freed by another thread. */
+/* sampled.c - keeps blocks in one function; then takes and frees blocks in another function, until
+ * its input ends. Some of the blocks are freed by another thread. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
