@@ -31,11 +31,34 @@ static void put_frames(const lm_stack *row, lm_json *out) {
   lm_json_close(out, ']');
 }
 
+/* Writes the frames of Python. The file follows the name, and both end with a NUL; texts that do
+ * not are cut. */
+static void put_python(lm_look *look, const lm_stacks *stacks, const lm_stack *row, lm_json *out) {
+  char name[256], file[512];
+  if (!row->python_frames) return;
+  lm_json_open(out, "python", '[');
+  for (uint32_t i = 0; i < row->python_frames; i++) {
+    const lm_stack_python *frame = &row->python[i];
+    uintptr_t at = (uintptr_t)stacks->text + frame->text % LM_STACK_TEXTS;
+    lm_remote_text(&look->remote, at, name, sizeof name);
+    lm_remote_text(&look->remote, at + strlen(name) + 1, file, sizeof file);
+    lm_json_open(out, NULL, '{');
+    lm_json_text(out, "name", frame->text ? name : "?");
+    lm_json_text(out, "file", frame->text ? file : "?");
+    lm_json_uint(out, "line", frame->line & ~LM_STACK_ENTRY);
+    lm_json_bool(out, "is_entry", frame->line & LM_STACK_ENTRY);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
 /* Writes a row; false: it breaks its law. Row 0 has no site and no strategy of its own. */
-static bool put_stack(lm_look *look, lm_stack *row, lm_json *out) {
+static bool put_stack(lm_look *look, const lm_stacks *stacks, lm_stack *row, lm_json *out) {
   char tag[LM_TAG_MAX + 1] = "";
   const char *strategy = NULL;
-  if (row->frames > LM_STACK_FRAMES || row->strategy >= look->strategies) return false;
+  if (row->frames > LM_STACK_FRAMES || row->python_frames > LM_PYTHON_FRAMES ||
+      row->strategy >= look->strategies)
+    return false;
   if (row->site && (row->site < LM_SITE_FIRST || row->site >= 1u << LM_SITE_BITS)) return false;
   uintptr_t text = row->site && row->site < look->sites ? look->site[row->site].tag : 0;
   if (text) lm_remote_text(&look->remote, text, tag, sizeof tag);
@@ -48,6 +71,7 @@ static bool put_stack(lm_look *look, lm_stack *row, lm_json *out) {
   lm_json_uint(out, "live_blocks", whole(&row->live.blocks));
   lm_json_uint(out, "live_bytes", row->live.bytes);
   put_frames(row, out);
+  put_python(look, stacks, row, out);
   lm_json_close(out, '}');
   return true;
 }
@@ -60,7 +84,8 @@ static loam_status put_some(lm_look *look, const lm_stacks *stacks, uint32_t fro
     return lm_look_fail(look, "the stacks of samples cannot be read");
   for (uint32_t i = 0; i < n; i++) {
     if (!atomic_load_explicit(&room[i].total.samples, memory_order_relaxed)) continue;
-    if (!put_stack(look, &room[i], out)) return lm_look_fail(look, "a stack has a wrong site");
+    if (!put_stack(look, stacks, &room[i], out))
+      return lm_look_fail(look, "a stack has a wrong site");
   }
   return LOAM_OK;
 }

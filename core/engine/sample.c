@@ -165,21 +165,41 @@ static void mark(lm_thread *t, const void *p) {
   lm_thread_leave(t);
 }
 
+/* The frames of Python at a sample. */
+typedef struct python_stack {
+  lm_python_frame frame[LM_PYTHON_FRAMES];
+  uint32_t n;
+  uint64_t hash;
+} python_stack;
+
+static void read_python(python_stack *out) {
+  out->n = lm_python_frames_read(out->frame);
+  out->hash = out->n;
+  for (uint32_t i = 0; i < out->n; i++)
+    out->hash = (out->hash ^ (uintptr_t)out->frame[i].code ^ (uint64_t)out->frame[i].line << 48) *
+                0x9e3779b97f4a7c15u;
+}
+
 /* Looks for the row of the stack that the thread has read. */
-static LM_NOINLINE uint32_t find_row_locked(lm_thread *t, const loam_site *site,
-                                            uint32_t strategy) {
+static LM_NOINLINE uint32_t find_row_locked(lm_thread *t, const loam_site *site, uint32_t strategy,
+                                            const python_stack *python) {
   lm_stack like;
   like.site = site->index;
   like.strategy = (uint16_t)strategy;
-  lm_stack_set_frames(&like, &t->sample_stack);
-  return lm_stacks_get(&lm_sample_all.stacks, &like);
+  lm_stacks *stacks = &lm_sample_all.stacks;
+  lm_stacks_describe(stacks, &like, &t->sample_stack, python->frame, python->n);
+  return lm_stacks_get(stacks, &like);
 }
 
-/* Returns the row of the thread's stack. `is_same` says that it is the stack of its last sample. */
-static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strategy, bool is_same) {
+/* Returns the row of the thread's stack. `is_same` says that the C stack is the one of its last
+ * sample. */
+static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strategy, bool is_same,
+                            const python_stack *python) {
   lm_stack *row = &lm_sample_all.stacks.row[t->sample_row];
+  is_same = is_same && t->sample_python == python->hash;
   if (is_same && row->site == site->index && row->strategy == strategy) return row;
-  t->sample_row = find_row_locked(t, site, strategy);
+  t->sample_row = find_row_locked(t, site, strategy, python);
+  t->sample_python = python->hash;
   return &lm_sample_all.stacks.row[t->sample_row];
 }
 
@@ -188,9 +208,11 @@ static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, 
   lm_samples *all = &lm_sample_all;
   lm_sample_live sample = { .base = (uintptr_t)p, .size = size };
   sample.weight = lm_sample_weight(size, interval_now());
+  python_stack python;
   bool is_same = lm_unwind(&t->sample_stack);
+  read_python(&python);
   lm_lock_take(&all->lock);
-  lm_stack *row = row_locked(t, site, strategy, is_same);
+  lm_stack *row = row_locked(t, site, strategy, is_same, &python);
   sample.stack = t->sample_row;
   lm_stack_add(&row->total, sample.weight, lm_sample_bytes(size, sample.weight), 1);
   (void)take_out_locked(all, sample.base); /* a free that the process did without loam's notice */

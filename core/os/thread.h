@@ -167,6 +167,7 @@ typedef struct lm_thread {
   /* The stack of the thread's last sample, and its row in the table of stacks (engine/stacks.h). */
   lm_unwound sample_stack;
   uint32_t sample_row;
+  uint64_t sample_python; /* a hash of the frames of Python at that sample */
   /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */

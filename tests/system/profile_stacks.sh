@@ -13,7 +13,7 @@ begin() {
   mkfifo "$work/in"
   local settings=() options=() word
   for word; do case $word in --*) options+=("$word") ;; *) settings+=("$word") ;; esac; done
-  (exec env "${settings[@]}" "$LOAM" run "${options[@]}" --policy "$policy" -- "$program") \
+  (exec env "${settings[@]}" "$LOAM" run "${options[@]}" --policy "$policy" -- $program) \
     < "$work/in" > "$work/out" 2> "$work/err" &
   pid=$!
   children=$pid
@@ -74,6 +74,30 @@ profile "$pid" --stacks 8KiB --for 300ms --sample alloc_space --format collapsed
 [ "$(sum . "$work/p")" -gt 100000 ] || fail "too little: $(cat "$work/p")"
 end
 echo "ok: a program with a service is asked"
+
+if python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+  cat > "$work/nested.py" <<'PY'
+import sys
+class Keeper:
+    def keep(self, n):
+        return [bytearray(1000) for _ in range(n)]
+def outer(n):
+    return list(map(lambda m: Keeper().keep(m), [n]))
+kept = outer(3000)
+print("ready", flush=True)
+sys.stdin.read()
+PY
+  c_program=$program program="python3 $work/nested.py"
+  begin LOAM_PROFILE=4KiB
+  profile "$pid" --stacks --format collapsed -o "$work/p"
+  frames='<module>;outer;(.*;)?outer.<locals>.<lambda>;Keeper.keep;Keeper.keep.<locals>.<listcomp>'
+  [ "$has_dw" ] || frames='<module>;outer;outer.<locals>.<lambda>;Keeper.keep;Keeper.keep.<locals>.<listcomp>'
+  [ "$(awk -v p="$frames" '$0 ~ p { s += $NF } END { printf "%.0f", s }' "$work/p")" -gt 2000000 ] ||
+    fail "no frames of Python: $(head -n 3 "$work/p")"
+  end
+  program=$c_program
+  echo "ok: frames of Python are between those of C"
+fi
 
 begin LOAM_PROFILE=512kib
 grep -q "LOAM_PROFILE=512kib" "$work/err" || fail "a wrong value is not reported: $(cat "$work/err")"

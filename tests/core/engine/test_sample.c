@@ -345,8 +345,7 @@ static void stacks_without_a_row_are_counted_together(void **state) {
   assert_int_equal(lm_stacks_get(&stacks, &like), 0);
   assert_int_equal(stacks.unfit, 1);
   assert_true(lm_stacks_is_valid(&stacks));
-  lm_metadata_free(stacks.row);
-  lm_metadata_free(stacks.index);
+  lm_stacks_free(&stacks);
 }
 
 int main(void) {

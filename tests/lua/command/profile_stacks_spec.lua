@@ -73,6 +73,21 @@ describe("a profile of stacks", function()
     assert.equal("main", names(made.samples[1]))
   end)
 
+  it("has frames of Python in place of the C frames that run them", function()
+    local function frame(name, is_entry)
+      return { name = name, file = "a.py", line = 3, is_entry = is_entry }
+    end
+    local one = row("x", 1, { 4100, 4101, 4102, 4103, 4104 })
+    one.python = { frame("inner", true), frame("middle", false), frame("outer", true) }
+    local known = { [4100] = { name = "malloc" }, [4101] = { name = "_PyEval_EvalFrameDefault" },
+                    [4102] = { name = "call" }, [4103] = { name = "_PyEval_EvalFrameDefault" },
+                    [4104] = { name = "main" } }
+    local made = stacks.live(samples(1, { one }), SUBJECT, symbols_of(known))
+    assert.equal("main;outer;middle;call;inner;malloc", names(made.samples[1]))
+    made = stacks.live(samples(1, { one }), SUBJECT, nil)
+    assert.matches("^outer;middle;inner;a%+", names(made.samples[1]))
+  end)
+
   it("has the samples without a row, and says what is missing", function()
     local rest = row(nil, 5, {})
     rest.strategy = nil

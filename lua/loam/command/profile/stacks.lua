@@ -83,10 +83,59 @@ local function first_foreign(frames, locate)
   return 1
 end
 
+-- The function of CPython that runs frames of Python.
+local LOOP = "_PyEval_EvalFrameDefault"
+
+local function add_python(made, stack, frame)
+  stack[#stack + 1] = profile.add_frame(made, { name = frame.name, file = frame.file,
+                                                kind = "python" }, frame.line)
+end
+
+-- Returns the frames of Python that each C frame of the interpreter's loop runs, the innermost C
+-- frame first, as lists of frames, the outermost first. A run ends with a frame that was entered.
+local function runs_of(python)
+  local runs, run = {}, {}
+  for _, frame in ipairs(python) do
+    table.insert(run, 1, frame)
+    if frame.is_entry then
+      runs[#runs + 1] = run
+      run = {}
+    end
+  end
+  if #run > 0 then runs[#runs + 1] = run end
+  return runs
+end
+
+-- Returns the positions of the C frames of the interpreter's loop, as keys, with the Python frames
+-- that each runs. Where functions are not known, position 0 has all frames.
+local function python_at(row, first, locate)
+  local at, runs, n = {}, runs_of(row.python or {}), 0
+  for i = first, #row.frames do
+    local line = locate(row.frames[i]).lines[1]
+    if line and line.func.name == LOOP and runs[n + 1] then
+      n = n + 1
+      at[i] = runs[n]
+    end
+  end
+  if n > 0 then return at end
+  local all = {}
+  for i = #runs, 1, -1 do
+    for _, frame in ipairs(runs[i]) do all[#all + 1] = frame end
+  end
+  return { [0] = all }
+end
+
 local function stack_of(made, row, locate)
   local stack, frames = {}, row.frames
-  for i = #frames, first_foreign(frames, locate), -1 do
-    stack[#stack + 1] = locate(frames[i])
+  local first = first_foreign(frames, locate)
+  local python = python_at(row, first, locate)
+  for _, frame in ipairs(python[0] or {}) do add_python(made, stack, frame) end
+  for i = #frames, first, -1 do
+    if python[i] then
+      for _, frame in ipairs(python[i]) do add_python(made, stack, frame) end
+    else
+      stack[#stack + 1] = locate(frames[i])
+    end
   end
   if #stack == 0 then
     local name = row.strategy and "(no stack)" or "(stacks beyond the table)"
