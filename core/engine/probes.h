@@ -2,7 +2,8 @@
  *
  * The names and arguments are those that OpenTelemetry's eBPF profiler reads. gdb, bpftrace and
  * perf find them in the ELF notes of the library (`readelf -n`). A probe is one `nop` until a
- * tracer replaces it. A build on a machine without sys/sdt.h (Debian: systemtap-sdt-dev) has no probes.
+ * tracer replaces it. A build on a machine without sys/sdt.h (Debian: systemtap-sdt-dev) has no
+ * probes.
  *
  *   otel_memory:alloc(ptr, size, weighted)   a block is a sample; `weighted` is the number of bytes
  *                                            for which it stands
