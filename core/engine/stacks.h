@@ -1,5 +1,5 @@
 /* stacks.h - the table of the stacks of samples (engine/sample.h): a row for each stack that
- * differs in a frame, in the site or in the strategy.
+ * differs in a frame of C or Python, in the site or in the strategy.
  *
  * A row is never removed, so a stack keeps its index. When all rows are taken, further stacks share
  * row 0. os/unwind.h says how a thread reads its stack. */
