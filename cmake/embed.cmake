@@ -67,15 +67,19 @@ add_custom_command(OUTPUT ${opcodes}
 list(APPEND library_modules jit.vmdef=${opcodes})
 list(APPEND library_inputs ${opcodes})
 
+set(embed_verb stripped)
+if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(embed_verb modules)
+endif()
 set(LOAM_EMBEDDED ${LOAM_EMBED_DIR}/embedded.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}
-  COMMAND ${embed} modules ${LOAM_EMBEDDED} lm_embedded_modules ${library_modules}
+  COMMAND ${embed} ${embed_verb} ${LOAM_EMBEDDED} lm_embedded_modules ${library_modules}
   DEPENDS ${library_inputs}
   COMMENT "Compiling the Lua of the library" VERBATIM)
 set(LOAM_EMBEDDED_COMMAND ${LOAM_EMBED_DIR}/embedded_command.c)
 add_custom_command(OUTPUT ${LOAM_EMBEDDED_COMMAND}
   COMMAND ${CMAKE_COMMAND} -E make_directory ${LOAM_EMBED_DIR}
-  COMMAND ${embed} modules ${LOAM_EMBEDDED_COMMAND} lm_command_modules ${command_modules}
+  COMMAND ${embed} ${embed_verb} ${LOAM_EMBEDDED_COMMAND} lm_command_modules ${command_modules}
   DEPENDS ${command_inputs}
   COMMENT "Compiling the Lua of the command" VERBATIM)

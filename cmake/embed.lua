@@ -3,6 +3,9 @@
 --   embed.lua modules OUT TABLE NAME=FILE...   compiles Lua modules, with their debug information,
 --                                              into the C array TABLE of lm_embedded; a FILE of
 --                                              another kind is a module that returns its text
+--   embed.lua stripped OUT TABLE NAME=FILE...  like `modules`, without debug information: a policy
+--                                              compiles a tenth faster, and a traceback of loam's
+--                                              own code has no lines
 --   embed.lua text OUT FILE                    makes a Lua module that returns the text of a file
 --   embed.lua opcodes OUT                      makes the part of jit.vmdef that scan.lua reads
 
@@ -34,14 +37,14 @@ local function source_of(path)
   return ("return %q\n"):format(read(path))
 end
 
-local function modules(output, name_of_table, ...)
+local function embed(is_stripped, output, name_of_table, ...)
   local arrays, entries = {}, {}
   for i, pair in ipairs { ... } do
     local name, path = pair:match("^([^=]+)=(.+)$")
     -- Messages and tracebacks show the module's name. A path would be one of the machine that built
     -- it.
     local chunk = assert(loadstring(source_of(path), "=" .. name))
-    local code = string.dump(chunk, false)
+    local code = string.dump(chunk, is_stripped)
     arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")
       :format(i, bytes_of(code))
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
@@ -60,10 +63,14 @@ local function opcodes(output)
   write(output, ("return { bcnames = %q }\n"):format(require("jit.vmdef").bcnames))
 end
 
-local verbs = { modules = modules, text = text, opcodes = opcodes }
+local verbs = { text = text, opcodes = opcodes }
+function verbs.modules(...) embed(false, ...) end
+function verbs.stripped(...) embed(true, ...) end
+
 local verb = verbs[arg[1]]
 if not verb then
-  io.stderr:write("usage: embed.lua modules OUT TABLE NAME=FILE... | text OUT FILE | opcodes OUT\n")
+  io.stderr:write("usage: embed.lua modules|stripped OUT TABLE NAME=FILE... | text OUT FILE"
+    .. " | opcodes OUT\n")
   os.exit(2)
 end
 verb(unpack(arg, 2))

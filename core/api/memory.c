@@ -15,6 +15,7 @@
 
 #include "api/in_fork.h"
 #include "api/start.h"
+#include "device/device_idle.h"
 #include "device/provider.h"
 #include "engine/engine.h"
 #include "heap/sweep.h"
@@ -49,8 +50,9 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
 
 /* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
  * loam is started, and the host has no callback for blocks. */
-LM_INLINE bool may_decide(const lm_thread *t) {
+LM_INLINE bool may_decide(lm_thread *t) {
   lm_control_wake_if_asleep();
+  lm_device_idle_poll(t);
   lm_publish_obey_if_new();
   return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
@@ -97,6 +99,7 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
     lm_engine_free(ptr, size, on);
     if (tell && b.base == ptr) lm_memory_hook_call(ptr, NULL, 0);
   }
+  lm_device_idle_poll(lm_thread_self);
   lm_lock_allow_cancel();
   errno = before;
 }

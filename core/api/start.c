@@ -6,9 +6,11 @@
  * default policy, and so is the start itself. */
 #include "api/start.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "device/device_idle.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
@@ -19,6 +21,7 @@
 #include "os/sys.h"
 #include "service/board.h"
 #include "service/control.h"
+#include "service/control_client.h"
 #include "service/policy.h"
 #include "service/publish.h"
 
@@ -87,8 +90,8 @@ static void learn_machine(void) {
 static bool is_obeying_board(const loam_config *config) {
   if (!config->guest || has_service(config)) return false;
   lm_board_follow();
-  if (lm_board_halves()) learn_machine();
   lm_publish_obey_if_new();
+  lm_guard_fault_install(); /* a later edit installs nothing: it is part of a request for memory */
   return atomic_load(&lm_site_generation) > 0;
 }
 
@@ -100,6 +103,18 @@ static loam_status start_policy(const loam_config *config) {
   if (status && !config->lenient) return status;
   if (config->watch) status = lm_control_watch(config->policy);
   return config->lenient ? LOAM_OK : status;
+}
+
+/* A guest takes a place on the board of its tree. If it was started by a set LD_PRELOAD, and not by
+ * `loam run`, there is no board yet, and it makes one. */
+static void join_board(const loam_config *config, bool may_make) {
+  char dir[LM_CONTROL_PATH], words[LM_ERROR_SIZE];
+  loam_status status = may_make ? lm_control_dir(config->control_dir, dir, sizeof dir) : LOAM_OK;
+  if (status == LOAM_OK) status = lm_board_join(may_make ? dir : NULL);
+  if (lm_board_halves()) learn_machine();
+  if (status == LOAM_OK) return;
+  snprintf(words, sizeof words, "%s", loam_error());
+  lm_error_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
 }
 
 static loam_status start_as(const loam_config *config) {
@@ -117,7 +132,7 @@ static loam_status start_as(const loam_config *config) {
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
   bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;
   (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
-  if (config->guest && !has_socket) lm_board_join();
+  if (config->guest && !has_socket) join_board(config, may_have);
   return LOAM_OK;
 }
 
@@ -179,6 +194,7 @@ void lm_start_awake(void) {
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();
+  lm_device_idle_poll(lm_thread_self);
   lm_publish_obey_if_new();
   lm_board_refresh_calmly();
 }

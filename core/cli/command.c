@@ -45,7 +45,8 @@ static void push_main(lua_State *L, const arguments *a) {
   }
 }
 
-/* Makes require("ffi") open that library: `loam profile` and `loam metrics` call others by it. */
+/* Makes require("ffi") open that library: `loam profile` and `loam metrics --listen` call libraries
+ * by it. */
 static void offer_ffi(lua_State *L) {
   lua_getfield(L, LUA_GLOBALSINDEX, LUA_LOADLIBNAME);
   lua_getfield(L, -1, "preload");

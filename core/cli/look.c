@@ -1,6 +1,8 @@
 /* look.c - opens another process, and writes what its memory is used for. */
 #include "cli/look.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/resident.h"
@@ -8,7 +10,10 @@
 #include "pages/metadata.h"
 #include "service/stats_json.h"
 
-enum { PATIENCE_MS = 10000 }; /* a reading ends after that time, if the caller names no other */
+enum {
+  PATIENCE_MS = 10000, /* a reading ends after that time, if the caller names no other */
+  FIGURES_MS = 2000    /* a reading for a screen */
+};
 
 loam_status lm_look_fail(const lm_look *look, const char *what) {
   int pid = look->remote.pid;
@@ -85,6 +90,7 @@ void lm_look_close(lm_look *look) {
   lm_metadata_free(look->site);
   lm_metadata_free(look->limited);
   lm_sums_finish(&look->sums);
+  lm_sums_finish(&look->classes);
   look->strategy = NULL;
   look->site = NULL;
   look->limited = NULL;
@@ -101,21 +107,23 @@ static uint32_t site_for_tag(const lm_look *look, uint32_t *stands, uint32_t sit
   return stands[tag];
 }
 
-/* Joins the rows of sites that have one tag. */
+/* Joins the rows of sites that have one tag, first by class, then of all classes. */
 static loam_status group_by_tag(lm_look *look) {
   lm_sums_table sites = look->sums;
   uint32_t *stands = lm_metadata_alloc((look->sites + 1) * sizeof *stands);
   if (!stands) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", look->sites);
-  look->sums = (lm_sums_table){ .spill = sites.spill };
+  look->sums = (lm_sums_table){ 0 };
+  look->classes.spill = sites.spill;
   bool ok = true;
   for (size_t i = 0; ok && i < sites.size; i++) {
     const lm_sums *row = &sites.row[i];
     if (!row->key) continue;
     ok = lm_look_key_family(row->key) < look->strategies; /* they were copied again since */
     uint32_t site = site_for_tag(look, stands, lm_look_key_site(row->key));
-    lm_sums_add(lm_sums_get(&look->sums, lm_look_key(site, lm_look_key_family(row->key))), row);
+    uint64_t key = lm_look_key(site, lm_look_key_family(row->key), lm_sums_class(row->key));
+    lm_sums_add(lm_sums_get(&look->classes, key), row);
   }
-  sites.spill = (lm_sums){ 0 };
+  lm_sums_fold(&look->classes, &look->sums);
   lm_sums_finish(&sites);
   lm_metadata_free(stands);
   return ok ? LOAM_OK : lm_look_fail(look, "the table of strategies became shorter");
@@ -128,15 +136,16 @@ static void put_row(lm_look *look, const lm_sums *row, lm_json *out) {
   lm_limit_use use = lm_look_limit(look, s);
   uintptr_t text = site < look->sites ? look->site[site].tag : 0;
   if (text) lm_remote_text(&look->remote, text, tag, sizeof tag);
-  lm_stats_json_row(out, &(loam_stats_row){ .tag = tag,
-                                            .strategy = s->desc.name,
-                                            .kind = lm_strategy_kind_text(s->desc.kind),
-                                            .live_bytes = row->live_bytes,
-                                            .live_blocks = row->live_blocks,
-                                            .total_bytes = row->total_bytes,
-                                            .total_blocks = row->total_blocks,
-                                            .limit = use.limit,
-                                            .limit_used = use.used });
+  loam_stats_row shown = { .tag = tag,
+                           .strategy = s->desc.name,
+                           .kind = lm_strategy_kind_text(s->desc.kind),
+                           .live_bytes = row->live_bytes,
+                           .live_blocks = row->live_blocks,
+                           .total_bytes = row->total_bytes,
+                           .total_blocks = row->total_blocks,
+                           .limit = use.limit,
+                           .limit_used = use.used };
+  lm_stats_json_row(out, &shown, &look->classes, row->key);
 }
 
 static void put_rows(lm_look *look, lm_json *out) {
@@ -267,4 +276,96 @@ loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out) {
   lm_look look;
   loam_status status = lm_look_open_at(&look, pid, root);
   return write_and_close(&look, status, out);
+}
+
+/* ---- Figures, often ---- */
+
+/* Writes the strategies that could not serve requests, or served those that others could not. */
+static void put_failures(const lm_look *look, lm_json *out) {
+  lm_json_open(out, "strategies", '[');
+  for (uint32_t id = 0; id < look->strategies; id++) {
+    const lm_strategy *s = &look->strategy[id];
+    uint64_t failed = atomic_load_explicit(&s->failed, memory_order_relaxed);
+    uint64_t late = atomic_load_explicit(&s->served_late, memory_order_relaxed);
+    if (s->whole != s || (!failed && !late)) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_text(out, "strategy", s->desc.name);
+    lm_json_text(out, "kind", lm_strategy_kind_text(s->desc.kind));
+    lm_json_uint(out, "failed", failed);
+    lm_json_uint(out, "served_late", late);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
+/* The memory of loam on each node, as numa_maps has it. */
+typedef struct node_bytes {
+  uintptr_t from, to; /* loam's address range */
+  uint64_t bytes[LM_NODES_MAX];
+} node_bytes;
+
+/* A line of numa_maps: the start of a mapping, and words such as "N0=512" and "kernelpagesize_kB=4"
+ * for 512 pages of 4 KiB on node 0. The size of pages comes last. */
+static void read_nodes(void *ctx, const char *line) {
+  node_bytes *n = ctx;
+  uintptr_t from = strtoull(line, NULL, 16);
+  const char *size = strstr(line, " kernelpagesize_kB=");
+  if (from < n->from || from >= n->to || !size) return;
+  uint64_t page = strtoull(strchr(size, '=') + 1, NULL, 10) * LM_KIB;
+  for (const char *at = line; (at = strstr(at, " N")); at++) {
+    char *end;
+    unsigned long node = strtoul(at + 2, &end, 10);
+    if (*end == '=' && node < LM_NODES_MAX) n->bytes[node] += strtoull(end + 1, NULL, 10) * page;
+  }
+}
+
+/* Writes how much memory of loam is on each node; nothing if the kernel does not tell. */
+static void put_nodes(const lm_look *look, lm_json *out) {
+  char path[32];
+  size_t top = atomic_load_explicit(&look->map.top, memory_order_relaxed);
+  node_bytes n = { .from = look->map.base, .to = look->map.base + top };
+  snprintf(path, sizeof path, "/proc/%d/numa_maps", look->remote.pid);
+  if (lm_sys_each_line(path, read_nodes, &n)) return;
+  lm_json_open(out, "nodes", '[');
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) {
+    if (!n.bytes[node]) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "node", node);
+    lm_json_uint(out, "bytes", n.bytes[node]);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
+static loam_status write_figures(lm_look *look, bool has_got, lm_json *out) {
+  loam_status status = read_all(look);
+  if (status != LOAM_OK) return status;
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "pid", look->remote.pid);
+  put_sums(look, out);
+  put_rows(look, out);
+  put_failures(look, out);
+  if (has_got) put_got(look, out);
+  if (has_got) put_nodes(look, out);
+  if (look->is_inexact) lm_json_bool(out, "inexact", true);
+  lm_json_close(out, '}');
+  return look->remote.is_late ? lm_look_fail(look, NULL) : LOAM_OK;
+}
+
+/* Opens a process by the address that was found before, if there is one. */
+static loam_status open_known(lm_look *look, int pid, uintptr_t *root) {
+  begin(look, pid, FIGURES_MS);
+  if (*root && open_root(look, *root) == LOAM_OK) return LOAM_OK;
+  begin(look, pid, FIGURES_MS);
+  loam_status status = lm_remote_find(&look->remote, root);
+  return status == LOAM_OK ? open_root(look, *root) : status;
+}
+
+loam_status lm_look_figures(int pid, uintptr_t *root, bool has_got, lm_json *out) {
+  lm_look look;
+  loam_status status = open_known(&look, pid, root);
+  if (status != LOAM_OK) return status;
+  status = write_figures(&look, has_got, out);
+  lm_look_close(&look);
+  return status;
 }

@@ -48,8 +48,9 @@ typedef struct lm_look {
   lm_look_site *site; /* by index; `sites` of them, those below LM_SITE_FIRST unused */
   uint32_t sites;
   uint32_t *limited; /* by id of a family: 1 + id of the member that limits it; 0: none */
-  /* Sums by lm_look_key: of sites and families while tables are read. */
+  /* Sums by lm_look_key: of sites, families and classes while tables are read. */
   lm_sums_table sums;
+  lm_sums_table classes; /* in the end: sums by tag, family and class, and `sums` without a class */
   bool is_inexact; /* some table changed whenever it was read: its figures are close, not exact */
 } lm_look;
 
@@ -80,10 +81,10 @@ typedef struct lm_place {
   lm_token token;    /* of a block that was freed: the last one; LM_TOKEN_NONE: not known */
 } lm_place;
 
-/* The key of a row: the index of a site and the id of a family. Never 0. */
+/* The key of a row: the index of a site, the id of a family and a class of figures. Never 0. */
 #define LM_LOOK_KEY ((uint64_t)1 << 63)
-LM_INLINE uint64_t lm_look_key(uint32_t site, uint32_t family) {
-  return LM_LOOK_KEY | (uint64_t)family << LM_SITE_BITS | site;
+LM_INLINE uint64_t lm_look_key(uint32_t site, uint32_t family, unsigned class_) {
+  return LM_LOOK_KEY | (uint64_t)class_ << LM_SUMS_CLASS | (uint64_t)family << LM_SITE_BITS | site;
 }
 LM_INLINE uint32_t lm_look_key_site(uint64_t key) { return key & ((1u << LM_SITE_BITS) - 1); }
 LM_INLINE uint32_t lm_look_key_family(uint64_t key) {
@@ -123,10 +124,10 @@ loam_status lm_look_find_provided(lm_look *look, lm_place *place);
  * site. */
 bool lm_look_site_at(lm_look *look, uint32_t index, loam_site *out);
 
-/* Adds live blocks of `bytes` bytes together. A token or strategy that names nothing is a broken
- * table: returns false. */
-bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, uint64_t blocks,
-                      uint64_t bytes);
+/* Adds live blocks of `bytes` bytes together, of one class of figures. A token or strategy that
+ * names nothing is a broken table: returns false. */
+bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, unsigned class_,
+                      uint64_t blocks, uint64_t bytes);
 
 /* Fails with LOAM_EINVAL and words that name the table, or, if the time is over, with LOAM_EIO. */
 loam_status lm_look_fail(const lm_look *look, const char *what);
@@ -137,6 +138,12 @@ loam_status lm_look_stats(int pid, lm_json *out);
 /* Like lm_look_stats, but gives up with LOAM_EIO after `patience_ms` milliseconds. */
 loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out);
 loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
+
+/* Looks at a process for `loam top`, often and cheaply: writes sums, rows, and the requests that
+ * each strategy could not serve. If has_got is set, also writes `got` and the memory on each node;
+ * the kernel has to look pages up for them. *root is where the process has its lm_outside, or 0 if
+ * that is not known; the function sets it. On failure the text is not complete. */
+loam_status lm_look_figures(int pid, uintptr_t *root, bool has_got, lm_json *out);
 
 /* Looks up what n addresses of a process are, and writes the answer of `loam owner`. On failure the
  * text is not complete. */

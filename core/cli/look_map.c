@@ -217,7 +217,8 @@ static verdict count_large(walk *k, const extent *e) {
     k->visit(k->ctx, &(lm_object){ base, size, token, e->view.strategy, true, NULL });
     return COUNTED;
   }
-  if (lm_look_add_live(k->look, token, e->view.strategy, 1, size)) return COUNTED;
+  if (lm_look_add_live(k->look, token, e->view.strategy, lm_class_counted_object(size), 1, size))
+    return COUNTED;
   k->broken = "a large block has a site or strategy that does not exist";
   return BROKEN;
 }
@@ -266,6 +267,7 @@ static verdict count_wide(walk *k, const extent *e) {
   lm_span now;
   uintptr_t from = (uintptr_t)atomic_load_explicit(&e->palette->wide, memory_order_relaxed);
   lm_token *token = lm_metadata_alloc(e->count * sizeof *token);
+  unsigned class_ = lm_class_counted_object(e->view.size);
   verdict found = COUNTED;
   lm_remote_part parts[] = { { from, token, e->count * sizeof *token },
                              { address_of_entry(look, e->slot), &now, sizeof now } };
@@ -274,7 +276,8 @@ static verdict count_wide(walk *k, const extent *e) {
     found = CHANGED;
   for (uint32_t i = 0; found == COUNTED && i < e->count; i++) {
     if (!is_wide(e->cells[i])) continue;
-    if (!lm_look_add_live(look, token[i], e->view.strategy, 1, e->view.size)) found = BROKEN;
+    if (!lm_look_add_live(look, token[i], e->view.strategy, class_, 1, e->view.size))
+      found = BROKEN;
   }
   lm_metadata_free(token);
   return found;
@@ -296,12 +299,13 @@ static bool has_tokens(const window *w, const extent *e) {
  * gives an object another token, the object is BUSY. It is counted without a tag. */
 static verdict count_state(walk *k, const extent *e, unsigned state) {
   uint32_t n = k->w->histogram[0][state];
+  unsigned class_ = lm_class_counted_object(e->view.size);
   lm_token token = state == LM_STATE_BUSY ? LM_TOKEN_NONE : token_of(k->w, e, state);
   if (token == LM_TOKEN_NONE) {
     token = LM_SITE_FIRST;
     k->look->is_inexact = true;
   }
-  bool ok = lm_look_add_live(k->look, token, e->view.strategy, n, n * e->view.size);
+  bool ok = lm_look_add_live(k->look, token, e->view.strategy, class_, n, n * e->view.size);
   return ok ? COUNTED : BROKEN;
 }
 
@@ -459,7 +463,7 @@ static bool find_small(lm_look *look, uint32_t slot, const lm_span *entry, lm_pl
   if (!count || out->address < view.start) return false;
   size_t index = (out->address - view.start) / view.size;
   out->state = LM_PLACE_REGION;
-  if (index >= count) return true; /* the rest of a span, behind its last object */
+  if (index >= count) return true; /* behind the last object, a span has unused bytes */
   uintptr_t cells = (uintptr_t)view.cells;
   lm_remote_part parts[] = { { cells - sizeof copy.palette, &copy.palette, sizeof copy.palette },
                              { cells + index, &copy.state, sizeof copy.state } };

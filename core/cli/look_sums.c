@@ -24,7 +24,7 @@
 
 enum {
   TRIES = 16,
-  ROWS_KEPT = 1 << 18, /* of sites and families */
+  ROWS_KEPT = 1 << 18, /* of sites, families and classes */
   THREADS_MOST = 1 << 18,
   ROWS_MOST = 1 << 24, /* in one table of totals */
   ROWS_AT_ONCE = 1024,
@@ -59,18 +59,24 @@ static bool is_known(lm_look *look, uint32_t site, uint32_t strategy) {
   return strategy < look->strategies;
 }
 
-/* A table with ROWS_KEPT rows does not grow: further keys are added to its common row. */
-static lm_sums *row_of(lm_look *look, uint32_t site, uint32_t strategy) {
-  look->sums.is_fixed = look->sums.n >= ROWS_KEPT;
-  look->is_inexact |= look->sums.is_fixed;
-  return lm_sums_get(&look->sums, lm_look_key(site, look->strategy[strategy].family->id));
+/* A table with half of ROWS_KEPT rows gets no more rows with a class, and one with ROWS_KEPT rows
+ * does not grow: further keys are added to its common row. */
+static lm_sums *row_of(lm_look *look, uint32_t site, uint32_t strategy, unsigned class_) {
+  lm_sums_table *sums = &look->sums;
+  uint64_t key = lm_look_key(site, look->strategy[strategy].family->id, class_);
+  sums->is_fixed = sums->n >= ROWS_KEPT;
+  if (sums->n < ROWS_KEPT / 2) return lm_sums_get(sums, key);
+  lm_sums *row = lm_sums_find(sums, key);
+  if (row) return row;
+  look->is_inexact |= sums->is_fixed;
+  return lm_sums_get(sums, lm_sums_with_class(key, LM_CLASS_UNKNOWN));
 }
 
-bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, uint64_t blocks,
-                      uint64_t bytes) {
+bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, unsigned class_,
+                      uint64_t blocks, uint64_t bytes) {
   uint32_t site = lm_site_token_index(token);
   if (!is_known(look, site, strategy)) return false;
-  lm_sums *row = row_of(look, site, strategy);
+  lm_sums *row = row_of(look, site, strategy, class_);
   row->live_blocks += blocks;
   row->live_bytes += bytes;
   return true;
@@ -78,10 +84,12 @@ bool lm_look_add_live(lm_look *look, lm_token token, uint32_t strategy, uint64_t
 
 /* Adds a count of totals. `key` is lm_stats_key, or 0 for counts that have no row. */
 static bool add_total(lm_look *look, uint64_t key, uint64_t blocks, uint64_t bytes) {
-  uint32_t site = (uint32_t)key, strategy = (uint32_t)(key >> 32);
+  uint32_t site = lm_stats_key_site(key), strategy = lm_stats_key_strategy(key);
+  unsigned class_ = lm_sums_class(key);
+  bool has_class = class_ < LM_CLASSES_COUNTED || class_ == LM_CLASS_UNKNOWN;
   lm_sums *row = &look->sums.spill;
-  if (key && !is_known(look, site, strategy)) return false;
-  if (key) row = row_of(look, site, strategy);
+  if (key && (!has_class || !is_known(look, site, strategy))) return false;
+  if (key) row = row_of(look, site, strategy, class_);
   row->total_blocks += blocks;
   row->total_bytes += bytes;
   return true;
@@ -142,7 +150,8 @@ static bool add_decisions(lm_look *look, const area *a) {
     if (!site) continue;
     if (d->class_ >= LM_CLASSES) return false;
     uint64_t bytes = blocks * lm_class_size(d->class_);
-    if (!add_total(look, lm_stats_key(site, d->strategy), blocks, bytes)) return false;
+    uint64_t key = lm_stats_key(site, d->strategy, lm_class_counted_as(d->class_));
+    if (!add_total(look, key, blocks, bytes)) return false;
   }
   return true;
 }
@@ -286,7 +295,8 @@ static bool is_in_range(const lm_look *look, uintptr_t at) {
 
 static bool add_block(lm_look *look, uintptr_t base, uint32_t token, uint32_t strategy,
                       uint64_t size) {
-  return is_in_range(look, base) || lm_look_add_live(look, token, strategy, 1, size);
+  return is_in_range(look, base) ||
+         lm_look_add_live(look, token, strategy, lm_class_counted(size), 1, size);
 }
 
 /* Adds a node's block, and its subtrees to those that wait. False: it breaks the law. */

@@ -17,7 +17,9 @@
 #include "cli/compile.h"
 #include "cli/listen.h"
 #include "cli/look.h"
+#include "cli/namespaces.h"
 #include "cli/publisher.h"
+#include "cli/screen.h"
 #include "cli/vet.h"
 #include "cli/watcher.h"
 #include "cli/write_file.h"
@@ -27,9 +29,10 @@
 #include "script/json.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
-#include "service/board_file.h"
+#include "service/board.h"
 #include "service/board_read.h"
 #include "service/control_client.h"
+#include "service/policy.h"
 
 enum { PATH_ROOM = 4096 };
 
@@ -81,6 +84,31 @@ static int native_inspect(lua_State *L) {
   return answer(L, status, &text);
 }
 
+/* inspect_text(name, text, query): like inspect, of a policy's text. */
+static int native_inspect_text(lua_State *L) {
+  lm_json answered = { 0 };
+  lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
+  source.text = lua_tolstring(L, 2, &source.length);
+  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  return answer(L, status, &answered);
+}
+
+/* board_text(board, hash): the text of a policy that was published on a board, from its image.
+ * `hash` is the hash of the text, as hash() returns it. */
+static int native_board_text(lua_State *L) {
+  void *bytes;
+  size_t size, length;
+  uint64_t hash = strtoull(text_at(L, 2), NULL, 16);
+  loam_status status = lm_board_read_image(text_at(L, 1), hash, &bytes, &size);
+  if (status != LOAM_OK) return refuse(L, status);
+  const char *text = bytes;
+  length = size;
+  status = lm_policy_open_text(text_at(L, 1), &text, &length);
+  if (status == LOAM_OK) lua_pushlstring(L, text, length);
+  lm_metadata_free(bytes);
+  return status == LOAM_OK ? 1 : refuse(L, status);
+}
+
 /* ask(pid, request, timeout_ms): the answer of loam_ask. */
 static int native_ask(lua_State *L) {
   lm_json text = { 0 };
@@ -96,6 +124,18 @@ static int native_look(lua_State *L) {
   int pid = number_at(L, 1), ms = number_at(L, 2);
   loam_status status = ms > 0 ? lm_look_stats_within(pid, ms, &text) : lm_look_stats(pid, &text);
   return answer(L, status, &text);
+}
+
+/* figures(pid, root, has_got): the answer of lm_look_figures, and the root for the next call. A
+ * root of 0 or nil is not known. */
+static int native_figures(lua_State *L) {
+  lm_json text = { 0 };
+  uintptr_t root = (uintptr_t)lua_tonumber(L, 2);
+  loam_status status = lm_look_figures(number_at(L, 1), &root, lua_toboolean(L, 3), &text);
+  int n = answer(L, status, &text);
+  if (status != LOAM_OK) return n;
+  lua_pushnumber(L, (lua_Number)root);
+  return n + 1;
 }
 
 /* owner(pid, addresses): what the addresses of a process are, a list of texts in hexadecimal
@@ -153,7 +193,7 @@ static int native_boards(lua_State *L) {
   char dir[LM_CONTROL_PATH];
   if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
   lua_createtable(L, 0, 0);
-  lm_board_each(add_text, L);
+  lm_namespaces_boards(add_text, L);
   return 1;
 }
 
@@ -161,16 +201,9 @@ static int native_boards(lua_State *L) {
  * The processes of the program that have this path of a policy file will follow the board. */
 static int native_make_board(lua_State *L) {
   char path[PATH_MAX], dir[LM_CONTROL_PATH];
-  lm_board *board = NULL;
   loam_status status = lm_control_dir(NULL, dir, sizeof dir);
-  if (status == LOAM_OK) {
-    lm_board_clean(dir);
-    status = lm_board_file_make(dir, path, &board);
-  }
-  if (status != LOAM_OK) return refuse(L, status);
-  snprintf(board->news.policy, sizeof board->news.policy, "%s", text_at(L, 1));
-  lm_board_file_unmap(board);
-  return push_text(L, path);
+  if (status == LOAM_OK) status = lm_board_make(dir, text_at(L, 1), path);
+  return status == LOAM_OK ? push_text(L, path) : refuse(L, status);
 }
 
 /* publish(board, policy): publishes a policy file on a board; the number of the publication. If the
@@ -192,6 +225,24 @@ static int native_wish_samples(lua_State *L) {
   uint64_t interval = (uint64_t)lua_tonumber(L, 3);
   loam_status status = lm_publisher_wish(text_at(L, 1), number_at(L, 2), interval);
   return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
+}
+
+/* shortcomings(board, pid): a list of texts, each of which says what the policy that was published
+ * last wants and the process cannot do. */
+static int native_shortcomings(lua_State *L) {
+  lm_publisher p;
+  const char *board = text_at(L, 1);
+  int pid = number_at(L, 2), n = 0;
+  lua_createtable(L, 0, 0);
+  if (lm_publisher_open(board, &p) != LOAM_OK) return 1;
+  bool lacks_report = lm_publisher_lacks_report(&p, pid),
+       lacks_mover = lm_publisher_lacks_mover(&p);
+  lm_publisher_close(&p);
+  if (lacks_report) lua_pushfstring(L, LM_PUBLISHER_UNREPORTED, pid);
+  if (lacks_report) lua_rawseti(L, -2, ++n);
+  if (lacks_mover) lua_pushstring(L, LM_PUBLISHER_UNMOVED);
+  if (lacks_mover) lua_rawseti(L, -2, ++n);
+  return 1;
 }
 
 /* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
@@ -338,6 +389,57 @@ static int native_listen_unix(lua_State *L) {
   return 1;
 }
 
+/* ---- the terminal: screen.h ---- */
+
+/* screen_open(): takes the terminal over; a boolean. screen_close() restores it. */
+static int native_screen_open(lua_State *L) { return push_bool(L, lm_screen_open()); }
+static int native_screen_close(lua_State *L) {
+  (void)L;
+  lm_screen_close();
+  return 0;
+}
+
+/* screen_write(text): a boolean; false: the terminal is gone. */
+static int native_screen_write(lua_State *L) {
+  size_t length;
+  const char *text = lua_tolstring(L, 1, &length);
+  return push_bool(L, lm_screen_write(text, length));
+}
+
+/* screen_size(): columns and rows. */
+static int native_screen_size(lua_State *L) {
+  int columns, rows;
+  lm_screen_size(&columns, &rows);
+  lua_pushinteger(L, columns);
+  lua_pushinteger(L, rows);
+  return 2;
+}
+
+/* screen_wait(ms): "time", "resized", "stop", "keys" and their bytes, or "end" and the number of
+ * the signal. */
+static int native_screen_wait(lua_State *L) {
+  static const char *const names[] = { [LM_SCREEN_TIME] = "time",
+                                       [LM_SCREEN_KEYS] = "keys",
+                                       [LM_SCREEN_RESIZED] = "resized",
+                                       [LM_SCREEN_STOP] = "stop",
+                                       [LM_SCREEN_END] = "end" };
+  char keys[256];
+  size_t n;
+  int number;
+  lm_screen_event event = lm_screen_wait(number_at(L, 1), keys, sizeof keys, &n, &number);
+  lua_pushstring(L, names[event]);
+  if (event == LM_SCREEN_KEYS) lua_pushlstring(L, keys, n);
+  else lua_pushinteger(L, number);
+  return 2;
+}
+
+/* screen_suspend(): stops the command until it is continued. */
+static int native_screen_suspend(lua_State *L) {
+  (void)L;
+  lm_screen_suspend();
+  return 0;
+}
+
 /* exec(words): replaces this process by the program words[1]. Returns only if that fails: the errno
  * and its words. */
 static int native_exec(lua_State *L) {
@@ -367,15 +469,18 @@ void lm_native_open(lua_State *L) {
   } functions[] = {
     { "version", native_version },
     { "inspect", native_inspect },
+    { "inspect_text", native_inspect_text },
     { "ask", native_ask },
     { "look", native_look },
     { "owner", native_owner },
+    { "figures", native_figures },
     { "machine", native_machine },
     { "hosts", native_hosts },
     { "boards", native_boards },
     { "make_board", native_make_board },
     { "publish", native_publish },
     { "hash", native_hash },
+    { "shortcomings", native_shortcomings },
     { "watch", native_watch },
     { "vet", native_vet },
     { "compile", native_compile },
@@ -393,7 +498,14 @@ void lm_native_open(lua_State *L) {
     { "listen", native_listen },
     { "listen_unix", native_listen_unix },
     { "exec", native_exec },
+    { "screen_open", native_screen_open },
+    { "screen_close", native_screen_close },
+    { "screen_write", native_screen_write },
+    { "screen_size", native_screen_size },
+    { "screen_wait", native_screen_wait },
+    { "screen_suspend", native_screen_suspend },
     { "write", native_write },
+    { "board_text", native_board_text },
     { "look_samples", native_look_samples },
     { "wish_samples", native_wish_samples },
   };

@@ -8,7 +8,9 @@
 #include "cli/publisher.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -89,6 +91,8 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .hash = lm_hash_bytes(bytes, size),
                           .text_hash = lm_policy_image_hash(image),
                           .reads = lm_policy_image_reads(image),
+                          .guards = lm_policy_image_guards(image),
+                          .moves = lm_policy_image_applies_live(image),
                           .published_at = lm_sys_unix_ns() };
   snprintf(to->path, sizeof to->path, "%s", path);
   if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
@@ -200,6 +204,28 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p) {
   if (!keeper) return true;
   return pread(p->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
          lm_board_look(keeper, head.pid_namespace, NULL).state == LM_BOARD_GONE;
+}
+
+/* ---- Faults in guarded memory */
+
+bool lm_publisher_lacks_report(const lm_publisher *p, int pid) {
+  char path[40], text[4096];
+  size_t length;
+  const lm_board_news *news = p->news;
+  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
+  if (!number || !news->image[number & 1].guards) return false;
+  snprintf(path, sizeof path, "/proc/%d/status", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
+  const char *caught = strstr(text, "\nSigCgt:");
+  uint64_t mask = caught ? strtoull(caught + strlen("\nSigCgt:"), NULL, 16) : UINT64_MAX;
+  return !(mask >> (SIGSEGV - 1) & 1);
+}
+
+/* A process that follows a board has no service thread. */
+bool lm_publisher_lacks_mover(const lm_publisher *p) {
+  const lm_board_news *news = p->news;
+  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
+  return number && news->image[number & 1].moves;
 }
 
 /* ---- loam reload */

@@ -42,6 +42,23 @@ bool lm_publisher_reads_nodes(uint64_t reads);
  * lives that keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);
 
+/* The words for a person if lm_publisher_lacks_report returns true; %d is the process. */
+#define LM_PUBLISHER_UNREPORTED                                                              \
+  "the policy guards blocks, and process %d was started under one that did not: a fault in " \
+  "guarded memory ends it without a message of loam; start it again to get the message"
+/* Returns whether the policy that was published last guards blocks, and a process does not handle
+ * SIGSEGV. A thread that obeys a policy installs no handler: the program may have given up the
+ * right to make that system call, and a filter would end it. False if /proc does not show the
+ * process. */
+bool lm_publisher_lacks_report(const lm_publisher *p, int pid);
+
+/* The words for a person if lm_publisher_lacks_mover returns true. That function returns whether
+ * the policy that was published last moves live memory. Only a service thread can do that. */
+#define LM_PUBLISHER_UNMOVED                                                               \
+  "the policy moves live memory, and these programs have no service for that: it decides " \
+  "for new memory alone; start them with `loam run --service` to move live memory"
+bool lm_publisher_lacks_mover(const lm_publisher *p);
+
 /* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
  * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
  * figures. The failures are those of lm_publisher_open, of reading the file, and of

@@ -91,7 +91,7 @@ static void keep_nodes(void) {
   self.refresh_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
 }
 
-/* ---- Telling of a refusal ---- */
+/* ---- Telling the user of the program ---- */
 
 /* Tells whether the process has opened its descriptor 2 for append. */
 static bool appends(int pid) {
@@ -113,16 +113,15 @@ static bool may_tell(const char *path) {
   return S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode);
 }
 
-/* Tells the program's user, in one line, that a policy was refused. The descriptor is open for a
- * moment alone. A pipe that is full gets nothing. */
-static void tell(const char *words) {
+/* Tells the program's user the first line of some words, behind a title. The descriptor is open for
+ * a moment alone. A pipe that is full gets nothing. */
+static void tell(const char *title, const char *words) {
   char path[64], line[1024];
   snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
   if (!may_tell(path)) return;
   int fd = open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
-  int n = snprintf(line, sizeof line, "loam: policy refused, the last good one stays: %.*s\n",
-                   (int)strcspn(words, "\n"), words);
+  int n = snprintf(line, sizeof line, "loam: %s: %.*s\n", title, (int)strcspn(words, "\n"), words);
   size_t length = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
   line[length - 1] = '\n';
   (void)!write(fd, line, length);
@@ -132,7 +131,16 @@ static void tell(const char *words) {
 /* Notes a refusal, and tells of it. `text_hash` is that of lm_publisher_refuse. */
 static void refuse(uint64_t text_hash, const char *words) {
   lm_publisher_refuse(&self.to, text_hash, words);
-  tell(words);
+  tell("policy refused, the last good one stays", words);
+}
+
+/* Tells the user what the new policy wants and the process that `loam run` became cannot do. */
+static void tell_shortcomings(void) {
+  char words[256];
+  if (!self.program) return;
+  snprintf(words, sizeof words, LM_PUBLISHER_UNREPORTED, self.program);
+  if (lm_publisher_lacks_report(&self.to, self.program)) tell("note", words);
+  if (lm_publisher_lacks_mover(&self.to)) tell("note", LM_PUBLISHER_UNMOVED);
 }
 
 /* ---- Compiling ---- */
@@ -143,6 +151,7 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
   lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
   loam_status status = lm_publisher_publish(&self.to, &source, &number);
   if (status != LOAM_OK) refuse(hash, loam_error());
+  else tell_shortcomings();
   _exit(status == LOAM_OK ? 0 : 1);
 }
 
@@ -321,10 +330,11 @@ static int start_hidden(void) {
   return error;
 }
 
-/* Makes the watcher an orphan. Returns 0 or an errno. */
+/* Makes the watcher an orphan. Returns 0 or an errno. The process between lives for the moment of
+ * one fork. It is made by vfork, since a copy of the page tables would take 0.2 ms. */
 static int start_orphan(void) {
   int status = 0;
-  pid_t between = fork();
+  pid_t between = vfork();
   if (between < 0) return errno;
   if (!between) {
     pid_t watcher = fork();

@@ -571,7 +571,7 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
     if (lm_unlikely(q->wanted || !q->is_known) && on) *attend = pool;
   }
   lm_lock_drop(&pool->lock);
-  if (is_live) lm_decay_stir();
+  if (is_live) lm_decay_stir_devices();
   return is_live;
 }
 

@@ -136,6 +136,10 @@ typedef struct lm_device_pool {
   size_t mapped;           /* bytes that the pool has from the driver */
   size_t recent_peak;      /* the most that `live` was since the last tick of decay */
   size_t previous_peak;    /* the most that `live` was in the interval before that */
+  size_t learned;          /* free bytes that a thread without a service does not give back */
+  int64_t shed_ns;         /* when lm_device_pool_shed last gave memory back; 0: never */
+  int64_t pause_ns;        /* until then, lm_device_pool_shed does nothing */
+  size_t refused_free;     /* free bytes when it last could give nothing back; 0: it could */
   size_t front_misses;     /* requests that a front list could not serve */
   size_t pieces_remapped;  /* pieces unmapped so that memory could be mapped elsewhere */
   size_t pieces_unmapped;  /* all pieces ever unmapped; guarded by `slow` */
@@ -231,6 +235,15 @@ size_t lm_device_pool_keep_bytes(void);
  * work, except that a driver itself may wait when memory that is not mapped is freed. Returns
  * whether there is more to do at a later tick. */
 bool lm_device_pool_decay(void);
+/* For a process without a service thread, after a free: returns free memory of all pools to the
+ * driver beyond an eighth of the memory in use, or 4 MiB, as far as the work that used it is known
+ * to have ended. What a pool needs again within a second is kept from then on, until a tick of
+ * decay finds that it is idle. The thread is not in an active section. */
+void lm_device_pool_shed(void);
+/* lm_device_pool_mapped returns the bytes that the pool has from the driver. lm_device_pool_learn
+ * notes that the pool took more since it had `before` bytes. Both take pool->lock for a moment. */
+size_t lm_device_pool_mapped(lm_device_pool *pool);
+void lm_device_pool_learn(lm_device_pool *pool, size_t before);
 /* A context of the device is about to be destroyed, and no memory of it in the pools is in use:
  * forgets the streams and destroys the events of the context; NULL: of all contexts of the
  * device. */

@@ -58,8 +58,10 @@ static void make_room(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_que
 static lm_extent *grow_and_find(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                 size_t size, lm_gpu_result *result) {
   lm_extent *e;
+  size_t before = lm_device_pool_mapped(pool);
   do *result = lm_device_pool_grow(pool, gpu, q, size, &e);
   while (*result == LM_GPU_OK && !e);
+  lm_device_pool_learn(pool, before);
   return e;
 }
 

@@ -107,6 +107,7 @@ static size_t idle_bytes(lm_device_pool *pool, bool *more) {
   pool->recent_peak = pool->live;
   if (used < keeps) used = keeps;
   if (pool->peak > used) pool->peak = used > pool->live ? used : pool->live;
+  if (pool->learned > used) pool->learned = used;
   size_t idle = pool->mapped > used ? pool->mapped - used : 0;
   lm_lock_drop(&pool->lock);
   return idle;
@@ -144,6 +145,70 @@ static bool decay(lm_device_pool *pool, const lm_gpu_ops *gpu) {
     given += size;
   }
   return more || given;
+}
+
+/* ---- In frees */
+
+/* A driver needs a millisecond for an allocation. So a pool keeps memory that it needs again. */
+#define SOON_NS 1000000000
+/* Between two attempts, if work that is under way uses the memory. */
+#define PAUSE_NS 10000000
+/* After an attempt that returned nothing, this part of the pool has to become free before the next
+ * one, or all of it. An attempt goes through all free extents. */
+enum { PART = 16 };
+enum { KEPT = 4 * LM_MIB };
+
+size_t lm_device_pool_mapped(lm_device_pool *pool) {
+  lm_lock_take(&pool->lock);
+  size_t bytes = pool->mapped;
+  lm_lock_drop(&pool->lock);
+  return bytes;
+}
+
+void lm_device_pool_learn(lm_device_pool *pool, size_t before) {
+  lm_lock_take(&pool->lock);
+  bool is_soon = pool->shed_ns && lm_sys_clock_ns() - pool->shed_ns < SOON_NS;
+  if (is_soon && pool->mapped > before) pool->learned += pool->mapped - before;
+  lm_lock_drop(&pool->lock);
+}
+
+/* Returns how many bytes the pool is to return to the driver now. The pool then keeps half of the
+ * free memory that it may keep, so that few frees come here. */
+static size_t excess_of(lm_device_pool *pool) {
+  size_t keep = lm_device_pool_keep_bytes();
+  lm_lock_take(&pool->lock);
+  size_t free = pool->mapped > pool->live ? pool->mapped - pool->live : 0;
+  if (keep < pool->live / 8) keep = pool->live / 8;
+  if (keep < KEPT) keep = KEPT;
+  size_t least = keep / 2 > lm_device_pool_keep_bytes() ? keep / 2 : lm_device_pool_keep_bytes();
+  size_t learned = pool->learned;
+  bool is_early = pool->live && pool->refused_free &&
+                  free < pool->refused_free + pool->mapped / PART;
+  bool is_paused = is_early || lm_sys_clock_ns() < pool->pause_ns;
+  lm_lock_drop(&pool->lock);
+  return !is_paused && free > keep && free - keep > learned ? free - least - learned : 0;
+}
+
+static void shed(lm_device_pool *pool, const lm_gpu_ops *gpu) {
+  size_t given = 0, size, excess = excess_of(pool);
+  if (!excess) return;
+  lm_lock_take(&pool->slow);
+  bool is_pending = lm_device_pool_find_ended(pool, gpu);
+  lm_lock_drop(&pool->slow);
+  while (given < excess && (size = give_back_one(pool, gpu, excess - given)) > 0) given += size;
+  lm_lock_take(&pool->lock);
+  pool->refused_free = given ? 0 : pool->mapped - pool->live;
+  if (given) pool->shed_ns = lm_sys_clock_ns();
+  if (!given && is_pending) pool->pause_ns = lm_sys_clock_ns() + PAUSE_NS;
+  lm_lock_drop(&pool->lock);
+}
+
+void lm_device_pool_shed(void) {
+  lm_device_pool *pool = lm_device_pool_next(NULL, -1);
+  if (!pool || !lm_gpu_begin()) return;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  for (; gpu && pool; pool = lm_device_pool_next(pool, -1)) shed(pool, gpu);
+  lm_gpu_end();
 }
 
 bool lm_device_pool_decay(void) {

@@ -16,8 +16,8 @@
 #include "pages/range.h"
 
 /* Lengths of regions, in slots. The first region has half a MiB: the driver registers that in
- * unnoticeable time. A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by a
- * quarter. */
+ * unnoticeable time. A pool doubles until it has DOUBLES_UNTIL slots; after that it grows by an
+ * eighth, so that few objects which threads cache keep little of a freed peak registered. */
 enum { STEP_FIRST = 8, STEP_MOST = 256, DOUBLES_UNTIL = 64 };
 enum { ANY_DEVICE = -1 };
 /* So long after a failure, requests fail without asking the driver again. */
@@ -234,6 +234,12 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
 
 /* ---- Growth */
 
+/* Slots that lm_pinned_shed leaves free, because they were needed within SOON_NS after it ended
+ * regions, and when it did that; 0: never. Guarded by lm_pools_pinned_lock. */
+static uint32_t learned;
+static int64_t shed_ns;
+#define SOON_NS 1000000000
+
 /* The last failure to grow; guarded by lm_pools_pinned_lock. */
 static LM_SPARSE struct {
   const lm_pool *pool;
@@ -244,7 +250,7 @@ static LM_SPARSE struct {
 /* Returns the length of the next region, at least `slots`. */
 static uint32_t step_of(const lm_regions *r, uint32_t slots) {
   uint32_t step = r->held < DOUBLES_UNTIL ? r->held : DOUBLES_UNTIL;
-  if (step < r->held / 4) step = r->held / 4;
+  if (step < r->held / 8) step = r->held / 8;
   if (step < STEP_FIRST) step = STEP_FIRST;
   if (step > STEP_MOST) step = STEP_MOST;
   return step < slots ? slots : step;
@@ -264,6 +270,7 @@ static void end_idle(lm_pool *pool, void *ended) {
 static loam_status grow_or_reclaim_locked(lm_pool *pool, int device, uint32_t slots) {
   uint32_t step = step_of(&pool->regions, slots);
   bool ended = false;
+  if (shed_ns && lm_sys_clock_ns() - shed_ns < SOON_NS) learned += step;
   loam_status status = grow(pool, device, step);
   if (status == LOAM_ENOMEM && step > slots) status = grow(pool, device, slots);
   if (status != LOAM_ENOMEM) return status;
@@ -332,14 +339,48 @@ size_t lm_pinned_trim(int device) {
   return bytes_of(t.slots);
 }
 
+static void set_learned(uint32_t slots, int64_t at_ns) {
+  lm_lock_take(&lm_pools_pinned_lock);
+  learned = slots;
+  shed_ns = at_ns;
+  lm_lock_drop(&lm_pools_pinned_lock);
+}
+
 static void decay_pool(lm_pool *pool, void *more) {
   bool later;
   uint32_t held, idle = lm_regions_idle_slots(&pool->regions, &held, &later);
   size_t keeps = lm_device_pool_keep_bytes() >> LM_SLOT_SHIFT;
   uint32_t most = held > keeps ? held - (uint32_t)keeps : 0;
   if (most > idle) most = idle;
-  if (most && end_regions(pool, most, ANY_DEVICE)) later = true;
+  if (most && end_regions(pool, most, ANY_DEVICE)) {
+    later = true;
+    set_learned(0, shed_ns);
+  }
   if (later) *(bool *)more = true;
+}
+
+/* Down to half of the bound, so that few frees come here. */
+static void shed_pool(lm_pool *pool, void *ctx) {
+  enum { KEPT = 64 };
+  uint32_t used = lm_regions_used(&pool->regions), extra = *(uint32_t *)ctx;
+  size_t all = lm_regions_size(&pool->regions) >> LM_SLOT_SHIFT;
+  size_t least = lm_device_pool_keep_bytes() >> LM_SLOT_SHIFT;
+  size_t keep = used / 8 > KEPT ? used / 8 : KEPT;
+  if (keep < least) keep = least;
+  if (least < keep / 2) least = keep / 2;
+  if (all <= used + keep + extra) return;
+  if (end_regions(pool, (uint32_t)(all - used - least - extra), ANY_DEVICE))
+    set_learned(extra, lm_sys_clock_ns());
+}
+
+void lm_pinned_shed(void) {
+  if (!lm_gpu_begin()) return;
+  (void)free_ready_objects();
+  lm_lock_take(&lm_pools_pinned_lock);
+  uint32_t extra = learned;
+  lm_lock_drop(&lm_pools_pinned_lock);
+  each_pool(shed_pool, &extra);
+  lm_gpu_end();
 }
 
 bool lm_pinned_decay(void) {

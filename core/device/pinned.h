@@ -18,7 +18,8 @@
  * Locks. Loam calls a driver only in threads that are not in an active section and hold no lock but
  * lm_pools_pinned_lock. Threads that allocate or free never wait for that lock. So a pool of pinned
  * memory neither grows nor shrinks by itself: a thread whose allocation failed calls
- * lm_pinned_grow, and the service thread ends regions that nothing uses.
+ * lm_pinned_grow, and the service thread ends regions that nothing uses. Without a service thread,
+ * the threads that free memory end them (device_idle.h).
  *
  * An object that is freed without a stream can be used again immediately. An object that work on a
  * stream may still use is held: its state is free, but no thread can allocate it until an event
@@ -60,6 +61,9 @@ size_t lm_pinned_trim(int device);
 /* A tick of decay, by a thread of loam's own: ends regions that were free since the last tick.
  * Returns whether there is more to do at a later tick. */
 bool lm_pinned_decay(void);
+/* For a process without a service thread, after a free: ends free regions as lm_device_pool_shed
+ * does. */
+void lm_pinned_shed(void);
 
 /* Returns whether the law at the head of this file holds. Takes lm_pools_pinned_lock. For tests: no
  * other thread allocates or frees during the call. */

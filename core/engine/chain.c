@@ -199,6 +199,13 @@ static void *fail_chain(const lm_order *o, const lm_strategy *last, uint32_t n) 
   return fail(o, o->why == at_limit, words);
 }
 
+/* Returns the key under which the statistics count a block of the order. */
+static uint64_t counts_of(const lm_order *o, const lm_strategy *s, const lm_record *b) {
+  bool is_pooled = b->maker == LM_PROVIDER_HEAP;
+  unsigned class_ = is_pooled ? lm_class_counted_object(b->size) : lm_class_counted(b->size);
+  return lm_stats_key(o->r.site->index, s->id, class_);
+}
+
 /* Samples a block that is new or has another size. A handler's block in memory of loam's pools was
  * drawn for when the handler allocated it. */
 static void sample(const lm_order *o, const lm_strategy *s, const lm_record *b) {
@@ -209,7 +216,7 @@ static void sample(const lm_order *o, const lm_strategy *s, const lm_record *b) 
 /* Counts a new block and returns its address. `misses` members of the chain could not serve. */
 static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_record *b) {
   lm_assert(lm_record_is_valid(b));
-  lm_stats_note(o->t, o->r.site->index, s->id, 1, b->size);
+  lm_stats_note(o->t, counts_of(o, s, b), 1, b->size);
   sample(o, s, b);
   if (misses) {
     lm_stats_bump(&s->served_late);
@@ -223,9 +230,8 @@ static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_
 static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
   bool is_new = lm_site_token_index(was->token) != o->r.site->index ||
                 lm_strategy_whole(was->strategy) != s->id;
-  if (is_new) lm_stats_note(o->t, o->r.site->index, s->id, 1, is->size);
-  else if (is->size > was->size)
-    lm_stats_note(o->t, o->r.site->index, s->id, 0, is->size - was->size);
+  if (is_new) lm_stats_note(o->t, counts_of(o, s, is), 1, is->size);
+  else if (is->size > was->size) lm_stats_note(o->t, counts_of(o, s, is), 0, is->size - was->size);
   sample(o, s, is);
   return is->base;
 }

@@ -37,8 +37,9 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 typedef struct choice {
   lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
-  uint8_t id;   /* probably the id of the token in the state bytes of objects: lm_state_hint */
-  bool is_kept; /* an entry may keep the decision: it depends on the key alone */
+  uint8_t id;    /* probably the id of the token in the state bytes of objects: lm_state_hint */
+  bool is_kept;  /* an entry may keep the decision: it depends on the key alone */
+  uint8_t large; /* the class of a large request; set for `fill` alone */
 } choice;
 
 static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
@@ -123,6 +124,8 @@ static bool is_due(const lm_decision *d, uint64_t key) {
 /* Makes the entry of a key keep a decision. Returns whether the request is to be sampled. */
 static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *site,
                              const choice *c) {
+  unsigned units = c->serve.units;
+  unsigned class_ = units ? lm_class_of_usable(units * (size_t)16) : c->large;
   /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
@@ -130,7 +133,9 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   lm_decision *d = lm_decision_at(t, k);
   if (!lm_tcache_name_bin(t, c->serve.bin)) return false;
   bool due = is_due(d, key);
-  lm_stats_reuse(t, d, site->index, &c->serve, lm_sample_stock(t, c->serve.units * (size_t)16));
+  int32_t stock = lm_sample_stock(t, units * (size_t)16);
+  lm_stats_reuse(t, d,
+                 (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_, stock });
   d->bin = c->serve.bin;
   d->token = c->token;
   d->state = LM_STATE_LIVE + c->id;
@@ -169,12 +174,14 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
   if (p && c.is_kept) {
     choice kept = c; /* a copy, so that gcc can hold c itself in registers */
+    if (!is_small) kept.large = (uint8_t)lm_class_large(bytes);
     due = fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
   }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
-  lm_stats_note(t, r->site->index, c.serve.strategy, 1, usable);
+  unsigned counted = is_small ? lm_class_counted_units(c.serve.units) : lm_class_counted(usable);
+  lm_stats_note(t, lm_stats_key(r->site->index, c.serve.strategy, counted), 1, usable);
   if (lm_sample_is_on() && (due || lm_sample_wants(t, usable)))
     lm_sample_take(t, r->site, c.serve.strategy, p, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
@@ -203,12 +210,13 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     strategy = d->strategy;
     lm_load_fence();
-    /* Only a tally that counts another site or strategy needs a lock, which may wait for a fork. */
-    lm_tally *tally = lm_stats_entry(t, site, d->strategy);
-    bool is_ready = lm_stats_is_of(tally, site, d->strategy);
+    uint64_t counts = lm_stats_key(site, d->strategy, d->class_);
+    /* Only a tally that counts another key needs a lock, which may wait for a fork. */
+    lm_tally *tally = lm_stats_entry(t, counts);
+    bool is_ready = lm_stats_is_of(tally, counts);
     if (lm_likely(is_ready) || lm_lock_try_hold_now()) {
       p = lm_tcache_take_large_ready(t, d, r->size);
-      if (p) lm_stats_note(t, site, d->strategy, 1, lm_align_up(r->size, LM_PAGE));
+      if (p) lm_stats_note(t, counts, 1, lm_align_up(r->size, LM_PAGE));
       if (!is_ready) lm_lock_allow_cancel();
     }
   }
@@ -246,6 +254,7 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
   if (!(c.token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
     c.serve = lm_size_table_serve(twin->id, class_of(r->size));
   c.serve.strategy = (uint16_t)twin->whole->id;
+  if (c.serve.bin && !c.serve.units) c.large = (uint8_t)lm_class_large(r->size);
   c.id = lm_state_hint(c.token);
   if (c.serve.bin) (void)fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   lm_thread_leave(t);

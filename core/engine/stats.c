@@ -1,7 +1,8 @@
-/* stats.c - totals of the blocks and bytes that were allocated, by site and strategy.
+/* stats.c - totals of the blocks and bytes that were allocated, by site, strategy and size class.
  *
  * A total is a row of a table here, plus what the tallies and decision entries of threads still
- * hold. The tables are striped by key, so threads that go through many tags seldom take one lock. A
+ * hold. The tables are striped by site and strategy, so threads that go through many tags seldom
+ * take one lock, and a row without a class is in one table with the rows that it stands in for. A
  * thread that moves a count from a tally or entry to a table holds the lock of that stripe; a
  * thread that reads the totals holds the locks of all stripes. So the reader finds each count in
  * one of the two places. */
@@ -14,23 +15,36 @@ _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_
 
 /* ---- Stripes ------------------------------------------------------------------------------ */
 
-enum { STRIPES = LM_STATS_STRIPES };
+enum { STRIPES = LM_STATS_STRIPES, CLASS_ROWS = LM_STATS_CLASS_ROWS / STRIPES };
 
-/* Law: `table` has the rows of the keys whose stripe this is (stripe_of). */
+/* Law: `table` has the rows of the keys whose stripe this is (stripe_of). `class_rows` of them have
+ * a class, at most CLASS_ROWS. */
 static lm_stats_stripe totals[STRIPES];
 lm_stats_stripe *const lm_stats_outside = totals;
 
 static lm_stats_stripe *stripe_of(uint64_t key) {
-  return &totals[lm_sums_mix(key) >> 16 & (STRIPES - 1)];
+  return &totals[lm_sums_mix(lm_sums_with_class(key, 0)) >> 16 & (STRIPES - 1)];
 }
 
 LM_INLINE bool is_locked(const lm_stats_stripe *stripe) {
   return atomic_load_explicit(&stripe->lock.state, memory_order_relaxed) != 0;
 }
 
+/* Returns the row of a key, or the row of its site and strategy without a class. */
+static lm_sums *row_locked(lm_stats_stripe *stripe, uint64_t key) {
+  lm_sums_table *table = &stripe->table;
+  size_t before = table->n;
+  if (lm_sums_class(key) == LM_CLASS_UNKNOWN) return lm_sums_get(table, key);
+  bool is_full = stripe->class_rows == CLASS_ROWS;
+  lm_sums *row = is_full ? lm_sums_find(table, key) : lm_sums_get(table, key);
+  stripe->class_rows += (uint32_t)(table->n - before);
+  if (row && row != &table->spill) return row;
+  return lm_sums_get(table, lm_sums_with_class(key, LM_CLASS_UNKNOWN));
+}
+
 static void add_locked(lm_stats_stripe *stripe, uint64_t key, uint64_t blocks, uint64_t bytes) {
   lm_assert(is_locked(stripe) && stripe == stripe_of(key));
-  lm_sums *row = lm_sums_get(&stripe->table, key);
+  lm_sums *row = row_locked(stripe, key);
   row->total_blocks += blocks;
   row->total_bytes += bytes;
 }
@@ -91,7 +105,7 @@ void lm_stats_rekey(lm_thread *t, lm_tally *entry, uint64_t key) {
 /* Returns the key of what an entry counts; 0: the entry counts nothing. */
 static uint64_t key_of(const lm_decision *d) {
   uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
-  return site ? lm_stats_key(site, d->strategy) : 0;
+  return site ? lm_stats_key(site, d->strategy, lm_class_counted_as(d->class_)) : 0;
 }
 
 /* The owning thread counts down without a lock, so a reader may miss its latest blocks. */
@@ -99,17 +113,8 @@ static uint64_t blocks_of(const lm_decision *d) { return lm_thread_served(d); }
 
 static size_t object_size(const lm_decision *d) { return lm_class_size(d->class_); }
 
-/* An entry of the decision cache counts the blocks of one size class at one site and strategy. This
- * struct names them. */
-typedef struct subject {
-  uint32_t site; /* index; 0: nothing, and then no request finds the entry */
-  uint16_t strategy;
-  uint8_t class_;
-  int32_t stock; /* how many blocks the entry may serve */
-} subject;
-
 /* Adds the count of an entry to the totals, and lets the entry count `next` from zero. */
-static void recount(lm_thread *t, lm_decision *d, subject next) {
+static void recount(lm_thread *t, lm_decision *d, lm_stats_subject next) {
   uint64_t old = key_of(d), blocks = blocks_of(d);
   lm_stats_stripe *stripe = stripe_of(old);
   lm_assert(d >= t->decision && d < t->decision + LM_DECISIONS && (old || !blocks));
@@ -127,13 +132,12 @@ static void recount(lm_thread *t, lm_decision *d, subject next) {
   lm_lock_drop(&stripe->lock);
 }
 
-void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve,
-                    int32_t stock) {
-  uint8_t class_ = (uint8_t)lm_class_of_usable(serve->units * (size_t)16);
-  bool is_same = key_of(d) == lm_stats_key(site, serve->strategy) && d->class_ == class_;
-  bool is_full = stock == LM_STATS_STOCK && d->start == stock && d->left > stock / 2;
-  lm_assert(site >= LM_SITE_FIRST && stock >= 0);
-  if (!is_same || !is_full) recount(t, d, (subject){ site, serve->strategy, class_, stock });
+void lm_stats_reuse(lm_thread *t, lm_decision *d, lm_stats_subject next) {
+  uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+  bool is_same = site == next.site && d->strategy == next.strategy && d->class_ == next.class_;
+  bool is_full = next.stock == LM_STATS_STOCK && d->start == next.stock && d->left > d->start / 2;
+  lm_assert(next.site >= LM_SITE_FIRST && next.class_ < LM_CLASSES_ALL && next.stock >= 0);
+  if (!is_same || !is_full) recount(t, d, next);
 }
 
 /* ---- Threads and forks -------------------------------------------------------------------- */
@@ -148,7 +152,7 @@ static void empty_tallies(lm_thread *t, lm_tally *e) {
  * it. */
 static void empty_decisions(lm_thread *t, lm_decision *d) {
   for (const lm_decision *end = d + LM_DECISIONS / 32; d < end; d++)
-    if (key_of(d)) recount(t, d, (subject){ 0 });
+    if (key_of(d)) recount(t, d, (lm_stats_subject){ 0 });
 }
 
 /* Adds all counts of a thread that ends to the totals, and empties its tallies and entries. A later
@@ -234,9 +238,13 @@ void lm_stats_each(lm_stats_visit *visit, void *ctx) {
 static bool stripe_is_valid(const lm_stats_stripe *stripe) {
   const lm_sums_table *table = &stripe->table;
   bool is_valid = lm_sums_is_valid(table);
-  for (size_t i = 0; is_valid && i < table->size; i++)
-    is_valid = !table->row[i].key || stripe_of(table->row[i].key) == stripe;
-  return is_valid;
+  uint32_t class_rows = 0;
+  for (size_t i = 0; is_valid && i < table->size; i++) {
+    uint64_t key = table->row[i].key;
+    class_rows += key && lm_sums_class(key) != LM_CLASS_UNKNOWN;
+    is_valid = !key || stripe_of(key) == stripe;
+  }
+  return is_valid && class_rows == stripe->class_rows && class_rows <= CLASS_ROWS;
 }
 
 bool lm_stats_is_valid(void) {

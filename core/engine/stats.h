@@ -1,13 +1,24 @@
 /* stats.h - statistics: totals of what was allocated, which threads tally, and live bytes, which
- * are read off the memory when a host asks (stats_query.c).
+ * are read off the memory when a host asks (stats_query.c). Both are known by site, strategy and
+ * size class.
  *
  * A thread counts the blocks that it allocates in two places of its own: in an entry of its
  * decision cache (lm_decision.blocks), if an entry served the block, and else in an lm_tally. An
- * entry or tally that is reused for another site or strategy is first added to the totals of the
- * process (stats.c).
+ * entry or tally that is reused for another site, strategy or class is first added to the totals of
+ * the process (stats.c).
  *
- * Law: for each site and strategy, the blocks allocated so far are the row of the totals, plus the
- * entries and tallies of all threads for that site and strategy. */
+ * The usable bytes of a block decide its class: lm_class_counted_object for a block of a pool, else
+ * lm_class_counted. A block that is resized without a copy stays counted in the class in which it
+ * was allocated. The bytes by which it grew count in the class of its new size.
+ *
+ * The totals keep at most LM_STATS_CLASS_ROWS rows with a class. When they have that many, the
+ * blocks of a further site, strategy and class count in a row of the site and strategy that has the
+ * class LM_CLASS_UNKNOWN. So the sums by site and strategy stay exact.
+ *
+ * Law: for each site, strategy and class, the blocks allocated so far are the row of the totals,
+ * plus the entries and tallies of all threads for that site, strategy and class. If the totals have
+ * a row of LM_CLASS_UNKNOWN for a site and strategy, this holds for the sum over all classes only.
+ */
 #ifndef LM_STATS_H
 #define LM_STATS_H
 
@@ -15,22 +26,31 @@
 #include "os/changes.h"
 #include "plan/site.h"
 
-/* The key of a total: index of the site, and id of the strategy from bit 32 on. No such key is 0,
- * because no site has the index 0. */
-LM_INLINE uint64_t lm_stats_key(uint32_t site, uint32_t strategy) {
-  return site | (uint64_t)strategy << 32;
+/* The key of a total: index of the site, id of the strategy from bit 32 on, and class of figures
+ * (lm_sums_class). No such key is 0, because no site has the index 0. */
+LM_INLINE uint64_t lm_stats_key(uint32_t site, uint32_t strategy, unsigned class_) {
+  lm_assert(class_ < LM_CLASSES_COUNTED || class_ == LM_CLASS_UNKNOWN);
+  return site | (uint64_t)strategy << 32 | (uint64_t)class_ << LM_SUMS_CLASS;
+}
+LM_INLINE uint32_t lm_stats_key_site(uint64_t key) { return (uint32_t)key; }
+LM_INLINE uint32_t lm_stats_key_strategy(uint64_t key) { return (uint16_t)(key >> 32); }
+
+/* The most rows of the totals that have a class. They take 5 MiB: a row has 40 bytes, and their
+ * tables are half full. */
+enum { LM_STATS_CLASS_ROWS = 1 << 16 };
+
+/* Returns the place of the thread's tally for a key. Places are direct-mapped, so the tally may now
+ * count another key (lm_stats_is_of). The classes of one site stand side by side, so a thread with
+ * few sites touches few pages; 67 is odd, so that many sites fill all places. */
+LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint64_t key) {
+  uint32_t at = lm_stats_key_site(key) * 67 + lm_stats_key_strategy(key) * 37;
+  return &t->tally[(at + lm_sums_class(key)) & (LM_TALLIES - 1)];
 }
 
-/* Returns the place of the thread's tally for a site and a strategy. Places are direct-mapped, so
- * the tally may now count another site and strategy (lm_stats_is_of). */
-LM_INLINE lm_tally *lm_stats_entry(lm_thread *t, uint32_t site, uint32_t strategy) {
-  return &t->tally[(site + strategy * 37) & (LM_TALLIES - 1)];
-}
-
-/* Returns whether a tally of the calling thread counts this site and strategy. Relaxed: only the
- * calling thread writes the key. */
-LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint32_t site, uint32_t strategy) {
-  return atomic_load_explicit(&entry->key, memory_order_relaxed) == lm_stats_key(site, strategy);
+/* Returns whether a tally of the calling thread counts this key. Relaxed: only the calling thread
+ * writes the key. */
+LM_INLINE bool lm_stats_is_of(lm_tally *entry, uint64_t key) {
+  return atomic_load_explicit(&entry->key, memory_order_relaxed) == key;
 }
 
 /* Adds the figures of a tally to the totals, and lets the tally count `key` from zero. With the key
@@ -52,25 +72,31 @@ LM_INLINE void lm_stats_count(lm_tally *entry, uint32_t blocks, size_t bytes) {
   lm_stats_add(&entry->bytes, bytes);
 }
 
-/* Counts blocks of `bytes` usable bytes together, which the calling thread allocated for a site
- * under a strategy. `blocks` is 0 for a block that only grew. */
-LM_INLINE void lm_stats_note(lm_thread *t, uint32_t site, uint32_t strategy, uint32_t blocks,
-                             size_t bytes) {
-  lm_assert(site >= LM_SITE_FIRST && strategy < LM_STRATEGIES_MAX);
-  lm_tally *e = lm_stats_entry(t, site, strategy);
-  if (lm_unlikely(!lm_stats_is_of(e, site, strategy)))
-    lm_stats_rekey(t, e, lm_stats_key(site, strategy));
+/* Counts blocks of `bytes` usable bytes together, which the calling thread allocated for the site,
+ * strategy and class of a key. `blocks` is 0 for a block that only grew. */
+LM_INLINE void lm_stats_note(lm_thread *t, uint64_t key, uint32_t blocks, size_t bytes) {
+  lm_assert(lm_stats_key_site(key) >= LM_SITE_FIRST);
+  lm_assert(lm_stats_key_strategy(key) < LM_STRATEGIES_MAX);
+  lm_tally *e = lm_stats_entry(t, key);
+  if (lm_unlikely(!lm_stats_is_of(e, key))) lm_stats_rekey(t, e, key);
   lm_stats_count(e, blocks, bytes);
 }
 
 /* The blocks that an entry of a decision cache may serve while no block is to be sampled. */
 enum { LM_STATS_STOCK = INT32_MAX };
 
-/* Prepares an entry of the thread's decision cache to serve up to `stock` blocks of a site as
- * `serve` says, and to count them. What the entry counted before is added to the totals, unless it
- * is of the same kind and the entry can go on counting. Called by the thread that has the entry. */
-void lm_stats_reuse(lm_thread *t, lm_decision *d, uint32_t site, const lm_serve *serve,
-                    int32_t stock);
+/* An entry of the decision cache counts the blocks of this site, strategy and class. */
+typedef struct lm_stats_subject {
+  uint32_t site; /* index; 0: nothing, and then no request finds the entry */
+  uint16_t strategy;
+  uint8_t class_; /* of the objects: small or large */
+  int32_t stock;  /* how many blocks the entry may serve */
+} lm_stats_subject;
+
+/* Prepares an entry of the thread's decision cache to serve and count the blocks that `next` names.
+ * What the entry counted before is added to the totals, unless it is of the same kind and the entry
+ * can go on counting. Called by the thread that has the entry. */
+void lm_stats_reuse(lm_thread *t, lm_decision *d, lm_stats_subject next);
 
 /* Requests that the policy denied, that a later member of a chain served, and that no member could
  * serve; and calls of free or realloc with a wrong pointer. */
@@ -84,13 +110,14 @@ LM_INLINE void lm_stats_bump(_Atomic uint64_t *figure) {
 /* Registers with the ends of threads and with fork. Later calls do nothing. */
 void lm_stats_start(void);
 
-/* The totals are in stripes, by a hash of the key: stats.c. `changes` counts the moves of a count
- * from a tally or entry to `table` (os/changes.h). */
+/* The totals are in stripes, by a hash of site and strategy: stats.c. `changes` counts the moves of
+ * a count from a tally or entry to `table` (os/changes.h). */
 enum { LM_STATS_STRIPES = 16 };
 typedef struct lm_stats_stripe {
-  lm_lock lock; /* guards `table` */
+  lm_lock lock; /* guards `table` and `class_rows` */
   lm_changes changes;
   lm_sums_table table;
+  uint32_t class_rows; /* rows of `table` whose class is not LM_CLASS_UNKNOWN: stats.c */
 } lm_stats_stripe;
 
 /* The stripes of this process. */
@@ -100,8 +127,7 @@ extern lm_stats_stripe *const lm_stats_outside __attribute__((visibility("hidden
  * tally or entry to the totals, so no block is missed or counted twice. lm_stats_each calls `visit`
  * for each row of the process's totals; lm_stats_each_thread for each tally and entry of each
  * thread. The second runs under the lock of the list of threads, so there `visit` must not allocate
- * memory. `key` is lm_stats_key of a site and a strategy, or 0 for counts that the totals had no
- * memory to keep apart. */
+ * memory. `key` is an lm_stats_key, or 0 for counts that the totals had no memory to keep apart. */
 typedef void lm_stats_visit(void *ctx, uint64_t key, uint64_t blocks, uint64_t bytes);
 void lm_stats_lock(void);
 void lm_stats_unlock(void);
@@ -117,5 +143,12 @@ bool lm_stats_is_valid(void);
  * memory for the rows. No lock is held while `callback` runs. */
 loam_status lm_stats_get(struct loam_stats *out);
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
+
+/* Calls `visit` for each pair of tag and strategy, most live bytes first. `classes` has the sums of
+ * the pair by class: their keys are `key` with each class (lm_sums_with_class). Returns LOAM_ENOMEM
+ * if there is no memory for the rows. No lock is held while `visit` runs. */
+typedef void lm_stats_row_visit(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
+                                uint64_t key);
+loam_status lm_stats_each_row(lm_stats_row_visit *visit, void *ctx);
 
 #endif

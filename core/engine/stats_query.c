@@ -10,18 +10,21 @@
 /* ---- Grouping ----------------------------------------------------------------------------- */
 
 /* A query under way. The key of a group has the index of a site from bit 0 on, the id of the family
- * of a strategy from LM_SITE_BITS on, and a generation slot from SLOT_SHIFT on. A part is 0 if the
- * query does not group by it. The top bit is set in every key, so no key is 0. */
+ * of a strategy from LM_SITE_BITS on, a generation slot from SLOT_SHIFT on, and a class of figures
+ * (lm_sums_class). A part is 0 if the query does not group by it. The top bit is set in every key,
+ * so no key is 0. */
 typedef struct query {
   lm_sums_table table;
-  int keys;           /* LOAM_BY_* */
+  int keys;           /* LOAM_BY_*, BY_CLASS */
   uint32_t tags;      /* tags that existed when the query began */
   uint32_t *tag_site; /* by tag index: the site that stands for the tag; 0: none yet */
   lm_live_limits limits;
 } query;
 
 #define KEY_SET ((uint64_t)1 << 63)
-enum { SLOT_SHIFT = LM_SITE_BITS + LM_STRATEGY_BITS };
+enum { SLOT_SHIFT = LM_SITE_BITS + LM_STRATEGY_BITS, BY_CLASS = 8 };
+_Static_assert(LM_GENERATION_SLOTS << (SLOT_SHIFT - 32) <= 1 << (LM_SUMS_CLASS - 32),
+               "the parts of a key do not overlap");
 
 /* Returns the index of the site that stands for the tag of a site. A tag that is newer than the
  * query has no place in tag_site: there each site stands for itself. */
@@ -33,45 +36,49 @@ static uint32_t site_for_tag(const query *q, uint32_t site) {
   return q->tag_site[s->tag_index];
 }
 
-static uint64_t group_key(const query *q, uint32_t site, uint32_t strategy, uint32_t slot) {
+static uint64_t group_key(const query *q, uint32_t site, uint32_t strategy, uint32_t slot,
+                          unsigned class_) {
   uint64_t key = KEY_SET;
   lm_assert(site < 1u << LM_SITE_BITS && slot < LM_GENERATION_SLOTS);
   if (q->keys & LOAM_BY_TAG) key |= site_for_tag(q, site);
   if (q->keys & LOAM_BY_STRATEGY)
     key |= (uint64_t)lm_strategy_at(strategy)->family->id << LM_SITE_BITS;
   if (q->keys & LOAM_BY_GENERATION) key |= (uint64_t)slot << SLOT_SHIFT;
-  return key;
+  return q->keys & BY_CLASS ? lm_sums_with_class(key, class_) : key;
 }
 
 /* ---- Adding ------------------------------------------------------------------------------- */
 
-static void add_live(query *q, lm_token token, uint32_t strategy, size_t size) {
+static void add_live(query *q, lm_token token, uint32_t strategy, unsigned class_, size_t size) {
   uint32_t site = lm_site_token_index(token), slot = lm_site_token_slot(token);
-  lm_sums *row = lm_sums_get(&q->table, group_key(q, site, strategy, slot));
+  lm_sums *row = lm_sums_get(&q->table, group_key(q, site, strategy, slot, class_));
   row->live_blocks++;
   row->live_bytes += size;
 }
 
 static void add_object(void *ctx, const lm_object *object) {
-  add_live(ctx, object->token, object->strategy, object->size);
+  unsigned class_ = lm_class_counted_object(object->size);
+  add_live(ctx, object->token, object->strategy, class_, object->size);
 }
 
 static void add_objects(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
   query *q = ctx;
-  lm_sums *row = lm_sums_get(&q->table, group_key(q, 0, strategy, 0));
+  lm_sums *row = lm_sums_get(&q->table, group_key(q, 0, strategy, 0, 0));
   row->live_blocks += n;
   row->live_bytes += n * size;
 }
 
 /* A nested block (record.h) is skipped: the walk of the pools counts it. */
 static void add_provided(void *ctx, lm_provided *block) {
-  if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, block->size);
+  unsigned class_ = lm_class_counted(block->size);
+  if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, class_, block->size);
 }
 
 static void add_total(void *ctx, uint64_t key, uint64_t blocks, uint64_t bytes) {
   query *q = ctx;
   lm_sums *row = &q->table.spill;
-  if (key) row = lm_sums_get(&q->table, group_key(q, (uint32_t)key, (uint32_t)(key >> 32), 0));
+  uint32_t site = lm_stats_key_site(key), strategy = lm_stats_key_strategy(key);
+  if (key) row = lm_sums_get(&q->table, group_key(q, site, strategy, 0, lm_sums_class(key)));
   row->total_blocks += blocks;
   row->total_bytes += bytes;
 }
@@ -116,7 +123,8 @@ static void collect(query *q) {
 
 /* ---- Answering ---------------------------------------------------------------------------- */
 
-static void report_row(const query *q, const lm_sums *row, loam_row_fn callback, void *ctx) {
+/* Describes a group. */
+static loam_stats_row row_of(const query *q, const lm_sums *row) {
   loam_stats_row out = { .tag = "", .strategy = "", .kind = "" };
   const loam_site *site = lm_site_at(row->key & ((1u << LM_SITE_BITS) - 1));
   lm_assert(row->key & KEY_SET);
@@ -135,23 +143,55 @@ static void report_row(const query *q, const lm_sums *row, loam_row_fn callback,
   out.live_blocks = row->live_blocks;
   out.total_bytes = row->total_bytes;
   out.total_blocks = row->total_blocks;
-  callback(ctx, &out);
+  return out;
+}
+
+/* Collects the groups into q->table. */
+static loam_status begin(query *q, int keys) {
+  *q = (query){ .keys = keys, .tags = lm_site_tag_count() };
+  q->tag_site = lm_metadata_alloc((q->tags + 1) * sizeof *q->tag_site);
+  if (!q->tag_site) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", q->tags);
+  collect(q);
+  if (keys & LOAM_BY_STRATEGY) lm_live_limits_read(&q->limits);
+  return LOAM_OK;
+}
+
+/* Frees the query. `n` rows were reported. */
+static loam_status end(query *q, size_t n) {
+  bool is_complete = lm_sums_is_empty(&q->table.spill);
+  lm_sums_finish(&q->table);
+  lm_live_limits_finish(&q->limits);
+  lm_metadata_free(q->tag_site);
+  if (is_complete) return LOAM_OK;
+  return lm_error(LOAM_ENOMEM, "statistics: no memory for a row beyond %zu", n);
 }
 
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx) {
-  query q = { .keys = keys, .tags = lm_site_tag_count() };
-  q.tag_site = lm_metadata_alloc((q.tags + 1) * sizeof *q.tag_site);
-  if (!q.tag_site) return lm_error(LOAM_ENOMEM, "statistics: no memory for %u tags", q.tags);
-  collect(&q);
-  if (keys & LOAM_BY_STRATEGY) lm_live_limits_read(&q.limits);
+  query q;
+  loam_status status = begin(&q, keys);
+  if (status != LOAM_OK) return status;
   size_t n = lm_sums_sort(&q.table);
-  bool is_complete = lm_sums_is_empty(&q.table.spill);
-  for (size_t i = 0; i < n; i++) report_row(&q, &q.table.row[i], callback, ctx);
-  lm_sums_finish(&q.table);
-  lm_live_limits_finish(&q.limits);
-  lm_metadata_free(q.tag_site);
-  if (is_complete) return LOAM_OK;
-  return lm_error(LOAM_ENOMEM, "statistics: no memory for a row beyond %zu", n);
+  for (size_t i = 0; i < n; i++) {
+    loam_stats_row row = row_of(&q, &q.table.row[i]);
+    callback(ctx, &row);
+  }
+  return end(&q, n);
+}
+
+loam_status lm_stats_each_row(lm_stats_row_visit *visit, void *ctx) {
+  query q;
+  loam_status status = begin(&q, LOAM_BY_TAG | LOAM_BY_STRATEGY | BY_CLASS);
+  if (status != LOAM_OK) return status;
+  lm_sums_table classes = q.table;
+  q.table = (lm_sums_table){ 0 };
+  lm_sums_fold(&classes, &q.table);
+  size_t n = lm_sums_sort(&q.table);
+  for (size_t i = 0; i < n; i++) {
+    loam_stats_row row = row_of(&q, &q.table.row[i]);
+    visit(ctx, &row, &classes, q.table.row[i].key);
+  }
+  lm_sums_finish(&classes);
+  return end(&q, n);
 }
 
 loam_status lm_stats_get(struct loam_stats *out) {

@@ -13,6 +13,11 @@ static lm_sums *find_place(const lm_sums_table *table, uint64_t key) {
   return &table->row[i];
 }
 
+lm_sums *lm_sums_find(const lm_sums_table *table, uint64_t key) {
+  lm_sums *row = table->size ? find_place(table, key) : NULL;
+  return row && row->key ? row : NULL;
+}
+
 bool lm_sums_grow(lm_sums_table *table) {
   lm_sums_table grown = *table;
   grown.size = table->size ? table->size * 2 : FIRST_SIZE;
@@ -52,6 +57,14 @@ void lm_sums_add(lm_sums *row, const lm_sums *more) {
   row->live_blocks += more->live_blocks;
   row->total_bytes += more->total_bytes;
   row->total_blocks += more->total_blocks;
+}
+
+void lm_sums_fold(const lm_sums_table *classes, lm_sums_table *to) {
+  lm_sums_add(&to->spill, &classes->spill);
+  for (size_t i = 0; i < classes->size; i++) {
+    const lm_sums *row = &classes->row[i];
+    if (row->key) lm_sums_add(lm_sums_get(to, lm_sums_with_class(row->key, LM_CLASS_UNKNOWN)), row);
+  }
 }
 
 bool lm_sums_is_empty(const lm_sums *row) {

@@ -6,7 +6,7 @@
 #ifndef LM_SUMS_H
 #define LM_SUMS_H
 
-#include "os/base.h"
+#include "pages/class.h"
 
 /* A row of the table. */
 typedef struct lm_sums {
@@ -32,9 +32,24 @@ LM_INLINE uint64_t lm_sums_mix(uint64_t key) {
   return key ^ key >> 32;
 }
 
+/* A table by class of figures (pages/class.h) has the class in 8 bits of each key. */
+enum { LM_SUMS_CLASS = 48 };
+LM_INLINE unsigned lm_sums_class(uint64_t key) { return key >> LM_SUMS_CLASS & 255; }
+/* Returns the key with another class. */
+LM_INLINE uint64_t lm_sums_with_class(uint64_t key, unsigned class_) {
+  return (key & ~((uint64_t)255 << LM_SUMS_CLASS)) | (uint64_t)class_ << LM_SUMS_CLASS;
+}
+
+/* Adds the rows of `classes` to a table in which all keys have LM_CLASS_UNKNOWN: each row there is
+ * the sum over all classes. Adds the spill too. */
+void lm_sums_fold(const lm_sums_table *classes, lm_sums_table *to);
+
 /* Returns the row of a key, which is not 0. A new row has only zeros. Returns &table->spill if the
  * key has no row and there is no memory for one. */
 lm_sums *lm_sums_get(lm_sums_table *table, uint64_t key);
+
+/* Returns the row of a key, which is not 0; NULL if the key has none. */
+lm_sums *lm_sums_find(const lm_sums_table *table, uint64_t key);
 
 /* Doubles the size of the table; an empty one gets its first rows. Returns false if there is no
  * memory; the table is then unchanged. */

@@ -123,6 +123,7 @@ static void add_class(lm_central *c, lm_pool_use *use, size_t *slots) {
   size_t spans = (size_t)c->spans * lm_central_span_slots(c->class_), out = c->out;
   lm_lock_drop(&c->lock);
   use->small_blocks += out;
+  use->class_blocks[c->class_] += out;
   use->live_bytes += out * lm_class_size(c->class_);
   *slots -= spans < *slots ? spans : *slots;
 }

@@ -72,6 +72,7 @@ typedef struct lm_pool_use {
   size_t live_bytes;   /* about: small objects that are not free, and the slots of large blocks */
   size_t held_bytes;   /* slots that may have memory */
   size_t small_blocks; /* small objects that are not free: live ones, and cached ones */
+  size_t class_blocks[LM_CLASSES]; /* small_blocks by size class */
 } lm_pool_use;
 
 /* Adds the use of a strategy's pool to *use. Returns false if the strategy has no pool. Takes

@@ -58,11 +58,14 @@ static void end_locked(lm_strategy *strategy) {
   lm_pools_forget_locked(strategy);
 }
 
-/* The strategies that stay, of those that existed when the call began. */
+/* The strategies that stay, of those that existed at lm_retire_begin.
+ * Law: `stays` has `count` bytes; both are 0 while no retirement has begun. */
 typedef struct roll {
   uint32_t count;
   uint8_t *stays;
 } roll;
+
+static roll begun;
 
 /* Keeps the shares and twins of strategies that a policy names. */
 static void keep_parts(const roll *r) {
@@ -70,10 +73,12 @@ static void keep_parts(const roll *r) {
     if (r->stays[lm_strategy_whole(id)]) r->stays[id] = 1;
 }
 
-/* Keeps the strategy of a live object. */
-static void keep_live(void *ctx, const lm_object *object) {
+/* Keeps the strategy of live objects: a lm_walk_count. */
+static void keep_live(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
   roll *r = ctx;
-  if (object->strategy < r->count) r->stays[object->strategy] = 1;
+  (void)size;
+  (void)n;
+  if (strategy < r->count) r->stays[strategy] = 1;
 }
 
 /* Begins to close the strategies that need not stay. True: there are some. */
@@ -109,20 +114,42 @@ static void end_closing(const roll *r) {
 }
 
 /* Strategies begin to close first, so that a later request opens them again (lm_pools_make). After
- * the grace no thread is in an operation on a strategy that is still closing. If it holds no live
- * block then, none is allocated from it and none is freed. */
-void lm_retire_unused(const uint8_t *used, uint32_t n) {
+ * the first grace no thread is in an operation that allocates from a strategy that is still
+ * closing. So a strategy without a live block has none from then on. A thread may be freeing its
+ * last block, and the second grace waits for that thread. */
+bool lm_retire_begin(const uint8_t *used, uint32_t n) {
   lm_assert(used || n == 0);
+  lm_retire_end(false);
   roll r = { .count = lm_strategy_count() };
   r.stays = lm_metadata_alloc(r.count);
-  if (!r.stays) return;
+  if (!r.stays) return false;
   memcpy(r.stays, used, n < r.count ? n : r.count);
   keep_parts(&r);
-  lm_walk_each(keep_live, &r);
-  if (close_idle(&r)) {
-    if (!lm_thread_grace()) memset(r.stays, 1, r.count);
-    lm_walk_each(keep_live, &r);
-    end_closing(&r);
-  }
-  lm_metadata_free(r.stays);
+  if (close_idle(&r)) begun = r;
+  else lm_metadata_free(r.stays);
+  return begun.stays;
+}
+
+void lm_retire_look(void) {
+  if (begun.stays) lm_walk_counts(keep_live, &begun);
+}
+
+void lm_retire_keep(const uint8_t *used, uint32_t n) {
+  for (uint32_t id = 0; id < begun.count && id < n; id++) begun.stays[id] |= used[id];
+  keep_parts(&begun);
+}
+
+void lm_retire_end(bool is_safe) {
+  if (!begun.stays) return;
+  if (!is_safe) memset(begun.stays, 1, begun.count);
+  end_closing(&begun);
+  lm_metadata_free(begun.stays);
+  begun = (roll){ 0 };
+}
+
+void lm_retire_unused(const uint8_t *used, uint32_t n) {
+  if (!lm_retire_begin(used, n)) return;
+  bool is_safe = lm_thread_grace();
+  lm_retire_look();
+  lm_retire_end(is_safe && lm_thread_grace());
 }

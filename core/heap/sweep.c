@@ -293,6 +293,7 @@ static void do_step_locked(void) {
     step.id = step.class_ = 0;
   }
   bool is_done = step_pools();
+  if (is_done && lm_decay_has_devices()) lm_thread_set_slow(lm_thread_self, LM_SLOW_DEVICES);
   if (is_done) lm_decay_end(step.more);
   step.has_begun = !is_done;
   lm_decay_wait(is_done ? TICK_NS : PAUSE_NS);

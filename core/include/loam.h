@@ -568,10 +568,10 @@ LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total)
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
- * is 0. Memory beyond that, unused for about half a second, goes back to the driver without a call,
- * if there is a service thread (control or watch). It goes back once loam knows that the work which
- * used it has ended, and no thread waits for that. loam learns it soon for a default stream, and in
- * the next call on the stream for a stream that the host created. */
+ * is 0. Memory beyond that, unused for about half a second, goes back to the driver without a call;
+ * if there is no service thread, while threads allocate or free. It goes back once loam knows that
+ * the work which used it has ended, and no thread waits for that. loam learns it soon for a default
+ * stream, and in the next call on the stream for a stream that the host created. */
 LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,

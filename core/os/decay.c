@@ -3,6 +3,7 @@
 #include "os/decay.h"
 
 #include "os/sys.h"
+#include "os/thread.h"
 
 _Atomic uint32_t lm_decay_state __attribute__((aligned(LM_CACHE_LINE))) = LM_DECAY_ASLEEP;
 
@@ -31,6 +32,20 @@ LM_NOINLINE void lm_decay_stir_slow(void) {
   lm_assert(before <= LM_DECAY_STIRRED);
   bool (*wake)(void) = atomic_load_explicit(&waker, memory_order_relaxed);
   if (before == LM_DECAY_ASLEEP && wake && wake()) lm_decay_note_served(lm_sys_clock_ns());
+}
+
+/* Relaxed: a thread that sees it late gives memory back later. */
+static _Atomic bool has_devices;
+
+void lm_decay_stir_devices(void) {
+  lm_decay_stir();
+  atomic_store_explicit(&has_devices, true, memory_order_relaxed);
+  if (lm_thread_self && !lm_decay_is_served()) lm_thread_set_slow(lm_thread_self, LM_SLOW_DEVICES);
+}
+
+bool lm_decay_has_devices(void) { return atomic_load_explicit(&has_devices, memory_order_relaxed); }
+void lm_decay_end_devices(void) {
+  atomic_store_explicit(&has_devices, false, memory_order_relaxed);
 }
 
 void lm_decay_set_wake(bool (*wake)(void)) {

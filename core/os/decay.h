@@ -16,7 +16,8 @@
  * soon is given back once and then kept, because the bound learns from it. The rest goes back by
  * the clock: every LM_DECAY_CALLS slow calls of a thread it looks whether a tick is due, and then
  * does one step of the tick, of about half a millisecond (lm_sweep_poll). So while no thread of a
- * process takes a slow path, no more of its memory goes back.
+ * process takes a slow path, no more of its memory goes back. Memory of devices goes back in the
+ * same two ways, by calls of the driver outside of active sections: device/device_idle.h.
  *
  * A thread that frees memory loads one word, lm_decay_state:
  *
@@ -55,6 +56,14 @@ LM_INLINE void lm_decay_stir(void) {
   if (lm_unlikely(atomic_load_explicit(&lm_decay_state, memory_order_relaxed) != LM_DECAY_STIRRED))
     lm_decay_stir_slow();
 }
+
+/* Says that device memory or pinned memory has become free, like lm_decay_stir. In a process that
+ * is not served, also sends the next operation of the calling thread to the slow path, where it may
+ * call the driver (device/device_idle.h). Any lock may be held. */
+void lm_decay_stir_devices(void);
+/* Returns whether such memory became free since the last lm_decay_end_devices. */
+bool lm_decay_has_devices(void);
+void lm_decay_end_devices(void);
 
 /* Sets the function that wakes the service thread, and returns false where there is none. A thread
  * that frees memory calls it, so it takes only locks under which no other lock is taken. */

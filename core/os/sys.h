@@ -214,6 +214,11 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
  * terminates nothing. */
 int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
 
+/* Opens the directory `path` below the directory `root`, which the path takes for the root of the
+ * file system: no symbolic link leads out of it, whoever made it. Returns a descriptor for reading,
+ * which exec closes; -1: there is no such directory, or the kernel is older than Linux 5.6. */
+int lm_sys_open_below(int root, const char *path);
+
 /* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
  * of the line. The line is terminated, has no newline, and lives for the call. */
 int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx);

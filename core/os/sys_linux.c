@@ -4,9 +4,11 @@
 #include "os/sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <linux/openat2.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -516,3 +518,11 @@ void lm_sys_cancel_restore(void) {
 /* ---- Environment */
 
 const char *lm_sys_getenv(const char *name) { return secure_getenv(name); }
+
+/* ---- Directories -------------------------------------------------------------------------- */
+
+int lm_sys_open_below(int root, const char *path) {
+  struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW,
+                          .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+  return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+}

@@ -628,6 +628,39 @@ bool lm_thread_grace(void) {
   return done;
 }
 
+/* A thread begins an active section by a plain store. Another processor sees that store late, but
+ * surely within CALM_NS: a processor keeps a store for microseconds at most, and for no longer than
+ * the thread runs. So after CALM_NS each section that was open at the beginning can be seen. */
+#define CALM_NS 10000000
+static uint32_t calm_number; /* the number of the calm grace among list.graces */
+static int64_t calm_begun_ns;
+
+void lm_thread_calm_begin(void) {
+  lm_lock_take(&list.lock);
+  calm_number = ++list.graces;
+  calm_begun_ns = lm_sys_clock_ns();
+  lm_lock_drop(&list.lock);
+}
+
+/* Like has_passed, for the calm grace. A later grace that need not wait for a thread says that the
+ * calm grace need not either. */
+static bool has_passed_calmly(lm_thread *t) {
+  if ((int32_t)(t->passed_grace - calm_number) >= 0 || t == lm_thread_self) return true;
+  /* Acquire pairs with the release of lm_thread_leave: the section's reads are over. */
+  if (atomic_load_explicit(&t->active, memory_order_acquire)) return false;
+  t->passed_grace = calm_number;
+  return true;
+}
+
+bool lm_thread_calm_is_over(void) {
+  bool is_over = lm_sys_clock_ns() - calm_begun_ns >= CALM_NS;
+  if (!is_over) return false;
+  lm_lock_take(&list.lock);
+  for (lm_thread *t = list.first; t; t = t->next) is_over = has_passed_calmly(t) && is_over;
+  lm_lock_drop(&list.lock);
+  return is_over;
+}
+
 /* ---- Fork */
 
 _Atomic bool lm_thread_owes_child;

@@ -110,6 +110,9 @@ enum {
   /* Another thread takes the idle bins at this moment. This thread waits until the other thread has
    * cleared the bit. */
   LM_SLOW_TAKING = 4,
+  /* Device memory or pinned memory became free in a process without a service thread. The thread
+   * clears the bit and gives idle memory back to the driver (device/device_idle.h). */
+  LM_SLOW_DEVICES = 128,
   /* The four reasons below hold for all threads: lm_thread_set_slow_all sets them, and
    * lm_thread_clear_slow_all clears them. */
   LM_SLOW_COUNTING = 8, /* a free takes an object's token with compare and exchange: live_bytes.c */
@@ -119,7 +122,7 @@ enum {
 };
 /* The reasons that lm_thread_handle_slow deals with. */
 #define LM_SLOW_OWN (LM_SLOW_STALE | LM_SLOW_CLAIMED | LM_SLOW_TAKING)
-#define LM_SLOW_ANY (2 * LM_SLOW_UNSERVED - 1) /* all of them */
+#define LM_SLOW_ANY (2 * LM_SLOW_DEVICES - 1) /* all of them */
 
 /* Memory blocks (block/) that a thread made and ended, by loam_block_kind. The thread writes with
  * lm_add_relaxed; any thread may read. */
@@ -353,6 +356,15 @@ bool lm_thread_grace(void);
  * that has given up the right to make system calls. */
 void lm_thread_refuse_graces(void);
 void lm_thread_allow_graces(void);
+
+/* A calm grace is for a thread that may neither wait nor call membarrier(2). lm_thread_calm_begin
+ * notes its beginning. lm_thread_calm_is_over looks at each thread, once in a call, and returns
+ * whether each active section that was open at the beginning has ended: the caller asks again later
+ * until that is so. A thread that disappeared inside an active section (it was cancelled there)
+ * keeps the answer false. There is one calm grace at a time: the caller orders the calls, and is in
+ * no active section. Both take list.lock. */
+void lm_thread_calm_begin(void);
+bool lm_thread_calm_is_over(void);
 
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the

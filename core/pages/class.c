@@ -21,3 +21,23 @@ const uint16_t lm_class_steps[LM_SMALL_MAX / 16 + 1] = {
   0, FOUR(ONE, 0), FOUR(ONE, 4), FOUR(X2, 8), FOUR(X4, 12), FOUR(X8, 16), FOUR(X16, 20),
   FOUR(X32, 24), FOUR(X64, 28), FOUR(X128, 32), FOUR(X256, 36), FOUR(X512, 40),
 };
+
+/* Returns the bytes of the largest block of a class above the small ones. */
+static size_t large_bytes(unsigned class_) {
+  unsigned c = class_ - LM_CLASSES;
+  size_t slots = c < 8 ? c + 1 : (size_t)(5 + c % 4) << (c / 4 - 1);
+  return slots * LM_SMALL_MAX;
+}
+
+size_t lm_class_counted_from(unsigned class_) {
+  if (class_ == LM_CLASS_UNKNOWN) return 0;
+  lm_assert(class_ < LM_CLASSES_COUNTED);
+  if (class_ < LM_CLASSES) return lm_class_min_size(class_);
+  return class_ == LM_CLASSES ? 1 : large_bytes(class_ - 1) + 1;
+}
+
+size_t lm_class_counted_to(unsigned class_) {
+  if (class_ == LM_CLASS_UNKNOWN) return LM_SIZE_MAX;
+  lm_assert(class_ < LM_CLASSES_COUNTED);
+  return class_ < LM_CLASSES ? lm_class_max_size(class_) : large_bytes(class_);
+}

@@ -94,4 +94,49 @@ LM_INLINE unsigned lm_class_large(size_t size) {
   return LM_CLASSES + 4 * shift + (last >> shift);
 }
 
+/* ---- Classes of figures ------------------------------------------------------------------- */
+
+/* Statistics group blocks of every size by class: the small and large classes above, and beyond
+ * LM_LARGE_MAX four classes for each doubling, up to 128 TiB. Figures never name LM_CLASS_ALIGNED:
+ * its objects are grouped by their bytes, with the blocks of up to two slots. */
+enum {
+  LM_CLASSES_COUNTED = LM_CLASSES + 120, /* of figures: 0 to LM_CLASSES_COUNTED - 1 */
+  LM_CLASS_UNKNOWN = 255                 /* of figures that are not grouped by class */
+};
+
+/* Returns the class of figures for a block of `size` usable bytes that no pool made. A block above
+ * LM_SIZE_MAX gets the last class. */
+LM_INLINE unsigned lm_class_counted(size_t size) {
+  if (size <= LM_SMALL_MAX) return lm_class_of(size);
+  if (size > LM_SIZE_MAX) return LM_CLASSES_COUNTED - 1;
+  size_t last = (size - 1) >> 16;
+  if (last < 8) return LM_CLASSES + (unsigned)last;
+  unsigned shift = 61 - (unsigned)__builtin_clzll(last);
+  return LM_CLASSES + 4 * shift + (unsigned)(last >> shift);
+}
+
+/* Like lm_class_counted, for a block of a pool: the objects of LM_CLASS_SKEWED, and no other blocks
+ * of a pool, have a cache line more than 64 KiB. */
+LM_INLINE unsigned lm_class_counted_object(size_t usable) {
+  if (usable == LM_SMALL_MAX + LM_CACHE_LINE) return LM_CLASS_SKEWED;
+  return lm_class_counted(usable);
+}
+
+/* Like lm_class_counted_object, for a small object of 16 * `units` bytes. */
+LM_INLINE unsigned lm_class_counted_units(unsigned units) {
+  if (lm_likely(units <= LM_SMALL_MAX / 16)) return lm_class_steps[units] / LM_DECISION_STEP;
+  return units == (LM_SMALL_MAX + LM_CACHE_LINE) / 16 ? LM_CLASS_SKEWED : LM_CLASSES + 1;
+}
+
+/* Returns the class of figures for the objects of a small or large class. */
+LM_INLINE unsigned lm_class_counted_as(unsigned class_) {
+  lm_assert(class_ < LM_CLASSES_ALL);
+  return class_ == LM_CLASS_ALIGNED ? LM_CLASSES + 1 : class_;
+}
+
+/* Returns the smallest and the largest request, in bytes, of a class of figures. All sizes belong
+ * to LM_CLASS_UNKNOWN. */
+size_t lm_class_counted_from(unsigned class_);
+size_t lm_class_counted_to(unsigned class_);
+
 #endif

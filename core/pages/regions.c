@@ -471,7 +471,8 @@ void lm_regions_put_only(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_assert(r->clean.slots + r->dirty.slots <= r->held);
   bool much = r->dirty.slots >= LM_DECAY_MIN_SLOTS;
   lm_lock_drop(&r->lock);
-  if (much || r->how.registered) lm_decay_stir();
+  if (r->how.registered) lm_decay_stir_devices();
+  else if (much) lm_decay_stir();
 }
 
 /* Down to half of the bound. Otherwise a program that frees and takes one large block over and over

@@ -469,6 +469,11 @@ const char *lm_policy_image_name(const lm_policy_image *image) { return image->h
 bool lm_policy_image_applies_live(const lm_policy_image *image) {
   return image->head->applies_live;
 }
+bool lm_policy_image_guards(const lm_policy_image *image) {
+  for (uint32_t i = 0; i < strategies_of(image); i++)
+    if (image->strategy[i].guard) return true;
+  return false;
+}
 uint64_t lm_policy_image_hash(const lm_policy_image *image) { return image->head->frame.text_hash; }
 uint32_t lm_policy_image_plans(const lm_policy_image *image) { return image->set.count; }
 

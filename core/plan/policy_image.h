@@ -134,6 +134,8 @@ const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size);
 const char *lm_policy_image_name(const lm_policy_image *image);
 /* Returns whether a load shall also move live memory: apply = "live". */
 bool lm_policy_image_applies_live(const lm_policy_image *image);
+/* Returns whether a strategy of the image guards blocks. */
+bool lm_policy_image_guards(const lm_policy_image *image);
 /* Returns a bit for each LM_IN_* that a plan of the image reads. */
 uint32_t lm_policy_image_reads(const lm_policy_image *image);
 /* Returns the hash of the policy's text. */

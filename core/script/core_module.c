@@ -409,14 +409,16 @@ void lm_core_module_flush(lm_script *script) {
   lm_json_finish(&script->answer);
 }
 
-/* core.write(text): appends to the answer of lm_script_inspect. */
+/* core.write(text): appends to the answer of lm_script_inspect. Only whole lines are passed on: if
+ * the budget is exceeded in the middle of a line, that line is dropped (script.c). */
 static int core_write(lua_State *L) {
   lm_script *script = script_of(L);
   size_t length = 0;
   const char *text = lua_tolstring(L, 1, &length);
   if (text) lm_json_raw(&script->answer, text, length);
   if (script->answer.failed) return luaL_error(L, "no memory for the answer");
-  if (script->answer.length > FLUSH_AT) lm_core_module_flush(script);
+  bool is_whole = length && text[length - 1] == '\n';
+  if (is_whole && script->answer.length > FLUSH_AT) lm_core_module_flush(script);
   return 0;
 }
 

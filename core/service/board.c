@@ -24,6 +24,7 @@
 #include "os/thread.h"
 #include "os/version.h"
 #include "pages/metadata.h"
+#include "script/policy_file.h"
 #include "service/board_file.h"
 #include "service/board_owner.h"
 #include "service/board_read.h"
@@ -158,6 +159,7 @@ static void fill_briefly(void) {
 static void forget_uses(void) {
   lm_board_figures *f = &mine.figures;
   f->uses = f->uses_left_out = f->tags = f->tags_left_out = 0;
+  f->classes = f->classes_left_out = 0;
 }
 
 /* Fills `mine` with all present figures. */
@@ -188,7 +190,11 @@ static bool can_write_entry(lm_board_entry *entry) {
   if (!can_write(entry, has_error ? 2 * LM_BOARD_PAGE : LM_BOARD_PAGE, at)) return false;
   if (f->uses && !can_write(entry->use_page, LM_BOARD_PAGE, at)) {
     f->uses_left_out += f->uses;
-    f->uses = 0;
+    f->uses = f->classes = 0;
+  }
+  if (f->classes && !can_write(entry->class_page, LM_BOARD_PAGE, at)) {
+    f->classes_left_out += f->classes;
+    f->classes = 0;
   }
   if (f->tags && !can_write(entry->tag_page, LM_BOARD_PAGE, at)) {
     f->tags_left_out += f->tags;
@@ -215,6 +221,7 @@ static bool publish(void) {
   if (f->error_bytes > 1) copy(entry->error_page, mine.error_page, f->error_bytes);
   copy(entry->use_page, mine.use_page, f->uses * sizeof *mine.use);
   copy(entry->tag_page, mine.tag_page, f->tags * sizeof *mine.tag);
+  copy(entry->class_page, mine.class_page, f->classes * sizeof *mine.of_class);
   atomic_store_explicit(&place->seq, seq, memory_order_release);
   return true;
 }
@@ -387,6 +394,16 @@ static bool join(void) {
   return false;
 }
 
+loam_status lm_board_make(const char *dir, const char *policy, char *made) {
+  lm_board *mapped = NULL;
+  lm_board_clean(dir);
+  loam_status status = lm_board_file_make(dir, made, &mapped);
+  if (status != LOAM_OK) return status;
+  snprintf(mapped->news.policy, sizeof mapped->news.policy, "%s", policy);
+  lm_board_file_unmap(mapped);
+  return LOAM_OK;
+}
+
 /* Makes a board for this process and the children that it will have. */
 static loam_status make(const char *dir) {
   lm_board_clean(dir);
@@ -420,13 +437,25 @@ static void register_hooks_once(void) {
   pthread_once(&once, register_hooks);
 }
 
+/* Returns the absolute path of the policy that the environment names; NULL: it names none. The path
+ * stays until the next call. */
+static const char *policy_wanted(void) {
+  static char buffer[PATH_MAX];
+  const char *policy = lm_sys_getenv("LOAM_POLICY");
+  return policy && *policy ? lm_policy_file_absolute(policy, buffer, sizeof buffer) : NULL;
+}
+
 /* Tells whether the images of the board are for the policy that the environment names: a program of
  * the tree may have started another one with a policy of its own. */
 static bool is_for_us(void) {
-  const char *policy = lm_sys_getenv("LOAM_POLICY");
-  const char *theirs = board->news.policy;
+  const char *policy = policy_wanted(), *theirs = board->news.policy;
   size_t room = sizeof board->news.policy;
-  return policy && *policy && strnlen(theirs, room) < room && !strcmp(policy, theirs);
+  return policy && strnlen(theirs, room) < room && !strcmp(policy, theirs);
+}
+
+static void follow_locked(void) {
+  if (board && !lm_board_halves() && is_for_us())
+    atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
 }
 
 void lm_board_follow(void) {
@@ -435,18 +464,33 @@ void lm_board_follow(void) {
   register_hooks_once();
   lock();
   if (!board) board = lm_board_file_inherited(path);
-  if (board && !lm_board_halves() && is_for_us())
-    atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  follow_locked();
   unlock();
   errno = before;
 }
 
+/* Makes a board for this process and the programs that it will start, and follows it, unless the
+ * process follows one or has no policy. */
+static loam_status make_own(const char *dir) {
+  const char *policy = policy_wanted();
+  if (lm_board_halves() || !policy) return LOAM_OK;
+  leave_board();
+  loam_status status = lm_board_make(dir, policy, path);
+  if (status != LOAM_OK) return status;
+  board = lm_board_file_map(path);
+  follow_locked();
+  if (board) lm_board_file_bequeath(path, policy);
+  return LOAM_OK;
+}
+
 /* The load lock is taken first, because join may give up a board that has been closed, while
  * another thread reads an image of that board. */
-void lm_board_join(void) {
+loam_status lm_board_join(const char *dir) {
   int before = errno;
+  register_hooks_once();
   lm_policy_begin();
   lock();
+  loam_status status = dir ? make_own(dir) : LOAM_OK;
   if (board && !is_own_place()) {
     find_self();
     (void)join();
@@ -454,6 +498,7 @@ void lm_board_join(void) {
   unlock();
   lm_policy_end();
   errno = before;
+  return status;
 }
 
 const char *lm_board_halves(void) { return atomic_load_explicit(&halves, memory_order_acquire); }
@@ -488,15 +533,21 @@ void lm_board_write(void) {
   atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
 }
 
+static bool is_refresh_due(void) {
+  int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
+  return lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll;
+}
+
 /* With no lock held, so a thread inside loam does nothing here. */
 void lm_board_refresh_calmly(void) {
   const lm_thread *self = lm_thread_self;
-  if (lm_board_halves() && self && !self->inside && !self->dying) lm_board_refresh();
+  if (!lm_board_halves() || !self || self->inside || self->dying || !is_refresh_due()) return;
+  lm_policy_tidy();
+  lm_board_write();
 }
 
 void lm_board_refresh(void) {
-  int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
-  if (lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll) lm_board_write();
+  if (is_refresh_due()) lm_board_write();
 }
 
 /* Tells whether the tree has no other process. A process that died without a word counts as one:

@@ -2,7 +2,8 @@
  *
  * A process that opens a control socket also has a place on a board: the board that the environment
  * names, else one of its own in the folder of the socket. A guest (loam_config.guest) has a place
- * on the board that the environment names, or none. Its forked children take places on the board
+ * on the board that the environment names; if that board is for another policy, or none is named,
+ * the guest makes a board where LOAM_POLICY is set. Its forked children take places on the board
  * that they have mapped already. README.md of core has the layout's reasons.
  *
  * A failure never harms the process: it then has no place, which is counted or reported. */
@@ -21,9 +22,16 @@ loam_status lm_board_start(const char *dir);
  * LOAM_POLICY names, the process follows the board from now on: it obeys the images that are
  * published there. Takes no place. With no lock held. */
 void lm_board_follow(void);
+/* Makes a board in the folder `dir` for the processes whose LOAM_POLICY names the file `policy`, an
+ * absolute path. Maps none of it. Writes the path of the board into `path`, which has PATH_MAX
+ * bytes. Removes boards of ended processes from the folder. LOAM_EIO. */
+loam_status lm_board_make(const char *dir, const char *policy, char *path);
 /* Takes a place on the board that lm_board_follow has mapped, and writes the present figures there.
- * Does nothing without a board. With no lock held. */
-void lm_board_join(void);
+ * A process that follows no board makes one in the folder `dir` and follows it, if LOAM_POLICY is
+ * set; a `dir` of NULL forbids that. The programs that this process starts find the board by
+ * LOAM_BOARD. Called once for each start of loam, with no lock held. LOAM_EIO if the board cannot
+ * be made: the process then has no place. */
+loam_status lm_board_join(const char *dir);
 /* The news and the two halves of the images of the board that this process follows; NULL: it
  * follows none. Both stay mapped until lm_board_end. */
 const lm_board_news *lm_board_news_now(void);

@@ -15,12 +15,16 @@
 
 #include "os/error.h"
 #include "os/sys_file.h"
+#include "pages/metadata.h"
 #include "service/board_owner.h"
 #include "service/control_socket.h"
 
 /* Slots that get room when the board is made. A kernel before 5.14 cannot say whether a page can be
  * written (madvise MADV_POPULATE_WRITE), so there a board has no other slots. */
 enum { PREPARED = 1, PREPARED_BLINDLY = 16 };
+
+/* Bytes that hold the name of a variable of loam, the sign = and a NUL. */
+enum { NAME_ROOM = 16 };
 
 bool lm_board_file_is_ours(const lm_board_head *head) {
   char boot_id[sizeof head->boot_id];
@@ -132,9 +136,13 @@ static bool is_own_file(int fd) {
 
 lm_board *lm_board_file_inherited(char *path) {
   const char *named = lm_sys_getenv(LM_BOARD_VARIABLE);
-  lm_board *board = NULL;
   if (!named || *named != '/' || strlen(named) >= PATH_MAX) return NULL;
   strcpy(path, named);
+  return lm_board_file_map(path);
+}
+
+lm_board *lm_board_file_map(const char *path) {
+  lm_board *board = NULL;
   int before = errno, fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd >= 0 && is_own_file(fd)) (void)attach(fd, &board);
   if (fd >= 0) lm_sys_file_close(fd);
@@ -145,6 +153,33 @@ lm_board *lm_board_file_inherited(char *path) {
   if (is_sound) return board;
   lm_board_file_unmap(board);
   return NULL;
+}
+
+/* Tells whether an entry of the environment has this name. */
+static bool has_name(const char *entry, const char *name) {
+  size_t length = strlen(name);
+  return !strncmp(entry, name, length) && entry[length] == '=';
+}
+
+/* setenv is not called, because this may be the malloc of a setenv that holds the lock of the
+ * environment, and because some programs (bash) define a setenv that is not ready yet. The memory
+ * is never freed: the program owns its environment. */
+void lm_board_file_bequeath(const char *path, const char *policy) {
+  enum { ADDED = 2 };
+  size_t n = 0, kept = 0, room = strlen(path) + strlen(policy) + 2 * NAME_ROOM;
+  while (environ[n]) n++;
+  char **made = lm_metadata_alloc((n + ADDED + 1) * sizeof *made + room);
+  if (!made) return;
+  char *words = (char *)(made + n + ADDED + 1);
+  for (size_t i = 0; i < n; i++)
+    if (!has_name(environ[i], LM_BOARD_VARIABLE) && !has_name(environ[i], "LOAM_POLICY"))
+      made[kept++] = environ[i];
+  made[kept++] = words;
+  words += snprintf(words, room, LM_BOARD_VARIABLE "=%s", path) + 1;
+  made[kept++] = words;
+  snprintf(words, room - (size_t)(words - made[kept - 2]), "LOAM_POLICY=%s", policy);
+  made[kept] = NULL;
+  environ = made;
 }
 
 int lm_board_file_open(const char *path) {

@@ -7,16 +7,23 @@
 #include "loam.h"
 #include "service/board_layout.h"
 
-/* The variable by which `loam run` tells its program the path of the board. */
+/* The variable that tells a program the path of the board of its tree. `loam run` sets it for its
+ * program, and a process that makes its own board sets it for the programs that it will start. */
 #define LM_BOARD_VARIABLE "LOAM_BOARD"
 
 /* Makes a board in the folder `dir`, which is made if it is missing, and maps it. Writes the path
  * of the file into `path`, which has PATH_MAX bytes. No descriptor stays open. LOAM_EIO. */
 loam_status lm_board_file_make(const char *dir, char *path, lm_board **out);
-/* Maps the board that the environment names, and copies its path into `path`. NULL: the environment
- * names none, or it is no board of the effective user that this version of loam knows. The caller
- * can read the news of the board and cannot write them. */
+/* Maps the board at `path`. NULL: there is no file, or it is no board of the effective user that
+ * this version of loam knows. The caller can read the news of the board and cannot write them. */
+lm_board *lm_board_file_map(const char *path);
+/* Like lm_board_file_map, for the board that the environment names. Copies its path into `path`,
+ * which has PATH_MAX bytes. NULL also if the environment names no board. */
 lm_board *lm_board_file_inherited(char *path);
+/* Names a board, and the absolute path of the policy that it is for, to the programs that this
+ * process will start: sets LOAM_BOARD and LOAM_POLICY in the environment. For a start of loam,
+ * while the process has one thread. If there is no memory, the environment stays as it was. */
+void lm_board_file_bequeath(const char *path, const char *policy);
 /* Maps the halves of a board, and its first page of news over lm_published. `path` is the path of
  * the board. NULL: there is no memory for that, or the file cannot be opened any more. The caller
  * ends the mapping of LM_BOARD_HALF * 2 bytes, and calls lm_published_unmap. */

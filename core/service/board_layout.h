@@ -9,8 +9,8 @@
  *   0                                  lm_board_head, padded to 4 KiB
  *   4 KiB                              the news: the publications for the tree (3 pages)
  *   16 KiB                             the table of places, 32 bytes each
- *   48 KiB + i * 32 KiB                the slot of place i: two entries
- *   48 KiB + 32 MiB + i * 16 MiB       half i of the images: policy images that were published
+ *   48 KiB + i * 40 KiB                the slot of place i: two entries
+ *   48 KiB + 40 MiB + i * 16 MiB       half i of the images: policy images that were published
  *
  * Publishers write the news and the halves: the watcher (cli/watcher.h), `loam reload`, and `loam
  * profile`, which also writes a wish into the place of a process.
@@ -36,8 +36,9 @@ enum {
   LM_BOARD_VERSION = 6,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
-  LM_BOARD_USES = 32,   /* strategies and tags with figures in an entry; further ones are counted */
-  LM_BOARD_PAGE = 4096, /* on every machine, also where pages are larger */
+  LM_BOARD_USES = 32, /* strategies and tags with figures in an entry; further ones are counted */
+  LM_BOARD_CLASSES = 256, /* size classes of all strategies in an entry; further ones are counted */
+  LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
 };
 
 /* A strategy with a limit, and how much of the limit is taken. */
@@ -57,6 +58,13 @@ typedef struct lm_board_use {
   uint64_t small_blocks; /* about: objects of size classes up to 64 KiB */
   uint64_t failed;       /* requests that the strategy could not serve; exact */
 } lm_board_use;
+
+/* The small objects of one size class of a strategy. */
+typedef struct lm_board_class {
+  uint32_t use;    /* index of the strategy in `use` of the entry */
+  uint32_t most;   /* the largest request of the class */
+  uint64_t blocks; /* about: live objects, and cached ones */
+} lm_board_class;
 
 /* The live bytes of a tag. Only tags whose policy reads req.live are counted (engine/live_bytes.h);
  * each other thread may not have added up to 128 KiB. */
@@ -88,18 +96,20 @@ typedef struct lm_board_figures {
   /* Figures that are in `use` and `tag` of the entry, the largest first, and how many had no room
    * there. */
   uint32_t uses, uses_left_out, tags, tags_left_out;
+  uint32_t classes, classes_left_out; /* size classes of the strategies in `use` */
   char version[16], program[64], name[64], path[1024];
   lm_board_limit limit[LM_BOARD_LIMITS];
 } lm_board_figures;
 
 /* What a process says of itself: a page of figures, a page for the error of its last load, and a
- * page each for the memory of strategies and of tags. Pages without contents are not written. The
- * bytes in a file may be anything, since other programs can write them: a reader makes its copy
- * valid.
+ * page each for the memory of strategies, of tags and of size classes. Pages without contents are
+ * not written. The bytes in a file may be anything, since other programs can write them: a reader
+ * makes its copy valid.
  *
  * Law, of an entry of zeros too: each text of the figures, of `use` and of `tag` ends with a NUL.
- * limits <= LM_BOARD_LIMITS. uses and tags <= LM_BOARD_USES. error_bytes <= LM_BOARD_PAGE, and the
- * last of these bytes of last_error is a NUL. */
+ * limits <= LM_BOARD_LIMITS. uses and tags <= LM_BOARD_USES. classes <= LM_BOARD_CLASSES, and each
+ * class names a strategy below `uses`. error_bytes <= LM_BOARD_PAGE, and the last of these bytes of
+ * last_error is a NUL. */
 typedef struct lm_board_entry {
   union {
     lm_board_figures figures;
@@ -116,6 +126,10 @@ typedef struct lm_board_entry {
   union {
     lm_board_tag tag[LM_BOARD_USES];
     uint64_t tag_page[LM_BOARD_PAGE / 8];
+  };
+  union {
+    lm_board_class of_class[LM_BOARD_CLASSES];
+    uint64_t class_page[LM_BOARD_PAGE / 8];
   };
 } lm_board_entry;
 
@@ -134,6 +148,9 @@ static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
     if (!memchr(e->use[i].strategy, 0, sizeof e->use[i].strategy)) return false;
   for (uint32_t i = 0; i < f->tags; i++)
     if (!memchr(e->tag[i].tag, 0, sizeof e->tag[i].tag)) return false;
+  if (f->classes > LM_BOARD_CLASSES) return false;
+  for (uint32_t i = 0; i < f->classes; i++)
+    if (e->of_class[i].use >= f->uses) return false;
   return !f->error_bytes || !e->last_error[f->error_bytes - 1];
 }
 
@@ -167,6 +184,8 @@ typedef struct lm_board_image {
   uint64_t size, hash; /* bytes of the image, and their FNV-1a */
   uint64_t text_hash;  /* of the policy's text */
   uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
+  uint64_t guards;     /* 1: a strategy of the image guards blocks */
+  uint64_t moves;      /* 1: live memory is to follow the policy (apply = "live") */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;
@@ -226,7 +245,7 @@ typedef struct lm_board {
   lm_board_slot slot[LM_BOARD_PLACES];
 } lm_board;
 
-_Static_assert(sizeof(lm_board_entry) == 4 * LM_BOARD_PAGE, "figures, error, strategies, tags");
+_Static_assert(sizeof(lm_board_entry) == 5 * LM_BOARD_PAGE, "figures, error, and three more");
 _Static_assert(sizeof(lm_board_figures) % 8 == 0, "it is copied in words");
 _Static_assert(sizeof(lm_board_place) == 32, "fixed-width fields");
 _Static_assert(offsetof(lm_board, slot) % LM_BOARD_PAGE == 0, "slots begin at a page");

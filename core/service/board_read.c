@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/error.h"
+#include "os/hash.h"
 #include "os/sys.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -43,12 +45,13 @@ typedef struct view {
   uint64_t refused_hash; /* of lm_status */
 } view;
 
-/* What a visit does with each folder: write rows, or (`write` is NULL) only clean. */
+/* What a visit does with each folder: write rows, or (`reader` is NULL) only clean. */
 typedef struct visit {
   view *v;
-  loam_write_fn write;
-  void *ctx;
-  unsigned kept; /* boards of ended trees in the present folder */
+  const lm_board_reader *reader;
+  unsigned kept;   /* boards of ended trees in the present folder */
+  int root;        /* the directory below which folders are looked for; -1: the own root */
+  char prefix[32]; /* the path of that directory; "" for the own root */
 } visit;
 
 static bool read_at(int fd, void *to, size_t size, size_t offset) {
@@ -79,17 +82,21 @@ static void terminate_texts(lm_board_entry *e) {
   if (f->tags > LM_BOARD_USES) f->tags = LM_BOARD_USES;
   for (uint32_t i = 0; i < f->uses; i++) e->use[i].strategy[sizeof e->use[i].strategy - 1] = 0;
   for (uint32_t i = 0; i < f->tags; i++) e->tag[i].tag[sizeof e->tag[i].tag - 1] = 0;
+  if (f->classes > LM_BOARD_CLASSES) f->classes = LM_BOARD_CLASSES;
+  for (uint32_t i = 0; i < f->classes; i++)
+    if (e->of_class[i].use >= f->uses) f->classes = 0;
   if (!f->error_bytes || f->error_bytes > sizeof e->last_error) f->error_bytes = 1;
   e->last_error[f->error_bytes - 1] = 0;
   lm_assert(lm_board_entry_is_valid(e));
 }
 
-/* Copies an entry. The pages of strategies and tags are copied only if they have contents. */
+/* Copies an entry. The pages of strategies, tags and classes are copied only if they have contents.
+ */
 static bool copy_entry(view *v, size_t at) {
   lm_board_entry *e = &v->entry;
   if (!read_at(v->fd, e, 2 * LM_BOARD_PAGE, at)) return false;
   bool has_more = e->figures.uses || e->figures.tags;
-  return !has_more || read_at(v->fd, e->use_page, 2 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
+  return !has_more || read_at(v->fd, e->use_page, 3 * LM_BOARD_PAGE, at + 2 * LM_BOARD_PAGE);
 }
 
 /* Copies the current entry of a place. `seq` is read before and after: an entry whose `seq` has not
@@ -135,6 +142,19 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
   lm_json_uint(out, "limits_left_out", f->limits_left_out);
 }
 
+/* The size classes of the strategy that is number `use` in the entry. */
+static void put_classes(lm_json *out, const lm_board_entry *e, uint32_t use) {
+  lm_json_open(out, "classes", '[');
+  for (uint32_t i = 0; i < e->figures.classes; i++) {
+    if (e->of_class[i].use != use) continue;
+    lm_json_open(out, NULL, '{');
+    lm_json_uint(out, "to", e->of_class[i].most);
+    lm_json_uint(out, "blocks", e->of_class[i].blocks);
+    lm_json_close(out, '}');
+  }
+  lm_json_close(out, ']');
+}
+
 /* The memory of strategies and tags. A figure that is not known is left out. */
 static void put_uses(lm_json *out, const lm_board_entry *e) {
   lm_json_open(out, "strategies", '[');
@@ -146,10 +166,12 @@ static void put_uses(lm_json *out, const lm_board_entry *e) {
     lm_json_uint(out, "held_bytes", u->held_bytes);
     lm_json_uint(out, "small_blocks", u->small_blocks);
     lm_json_uint(out, "failed", u->failed);
+    put_classes(out, e, i);
     lm_json_close(out, '}');
   }
   lm_json_close(out, ']');
   lm_json_uint(out, "strategies_left_out", e->figures.uses_left_out);
+  lm_json_uint(out, "classes_left_out", e->figures.classes_left_out);
   lm_json_open(out, "tags", '[');
   for (uint32_t i = 0; i < e->figures.tags; i++) {
     lm_json_open(out, NULL, '{');
@@ -260,7 +282,7 @@ static void write_row(const visit *t, const row *r) {
   lm_json_text(&out, "folder", v->folder);
   put_board(&out, v);
   lm_json_close(&out, '}');
-  if (!out.failed) t->write(t->ctx, out.text, out.length);
+  if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
   lm_json_finish(&out);
 }
 
@@ -280,6 +302,17 @@ static bool is_believed(const view *v, const lm_board_life *life) {
   return !v->uid || !life->has_uid || life->real_uid == v->uid;
 }
 
+/* Looks at the owner of a place. One in another PID namespace is looked at under the process id
+ * that the caller sees; *owner has that id then. */
+static lm_board_life look_at(const visit *t, uint64_t *owner, const lm_board_figures *f) {
+  lm_board_life life = lm_board_look(*owner, f->pid_namespace, f);
+  if (life.state != LM_BOARD_UNKNOWN || !t->reader->find_pid) return life;
+  int pid = t->reader->find_pid(f->pid_namespace, lm_board_pid(*owner));
+  if (!pid) return life;
+  *owner = (*owner & ~LM_BOARD_PID) | (uint64_t)pid;
+  return lm_board_look(*owner, lm_board_own_namespace(), f);
+}
+
 static const char *const state_names[] = { "running", "stopped", "ended", "unknown" };
 
 /* Writes the row of a place. */
@@ -288,9 +321,9 @@ static void visit_place(const visit *t, uint32_t place) {
   if (!read_entry(v, place)) return;
   const lm_board_figures *f = &v->entry.figures;
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
-  row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
-  lm_board_life life = lm_board_look(owner, f->pid_namespace, f);
+  lm_board_life life = look_at(t, &owner, f);
+  row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
   if (!is_believed(v, &life)) return;
   if (life.has_uid) r.uid = life.uid;
@@ -414,13 +447,13 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   v->name = name;
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
                   read_at(v->fd, &v->head, sizeof v->head, 0);
-  if (has_head && !t->write && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
+  if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
   if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
       !lm_board_file_is_ours(&v->head)) {
     remove_half_made(v, dir, name, st);
     return;
   }
-  bool has_news = t->write && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
+  bool has_news = t->reader && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
   v->has_watcher = has_news && find_watcher(v);
   for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
@@ -459,21 +492,29 @@ static void visit_files(visit *t, int fd) {
   closedir(dir);
 }
 
+/* Opens a directory below the root of the visit; -1: that is not possible. */
+static int open_folder(const visit *t, const char *path) {
+  if (t->root >= 0) return lm_sys_open_below(t->root, path);
+  return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
 /* Visits the boards of a folder. `owner` is the user that must own the folder; -1: the effective
  * user, or for root any user. Folders that other users can write are left alone. */
 static void visit_folder(visit *t, const char *path, int64_t owner) {
   struct stat st;
-  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+  char whole[PATH_MAX];
+  int fd = open_folder(t, path);
   if (fd < 0) return;
+  snprintf(whole, sizeof whole, "%s%s", t->prefix, path);
   bool is_sound = !fstat(fd, &st) && !(st.st_mode & 022);
   bool is_right = owner >= 0 ? st.st_uid == owner : !geteuid() || st.st_uid == geteuid();
   if (!is_sound || !is_right) {
     close(fd);
     return;
   }
-  t->v->folder = path;
+  t->v->folder = whole;
   t->v->uid = st.st_uid;
-  t->v->is_own = st.st_uid == geteuid();
+  t->v->is_own = t->root < 0 && st.st_uid == geteuid();
   visit_files(t, fd);
 }
 
@@ -495,31 +536,25 @@ static int64_t number_after(const char *name, const char *prefix) {
   return *end || number > UINT32_MAX ? -1 : number;
 }
 
-/* Visits the folders DIR/PREFIX<uid>/REST of all users but root. */
+/* Visits the folders DIR/PREFIX<uid>/REST of all users. Below the own root such a folder must
+ * belong to its user; in a container the users may have other numbers. */
 static void visit_users(visit *t, const char *dir, const char *prefix, const char *rest) {
   char path[PATH_MAX];
-  DIR *found = opendir(dir);
+  int fd = open_folder(t, dir);
+  DIR *found = fd < 0 ? NULL : fdopendir(fd);
+  if (fd >= 0 && !found) close(fd);
   for (struct dirent *entry; found && (entry = readdir(found));) {
     int64_t uid = number_after(entry->d_name, prefix);
-    if (uid <= 0) continue;
+    if (uid < 0 || (!uid && t->root < 0)) continue; /* visit_user has visited the own folder */
     snprintf(path, sizeof path, "%s/%s%s", dir, entry->d_name, rest);
-    visit_folder(t, path, uid);
+    visit_folder(t, path, t->root < 0 ? uid : -1);
   }
   if (found) closedir(found);
 }
 
-/* Visits the private /tmp of each service that systemd has given one. */
-static void visit_private_tmp(visit *t) {
-  char path[PATH_MAX];
-  DIR *found = opendir("/tmp");
-  for (struct dirent *entry; found && (entry = readdir(found));) {
-    if (strncmp(entry->d_name, "systemd-private-", 16)) continue;
-    snprintf(path, sizeof path, "/tmp/%s/tmp", entry->d_name);
-    visit_users(t, path, "loam-", "");
-    snprintf(path, sizeof path, "/tmp/%s/tmp/loam-0", entry->d_name);
-    visit_folder(t, path, 0);
-  }
-  if (found) closedir(found);
+static void visit_all_users(visit *t) {
+  visit_users(t, "/run/user", "", "/loam");
+  visit_users(t, "/tmp", "loam-", "");
 }
 
 /* Visits each folder that a process of the user may have used. A folder that is visited twice gives
@@ -531,26 +566,80 @@ static void visit_all(visit *t) {
   if (own && snprintf(runtime, sizeof runtime, "%s/loam", own) < (int)sizeof runtime)
     visit_folder(t, runtime, -1);
   visit_user(t, geteuid());
-  if (geteuid()) return;
-  visit_users(t, "/run/user", "", "/loam");
-  visit_users(t, "/tmp", "loam-", "");
-  visit_private_tmp(t);
+  if (!geteuid()) visit_all_users(t);
 }
 
-void lm_board_each(loam_write_fn write, void *ctx) {
-  visit t = { .v = lm_metadata_alloc(sizeof(view)), .write = write, .ctx = ctx };
-  lm_assert(write);
+void lm_board_each(const lm_board_reader *reader) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader, .root = -1 };
+  lm_assert(reader->write);
   if (!t.v) return;
   visit_all(&t);
   lm_metadata_free(t.v);
 }
 
+void lm_board_each_below(const lm_board_reader *reader, int pid) {
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader };
+  lm_assert(reader->write);
+  if (!t.v) return;
+  snprintf(t.prefix, sizeof t.prefix, "/proc/%d/root", pid);
+  t.root = open(t.prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (t.root >= 0) {
+    visit_all_users(&t);
+    close(t.root);
+  }
+  lm_metadata_free(t.v);
+}
+
 /* The thread counts as inside loam, because opendir allocates memory. */
 void lm_board_clean(const char *dir) {
-  visit t = { .v = lm_metadata_alloc(sizeof(view)) };
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .root = -1 };
   if (!t.v) return;
   lm_thread *self = lm_thread_inside_begin();
   visit_folder(&t, dir, geteuid());
   lm_thread_inside_end(self);
   lm_metadata_free(t.v);
+}
+
+/* ---- images */
+
+/* Opens a board for reading. Returns a descriptor, or -1. */
+static int open_board(const char *path) {
+  struct stat st;
+  lm_board_head head;
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return -1;
+  bool is_board = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)LM_BOARD_FILE &&
+                  (!geteuid() || st.st_uid == geteuid()) && read_at(fd, &head, sizeof head, 0) &&
+                  lm_board_file_is_ours(&head);
+  if (is_board) return fd;
+  close(fd);
+  return -1;
+}
+
+/* Copies the image in half `half`, if it was made from the text with this hash. A publisher may
+ * write the half during the copy: then the hash of the bytes differs. */
+static void *copy_image(int fd, unsigned half, uint64_t text_hash, size_t *size) {
+  lm_board_image said;
+  size_t at = offsetof(lm_board, news) + offsetof(lm_board_news, image) + half * sizeof said;
+  if (!read_at(fd, &said, sizeof said, at) || said.text_hash != text_hash) return NULL;
+  if (!said.number || !said.size || said.size > LM_BOARD_HALF) return NULL;
+  void *bytes = lm_metadata_alloc(said.size);
+  *size = said.size;
+  if (bytes && read_at(fd, bytes, said.size, LM_BOARD_HALVES_AT + half * LM_BOARD_HALF) &&
+      lm_hash_bytes(bytes, said.size) == said.hash)
+    return bytes;
+  lm_metadata_free(bytes);
+  return NULL;
+}
+
+loam_status lm_board_read_image(const char *path, uint64_t text_hash, void **bytes, size_t *size) {
+  int fd = open_board(path);
+  *bytes = NULL;
+  if (fd < 0) return lm_error(LOAM_EIO, "%s: it is no board that can be read", path);
+  for (unsigned half = 0; !*bytes && half < 2; half++)
+    *bytes = copy_image(fd, half, text_hash, size);
+  close(fd);
+  if (*bytes) return LOAM_OK;
+  return lm_error(LOAM_EIO, "%s: the board has no image of the text with hash %016llx", path,
+                  (unsigned long long)text_hash);
 }

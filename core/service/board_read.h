@@ -6,14 +6,28 @@
 #define LM_BOARD_READ_H
 
 #include "loam.h"
+#include "os/base.h"
 
-/* Calls `write` once for each process on a board that the effective user may see, with one JSON
- * object: the keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`,
- * `since_ms`, `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`,
- * `tags`, `tags_left_out`, `folder`; of a process that follows the board also `board`,
- * `published`, `latest`. Removes boards of the effective
- * user whose processes have all ended. Makes no call to any of these processes. */
-void lm_board_each(loam_write_fn write, void *ctx);
+/* Who reads boards, and what for. */
+typedef struct lm_board_reader {
+  loam_write_fn write; /* gets a row: one JSON object for a process */
+  void *ctx;           /* for `write` */
+  /* Returns the process id, as the caller sees it, of the process that has the id `pid` in another
+   * PID namespace; 0: the caller cannot see that process. NULL: the caller sees no such process. */
+  int (*find_pid)(uint64_t pid_namespace, int pid);
+} lm_board_reader;
+
+/* Calls `write` once for each process on a board that the effective user may see. Its row has the
+ * keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`, `since_ms`,
+ * `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`, `tags`,
+ * `tags_left_out`, `folder`; of a process that follows the board also `board`, `published`,
+ * `latest`. Removes boards of the effective user whose processes have all ended. Makes no call to
+ * any of these processes. */
+void lm_board_each(const lm_board_reader *reader);
+/* Like lm_board_each, for the boards that lie below the root directory of the process `pid`, which
+ * is in another mount namespace: a container, or a service with a private /tmp. Removes no board.
+ * For root. */
+void lm_board_each_below(const lm_board_reader *reader, int pid);
 /* Removes the boards of a folder whose processes have all ended. A board with a process that was
  * killed stays for ten minutes after this was first noticed. With no lock of memory held. */
 void lm_board_clean(const char *dir);
@@ -21,5 +35,10 @@ void lm_board_clean(const char *dir);
  * lives; -1: there may be one that the caller cannot see, in another PID namespace. The board must
  * be one of the effective user. */
 int lm_board_find_living(int fd);
+
+/* Copies the image of the policy text with this hash from the board at `path` into lm_metadata
+ * memory, which the caller frees. A board keeps the last two images. Returns LOAM_EIO if the file
+ * is no board of the effective user (for root: of any user), or if it has no such image. */
+loam_status lm_board_read_image(const char *path, uint64_t text_hash, void **bytes, size_t *size);
 
 #endif

@@ -2,7 +2,8 @@
  *
  * The strategies with the most live memory get a place in the entry. To find them, the newest
  * strategies are summed up by family: an edit of a limit makes another strategy of one family, and
- * a share for a NUMA node is a strategy too. The work is bounded: STRATEGIES_SEEN strategies,
+ * a share for a NUMA node is a strategy too. The size classes of the largest strategies are listed
+ * until their page of the entry is full. The work is bounded: STRATEGIES_SEEN strategies,
  * CANDIDATES families, and the size classes of their pools. */
 #include "service/board_use.h"
 
@@ -86,14 +87,29 @@ static void put_family(lm_board_use *to, const family_use *f) {
   to->failed = f->failed;
 }
 
+/* Lists the size classes of the family that is number `use` in the entry, until the entry is full.
+ */
+static void put_classes(lm_board_entry *entry, uint32_t use, const family_use *f) {
+  lm_board_figures *figures = &entry->figures;
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    if (!f->use.class_blocks[c]) continue;
+    if (figures->classes == LM_BOARD_CLASSES) figures->classes_left_out++;
+    else
+      entry->of_class[figures->classes++] = (lm_board_class){ use, (uint32_t)lm_class_max_size(c),
+                                                              f->use.class_blocks[c] };
+  }
+}
+
 /* Moves the largest family to the entry until the entry is full. */
 static void put_families(lm_board_entry *entry) {
   uint32_t n = 0;
+  entry->figures.classes = entry->figures.classes_left_out = 0;
   for (; n < LM_BOARD_USES && work.families; n++) {
     uint32_t largest = 0;
     for (uint32_t i = 1; i < work.families; i++)
       if (is_larger(&work.family[i], &work.family[largest])) largest = i;
     put_family(&entry->use[n], &work.family[largest]);
+    put_classes(entry, n, &work.family[largest]);
     work.family[largest] = work.family[--work.families];
   }
   entry->figures.uses = n;

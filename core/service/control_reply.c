@@ -67,7 +67,7 @@ static void answer_stats(const reply *r) {
   lm_stats_json_sums(out, &stats);
   lm_stats_json_resident(out, lm_resident_read());
   lm_json_open(out, "rows", '[');
-  lm_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY, lm_stats_json_row, out);
+  lm_stats_each_row(lm_stats_json_row, out);
   lm_json_close(out, ']');
   lm_json_open(out, "got", '[');
   lm_placement_audit_each(lm_stats_json_got, out);

@@ -216,19 +216,14 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* Gives back the memory that strategies hold and that no live block uses, for strategies that no
- * plan of the live policy names. Under `live_lock`, so that no plan is made at the same time. */
-static void retire_strategies(void) {
-  uint32_t n = lm_strategy_count();
+/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory.
+ * The caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
+static uint8_t *mark_used(const lm_policy_image *image, uint32_t n) {
   uint8_t *used = lm_metadata_alloc(n);
-  if (!used) return;
   lock(&live_lock);
-  lm_assert(live);
-  lm_policy_image_mark_used(live, used, n);
-  lm_retire_unused(used, n);
+  if (used) lm_policy_image_mark_used(image, used, n);
   unlock(&live_lock);
-  lm_pinned_end_unused(used, n);
-  lm_metadata_free(used);
+  return used;
 }
 
 /* Tells whether a token carries the live generation's slot. */
@@ -236,7 +231,7 @@ static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == liv
 
 /* Images that were replaced without a grace, because the kernel has no membarrier, or because the
  * load was part of a program's request for memory. Under `load_lock`. Law: parked_n <= PARKED. */
-enum { PARKED = 16 };
+enum { PARKED = 256 };
 static lm_policy_image *parked[PARKED];
 static uint32_t parked_n;
 
@@ -246,11 +241,84 @@ static void park(lm_policy_image *image) {
   if (parked_n < PARKED) parked[parked_n++] = image;
 }
 
-/* Closes the parked images if every thread has begun an epoch since they were replaced. Called
- * before a policy becomes live, after which threads are stale again. */
-static void close_parked(void) {
-  if (!parked_n || !lm_thread_is_none_stale()) return;
-  while (parked_n) lm_policy_image_close(parked[--parked_n]);
+/* Closes the n images that were parked first. */
+static void close_parked(uint32_t n) {
+  lm_assert(n <= parked_n);
+  for (uint32_t i = 0; i < n; i++) lm_policy_image_close(parked[i]);
+  memmove(parked, parked + n, (parked_n - n) * sizeof *parked);
+  parked_n -= n;
+}
+
+/* ---- the memory of strategies that no plan of the live policy names ---- */
+
+/* A load that waited for a grace retires the strategies itself. After any other load, threads that
+ * obey a policy, or that request memory later, do the steps of a retirement (heap/retire.h), with
+ * calm graces between them. Under `load_lock`.
+ *
+ * Law: a calm grace is under way unless `step` is RETIRING_NOTHING. During the first grace,
+ * retiring_n <= parked_n: these parked images were replaced before it. */
+static enum { RETIRING_NOTHING, RETIRING_BEGUN, RETIRING_LOOKED } step;
+static bool wants_retiring; /* a policy was replaced since the last beginning */
+static uint32_t retiring_n;
+
+static void begin_retiring(void) {
+  uint32_t n = lm_strategy_count();
+  uint8_t *used = mark_used(live, n);
+  if (!used) return;
+  lm_retire_begin(used, n);
+  lm_metadata_free(used);
+  wants_retiring = false;
+  retiring_n = parked_n;
+  step = RETIRING_BEGUN;
+  lm_thread_calm_begin();
+}
+
+static void look_retiring(void) {
+  close_parked(retiring_n);
+  lm_retire_look();
+  step = RETIRING_LOOKED;
+  lm_thread_calm_begin();
+}
+
+/* Also ends free regions that are registered with a driver. */
+static void end_retiring(void) {
+  uint32_t n = lm_strategy_count();
+  uint8_t *used = mark_used(live, n);
+  lm_retire_end(true);
+  step = RETIRING_NOTHING;
+  if (used) lm_pinned_end_unused(used, n);
+  lm_metadata_free(used);
+}
+
+/* Does the steps that can be done now. */
+static void retire_calmly_locked(void) {
+  if (step != RETIRING_NOTHING && lm_thread_calm_is_over()) {
+    if (step == RETIRING_BEGUN) look_retiring();
+    else end_retiring();
+  }
+  if (step == RETIRING_NOTHING && wants_retiring) begin_retiring();
+}
+
+/* Keeps the strategies that a policy names which is about to become live. */
+static void keep_named(const lm_policy_image *image) {
+  uint32_t n = lm_strategy_count();
+  uint8_t *used = step == RETIRING_NOTHING ? NULL : mark_used(image, n);
+  if (used) lm_retire_keep(used, n);
+  else lm_retire_end(false);
+  lm_metadata_free(used);
+}
+
+/* Gives back the memory of strategies after a grace. */
+static void retire_strategies(void) {
+  uint32_t n = lm_strategy_count();
+  uint8_t *used = mark_used(live, n);
+  step = RETIRING_NOTHING;
+  wants_retiring = false;
+  close_parked(parked_n);
+  if (!used) return;
+  lm_retire_unused(used, n);
+  lm_pinned_end_unused(used, n);
+  lm_metadata_free(used);
 }
 
 /* Makes the loaded policy live. Sites that were made during the load get their plans here, under
@@ -258,7 +326,11 @@ static void close_parked(void) {
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
-  close_parked();
+  if (parked_n && lm_thread_is_none_stale()) {
+    close_parked(parked_n);
+    retiring_n = 0;
+  }
+  keep_named(l->opened.image);
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
   lm_policy_image *old = live;
@@ -273,6 +345,8 @@ static loam_status go_live(load *l) {
   if (!old) return LOAM_OK;
   if (!lm_thread_grace()) {
     park(old);
+    wants_retiring = true;
+    retire_calmly_locked();
     return LOAM_OK;
   }
   lm_policy_image_close(old);
@@ -371,6 +445,12 @@ bool lm_policy_try_begin(void) {
   if (!pthread_mutex_trylock(&load_lock)) return true;
   lm_thread_inside_end(lm_thread_self);
   return false;
+}
+
+void lm_policy_tidy(void) {
+  if (!lm_policy_try_begin()) return;
+  retire_calmly_locked();
+  lm_policy_end();
 }
 
 void lm_policy_begin(void) { lock(&load_lock); }

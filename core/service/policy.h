@@ -48,6 +48,10 @@ void lm_policy_end(void);
 /* Makes an image live whose bytes, in lm_metadata memory, are the policy of the file `path`. Frees
  * the bytes on failure. Uses little stack, and starts nothing. Under the load lock. */
 loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size);
+/* Gives back what policies that were replaced by published ones have left: their plans, and the
+ * memory of strategies that no policy names any more. Does a step that takes no waiting, and is to
+ * be called again. Does nothing while a thread loads a policy. With no lock held. */
+void lm_policy_tidy(void);
 /* Records how a load of a published image ended. `path` is the policy file, and `text_hash` the
  * hash of the policy's text. Under the load lock. */
 void lm_policy_note_published_locked(loam_status status, const char *path, uint64_t text_hash);

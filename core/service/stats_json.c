@@ -3,7 +3,30 @@
 
 #include "os/numa.h"
 
-void lm_stats_json_row(void *ctx, const loam_stats_row *row) {
+/* Writes the figures of a class, unless the class has none. */
+static void put_class(lm_json *out, const lm_sums *row, unsigned class_) {
+  if (!row || lm_sums_is_empty(row)) return;
+  lm_json_open(out, NULL, '{');
+  lm_json_uint(out, "from", lm_class_counted_from(class_));
+  lm_json_uint(out, "to", lm_class_counted_to(class_));
+  lm_json_uint(out, "live_bytes", row->live_bytes);
+  lm_json_uint(out, "live_blocks", row->live_blocks);
+  lm_json_uint(out, "total_bytes", row->total_bytes);
+  lm_json_uint(out, "total_blocks", row->total_blocks);
+  lm_json_close(out, '}');
+}
+
+static void put_classes(lm_json *out, const lm_sums_table *classes, uint64_t key) {
+  lm_json_open(out, "classes", '[');
+  for (unsigned c = 0; c < LM_CLASSES_COUNTED; c++)
+    put_class(out, lm_sums_find(classes, lm_sums_with_class(key, c)), c);
+  uint64_t unknown = lm_sums_with_class(key, LM_CLASS_UNKNOWN);
+  put_class(out, lm_sums_find(classes, unknown), LM_CLASS_UNKNOWN);
+  lm_json_close(out, ']');
+}
+
+void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
+                       uint64_t key) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "tag", row->tag);
@@ -15,6 +38,7 @@ void lm_stats_json_row(void *ctx, const loam_stats_row *row) {
   lm_json_uint(out, "total_blocks", row->total_blocks);
   if (row->limit) lm_json_uint(out, "limit", row->limit);
   if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
+  put_classes(out, classes, key);
   lm_json_close(out, '}');
 }
 

@@ -5,6 +5,7 @@
 
 #include "engine/placement_audit.h"
 #include "engine/resident.h"
+#include "engine/stats.h"
 #include "loam.h"
 #include "script/json.h"
 
@@ -12,8 +13,10 @@
 void lm_stats_json_sums(lm_json *out, const struct loam_stats *s);
 /* Writes the bytes in memory into an object that is open; nothing if the kernel does not tell. */
 void lm_stats_json_resident(lm_json *out, lm_resident now);
-/* Writes a row of tag and strategy into a list that is open. `ctx` is an lm_json. */
-void lm_stats_json_row(void *ctx, const loam_stats_row *row);
+/* Writes a row of tag and strategy, with its figures by class, into a list that is open. `ctx` is
+ * an lm_json. It is an lm_stats_row_visit. */
+void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
+                       uint64_t key);
 /* Writes what a strategy got into a list that is open. `ctx` is an lm_json. */
 void lm_stats_json_got(void *ctx, const loam_got *got);
 

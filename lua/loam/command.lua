@@ -12,8 +12,8 @@ local command = {}
 
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
-  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats", "owner",
-  "metrics", "profile", "reload", "wait", "rebalance", "demote", "doctor", "schema",
+  "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats", "top",
+  "owner", "metrics", "profile", "reload", "wait", "rebalance", "demote", "doctor", "schema",
 }
 
 local function is_verb(name)
@@ -133,7 +133,7 @@ function command.main(args, context)
   if result.usage then return report_misuse(context, args, result.words) end
   if result.silent then return result.status or 1 end
   context.warn("loam: " .. reason_of(result) .. "\n")
-  return 1
+  return result.status or 1
 end
 
 return command

@@ -29,6 +29,8 @@ local function new_context(answers, inspect)
       return table.remove(context.waits or {}, 1) or false
     end,
     clock = function() return context.clock end,
+    cpu = function() return context.cpu or 0 end,
+    screen = context.screen,
     exists = function(path) return context.exists[path] or false end,
     read = function(path)
       local text = context.files[path]
@@ -64,6 +66,15 @@ local function new_context(answers, inspect)
       if inspect then return inspect(path, query) end
       return answer(query:match("^verb (%a+)"), query)
     end,
+    inspect_text = function(name, text, query)
+      context.inspected = name
+      return inspect(text, query)
+    end,
+    board_text = function(board, hash)
+      local found = answers and answers.texts and answers.texts[hash]
+      if found and answers.board == board then return found end
+      return nil, board .. ": it is no board that can be read"
+    end,
     vet = function()
       if answers then return answers.vetted, answers.why, answers.reads_nodes end
     end,
@@ -76,6 +87,12 @@ local function new_context(answers, inspect)
       local seen = answers and answers.seen and answers.seen[pid]
       if seen then return json.encode(seen) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
+    end,
+    figures = function(pid, root, has_got)
+      local seen = answers and answers.figures and answers.figures[pid]
+      if type(seen) == "function" then seen = seen(root, has_got) end
+      if type(seen) == "table" then return json.encode(seen), 4096 end
+      return nil, seen or ("process %d cannot be read"):format(pid), context.api.EIO
     end,
     owner = function(pid, addresses)
       context.looked_up = addresses
@@ -121,8 +138,10 @@ local function new_context(answers, inspect)
 end
 
 -- Runs the command with the words of `args`. Returns its exit status and the context.
-local function run(args, answers, env, inspect)
+-- `prepare`, if it is given, changes the context before the command runs.
+local function run(args, answers, env, inspect, prepare)
   local context = new_context(answers, inspect)
+  if prepare then prepare(context) end
   context.env = env or context.env
   local list = {}
   for word in args:gmatch("%S+") do list[#list + 1] = word end

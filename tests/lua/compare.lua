@@ -6,6 +6,8 @@
 -- strategy changed. Plain Lua, without loam's compiler, decides random requests and requests at the
 -- corners of regions under both policies. Where the two answers differ, the comparison must have a
 -- region with those strategies, or say that it is undecided; where they agree, it must have none.
+-- The requests are also counted by tag and size class, as a program counts its blocks: the number
+-- of those that differ must lie between the bounds that `loam diff --pid` tells.
 
 jit.off() -- as in a policy's state
 
@@ -18,6 +20,7 @@ local confirm = require("loam.command.diff.confirm")
 local core = require("loam.core")
 local driver = require("loam.driver")
 local generate = require("generate")
+local impact = require("loam.command.diff.impact")
 local regions = require("loam.command.diff.regions")
 
 local compare = {}
@@ -64,8 +67,8 @@ local function names_of(chain)
   return table.concat(names, ",")
 end
 
--- Returns the names of both chains that a comparison gives for a request; nil if it says that the
--- request is alike; "undecided" if it does not know.
+-- Returns the names of both chains that a comparison gives for a request, and the region; nil if
+-- it says that the request is alike; "undecided" if it does not know.
 function compare.at(made, where, point)
   local a, b = plan_of(made.old.root, where), plan_of(made.new.root, where)
   if a == b then return nil end
@@ -80,7 +83,7 @@ function compare.at(made, where, point)
   end
   if not found then return list.left_over > 0 and "undecided" or nil end
   if not found.point then return "undecided" end
-  return names_of(found.old.leaf) .. " -> " .. names_of(found.new.leaf)
+  return names_of(found.old.leaf) .. " -> " .. names_of(found.new.leaf), found.region
 end
 
 -- ---- pairs
@@ -111,14 +114,81 @@ end
 
 -- ---- comparing
 
+-- Checks one request. Returns a message if the comparison is wrong; else nil, whether it is
+-- undecided, whether the policies differ, and the region.
 local function check_request(made, picks, where, point)
   local old = generate.decide(picks[1], where, point)
   local new = generate.decide(picks[2], where, point)
   local wanted = old ~= new and old .. " -> " .. new or nil
-  local got = compare.at(made, where, point)
-  if got == wanted or got == "undecided" then return nil, got == "undecided" end
+  local got, region = compare.at(made, where, point)
+  if got == wanted or got == "undecided" then
+    return nil, got == "undecided", wanted ~= nil, region
+  end
   return ("tag %q, size %d: plain Lua has %s, the comparison %s"):format(where.tag, point.size,
     tostring(wanted), tostring(got))
+end
+
+-- ---- counted blocks
+
+-- Returns the class of a size: four classes for each doubling.
+local function class_of(size)
+  if size < 8 then return { from = size, to = size } end
+  local mantissa, exponent = math.frexp(size)
+  local step, quarter = 2 ^ (exponent - 3), math.floor((mantissa - 0.5) * 8)
+  local from = 2 ^ (exponent - 1) + quarter * step
+  return { from = from, to = from + step - 1 }
+end
+
+-- Counts a request as a block of its class. Its bytes are a function of its size.
+local function add_block(answer, where, point)
+  local row = answer.by_tag[where.tag]
+  if not row then
+    row = { tag = where.tag, kind = "host", classes = {}, by_from = {} }
+    answer.by_tag[where.tag] = row
+    table.insert(answer.rows, row)
+  end
+  local class = class_of(point.size)
+  local known = row.by_from[class.from]
+  if not known then
+    known = class
+    for _, name in ipairs(impact.FIGURES) do known[name] = 0 end
+    row.by_from[class.from] = known
+    table.insert(row.classes, known)
+  end
+  known.total_blocks, known.total_bytes = known.total_blocks + 1, known.total_bytes + 16
+end
+
+local function is_between(bounds, n)
+  return bounds.total_blocks.least <= n and n <= bounds.total_blocks.most
+    and bounds.total_bytes.least == 16 * bounds.total_blocks.least
+    and bounds.total_bytes.most == 16 * bounds.total_blocks.most
+end
+
+local function bounds_words(n, bounds)
+  return ("%d requests, but the bounds are %d to %d"):format(n, bounds.total_blocks.least,
+    bounds.total_blocks.most)
+end
+
+-- Checks the bounds for all counted requests. `told` has the number of those that differ, and of
+-- those in each region.
+local function check_impact(made, answer, told)
+  local counted = impact.of(made, { answer })
+  if not is_between(counted.differ, told.differ) then
+    return "in any region: " .. bounds_words(told.differ, counted.differ)
+  end
+  for region, n in pairs(told.regions) do
+    local of = counted.regions[region]
+    if not of then return ("region %d: %d requests, but no bounds"):format(region.from, n) end
+    if not is_between(of.bounds, n) then
+      return ("region of tag %q: "):format(region.sites[1].tag) .. bounds_words(n, of.bounds)
+    end
+  end
+  for region, of in pairs(counted.regions) do
+    if not told.regions[region] and of.bounds.total_blocks.least > 0 then
+      return ("region of tag %q: "):format(region.sites[1].tag) .. bounds_words(0, of.bounds)
+    end
+  end
+  return nil
 end
 
 local FREE = { node_free = true, device_free = true }
@@ -172,6 +242,7 @@ local MOST_REGIONS = 20 -- of a pair, whose corners become requests
 local function check_all(made, texts, requests)
   local picks = { generate.plain(texts[1]), generate.plain(texts[2]) }
   local next_request, doubts = generate.requests(texts[1] .. texts[2]), 0
+  local answer, told = { rows = {}, by_tag = {} }, { differ = 0, regions = {} }
   local message = check_confirmed(made, texts)
   for _ = 1, math.min(#made.regions, MOST_REGIONS) do
     local region = made.regions[generate.below(#made.regions) + 1]
@@ -180,10 +251,14 @@ local function check_all(made, texts, requests)
   for _ = 1, requests do
     if message then break end
     local where, point = next_request()
-    local is_doubt
-    message, is_doubt = check_request(made, picks, where, point)
+    local is_doubt, differs, region
+    message, is_doubt, differs, region = check_request(made, picks, where, point)
     if is_doubt then doubts = doubts + 1 end
+    add_block(answer, where, point)
+    if region then told.regions[region] = (told.regions[region] or 0) + 1 end
+    if differs then told.differ = told.differ + 1 end
   end
+  message = message or check_impact(made, answer, told)
   if message then return nil, message end
   return { requests = requests, regions = #made.regions, undecided = #made.undecided,
            doubts = doubts }

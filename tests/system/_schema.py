@@ -26,8 +26,12 @@ OPTIONAL = {
     "test test": {"got", "line"},
     "test invariant": {"what", "line"},
     "status answer": {"state", "ended_at", "announced", "uid", "since_ms", "updated_at", "limits",
-                      "limits_left_out", "strategies", "strategies_left_out", "tags",
-                      "tags_left_out", "folder", "board", "published", "latest", "refused_hash"},
+                      "limits_left_out", "strategies", "strategies_left_out", "classes_left_out",
+                      "tags", "tags_left_out", "folder", "board", "published", "latest",
+                      "refused_hash"},
+    "top total": {"bytes_per_s", "blocks_per_s"},
+    "top row": {"live_blocks", "bytes_per_s", "blocks_per_s", "limit", "limit_used", "fallbacks",
+                "failed", "shortfall_bytes", "ended", "node", "pid", "state", "hash", "error"},
     "owner address": {"memory", "tag", "module", "func", "file", "line", "strategy", "kind", "size",
                       "start", "offset", "thread", "mapping", "node", "huge"},
     "owner address.mapping": {"file_offset"},
@@ -39,10 +43,10 @@ OPTIONAL = {
     "wait answer": {"policy", "error"},
     "wait process": {"state", "error"},
     "reload answer": {"waits"},
-    "diff answer": {"apply"},
+    "diff answer": {"apply", "impact"},
     "diff answer.kinds": {"denied", "fallback", "limits", "options", "moved", "granted", "renamed",
                           "apply", "undecided"},
-    "diff region": {"witness"},
+    "diff region": {"witness", "impact"},
     "diff witness": {"file", "func", "module", "line", "node", "device", "live", "node_free",
                      "device_free", "tag_hex", "file_hex", "func_hex", "module_hex"},
     "diff change": {"old", "new", "options"},
@@ -63,7 +67,7 @@ OPTIONAL = {
 }
 
 # Forms of failure that need a machine without memory. They equal those of the other commands.
-UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "diff", "ps", "doctor", "wait")}
+UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "ps", "doctor", "wait")}
 
 faults: list[str] = []
 

@@ -90,8 +90,20 @@ refused 'nowhere.lua: .*No such file' "$old" "$work/nowhere.lua"
 refused 'broken.lua:1: .*nosuch' "$work/broken.lua" "$new"
 refused 'cut.image: .*300 bytes' "$work/cut.image" "$new"
 refused 'is a directory' "$work" "$new"
-refused 'OLD or NEW is missing' "$old"
+refused 'OLD may be left out with --pid' "$old"
 refused 'no kind of difference' "$old" "$new" --allow everything
 compare 2 "$old" "$work/nowhere.lua" --json
 grep -q '"ok":false' "$work/out" || fail "JSON of a refusal: $(cat "$work/out")"
 echo "ok: what cannot be read is told in one line"
+
+# A row of a plan repeats its conditions, so the rows of a long chain are larger than a policy's heap.
+{
+  echo 'local s = {} for i = 0, 7 do s[i] = loam.host { name = "s" .. i } end'
+  echo 'return loam.policy { name = "chain", pick = function(req)'
+  for i in $(seq 350); do echo "  if req.size < $((i * 100)) then return s[$((i % 8))] end"; done
+  echo '  return s[0] end }'
+} > "$work/chain.lua"
+"$LOAM" plan "$work/chain.lua" --tag x > "$work/out" 2>&1 || fail "plan: $(tail -3 "$work/out")"
+grep -q '^tag x: 351 leaves$' "$work/out" || fail "plan: $(head -3 "$work/out")"
+grep -Eq '^34900 to < 35000 +s6 +352$' "$work/out" || fail "plan: $(tail -3 "$work/out")"
+echo "ok: the plan of a long chain"

@@ -22,9 +22,9 @@ both() {
 }
 
 [ ! -e "$LOAM_CONTROL_DIR" ] || fail "the folder of boards is there already"
-under "$program" tell > "$work/out" || fail "preloaded: $(cat "$work/out")"
+env LD_PRELOAD="$LOAM_PRELOAD" "$program" tell > "$work/out" || fail "preloaded: $(cat "$work/out")"
 [ ! -e "$LOAM_CONTROL_DIR" ] || fail "the preload library made a folder: $(ls "$LOAM_CONTROL_DIR")"
-echo "ok: the preload library makes no folder"
+echo "ok: the preload library alone makes no folder"
 
 both "one thread, and its own descriptors, in a forked child too" "$program" tell
 both "it closes all descriptors and opens its own" "$program" close_all

@@ -1,4 +1,5 @@
-# last.sh - `loam stats` of a program that was killed: its last figures are on the board.
+# last.sh - `loam stats` and `loam profile` of a program that was killed: its last figures are on the
+# board.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -61,4 +62,14 @@ grep -Eq 'its last figures, of (.* ago|just now)$' "$work/stats" || fail "no age
 for name in small middle large malloc.last; do
   grep -q "^$name .*about " "$work/stats" || fail "no $name: $(cat "$work/stats")"
 done
+grep -q 'UP TO' "$work/stats" && fail "classes without --by: $(cat "$work/stats")"
+"$LOAM" stats "$pid" --by class > "$work/stats" 2>&1 || fail "stats --by class: $(cat "$work/stats")"
+grep -Eq '^small +112 +about 1,[0-9]{3}$' "$work/stats" || fail "no class: $(cat "$work/stats")"
 echo "ok: a killed program leaves the figures of its strategies and tags, with their age"
+
+"$LOAM" profile "$pid" --format collapsed -o - > "$work/stacks" 2> "$work/why" || fail "profile: $(cat "$work/why")"
+grep -Eq 'about .* live by strategy, its last figures, of (.* ago|just now)$' "$work/why" || fail "profile: $(cat "$work/why")"
+[ "$(sed -n 's/^(tag not known);large //p' "$work/stacks")" = "$(figure large live_bytes)" ] || fail "profile: $(cat "$work/stacks")"
+[ "$(wc -l < "$work/stacks")" = 3 ] || fail "profile: $(cat "$work/stacks")"
+"$LOAM" profile "$pid" --format svg -o "$work/last.svg" > "$work/said" 2>&1 || fail "profile: $(cat "$work/said")"
+echo "ok: a profile of these figures"

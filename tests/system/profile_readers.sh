@@ -56,7 +56,8 @@ if [ -n "$go" ]; then
   sum=$(awk '/^Locations/ { exit } /^ +[0-9]+ +[0-9]+ +[0-9]+ +[0-9]+:/ { sub(":", "", $4); s += $4 } END { printf "%d", s }' "$work/said")
   [ "$sum" = "$live" ] || fail "pprof counts $sum bytes, loam stats $live"
   pprof -top -unit=B -nodefraction=0 "$work/now.pb.gz"
-  grep -Eq ' tensor.cache$' "$work/said" || fail "top: $(cat "$work/said")"
+  grep -Eq '^ +0 .* tensor.cache$' "$work/said" || fail "a tag is innermost: $(cat "$work/said")"
+  grep -Eq '^ +[1-9][0-9]*B .* large$' "$work/said" || fail "no strategy is innermost: $(cat "$work/said")"
   grep -Eq '^File: tagged$' "$work/said" || fail "no program: $(cat "$work/said")"
   pprof -tags "$work/now.pb.gz"
   grep -Eq ' strategy: ' "$work/said" && grep -Eq ': tensor.cache$' "$work/said" || fail "labels: $(cat "$work/said")"

@@ -105,6 +105,13 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
 gives answer 0 stats "$pid"
+for by in tag strategy node process service; do
+  gives answer 0 top --by "$by" --every 100ms --count 1
+done
+gives answer 0 top "$pid" --by process --every 100ms --count 2
+gives answer 1 diff "$policy" "$work/next.lua" --pid "$pid"
+gives answer 0 diff "$policy" --pid "$pid"
+gives failure 2 diff "$policy" --pid 999999999
 gives answer 1 owner "$pid" 0 7fffffffffff
 gives answer 0 ps --all
 gives answer 0 reload "$pid"
@@ -139,6 +146,7 @@ kill "$pid"
 wait "$pid" 2> "$work/why"
 children=
 gives failure 1 owner 1 7f00
+gives failure 1 top 1
 for verb in status stats reload rebalance "demote --tag x"; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086

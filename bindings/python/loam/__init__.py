@@ -39,7 +39,7 @@ __version__ = _loam.version()
 
 # The modules for other libraries. They are imported at first use, because they import those
 # libraries; so `from loam import *` leaves them out.
-_LATER = ("cupy", "numba", "numpy", "torch")
+_LATER = ("cupy", "dask", "numba", "numpy", "torch")
 
 # The domain of Blocks, Arrays and Arenas in tracemalloc. NumPy's arrays are in NumPy's domain.
 tracemalloc_domain = _loam.TRACEMALLOC_DOMAIN

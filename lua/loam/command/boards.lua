@@ -13,11 +13,16 @@ local function is_alive(status)
   return status.state ~= "ended"
 end
 
+-- States in the order in which a row is preferred. A process in another PID namespace is `unknown`:
+-- its row must not hide a process of this machine that has the same id.
+local RANK = { ended = 1, unknown = 2, stopped = 3, running = 3 }
+
 -- Of two rows with one process id, returns the one to show: a living one, else the newer one. An
 -- older one is from an earlier program of the process, or from an earlier process.
 local function better(a, b)
   if not a then return b end
-  if is_alive(a.status) ~= is_alive(b.status) then return is_alive(a.status) and a or b end
+  local first, second = RANK[a.status.state] or 3, RANK[b.status.state] or 3
+  if first ~= second then return first > second and a or b end
   return (b.status.since_ms or 0) > (a.status.since_ms or 0) and b or a
 end
 

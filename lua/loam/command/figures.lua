@@ -11,11 +11,11 @@ local figures = {}
 -- socket. If that fails too, the figures are the last words on the board. Without any, the command
 -- fails.
 ---@param pid integer
----@param name string the verb, for a warning
 ---@return table answer the keys of `loam stats --json`, or those of `loam status --json`
 ---@return string text of the answer
 ---@return boolean is_last whether the answer is the process's row on a board
-function figures.find(context, pid, name)
+---@return string|nil words why a living process could be neither read nor asked
+function figures.find(context, pid)
   local text, words = context.api.look(pid)
   if text then return json.decode(text), text, false end
   local row = boards.find(context, pid)
@@ -24,8 +24,8 @@ function figures.find(context, pid, name)
   if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
   if answer then return answer, asked, false end
   if not row then context.fail(words) end
-  context.warn(("loam %s: %s\n"):format(name, words))
-  return row.status, row.text, true
+  row = boards.find(context, pid) or row -- it may have ended in the meantime
+  return row.status, row.text, true, row.status.state ~= "ended" and words or nil
 end
 
 -- Returns the process id of the only living program on a board, or else with a socket. If there are

@@ -10,8 +10,12 @@ _loam() {
     local options
     options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid ]] ||
-    { [[ $verb =~ ^(status|stats|top|owner|profile|pages|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); }; then
+  elif [[ $verb == top && ${COMP_WORDS[COMP_CWORD-1]} == --by ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "tag strategy node process service" -- "$word")
+  elif [[ $verb == stats && ${COMP_WORDS[COMP_CWORD-1]} == --by ]]; then
+    mapfile -t COMPREPLY < <(compgen -W "tag strategy class strategy,class tag,class tag,strategy,class" -- "$word")
+  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid || $verb == top ]] ||
+    { [[ $verb =~ ^(status|stats|owner|profile|pages|reload|rebalance|demote)$ ]] && ((COMP_CWORD == 2)); }; then
     mapfile -t COMPREPLY < <(compgen -W "$(loam ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
   else
     compopt -o default

@@ -2,6 +2,7 @@
 -- answer, the errors of a refused policy.
 
 local json = require("loam.report.json")
+local manifest = require("loam.command.manifest")
 local terminal = require("loam.command.terminal")
 
 local policy_query = {}
@@ -32,18 +33,42 @@ function policy_query.text(verb, given)
 end
 
 -- Makes the answer about a policy whose file cannot be read, or is a damaged image, in the form of
--- other refusals.
-local function unread(verb, path, words)
+-- other refusals. `line` may be nil.
+local function unread(verb, path, words, line)
   return json.encode({
     verb = verb, version = json.FORMAT, policy = path, ok = false,
-    errors = json.array { { file = path, class = "file", reason = words } },
+    errors = json.array { { file = path, line = line, class = "file", reason = words } },
   }, { "verb", "version", "policy", "ok" })
 end
 
+-- Asks about the policy in a manifest of Kubernetes.
+---@return string answer
+local function ask_manifest(context, verb, path, query)
+  local text, why = context.posix.read(path)
+  if not text then return unread(verb, path, why) end
+  local policy, words = manifest.policy(text)
+  if not policy then
+    local line, reason = words:match("^(%d+): file: (.*)")
+    return unread(verb, path, reason or words:match("^file: (.*)"), tonumber(line))
+  end
+  local answer, problem = context.api.inspect_text(path, policy, query)
+  return answer or context.fail(problem)
+end
+
 -- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.
+---@param policy string|table a path, or { name, text } of a policy that no file has
 ---@return string
-function policy_query.ask(context, verb, path, given)
-  local text, words, status = context.api.inspect(path, policy_query.text(verb, given))
+function policy_query.ask(context, verb, policy, given)
+  local query, path = policy_query.text(verb, given), policy
+  local text, words, status
+  if type(policy) == "table" then
+    path = policy.name
+    text, words, status = context.api.inspect_text(path, policy.text, query)
+  elseif manifest.is_one(path) then
+    text = ask_manifest(context, verb, path, query)
+  else
+    text, words, status = context.api.inspect(path, query)
+  end
   if text then return (text:gsub("\n+$", "")) end
   if status ~= context.api.EIO and status ~= context.api.EPOLICY then context.fail(words) end
   local prefix = path .. ": "

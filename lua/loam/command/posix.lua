@@ -18,8 +18,24 @@ local posix = {
   listen = native.listen,
   listen_unix = native.listen_unix,
   clock = native.clock,
+  cpu = function() return os.clock() * 1000 end, -- milliseconds of processor time of the command
+  screen = { -- the terminal of `loam top`
+    open = native.screen_open, close = native.screen_close, write = native.screen_write,
+    size = native.screen_size, wait = native.screen_wait, suspend = native.screen_suspend,
+  },
   write = native.write, -- the whole of a file
 }
+
+-- Reads a whole file.
+---@return string|nil text
+---@return string|nil words why it cannot be read
+function posix.read(path)
+  local file, words = io.open(path, "rb")
+  if not file then return nil, (words:gsub("^.-: ", "")) end
+  local text, problem = file:read("*a")
+  file:close()
+  return text, problem
+end
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
 -- watched as a link, which may lead elsewhere later.

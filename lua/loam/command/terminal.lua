@@ -18,15 +18,55 @@ local function width(text)
   return #text:gsub("[\128-\191]", "")
 end
 
--- Makes text from another program or a file safe to show: one line without control characters.
-function terminal.plain(text)
-  return (text:gsub("[%c\127]", function(c) return ("\\%03d"):format(c:byte()) end))
+terminal.width = width
+
+-- Returns the first `columns` characters of a text that is safe to show.
+function terminal.cut(text, columns)
+  if width(text) <= columns then return text end
+  local out, n = {}, 0
+  for c in text:gmatch("[%z\1-\127\192-\255][\128-\191]*") do
+    if n == columns then break end
+    n = n + 1
+    out[n] = c
+  end
+  return table.concat(out)
 end
 
+local function escaped(bytes)
+  return (bytes:gsub(".", function(c) return ("\\%03d"):format(c:byte()) end))
+end
+
+-- The forms of a character of UTF-8, by its first byte. Left out are the control characters U+0080
+-- to U+009F, which terminals obey, and those of U+2028 to U+202E and U+2060 to U+206F, which break
+-- lines or turn the direction of the text around.
+local function is_shown(sequence)
+  local a, b, c = sequence:byte(1, 3)
+  if #sequence == 2 then return a >= 0xc2 and a < 0xe0 and not (a == 0xc2 and b < 0xa0) end
+  if #sequence == 3 then
+    if a == 0xe2 and (b == 0x80 and c >= 0xa8 and c <= 0xae or b == 0x81 and c >= 0xa0
+      and c <= 0xaf) then return false end
+    return a >= 0xe0 and a < 0xf0 and not (a == 0xe0 and b < 0xa0) and not (a == 0xed and b > 0x9f)
+  end
+  return #sequence == 4 and a >= 0xf0 and a < 0xf5 and not (a == 0xf0 and b < 0x90)
+    and not (a == 0xf4 and b > 0x8f)
+end
+
+-- Makes text from another program or a file safe to show: one line without control characters and
+-- without bytes that are not UTF-8. A byte that is not shown stands as its number, such as \027.
+function terminal.plain(text)
+  if not text:find("[%c\127-\255]") then return text end
+  return (text:gsub("[%c\127]", escaped):gsub("[\128-\255][\128-\191]*", function(sequence)
+    return not is_shown(sequence) and escaped(sequence) or nil
+  end))
+end
+
+-- Fills a text up with spaces, on its right or, if `right` is set, on its left.
 local function padded(text, columns, right)
   local space = (" "):rep(columns - width(text))
   return right and space .. text or text .. space
 end
+
+terminal.padded = padded
 
 local function widths(rows)
   local columns = {}

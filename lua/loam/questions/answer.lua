@@ -30,6 +30,20 @@ function answer.write(object)
   core.write(json.encode(object, KEYS) .. "\n")
 end
 
+-- Begins an answer with the member `rows`, whose rows are written one by one: together they can be
+-- larger than a policy's heap. Returns a function that writes a row, and one that ends the answer.
+---@return fun(row: table), fun()
+function answer.begin_rows(object)
+  local separator = ',"rows":['
+  object.version = json.FORMAT
+  core.write((json.encode(object, KEYS):gsub("}$", "")))
+  local function write_row(row)
+    core.write(separator .. json.encode(row, KEYS))
+    separator = ","
+  end
+  return write_row, function() core.write((separator == "," and "" or separator) .. "]}\n") end
+end
+
 ---@return table diagnostics as they stand in an answer
 function answer.objects(list)
   local out = json.array {}

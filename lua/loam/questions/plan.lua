@@ -1,7 +1,6 @@
 -- plan.lua - the answer to `plan`: a row for each leaf of a tag's plan.
 
 local answer = require("loam.questions.answer")
-local json = require("loam.report.json")
 local leaves = require("loam.questions.leaves")
 local policy = require("loam.compiler.policy")
 local query = require("loam.questions.query")
@@ -15,14 +14,16 @@ function plan.run(made, asked)
     answer.refused("plan", class.errors)
     return true
   end
-  local rows = json.array {}
-  leaves.each(class.made.tree, function(leaf)
-    rows[#rows + 1] = leaves.row(made, where, leaf, #rows + 1)
-  end)
-  answer.write {
-    verb = "plan", policy = answer.file_name(), ok = true, tag = where.tag, leaves = #rows,
-    rows = rows,
+  local count, n = 0, 0
+  leaves.each(class.made.tree, function() count = count + 1 end)
+  local write_row, finish = answer.begin_rows {
+    verb = "plan", policy = answer.file_name(), ok = true, tag = where.tag, leaves = count,
   }
+  leaves.each(class.made.tree, function(leaf)
+    n = n + 1
+    write_row(leaves.row(made, where, leaf, n))
+  end)
+  finish()
   return true
 end
 

@@ -64,6 +64,32 @@ static void wastes_an_eighth_of_a_span_at_most(void **state) {
   }
 }
 
+static void groups_all_sizes_for_figures(void **state) {
+  (void)state;
+  size_t next = 0;
+  for (unsigned c = 0; c < LM_CLASSES_COUNTED; c++) {
+    if (c == LM_CLASS_ALIGNED || c == LM_CLASSES) continue; /* no block has them by its bytes */
+    size_t from = lm_class_counted_from(c), to = lm_class_counted_to(c);
+    assert_int_equal(from, next);
+    assert_int_equal(lm_class_counted(from), c);
+    assert_int_equal(lm_class_counted(to), c);
+    assert_int_equal(lm_class_counted(from + (to - from) / 2), c);
+    assert_true(from < 200 || to - from <= to / 4 || to <= 4 * LM_SMALL_MAX);
+    next = to + 1;
+  }
+  assert_int_equal(next, LM_SIZE_MAX + 1);
+  assert_int_equal(lm_class_counted(SIZE_MAX), LM_CLASSES_COUNTED - 1);
+  assert_int_equal(lm_class_counted_to(LM_CLASS_UNKNOWN), LM_SIZE_MAX);
+  for (unsigned c = 0; c < LM_CLASSES; c++) {
+    assert_int_equal(lm_class_counted_object(lm_class_size(c)), lm_class_counted_as(c));
+    assert_int_equal(lm_class_counted_units((unsigned)lm_class_size(c) / 16),
+                     lm_class_counted_as(c));
+  }
+  for (unsigned c = LM_CLASSES; c < LM_CLASSES_ALL; c++)
+    assert_int_equal(lm_class_counted_object((size_t)lm_class_slots(c) << 16),
+                     c == LM_CLASSES ? LM_CLASS_SKEWED : c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(gives_the_least_class_that_holds_a_size),
@@ -73,6 +99,7 @@ int main(void) {
     cmocka_unit_test(begins_objects_of_64_KiB_in_different_sets),
     cmocka_unit_test(has_a_class_for_every_alignment),
     cmocka_unit_test(wastes_an_eighth_of_a_span_at_most),
+    cmocka_unit_test(groups_all_sizes_for_figures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 /* Reads all boards of this user. */
 static void look(void) {
   while (rows) free(row[--rows]);
-  lm_board_each(keep_row, NULL);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, NULL });
 }
 
 /* The row of a process, from the last look; NULL: it has none. */
@@ -411,6 +411,13 @@ static void an_entry_whose_texts_do_not_end_is_not_valid(void **state) {
   e.last_error[0] = 0;
   assert_true(lm_board_entry_is_valid(&e));
   e.figures.error_bytes = LM_BOARD_PAGE + 1;
+  assert_false(lm_board_entry_is_valid(&e));
+  e.figures.error_bytes = 0;
+  e.figures.classes = 1;
+  assert_false(lm_board_entry_is_valid(&e)); /* of a strategy that the entry does not have */
+  e.figures.uses = 1;
+  assert_true(lm_board_entry_is_valid(&e));
+  e.figures.classes = LM_BOARD_CLASSES + 1;
   assert_false(lm_board_entry_is_valid(&e));
 }
 

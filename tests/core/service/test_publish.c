@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "cli/publisher.h"
+#include "heap/pool.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "served.h"
@@ -34,7 +35,7 @@ static void follow_board_for(const char *policy) {
   setenv("LOAM_BOARD", board_path, 1);
   setenv("LOAM_POLICY", file, 1);
   lm_board_follow();
-  lm_board_join();
+  assert_int_equal(lm_board_join(NULL), LOAM_OK);
 }
 
 /* Follows a board for the test's file. */
@@ -102,6 +103,79 @@ static void replaced_policies_give_their_memory_back(void **state) {
   }
   assert_int_equal(loam_stats(&last), LOAM_OK);
   assert_in_range(last.metadata_bytes, 1, first.metadata_bytes + 64 * LM_KIB);
+}
+
+static atomic_bool is_over;
+
+static void *sleep_until_over(void *arg) {
+  loam_free(loam_malloc(NULL, 100)); /* has decisions of an old policy from now on */
+  while (!atomic_load(&is_over)) lm_sys_sleep(1000000);
+  return arg;
+}
+
+static void *work_until_over(void *arg) {
+  while (!atomic_load(&is_over)) {
+    void *small = loam_malloc(loam_site_get("work"), 100), *large = loam_malloc(NULL, LM_MIB);
+    assert_non_null(memset(small, 1, 100));
+    loam_free(large);
+    loam_free(small);
+    lm_sys_sleep(50000);
+  }
+  return arg;
+}
+
+/* Publishes a policy whose strategies are new. */
+static void publish_new(int n) {
+  char text[400];
+  snprintf(text, sizeof text,
+           "local a = loam.host { name = 'a%d' }\nlocal b = loam.host { name = 'b%d' }\n"
+           "local c = loam.host { name = 'c%d', align = 64 }\n"
+           "return loam.policy { name = 'n%d', pick = function(req)\n"
+           "  if req.tag:is('work') then return c end\n"
+           "  if req.size < 512 then return a end\n  return b\nend }\n",
+           n, n, n, n);
+  publish(text);
+  char name[16];
+  snprintf(name, sizeof name, "n%d", n);
+  request();
+  for (int naps = 0; strcmp(name_now(), name) && be_patient(&naps);) request();
+  assert_string_equal(name_now(), name);
+}
+
+/* The pool of each strategy has a place among LM_POOL_PLACES, and memory. A thread that sleeps must
+ * not keep them. */
+static void strategies_of_old_edits_give_their_memory_back(void **state) {
+  (void)state;
+  enum { EDITS = SANITIZED ? 400 : 1050, WARM = 60 };
+  lm_pool_figures first, last;
+  pthread_t thread[2] = { start_thread(sleep_until_over, NULL),
+                          start_thread(work_until_over, NULL) };
+  char *kept[2] = { 0 }, name[16];
+  for (int i = 0; i < EDITS; i++) {
+    publish_new(i);
+    if (i == WARM) lm_pool_figures_get(&first);
+    if (i == WARM) kept[0] = memset(loam_malloc(NULL, 100), 7, 100);
+    if (i == WARM) kept[1] = memset(loam_malloc(NULL, LM_MIB), 8, LM_MIB);
+  }
+  lm_pool_figures_get(&last);
+  for (int naps = 0; last.regions > first.regions && be_patient(&naps);) {
+    lm_policy_tidy();
+    lm_pool_figures_get(&last);
+  }
+  assert_in_range(last.regions, 0, first.regions);
+  assert_in_range(last.metadata, 0, first.metadata + EDITS * 8 * LM_KIB);
+  loam_owner_info owner;
+  for (int i = 0; i < 2; i++) {
+    snprintf(name, sizeof name, "%c%d", "ab"[i], WARM);
+    assert_int_equal(loam_owner(kept[i], &owner), LOAM_OK);
+    assert_string_equal(owner.strategy, name);
+    assert_int_equal(kept[i][99], 7 + i);
+    loam_free(kept[i]);
+  }
+  atomic_store(&is_over, true);
+  for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
+  assert_true(lm_pool_is_valid());
+  assert_true(lm_strategy_is_valid());
 }
 
 static void damaged_bytes_are_refused_and_never_followed(void **state) {
@@ -221,7 +295,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 static void shows_hash(const char *member, const char *text) {
   char words[64];
   uint64_t hash = text ? lm_policy_file_hash(text, strlen(text)) : 0;
-  lm_board_each(keep_row, NULL);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, NULL });
   snprintf(words, sizeof words, "\"%s\":", member);
   if (!text) assert_null(strstr(answer, words));
   snprintf(words, sizeof words, "\"%s\":\"%016llx\"", member, (unsigned long long)hash);
@@ -239,7 +313,7 @@ static void publish_broken(const char *text) {
 static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
   (void)state;
   publish(ALL_OF("one"));
-  lm_board_each(keep_row, NULL);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, NULL });
   says("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
   publish_broken("return 1\n");
   shows_hash("refused_hash", "return 1\n");
@@ -278,6 +352,7 @@ int main(void) {
     FOLLOWS(the_next_request_obeys_a_publication),
     FOLLOWS(a_realloc_obeys_a_publication),
     FOLLOWS(replaced_policies_give_their_memory_back),
+    FOLLOWS(strategies_of_old_edits_give_their_memory_back),
     FOLLOWS(damaged_bytes_are_refused_and_never_followed),
     FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),
     FOLLOWS(a_thread_with_a_small_stack_obeys),

@@ -3,6 +3,7 @@
 local support = require("support")
 local canned = require("canned_context")
 local compare = require("compare")
+local impact = require("loam.command.diff.impact")
 local json = require("loam.report.json")
 local regions = require("loam.command.diff.regions")
 
@@ -88,6 +89,13 @@ describe("the comparison of two policies", function()
     assert.same({ "moved  0-140737488355328 b>a, req.size - req.live >= 100 and "
       .. "req.size - req.live < 200" }, told(made))
     assert.equal(0, #made.undecided)
+  end)
+
+  it("knows that the remainder of a huge number is not exact", function()
+    local body = "if (req.live ^ 3) % 37 < 1000 then return a end return b"
+    local made = diff(body, "return a")
+    assert.is_true(#made.regions + #made.undecided > 0)
+    assert.same({}, told(diff("if req.live % 37 < 1000 then return a end return b", "return a")))
   end)
 
   it("calls undecided what it cannot decide", function()
@@ -205,9 +213,23 @@ describe("loam diff", function()
     assert.matches("a fault of loam: old.lua does not confirm b -> a", context.err, 1, true)
   end)
 
+  it("ends with 2 and the reason if a policy has no time to explain a witness", function()
+    local fault = { file = "old.lua", class = "budget", reason = "took too long" }
+    local refusal = { verb = "confirm", ok = false, policy = "old.lua", errors = { fault } }
+    local status, context = canned.run("diff old.lua new.lua", {
+      confirm = "chain h61 h\n" .. json.encode(refusal) .. "\n",
+      nodes = { one_by_one = { compare.ask(OLD, "verb nodes"), compare.ask(NEW, "verb nodes") } } })
+    assert.equal(2, status)
+    assert.equal("", context.out)
+    assert.matches("old.lua: budget: took too long", context.err, 1, true)
+  end)
+
   it("refuses arguments that make no sense", function()
     for args, words in pairs {
-      ["diff a"] = "OLD or NEW is missing", ["diff a b c"] = "one argument too many",
+      ["diff"] = "OLD or NEW is missing", ["diff a"] = "OLD may be left out with --pid",
+      ["diff a --pid x"] = "'x' is not a process id",
+      ["diff a b --pid all --pid 42"] = "do not go together",
+      ["diff a b c"] = "one argument too many",
       ["diff a b --allow x"] = "'x' is no kind of difference",
       ["diff a b --json --markdown"] = "do not go together",
     } do
@@ -215,5 +237,172 @@ describe("loam diff", function()
       assert.equal(2, status)
       assert.matches(words, context.err, 1, true)
     end
+  end)
+end)
+
+describe("the blocks of programs", function()
+  -- Makes an answer to `stats` with rows { tag, kind, { from, to, blocks }... }. A block has 16
+  -- bytes, and half of the blocks live.
+  local function answer_of(rows)
+    local answer = { pid = 42, rows = {} }
+    for i, given in ipairs(rows) do
+      local row = { tag = given[1], kind = given[2], strategy = given[2], classes = {} }
+      for k = 3, #given do
+        local from, to, n = unpack(given[k])
+        row.classes[k - 2] = { from = from, to = to, total_blocks = n, total_bytes = 16 * n,
+                               live_blocks = n / 2, live_bytes = 8 * n }
+      end
+      answer.rows[i] = row
+    end
+    return answer
+  end
+
+  local function words(bounds)
+    return ("%d-%d"):format(bounds.total_blocks.least, bounds.total_blocks.most)
+  end
+
+  -- Returns the bounds of all blocks that differ, and those of each region, as words.
+  local function counted(made, rows)
+    local found, list = impact.of(made, { answer_of(rows) }), {}
+    for i, region in ipairs(made.regions) do
+      local of = found.regions[region]
+      list[i] = of and words(of.bounds) or "none"
+    end
+    return words(found.differ), list, found
+  end
+
+  -- Returns the words of `counted` alone.
+  local function told_of(made, rows)
+    local all, list = counted(made, rows)
+    return { all, list }
+  end
+
+  it("are exact where size classes lie in a region", function()
+    local made = diff("if req.size <= 64 then return a end return b",
+      "if req.size <= 96 then return a end return b")
+    local all, list, found = counted(made, { { "x", "host", { 49, 64, 1000 }, { 65, 80, 20 },
+      { 81, 96, 6 }, { 97, 112, 500 } } })
+    assert.same({ "26-26", { "26-26" } }, { all, list })
+    assert.same({ least = 13, most = 13 }, found.differ.live_blocks)
+    assert.same({ least = 208, most = 208 }, found.kinds.moved.live_bytes)
+    assert.equal(1526, found.all.total_blocks)
+    assert.equal(20, found.regions[made.regions[1]].rows[1].bounds.total_blocks.most)
+  end)
+
+  it("have bounds where a region divides a size class", function()
+    local made = diff("if req.size <= 64 then return a end return b",
+      "if req.size <= 90 then return a end return b")
+    assert.same({ "20-26", { "20-26" } }, told_of(made, { { "x", "host", { 65, 80, 20 },
+      { 81, 96, 6 }, { 97, 112, 500 } } }))
+    assert.same({ "0-7", { "0-7" } }, told_of(made, { { "x", "host", { 0, 2 ^ 47, 7 } } }))
+    assert.same({ "0-26", { "0-26" } }, told_of(made, { { "x", "system", { 65, 80, 20 },
+      { 81, 96, 6 } } }))
+  end)
+
+  it("have bounds where a region has conditions that no program tells", function()
+    local made = diff("return b", "if req.node == 1 then return a end return b")
+    assert.same({ "0-20", { "0-20" } }, told_of(made, { { "x", "host", { 65, 80, 20 } } }))
+    made = diff("return b", "if req.func:is(\"f\") then return a end return b")
+    assert.same({ "0-20", { "0-20" } }, told_of(made, { { "x", "host", { 65, 80, 20 } } }))
+  end)
+
+  it("differ for certain where several regions share a size class", function()
+    local made = diff("return b", "if req.node == 1 then return a end return c")
+    assert.same({ "20-20", { "0-20", "0-20", "0-20" } },
+      told_of(made, { { "x", "host", { 65, 80, 20 } } }))
+    made = diff("return b", "if req.size > 70 then return a end return c")
+    assert.same({ "20-20", { "0-20", "0-20" } },
+      told_of(made, { { "x", "host", { 65, 80, 20 } } }))
+  end)
+
+  it("are counted by tag", function()
+    local made = diff("return b", "if req.tag:under(\"t\") then return a end return b")
+    assert.same({ "8-8", { "8-8" } }, told_of(made, { { "t", "host", { 65, 80, 2 } },
+      { "t.u", "host", { 1, 16, 6 } }, { "tt", "host", { 65, 80, 20 } } }))
+  end)
+
+  it("of undecided regions are only possible", function()
+    local body = "if req.size %% 65536 == 65535.5 - req.live %% 2 then return %s end return b"
+    local made = diff(body:format("a"), body:format("c"))
+    local all, _, found = counted(made, { { "x", "host", { 65, 80, 20 } } })
+    assert.equal("0-20", all)
+    assert.equal("0-20", words(found.kinds.undecided))
+  end)
+
+  local OLD = support.file("if req.size < 1000 then return a end return b")
+  local NEW = support.file("if req.size < 64 then return no end "
+    .. "if req.size < 1500 then return a end return b", "local no = loam.deny() ")
+  local PROGRAM = { pid = 42, program = "python3", state = "running", generation = 3, hash = "11",
+                    path = "old.lua", name = "old", since_ms = 5 }
+  local ANSWER = answer_of { { "x", "host", { 33, 48, 10 }, { 1025, 1280, 4 }, { 8193, 9000, 6 } } }
+
+  -- Runs the command. The policies are old.lua and new.lua.
+  local function run_with(args, answers)
+    local status, context = canned.run("diff " .. args, answers, nil, function(path, query)
+      local texts = { ["old.lua"] = OLD, ["new.lua"] = NEW }
+      return compare.ask(texts[path] or path, query)
+    end)
+    return status, context.out, context.err
+  end
+
+  it("are shown behind the number of all blocks", function()
+    local status, out = run_with("old.lua new.lua --pid 42", { seen = { [42] = ANSWER },
+      boards = { PROGRAM } })
+    assert.equal(1, status)
+    assert.matches("\nof 20 blocks (320 B) that python3 (42) has allocated so far,\n"
+      .. "  10 (160 B) would be denied, in all 14 (224 B) would be decided otherwise\n"
+      .. "of 10 live blocks (160 B),\n"
+      .. "  5 (80 B) would be denied, in all 7 (112 B) would be decided otherwise\ndenied ",
+      out, 1, true)
+    assert.matches("blocks 10 (160 B) so far, 5 (80 B) live\n"
+      .. "                    x up to 48: 10 (160 B) so far, 5 (80 B) live\n", out, 1, true)
+    out = select(2, run_with("old.lua new.lua --pid 42 --markdown", { seen = { [42] = ANSWER } }))
+    assert.matches("| 10 (160 B) | 5 (80 B) |\n", out, 1, true)
+    assert.matches("that process 42 has allocated", out, 1, true)
+  end)
+
+  it("of several programs are added up", function()
+    local other = {}
+    for key, value in pairs(PROGRAM) do other[key] = value end
+    other.pid = 43
+    local answers = { seen = { [42] = ANSWER, [43] = ANSWER }, boards = { PROGRAM, other } }
+    local _, out = run_with("old.lua new.lua --pid all --json", answers)
+    local answer = json.decode(out)
+    assert.same({ 42, 43 }, answer.impact.pids)
+    assert.equal(40, answer.impact.total_blocks)
+    assert.same({ least = 20, most = 20 }, answer.impact.kinds.denied.total_blocks)
+    assert.same({ least = 20, most = 20 }, answer.regions[1].impact.blocks.total_blocks)
+    answers.seen[43] = nil
+    _, out = run_with("old.lua new.lua --pid all --json", answers)
+    assert.same({ { pid = 43, error = "process 43 cannot be read" } },
+      json.decode(out).impact.unread)
+    local status, _, err = run_with("old.lua new.lua --pid 42 --pid 43", answers)
+    assert.equal(2, status)
+    assert.matches("process 43 cannot be read", err, 1, true)
+  end)
+
+  it("tell the policy that is obeyed, where OLD is left out", function()
+    local seen = { [42] = ANSWER }
+    local function run_on(program, more)
+      local answers = { seen = seen, boards = { program } }
+      for key, value in pairs(more or {}) do answers[key] = value end
+      return run_with("new.lua --pid 42", answers)
+    end
+    local _, out = run_on(PROGRAM, { hashes = { ["old.lua"] = "11" } })
+    assert.matches("^old.lua %-> new.lua: 2 regions differ, 1 newly denied\n", out)
+    local follows = { board = "/run/b" }
+    for key, value in pairs(PROGRAM) do follows[key] = value end
+    _, out = run_on(follows, { board = "/run/b", texts = { ["11"] = NEW },
+                               hashes = { ["old.lua"] = "22" } })
+    assert.matches("^old.lua %-> new.lua: every request gets alike memory\n", out)
+    local status, _, err = run_on(PROGRAM, { hashes = { ["old.lua"] = "22" } })
+    assert.equal(2, status)
+    assert.matches("python3 (42) obeys a text of old.lua that neither", err, 1, true)
+    local none = {}
+    for key, value in pairs(PROGRAM) do none[key] = value end
+    none.generation = 0
+    status, _, err = run_on(none)
+    assert.equal(2, status)
+    assert.matches("python3 (42) obeys no policy: name OLD", err, 1, true)
   end)
 end)

@@ -271,7 +271,17 @@ describe("the series of loam metrics", function()
 
   it("of a process that cannot be read are those of its board", function()
     local limits = { { strategy = "small", limit_bytes = 10, used_bytes = 9 } }
-    local samples = samples_of(on_board { limits = limits }, nil)
+    local uses = {
+      { strategy = "small", live_bytes = 5, held_bytes = 8, small_blocks = 1, failed = 2 },
+      { strategy = "small", live_bytes = 1, held_bytes = 8, small_blocks = 1, failed = 1 },
+      { strategy = "foreign", held_bytes = 0, small_blocks = 0, failed = 1 },
+    }
+    local status = on_board { limits = limits, strategies = uses, updated_at = 990e9 }
+    local samples = samples_of(status, nil)
+    assert.equal(6, value_of(samples, "loam_board_live_bytes"))
+    assert.equal(16, value_of(samples, "loam_board_held_bytes", { strategy = "small" }))
+    assert.equal(3, value_of(samples, "loam_board_failed_requests_total", { strategy = "small" }))
+    assert.equal(10, value_of(samples, "loam_board_age_seconds"))
     assert.equal(0, value_of(samples, "loam_process_readable"))
     assert.equal(9, value_of(samples, "loam_limit_used_bytes", { strategy = "small" }))
     assert.equal(1, value_of(samples, "loam_processes_unreadable"))
@@ -381,6 +391,14 @@ describe("the readings of loam metrics", function()
     assert.equal(43, list[1].status.pid)
   end)
 
+  it("are of this machine's process, not of a container's with its id", function()
+    local inside = on_board { state = "unknown", program = "inside", since_ms = 9 }
+    local source = source_of({ boards = { on_board(), inside }, seen = { [42] = seen() } })
+    local samples = read_page(pages.get(source, "text"), "text")
+    assert.equal(1, value_of(samples, "loam_process_readable", { program = "python3" }))
+    assert.equal(1, value_of(samples, "loam_processes"))
+  end)
+
   it("never have the memory of a process in another PID namespace", function()
     local source, _, read = timed({ boards = { on_board { state = "unknown" } } }, {})
     pages.get(source, "text")
@@ -486,6 +504,27 @@ describe("loam metrics", function()
     assert.equal(2, #texts)
     read_page(texts[2], "text")
     assert.equal(0, os.execute("rmdir " .. folder)) -- no file is left
+  end)
+
+  it("says once that a later page cannot be written, and goes on", function()
+    local folder = temporary()
+    local context = canned.new({ boards = { on_board() }, seen = { [42] = seen() } })
+    local steps = {
+      function() end, -- before the first page
+      function() assert(os.execute("rm -r " .. folder) == 0) end,
+      function() end,
+      function() assert(os.execute("mkdir " .. folder) == 0) end,
+      function() assert(io.open(folder .. "/loam.prom")):close() end,
+    }
+    context.posix.wait = function()
+      table.remove(steps, 1)()
+      return #steps == 0
+    end
+    local main = require("loam.command").main
+    assert.equal(0, main({ "metrics", "--textfile", folder }, context))
+    assert.equal("loam metrics: cannot write the page, the old one stays: " .. folder
+      .. "/loam.prom.4242.new: No such file or directory\n", context.err)
+    assert.equal(0, os.execute("rmdir " .. folder))
   end)
 
   it("says why the file cannot be written", function()

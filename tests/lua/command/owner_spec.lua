@@ -86,6 +86,7 @@ describe("loam owner", function()
       assert.equal(2, status)
       assert.equal(2, select(2, context.err:gsub("\n", "")))
     end
+    assert.matches("ADDRESS is missing", select(2, run("owner 42", {})).err, 1, true)
     local status, context = run("owner 42 7f10", {})
     assert.equal(1, status)
     assert.equal("loam: process 42 cannot be read\n", context.err)

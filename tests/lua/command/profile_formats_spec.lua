@@ -7,6 +7,8 @@ local pprof = require("loam.command.profile.pprof")
 local pprof_read = require("loam.command.profile.pprof_read")
 local profile = require("loam.command.profile.profile")
 local speedscope = require("loam.command.profile.speedscope")
+local svg = require("loam.command.profile.svg")
+local svg_text = require("loam.command.profile.svg_text")
 
 -- Makes a profile with all that a format can hold: tags, frames of Python, addresses with and
 -- without functions, an inlined function, labels with any bytes, large and negative numbers.
@@ -98,6 +100,20 @@ describe("pprof", function()
   end)
 end)
 
+describe("gzip", function()
+  it("leaves a text plain where the system has no zlib, and says what it cannot read", function()
+    local NAME, ffi = "loam.command.profile.gzip", package.loaded.ffi
+    package.loaded[NAME] = nil
+    package.loaded.ffi = { load = function() error("libz.so.1: cannot open") end }
+    local without = require(NAME)
+    assert.equal("text", without.compress("text"))
+    assert.is_false(without.is_there())
+    assert.equal("it is compressed, and this system has no libz.so.1",
+      select(2, without.uncompress(gzip.compress("text"))))
+    package.loaded[NAME], package.loaded.ffi = gzip, ffi
+  end)
+end)
+
 describe("speedscope", function()
   it("gets one profile for each type, of the samples that are positive", function()
     local answer = json.decode(speedscope.write(rich(), "loam 1"))
@@ -137,5 +153,42 @@ describe("collapsed stacks", function()
       { 0, 0, -1, -5 })
     made.is_difference, sample.before = true, { 0, 0, 1, 5 }
     assert.equal("gone 5 0\n", collapsed.write(made, 4))
+  end)
+end)
+
+describe("text in a picture", function()
+  it("is safe in XML, whatever bytes it has", function()
+    assert.equal("&lt;a&gt; &amp; &quot;b&quot;", svg_text.escape('<a> & "b"'))
+    assert.equal("\239\191\189 \239\191\189 \239\191\189 \195\191",
+      svg_text.escape("\0 \255 \239\191\191 \195\191"))
+  end)
+
+  it("fits its room, without a part of a character", function()
+    for _, text in ipairs { "tensor.weights", ("\195\164"):rep(20), "\226\130\172uro", "WWW" } do
+      for room = 0, 200 do
+        local fit = svg_text.fit(text, 12, room)
+        assert.is_true(svg_text.width(fit, 12) <= room)
+        assert.is_true(fit == json.repaired(fit))
+      end
+    end
+    assert.equal("tensor.weights", svg_text.fit("tensor.weights", 12, 200))
+    assert.matches("^tensor.*\226\128\166$", svg_text.fit("tensor.weights", 12, 70))
+  end)
+end)
+
+describe("a flame graph", function()
+  it("draws frames that are too narrow as one, and bounds the file", function()
+    local made = profile.new()
+    for i = 1, 5000 do
+      profile.add(made, { profile.add_frame(made, { name = "tag" .. i, kind = "tag" }) },
+        { 1, 1, 1, i <= 2 and 1e6 or 1 })
+    end
+    local text = svg.write(made, 4)
+    assert.matches("<title>4,998 more under all\ninuse_space: 4.9 KiB, 0.2%%</title>", text)
+    assert.is_true(#text < 5000)
+  end)
+
+  it("says that there is nothing to show", function()
+    assert.matches("There is no memory to show", svg.write(profile.new(), 4))
   end)
 end)

@@ -1,6 +1,7 @@
 -- profile_spec.lua - `loam profile`: the figures that it reads, and the files that it writes.
 
 local canned = require("canned_context")
+local json = require("loam.report.json")
 local pprof_read = require("loam.command.profile.pprof_read")
 local profile = require("loam.command.profile.profile")
 
@@ -79,7 +80,8 @@ describe("loam profile", function()
     local one = row("a", "plain", 80,
       { class(0, 16, 16), class(33, 48, 48), class(0, 2 ^ 47, 16) })
     one.live_blocks, one.total_blocks = 3, 6
-    local made = take(seen { one })
+    local made, context = take(seen { one })
+    assert.matches("inuse_space 80 B in 1 stack\n", context.out, 1, true)
     local sizes = {}
     for i, sample in ipairs(made.samples) do
       sizes[i] = sample.labels[3] and sample.labels[3].number or "none"
@@ -131,6 +133,30 @@ describe("loam profile", function()
     made, context = take(answers, "--base base.pb")
     assert.equal(0, #made.samples)
     assert.matches("as much as in base.pb", context.out, 1, true)
+  end)
+
+  it("shows the change of a stack, and not of its size classes", function()
+    local function classes(...)
+      local sum, out = 0, {}
+      for i, bytes in ipairs { ... } do
+        out[i] = { from = 1, to = 16 * i, live_bytes = bytes, live_blocks = 1,
+                   total_bytes = bytes, total_blocks = 1 }
+        sum = sum + bytes
+      end
+      return row("a", "plain", sum, out)
+    end
+    local _, context = take(seen { classes(0, 50) }, "-o base.pb")
+    local files = context.files
+    local answers = seen { classes(80, 0) }
+    answers.files = files
+    _, context = canned.run("profile 42 --base base.pb --format svg -o -", answers)
+    assert.not_matches("no longer there", context.out, 1, true)
+    assert.matches("30 B more", context.out, 1, true)
+    _, context = canned.run("profile 42 --base base.pb --format speedscope -o -", answers)
+    local shown = json.decode(context.out).profiles
+    assert.same({ { 30 }, {} }, { shown[7].weights, shown[8].weights })
+    _, context = canned.run("profile 42 --base base.pb --format collapsed -o -", answers)
+    assert.equal("a;plain 50 80\n", context.out)
   end)
 
   it("refuses a base that is no profile, with the reason", function()

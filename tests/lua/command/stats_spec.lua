@@ -39,6 +39,48 @@ describe("loam stats", function()
     assert.matches("loam stats 43    # python3", context.err, 1, true)
   end)
 
+  local function figures(live, blocks, total, ever)
+    return { live_bytes = live, live_blocks = blocks, total_bytes = total, total_blocks = ever }
+  end
+  local function with(base, more)
+    for key, value in pairs(more) do base[key] = value end
+    return base
+  end
+  local CLASSES = with({}, FIGURES)
+  CLASSES.rows = {
+    with(figures(96, 4, 200, 9), { tag = "a", strategy = "plain", kind = "host", classes = {
+      with(figures(32, 2, 40, 4), { from = 0, to = 16 }),
+      with(figures(64, 2, 160, 5), { from = 17, to = 32 }) } }),
+    with(figures(48, 3, 4096, 5), { tag = "b", strategy = "plain", kind = "host", classes = {
+      with(figures(48, 3, 4080, 4), { from = 0, to = 16 }),
+      with(figures(0, 0, 16, 1), { from = 0, to = 2 ^ 47 }) } }),
+    with(figures(7, 1, 7, 1), { tag = "old", strategy = "file", kind = "file" }),
+  }
+  local function rows_by(keys)
+    local status, context = run("stats 42 --by " .. keys, { seen = { [42] = CLASSES } })
+    assert.equal(0, status)
+    return (context.out:gsub("live 0 B in.*$", ""))
+  end
+
+  it("groups rows by tag, strategy and size class", function()
+    assert.equal("UP TO  LIVE  BLOCKS   EVER  BLOCKS\n"
+      .. "   16  80 B       5  4 KiB       8\n"
+      .. "   32  64 B       2  160 B       5\n"
+      .. "  any   7 B       1   23 B       2\n", rows_by("class"))
+    assert.equal("TAG  UP TO  LIVE  BLOCKS   EVER  BLOCKS\n"
+      .. "a       16  32 B       2   40 B       4\n"
+      .. "a       32  64 B       2  160 B       5\n"
+      .. "b       16  48 B       3  4 KiB       4\n"
+      .. "b      any   0 B       0   16 B       1\n"
+      .. "old    any   7 B       1    7 B       1\n", rows_by("tag,class"))
+    assert.equal("STRATEGY   LIVE  BLOCKS     EVER  BLOCKS\n"
+      .. "plain     144 B       7  4.2 KiB      14\n"
+      .. "file        7 B       1      7 B       1\n", rows_by("strategy"))
+    local status, context = run("stats 42 --by size", { seen = { [42] = CLASSES } })
+    assert.equal(2, status)
+    assert.matches("--by: 'size' is none of tag, strategy and class", context.err, 1, true)
+  end)
+
   it("says that figures are not exact", function()
     local changing = { inexact = true }
     for key, value in pairs(FIGURES) do changing[key] = value end
@@ -67,10 +109,10 @@ describe("loam stats", function()
     local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
       strategies = {
         { strategy = "large", live_bytes = 2 ^ 30, held_bytes = 2 ^ 31, small_blocks = 7,
-          failed = 3 },
+          failed = 3, classes = { { to = 16, blocks = 5 }, { to = 65536, blocks = 2 } } },
         { strategy = "foreign", held_bytes = 0, small_blocks = 0, failed = 1 } },
-      strategies_left_out = 2, tags = { { tag = "a.b", live_bytes = 2 ^ 20 } },
-      tags_left_out = 1 }
+      strategies_left_out = 2, classes_left_out = 1, tags_left_out = 1,
+      tags = { { tag = "a.b", live_bytes = 2 ^ 20 } } }
     local _, context = run("stats 42", { boards = { dead } })
     assert.matches("its last figures, of 1 minute ago\n"
       .. "STRATEGY         LIVE  SMALL BLOCKS   HELD  FAILED\n"
@@ -79,5 +121,9 @@ describe("loam stats", function()
       .. "2 strategies had no place on the board\n"
       .. "TAG         LIVE\na.b  about 1 MiB\n"
       .. "1 tag had no place on the board\n", context.out, 1, true)
+    context = select(2, run("stats 42 --by strategy,class", { boards = { dead } }))
+    assert.matches("STRATEGY   UP TO   BLOCKS\nlarge         16  about 5\n"
+      .. "large     64 KiB  about 2\n1 size class had no place on the board\nTAG",
+      context.out, 1, true)
   end)
 end)

@@ -11,6 +11,7 @@ local witness = require("loam.command.diff.witness")
 local plans = {}
 
 local MOST_STEPS = 2000000 -- of all walks of a comparison; parts after that are undecided
+local STEPS_TO_AGREE = 20000 -- of one search of plans.may_agree
 
 ---@class loam.PlanDifference a box in which the plans have these leaves
 ---@field old loam.DiffCell
@@ -72,6 +73,35 @@ local function walk(plan_set, found, a, b)
   dim.lo, dim.hi = dimensions.above(dim, upto), hi
   if dim.lo <= hi then walk(plan_set, found, a, b) end
   dim.lo = lo
+end
+
+-- Returns whether the present ranges may hold a request to which both plans give one chain.
+local function may_agree(steps, a, b)
+  a, b = reduced(a), reduced(b)
+  if a == b then return true end
+  if not a.dim and not b.dim then return false end
+  if steps.left == 0 then return true end
+  steps.left = steps.left - 1
+  local cell = a.dim and a or b
+  local dim, upto = cell.dim, cell.upto
+  local lo, hi = dim.lo, dim.hi
+  dim.hi = dimensions.below(dim, upto)
+  local found = dim.hi >= lo and may_agree(steps, a, b)
+  dim.lo, dim.hi = dimensions.above(dim, upto), hi
+  found = found or (dim.lo <= hi and may_agree(steps, a, b))
+  dim.lo = lo
+  return found
+end
+
+-- Returns whether both plans may give one chain to a request of some sizes. False is certain.
+---@param a loam.DiffCell the root of a plan
+---@param b loam.DiffCell
+---@param size loam.Dimension
+function plans.may_agree(a, b, size, from, to)
+  size.lo, size.hi = math.max(from, size.least), math.min(to, size.most)
+  local found = may_agree({ left = STEPS_TO_AGREE }, a, b)
+  size.lo, size.hi = size.least, size.most
+  return found
 end
 
 -- Sorts the boxes of a group by whether they hold a request.

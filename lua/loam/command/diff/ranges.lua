@@ -43,10 +43,13 @@ function RANGE.div(a, b, c, d)
   return of_four(a / c, a / d, b / c, b / d)
 end
 
--- `a % k` is `a - floor(a / k) * k`, whose rounding may leave the range from 0 to k.
+-- `a % k` is `a - floor(a / k) * k`, whose rounding may leave the range from 0 to k. Each of the
+-- three operations has a relative error of at most 2 ^ -53, of a number that is at most |a| + k.
 function RANGE.mod(a, b, c, d)
-  if c ~= d or c <= 0 or c == huge or a == -huge or b == huge then return any() end
-  return -c, 2 * c, true
+  local most = max(-a, b)
+  if c ~= d or c <= 0 or c == huge or most / c >= huge then return any() end
+  local wrong = most * 2 ^ -50
+  return -c - wrong, 2 * c + wrong, true
 end
 
 function RANGE.pow(a, b, c, d)

@@ -1,6 +1,7 @@
 -- report.lua - shows a comparison of two policies: as text, as JSON, as Markdown.
 
 local escape = require("loam.command.diff.escape")
+local impact_report = require("loam.command.diff.impact_report")
 local json = require("loam.report.json")
 local strategies = require("loam.command.diff.strategies")
 local terminal = require("loam.command.terminal")
@@ -133,7 +134,7 @@ end
 
 local COLOUR = { denied = "red", fallback = "red", limits = "yellow", granted = "green" }
 
-local function show_region(context, made, region)
+local function show_region(context, made, counted, region)
   local pad = (" "):rep(11)
   local kind = region.point and region.kind or "undecided"
   context.write(("%s  %s: %s\n"):format(context.paint(COLOUR[kind] or "cyan",
@@ -149,12 +150,18 @@ local function show_region(context, made, region)
     context.write(pad .. "where " .. escape.text(table.concat(where, " and ")) .. "\n")
   end
   if region.point then context.write(pad .. "witness " .. witness_words(made, region) .. "\n") end
+  for i, line in ipairs(counted and impact_report.lines(counted, region) or {}) do
+    context.write(pad .. (i == 1 and "blocks " or "       ") .. line .. "\n")
+  end
 end
 
-local function show_text(context, made, paths)
+local function show_text(context, made, paths, counted)
   context.write(summary(made, paths) .. "\n")
-  for _, region in ipairs(made.regions) do show_region(context, made, region) end
-  for _, region in ipairs(made.undecided) do show_region(context, made, region) end
+  for _, words in ipairs(counted and impact_report.sentences(counted) or {}) do
+    context.write(words .. "\n")
+  end
+  for _, region in ipairs(made.regions) do show_region(context, made, counted, region) end
+  for _, region in ipairs(made.undecided) do show_region(context, made, counted, region) end
   if made.left_over > 0 then
     context.write(("undecided  %s that were too many to compare\n"):format(
       units.plural(made.left_over, "part")))
@@ -174,23 +181,33 @@ local function row(cells)
   return "| " .. table.concat(cells, " | ") .. " |\n"
 end
 
-local function markdown_region(made, region)
+local function markdown_region(made, counted, region)
   local when = {}
   for _, words in ipairs(region.conditions) do when[#when + 1] = words end
   if #region.options > 0 then when[#when + 1] = options_words(region.options) end
-  return row { region.point and region.kind or "undecided", tag_words(region), sizes_words(region),
-    table.concat(when, "; "), chain_words(region.old), chain_words(region.new),
-    region.point and escape.code(witness_words(made, region)) or "" }
+  local cells = { region.point and region.kind or "undecided", tag_words(region),
+    sizes_words(region), table.concat(when, "; "), chain_words(region.old),
+    chain_words(region.new), region.point and escape.code(witness_words(made, region)) or "" }
+  if counted then cells[8], cells[9] = impact_report.cells(counted, region) end
+  return row(cells)
 end
 
-local function show_markdown(context, made, paths)
+local function show_markdown(context, made, paths, counted)
   context.write("**" .. escape.cell(summary(made, paths)) .. "**\n")
-  if #made.regions + #made.undecided > 0 then
-    context.write("\n| | tags | sizes | when | old | new | witness |\n")
-    context.write("|---|---|---|---|---|---|---|\n")
+  for _, words in ipairs(counted and impact_report.sentences(counted) or {}) do
+    context.write("\n" .. escape.cell(words) .. "\n")
   end
-  for _, region in ipairs(made.regions) do context.write(markdown_region(made, region)) end
-  for _, region in ipairs(made.undecided) do context.write(markdown_region(made, region)) end
+  if #made.regions + #made.undecided > 0 then
+    local more = counted and " blocks so far | live |" or ""
+    context.write("\n| | tags | sizes | when | old | new | witness |" .. more .. "\n")
+    context.write("|---|---|---|---|---|---|---|" .. (counted and "---|---|" or "") .. "\n")
+  end
+  for _, region in ipairs(made.regions) do
+    context.write(markdown_region(made, counted, region))
+  end
+  for _, region in ipairs(made.undecided) do
+    context.write(markdown_region(made, counted, region))
+  end
   if #made.strategies > 0 then context.write("\n| strategy | change |\n|---|---|\n") end
   for _, entry in ipairs(made.strategies) do
     context.write(row { strategy_name(entry), strategy_words(entry) })
@@ -206,7 +223,9 @@ local ORDER = {
   "verb", "version", "ok", "old", "new", "alike", "kinds", "regions", "undecided",
   "undecided_regions", "strategies", "apply", "kind", "change", "old_chain", "new_chain",
   "option", "options", "sizes", "from", "to", "conditions", "questions", "classes", "tags",
-  "witness", "tag", "size", "align", "zero", "errors",
+  "witness", "tag", "size", "align", "zero", "errors", "impact", "pids", "unread", "pid", "error",
+  "blocks", "differ", "rows", "rows_left_out", "total_blocks", "total_bytes", "live_blocks",
+  "live_bytes", "least", "most",
 }
 
 local function array(list) return json.array(list) end
@@ -247,7 +266,7 @@ local function witness_json(made, region)
   return object
 end
 
-local function region_json(made, region)
+local function region_json(made, counted, region)
   local tags = array {}
   for i = 1, math.min(#region.sites, MOST_TAGS) do tags[i] = region.sites[i].tag end
   return {
@@ -257,6 +276,7 @@ local function region_json(made, region)
     sizes = { from = region.from, to = region.to }, conditions = array(region.conditions),
     questions = array(region.questions), classes = #region.sites, tags = tags,
     witness = region.point and witness_json(made, region) or nil,
+    impact = counted and impact_report.region_json(counted, region) or nil,
   }
 end
 
@@ -270,15 +290,16 @@ local function strategies_json(made)
   return list
 end
 
-local function show_json(context, made, paths)
+local function show_json(context, made, paths, counted)
   local kinds = report.kinds(made)
   local list, doubtful = array {}, array {}
-  for i, region in ipairs(made.regions) do list[i] = region_json(made, region) end
-  for i, region in ipairs(made.undecided) do doubtful[i] = region_json(made, region) end
+  for i, region in ipairs(made.regions) do list[i] = region_json(made, counted, region) end
+  for i, region in ipairs(made.undecided) do doubtful[i] = region_json(made, counted, region) end
   context.write(json.encode({
     verb = "diff", version = json.FORMAT, ok = true, old = paths[1], new = paths[2],
     alike = next(kinds) == nil,
-    kinds = kinds, regions = list, undecided = undecided_count(made), undecided_regions = doubtful,
+    kinds = kinds, impact = counted and impact_report.json(counted) or nil,
+    regions = list, undecided = undecided_count(made), undecided_regions = doubtful,
     strategies = strategies_json(made),
     apply = made.apply and { old = made.apply[1], new = made.apply[2] } or nil,
   }, ORDER) .. "\n")
@@ -287,10 +308,11 @@ end
 -- ---- all forms
 
 -- Shows a comparison in the form that the options ask for.
----@param given table options of the verb, and the two paths
-function report.show(context, given, made)
+---@param given table options of the verb, and the names of the two policies
+---@param counted loam.Impact|nil
+function report.show(context, given, made, counted)
   local show = given.json and show_json or given.markdown and show_markdown or show_text
-  show(context, made, given)
+  show(context, made, given, counted)
 end
 
 -- Shows the errors of the policies that cannot be read.

@@ -14,7 +14,7 @@ local json = require("loam.report.json")
 local collector = {}
 
 local KEPT_MS = 1000       -- figures serve all pages that are made within that time
-local REFUSED_MS = 30000   -- a process that could not be read is tried again after that time
+local REFUSED_MS = 5000    -- a process that could not be read is tried again after that time
 local SHARE = 100          -- to read one process takes at most 1 % of a CPU
 local PATIENCE_MS = 2000
 

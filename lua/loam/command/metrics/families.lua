@@ -20,6 +20,14 @@ local CATALOG = {
   { "loam_tags_folded", "gauge", false, "Tags that share the series of the tag other." },
   { "loam_limit_bytes", "gauge", "bytes", "Limit of a strategy." },
   { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that is used." },
+  { "loam_board_live_bytes", "gauge", "bytes",
+    "About the memory in use of a strategy, as a process that cannot be read has noted it." },
+  { "loam_board_held_bytes", "gauge", "bytes",
+    "Memory of the pool of a strategy, as a process that cannot be read has noted it." },
+  { "loam_board_failed_requests", "counter", false,
+    "Requests that a strategy could not serve, as a process that cannot be read has noted it." },
+  { "loam_board_age_seconds", "gauge", "seconds",
+    "Time since a process that cannot be read has noted its figures." },
   { "loam_held_bytes", "gauge", "bytes", "Memory that the pools hold, in use or not." },
   { "loam_reserved_bytes", "gauge", "bytes", "Address space that loam has reserved." },
   { "loam_metadata_bytes", "gauge", "bytes", "Memory that loam needs for its own tables." },
@@ -139,6 +147,29 @@ local function add_limits(add, status, figures)
   end
 end
 
+-- Adds the figures that a process has noted on its board. They stand for the figures of a process
+-- that cannot be read.
+local function add_board(add, status, unix)
+  local by_name, order = {}, {}
+  for _, use in ipairs(status.strategies or {}) do
+    local sum = by_name[use.strategy]
+    if not sum then
+      sum = { held = 0, failed = 0 }
+      by_name[use.strategy], order[#order + 1] = sum, use.strategy
+    end
+    if use.live_bytes then sum.live = (sum.live or 0) + use.live_bytes end
+    sum.held, sum.failed = sum.held + use.held_bytes, sum.failed + use.failed
+  end
+  for _, strategy in ipairs(order) do
+    local sum, label = by_name[strategy], labels("strategy", strategy)
+    add("loam_board_live_bytes", sum.live, label)
+    add("loam_board_held_bytes", sum.held, label)
+    add("loam_board_failed_requests", sum.failed, label)
+  end
+  local noted = seconds(status.updated_at)
+  add("loam_board_age_seconds", noted and math.max(0, math.floor(unix - noted)))
+end
+
 local function add_series(add, series)
   for _, row in ipairs(series) do
     local label = labels("tag", row.tag, "strategy", row.strategy, "kind", row.kind)
@@ -171,11 +202,15 @@ local function joined(got)
   return out
 end
 
+local NODES = 64 -- as in loam_got of loam.h
+
 local function add_got(add, sum)
   local label = labels("strategy", sum.strategy)
-  for node = 0, 63 do
+  for node = 0, NODES - 1 do
     local bytes = sum.nodes[node]
-    add("loam_node_bytes", bytes, label .. "," .. labels("node", ("%d"):format(node)))
+    if bytes then
+      add("loam_node_bytes", bytes, label .. "," .. labels("node", ("%d"):format(node)))
+    end
   end
   local asks_nodes = sum.checked_bytes > 0 or sum.unknown_bytes > 0
   if asks_nodes then
@@ -205,7 +240,17 @@ local function add_sums(add, figures)
   add("loam_bad_frees", figures.bad_frees)
 end
 
-local function add_process(page, found, now)
+local function add_figures(add, found, clock)
+  local figures = found.figures
+  add_series(add, found.series)
+  add("loam_tags_folded", found.folded)
+  add_sums(add, figures)
+  for _, sum in ipairs(joined(figures.got or {})) do add_got(add, sum) end
+  add("loam_figures_age_seconds", math.max(0, clock - found.read_at) / 1000)
+  add("loam_figures_exact", one_if(not figures.inexact))
+end
+
+local function add_process(page, found, times)
   local status, figures = found.status, found.figures
   local add = adder(page, status)
   add("loam_process", 1,
@@ -214,13 +259,7 @@ local function add_process(page, found, now)
   add("loam_process_stopped", one_if(status.state == "stopped"))
   add_policy(add, status)
   add_limits(add, status, figures)
-  if not figures then return end
-  add_series(add, found.series)
-  add("loam_tags_folded", found.folded)
-  add_sums(add, figures)
-  for _, sum in ipairs(joined(figures.got or {})) do add_got(add, sum) end
-  add("loam_figures_age_seconds", math.max(0, now - found.read_at) / 1000)
-  add("loam_figures_exact", one_if(not figures.inexact))
+  if figures then add_figures(add, found, times.clock) else add_board(add, status, times.unix) end
 end
 
 -- ---- the page
@@ -245,16 +284,21 @@ local function add_exporter(page, list, version, spent_ms)
   put("loam_exporter", 1, labels("version", version))
 end
 
+-- The time at which a page is made.
+---@class loam.PageTimes
+---@field clock number ms of the clock
+---@field unix number seconds since 1970
+---@field spent_ms number that the figures took
+
 -- Makes the families of a page from processes.
 ---@param list loam.Observed[]
----@param now number ms of the clock
+---@param times loam.PageTimes
 ---@param version string of the command
----@param spent_ms number that the figures took
 ---@return loam.MetricFamily[]
-function families.of(list, now, version, spent_ms)
+function families.of(list, times, version)
   local page = new_page()
-  for _, found in ipairs(list) do add_process(page, found, now) end
-  add_exporter(page, list, version, spent_ms)
+  for _, found in ipairs(list) do add_process(page, found, times) end
+  add_exporter(page, list, version, times.spent_ms)
   return page
 end
 

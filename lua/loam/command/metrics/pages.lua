@@ -28,7 +28,8 @@ local function refresh(self, budget_ms)
   local begin = clock()
   local list = collector.collect(self.collector, budget_ms)
   local now = clock()
-  self.families = families.of(list, now, self.context.api.version(), now - begin)
+  local times = { clock = now, unix = self.context.now(), spent_ms = now - begin }
+  self.families = families.of(list, times, self.context.api.version())
   self.made_at, self.text = now, {}
 end
 

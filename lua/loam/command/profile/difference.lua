@@ -28,9 +28,26 @@ local function label_key(label)
     label.unit or "")
 end
 
-local function sample_key(sample)
+-- Makes a function that returns a short key for a location: equal for equal places. A location has
+-- its key computed once, because it is in many stacks.
+local function new_places()
+  local by_location, by_key, count = {}, {}, 0
+  return function(location)
+    local place = by_location[location]
+    if place then return place end
+    local key = place_key(location)
+    if not by_key[key] then
+      count = count + 1
+      by_key[key] = ("%d"):format(count)
+    end
+    by_location[location] = by_key[key]
+    return by_key[key]
+  end
+end
+
+local function sample_key(sample, place_of)
   local out = {}
-  for _, location in ipairs(sample.stack) do out[#out + 1] = place_key(location) end
+  for i, location in ipairs(sample.stack) do out[i] = place_of(location) end
   out[#out + 1] = ""
   for _, label in ipairs(sample.labels) do out[#out + 1] = label_key(label) end
   return table.concat(out, "\3")
@@ -71,7 +88,7 @@ end
 
 -- Adds a location of another profile to `made`. If `made` has the file at other addresses, the
 -- address of the location is changed accordingly.
-local function import(made, location)
+local function add_copy(made, location)
   local mapping = location.mapping and find_mapping(made, location.mapping)
   local lines, address = {}, location.address
   if mapping and address then address = address - location.mapping.from + mapping.from end
@@ -81,15 +98,25 @@ local function import(made, location)
   return profile.add_location(made, { address = address, mapping = mapping, lines = lines })
 end
 
+-- Returns an entry of the sums without memory, with the stack and the labels of a sample.
+local function new_entry(made, sample, copies)
+  local entry = { stack = {}, labels = sample.labels, values = {}, before = {} }
+  for i, location in ipairs(sample.stack) do
+    copies[location] = copies[location] or add_copy(made, location)
+    entry.stack[i] = copies[location]
+  end
+  for i in ipairs(made.types) do entry.values[i], entry.before[i] = 0, 0 end
+  return entry
+end
+
 -- Adds the samples of one profile to the sums by key. `sign` is 1 for now and -1 for the base.
-local function gather(made, from, sums, sign)
+local function gather(made, from, sums, place_of, sign)
+  local copies = {} -- of locations
   for _, sample in ipairs(from.samples) do
-    local key = sample_key(sample)
+    local key = sample_key(sample, place_of)
     local entry = sums[key]
     if not entry then
-      entry = { stack = {}, labels = sample.labels, values = {}, before = {} }
-      for i, location in ipairs(sample.stack) do entry.stack[i] = import(made, location) end
-      for i in ipairs(made.types) do entry.values[i], entry.before[i] = 0, 0 end
+      entry = new_entry(made, sample, copies)
       sums[key], sums[#sums + 1] = entry, entry
     end
     for i, kind in ipairs(made.types) do
@@ -120,9 +147,9 @@ function difference.of(now, base)
   made.is_difference, made.title, made.time_ns = true, now.title, now.time_ns
   made.comments = now.comments
   for _, mapping in ipairs(now.mappings) do profile.add_mapping(made, copy_of(mapping)) end
-  local sums = {}
-  gather(made, now, sums, 1)
-  gather(made, base, sums, -1)
+  local sums, place_of = {}, new_places()
+  gather(made, now, sums, place_of, 1)
+  gather(made, base, sums, place_of, -1)
   for _, entry in ipairs(sums) do
     if not is_zero(entry.values) or not is_zero(entry.before) then
       made.samples[#made.samples + 1] = entry

@@ -31,7 +31,7 @@ local GZIP_WINDOW = 15 + 16 -- the largest window; 16 asks for the head and the 
 local NO_FLUSH, FINISH = 0, 4
 local STREAM_END = 1
 local PIECE = 65536       -- bytes of output at a time
-local LARGEST = 2 ^ 30    -- bytes that a file may have when it is unpacked
+local LARGEST = 2 ^ 28    -- bytes that a file may have when it is unpacked
 
 local ffi, zlib -- nil: not looked for yet; zlib is false if the system has none
 
@@ -65,7 +65,7 @@ local function run(stream, step, flush)
     end
     if status ~= STREAM_END and length == 0 then return nil, "it is cut off" end
     out[#out + 1], size = ffi.string(piece, length), size + length
-    if size > LARGEST then return nil, "it has more than 1 GiB when it is unpacked" end
+    if size > LARGEST then return nil, "it has more than 256 MiB when it is unpacked" end
   until status == STREAM_END
   return table.concat(out)
 end

@@ -171,11 +171,16 @@ end
 
 -- ---- samples
 
----@return string a key that is equal for samples with equal stacks and labels
-local function sample_key(stack, labels)
+-- Returns a key that is equal for equal stacks of one profile.
+local function stack_key(stack)
   local parts = {}
   for i, location in ipairs(stack) do parts[i] = location.id end
-  local key = "s" .. table.concat(parts, " ")
+  return "s" .. table.concat(parts, " ")
+end
+
+-- Returns a key that is equal for samples with equal stacks and labels.
+local function sample_key(stack, labels)
+  local key = stack_key(stack)
   for _, label in ipairs(labels) do
     key = key .. key_of(label.key, label.text, label.number, label.unit)
   end
@@ -209,6 +214,18 @@ function profile.total(made, index)
   local sum = 0
   for _, sample in ipairs(made.samples) do sum = sum + sample.values[index] end
   return sum
+end
+
+-- Returns how many stacks have a value of one type: samples with other labels may have one stack.
+---@param index integer the position of the type
+---@return integer
+function profile.count_stacks(made, index)
+  local count, known = 0, {}
+  for _, sample in ipairs(made.samples) do
+    local key = sample.values[index] ~= 0 and stack_key(sample.stack)
+    if key and not known[key] then known[key], count = true, count + 1 end
+  end
+  return count
 end
 
 -- ---- frames

@@ -27,16 +27,23 @@ local function new_frames()
   return list, index_of
 end
 
--- Returns the samples with the indices of their frames. They are in the order of their stacks, so
--- equal frames are neighbours where speedscope shows samples in the order of the file.
+-- Returns the stacks with the indices of their frames, and with the sums of their samples, whose
+-- labels may differ. They are in the order of their names, so equal frames are neighbours where
+-- speedscope shows samples in the order of the file.
 local function indexed(made, index_of)
-  local rows = {}
-  for i, sample in ipairs(made.samples) do
+  local rows, known = {}, {}
+  for _, sample in ipairs(made.samples) do
     local names, stack = {}, json.array {}
     for n, frame in ipairs(profile.stack_frames(sample.stack)) do
       names[n], stack[n] = frame.name, index_of(frame)
     end
-    rows[i] = { order = table.concat(names, "\0"), stack = stack, values = sample.values }
+    local key = table.concat(stack, " ")
+    local row = known[key]
+    if not row then
+      row = { order = table.concat(names, "\0"), stack = stack, values = {} }
+      known[key], rows[#rows + 1] = row, row
+    end
+    for i, value in ipairs(sample.values) do row.values[i] = (row.values[i] or 0) + value end
   end
   table.sort(rows, function(a, b) return a.order < b.order end)
   return rows

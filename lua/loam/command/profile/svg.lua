@@ -106,21 +106,29 @@ local function draw_live(picture, made, y)
   return draw_legend(picture, entries, draw_tree(picture, root, y) + 26)
 end
 
--- Gives each node of what vanished its value in the base, by which it is drawn.
-local function as_before(node)
-  node.value, node.sums = node.before, {}
-  for _, child in ipairs(node.children) do as_before(child) end
+-- Returns the part of a tree that vanished: the nodes whose memory is 0 now, and the path to them.
+-- The value of a node there is its memory in the base. Returns nil if nothing vanished.
+local function vanished(node)
+  local gone = { name = node.name, frame = node.frame, value = 0, before = 0, sums = {},
+                 children = {} }
+  if node.value == 0 then gone.value = node.before end
+  for _, child in ipairs(node.children) do
+    local part = vanished(child)
+    gone.children[#gone.children + 1] = part
+    if part and node.value ~= 0 then gone.value = gone.value + part.value end
+  end
+  gone.before = gone.value
+  tree.sort(gone)
+  return gone.value > 0 and gone or nil
 end
 
 local function draw_difference(picture, made, y)
-  local root = tree.build(made, picture.index, function(value) return value ~= 0 end)
-  local gone = tree.build(made, picture.index, function(value) return value == 0 end)
-  as_before(gone)
-  root.before = root.before + gone.before -- the root tells how all memory changed
-  picture.total = math.max(root.value, gone.value)
+  local root = tree.build(made, picture.index)
+  local gone = vanished(root)
+  picture.total = math.max(root.value, gone and gone.value or 0)
   picture.scale = picture.total > 0 and ROOM / picture.total or 0
   y = draw_tree(picture, root, y)
-  if gone.value > 0 then
+  if gone then
     put_text(picture, MARGIN, y + 28, "no longer there: " .. svg_flame.value_text(
       picture.types[picture.index], gone.value))
     local apart = setmetatable({ is_gone = true }, { __index = picture })

@@ -85,7 +85,7 @@ local function class_of(picture, node, depth)
   local kind = tree.kind(node)
   if kind == "strategy" then return "s" .. (picture.colour[node.name] or 1) end
   if kind == "tag" then return depth > 1 and "deep" or "tag" end
-  return kind == "python" and "python" or "native"
+  return svg_style.shade(node.name, kind)
 end
 
 -- Tells whether a class has a strong colour, on which text is bright.
@@ -140,11 +140,14 @@ end
 
 -- Draws the children of a node that are too narrow to be drawn one by one as one rectangle.
 local function draw_rest(picture, node, first, x, y)
-  local kind, value = picture.types[picture.index], 0
-  for i = first, #node.children do value = value + node.children[i].value end
+  local kind, value, count = picture.types[picture.index], 0, 0
+  for i = first, #node.children do
+    value = value + node.children[i].value
+    if node.children[i].value > 0 then count = count + 1 end
+  end
   local width = value * picture.scale
   if width < LEAST then return end
-  local words = ("%s more"):format(units.count(#node.children - first + 1))
+  local words = ("%s more"):format(units.count(count))
   local text = svg_flame.value_text(kind, value)
   draw_box(picture, x, y, width, "small", { name = words, value = text,
     tip = ("%s under %s\n%s: %s, %s"):format(words, node.name, kind.type, text,
@@ -157,15 +160,16 @@ local function draw_children(picture, node, depth, x, y)
   local lowest = y
   for i, child in ipairs(node.children) do
     local width = child.value * picture.scale
+    if child.value == 0 then break end -- the children that follow have no memory either
     if width < LEAST then
       draw_rest(picture, node, i, x, y)
       return math.max(lowest, y + ROW)
     end
     draw_box(picture, x, y, width, class_of(picture, child, depth), box_of(picture, child, node))
-    lowest = math.max(lowest, draw_children(picture, child, depth + 1, x, y + ROW))
+    lowest = math.max(lowest, y + ROW, draw_children(picture, child, depth + 1, x, y + ROW))
     x = x + width
   end
-  return #node.children > 0 and math.max(lowest, y + ROW) or lowest
+  return lowest
 end
 
 -- Draws a tree, with its root or without.

@@ -23,6 +23,21 @@ local LESS = { { "#dbe9fb", "#1d2f4a" }, { "#a9cbf5", "#224a80" }, { "#5f9feb", 
 
 svg_style.STEPS = #MORE
 
+-- The shades of functions: a function has one of them by its name, so that neighbours differ.
+local NATIVE = { { "#fde3d3", "#5b3322" }, { "#fbd3bb", "#693a25" }, { "#f8c7a8", "#744027" },
+                 { "#fbdcb4", "#664421" }, { "#f9d08f", "#71501f" } }
+local PYTHON = { { "#dcebd0", "#2d4a2c" }, { "#cfe4c4", "#335532" }, { "#c0dcb6", "#395f38" } }
+
+-- Returns the class of a function.
+---@param name string
+---@param kind string as in loam.ProfileFunction
+---@return string
+function svg_style.shade(name, kind)
+  local sum, is_python = 0, kind == "python"
+  for i = 1, #name do sum = (sum * 31 + name:byte(i)) % 65521 end
+  return is_python and "python" .. sum % #PYTHON + 1 or "native" .. sum % #NATIVE + 1
+end
+
 local BASE = [[
   text { font: 12px system-ui, "Helvetica Neue", Arial, sans-serif; fill: %s }
   .title { font-size: 17px; font-weight: 600 }
@@ -31,16 +46,14 @@ local BASE = [[
   .root { fill: %s }
   .tag { fill: %s }
   .deep { fill: %s }
-  .python { fill: %s }
-  .native { fill: %s }
   .small { fill: %s }
   .bright { fill: %s }
 ]]
 
-local LIGHT = { "#1f2328", "#656d76", "#ffffff", "#d8dee4", "#e4e9ee", "#eef1f4", "#fbe8b0",
-                "#fbd9c4", "#f0f2f4", "#ffffff" }
-local DARK = { "#e6edf3", "#9198a1", "#0d1117", "#2f3843", "#262e38", "#1e252e", "#5c4a14",
-               "#5e3420", "#1a2028", "#0d1117" }
+local LIGHT = { "#1f2328", "#656d76", "#ffffff", "#d8dee4", "#e4e9ee", "#eef1f4", "#f0f2f4",
+                "#ffffff" }
+local DARK = { "#e6edf3", "#9198a1", "#0d1117", "#2f3843", "#262e38", "#1e252e", "#1a2028",
+               "#0d1117" }
 
 local function coloured(prefix, colours, mode)
   local out = {}
@@ -52,6 +65,7 @@ end
 
 local function rules(base, mode)
   return BASE:format(unpack(base)) .. coloured("s", STRATEGIES, mode)
+    .. coloured("native", NATIVE, mode) .. coloured("python", PYTHON, mode)
     .. coloured("more", MORE, mode) .. coloured("less", LESS, mode)
 end
 

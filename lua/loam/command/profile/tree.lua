@@ -51,32 +51,33 @@ local function is_larger(a, b)
   return a.name < b.name
 end
 
-local function sort(node)
-  node.by_name = nil
+-- Sorts the children of a node, and not those below them.
+---@param node loam.ProfileNode
+function tree.sort(node)
   table.sort(node.children, is_larger)
-  for _, child in ipairs(node.children) do sort(child) end
 end
 
--- Builds the tree of the samples that `wants` takes.
+local function finish(node)
+  node.by_name = nil
+  tree.sort(node)
+  for _, child in ipairs(node.children) do finish(child) end
+end
+
+-- Builds the tree of all samples.
 ---@param made loam.Profile
 ---@param index integer the position of the type of sample
----@param wants (fun(value: number, before: number): boolean)|nil nil: all samples are taken
 ---@return loam.ProfileNode root
-function tree.build(made, index, wants)
+function tree.build(made, index)
   local root = new_node("all")
   for _, sample in ipairs(made.samples) do
-    local before = sample.before and sample.before[index] or 0
-    local value = sample.values[index] + before
-    if not wants or wants(value, before) then
-      local node = root
+    local node = root
+    add(node, sample, index)
+    for _, frame in ipairs(profile.stack_frames(sample.stack)) do
+      node = child_of(node, frame)
       add(node, sample, index)
-      for _, frame in ipairs(profile.stack_frames(sample.stack)) do
-        node = child_of(node, frame)
-        add(node, sample, index)
-      end
     end
   end
-  sort(root)
+  finish(root)
   return root
 end
 

@@ -2,19 +2,27 @@
 
 local arguments = require("loam.command.arguments")
 local confirm = require("loam.command.diff.confirm")
+local impact = require("loam.command.diff.impact")
 local policy_query = require("loam.command.policy_query")
+local programs = require("loam.command.diff.programs")
 local regions = require("loam.command.diff.regions")
 local report = require("loam.command.diff.report")
 
 local diff = {
   summary = "compares two policies: which requests get other memory",
-  usage = "OLD NEW [--allow KIND]... [--json | --markdown]",
-  takes = { name = "OLD or NEW", least = 2, most = 2 },
+  usage = "[OLD] NEW [--pid PID]... [--allow KIND]... [--json | --markdown]",
+  takes = { name = "OLD or NEW", least = 1, most = 2 },
   about = [[
 OLD and NEW are policies or images. The comparison is exact for all tags, files, functions,
 modules and lines, all sizes and all other inputs of a policy. Each region of requests that
 differ is shown with its sizes, its conditions and a witness: the request with the shortest
 tag and then the smallest size. Both policies have explained each witness as shown.
+
+With --pid, the blocks of running programs are counted in each region: all that they have
+allocated so far, and those that live. Without OLD, it is the policy that the programs obey.
+Programs count blocks by tag and size class. A class that lies only partly in a region gives
+"A to B blocks": at least A and at most B. Aligned memory counts with its size rounded up to
+the alignment. Requests that were denied were never counted.
 
 Kinds of differences, in the order in which they are shown:
   denied    NEW denies the request, OLD does not
@@ -28,8 +36,10 @@ Kinds of differences, in the order in which they are shown:
   undecided it is not known whether there is such a request
 
 Exit status 0: alike, or all differences are of kinds that --allow names. 1: they differ.
-2: one cannot be read.]],
+2: a policy or a program cannot be read.]],
   options = {
+    { "pid", "PID", "counts the blocks of this program; may be repeated; `all`: all programs",
+      many = true },
     { "allow", "KIND", "differences of this kind are no failure (may be repeated, or a,b)",
       many = true },
     { "json", nil, "the answer as a JSON object" },
@@ -42,6 +52,11 @@ Exit status 0: alike, or all differences are of kinds that --allow names. 1: the
          tensors, else scratch -> scratch
          where req.tag:under("tensor")
          witness --tag tensor --size 4194304
+  $ loam diff next.lua --pid 4242
+  prod.lua -> next.lua: 1 region differs
+  of 41,200,000 blocks (9.1 TiB) that python3 (4242) has allocated so far,
+    1,300,000 (6 TiB) would be decided otherwise
+  ...
 ]],
 }
 
@@ -67,17 +82,20 @@ local function allowed_kinds(given)
   return allowed
 end
 
+-- Returns the name of a policy: its path.
+local function name_of(policy) return type(policy) == "table" and policy.name or policy end
+
 -- Returns the answers of both policies to the query `nodes`; or nil and the errors of those that
 -- cannot be read.
-local function read_both(context, paths)
+local function read_both(context, policies)
   local texts, errors = {}, {}
   for i = 1, 2 do
-    local text = policy_query.ask(context, "nodes", paths[i], {})
+    local text = policy_query.ask(context, "nodes", policies[i], {})
     if text:sub(1, 1) == "{" then
       for _, e in ipairs(policy_query.read(context, text).errors) do errors[#errors + 1] = e end
     end
     texts[i] = text
-    if paths[1] == paths[2] then
+    if policies[1] == policies[2] then
       texts[2] = text
       break
     end
@@ -86,35 +104,69 @@ local function read_both(context, paths)
   return texts
 end
 
--- Has both policies explain all witnesses. Returns a message if one does not confirm.
-local function doubt(context, paths, made)
+-- Has both policies explain all witnesses. Returns a message if one does not confirm; or nil and
+-- the errors of a policy that cannot explain them, because its budget is too small.
+local function doubt(context, policies, made)
   if #made.regions == 0 then return nil end
   local requests = confirm.requests(made)
   for i, side in ipairs { "old", "new" } do
-    local answer = policy_query.ask(context, "confirm", paths[i], { request = requests })
+    local answer = policy_query.ask(context, "confirm", policies[i], { request = requests })
+    local refusal = answer:match("^{.*") or answer:match("\n({[^\n]*)$")
+    if refusal then return nil, policy_query.read(context, refusal).errors end
     local region, reason = confirm.check(made, side, answer)
-    if region then return report.doubt(made, region, paths[i], reason) end
+    if region then return report.doubt(made, region, name_of(policies[i]), reason) end
   end
   return nil
 end
 
-function diff.run(context, given)
+-- Lists the programs that are counted, and the two policies: paths, or { name, text }.
+local function read_arguments(context, given)
   if given.json and given.markdown then
     arguments.misused("--json and --markdown do not go together")
   end
+  if not given[2] and not given.pid then
+    arguments.misused("NEW is missing; OLD may be left out with --pid")
+  end
+  local list = given.pid and programs.list(context, given)
+  if given[2] then return list, { given[1], given[2] } end
+  return list, { programs.obeyed(context, list), given[1] }
+end
+
+-- Counts the blocks of the programs. Returns nil without programs.
+local function count(context, given, list, made)
+  if not list then return nil end
+  local is_named = given.pid[1] ~= "all"
+  local answers, unread = programs.figures(context, list, is_named)
+  local counted = impact.of(made, answers)
+  counted.programs, counted.unread = {}, unread
+  for _, program in ipairs(list) do
+    if program.answer then table.insert(counted.programs, program) end
+  end
+  return counted
+end
+
+function diff.run(context, given)
   local allowed = allowed_kinds(given)
-  local texts, errors = read_both(context, given)
+  local list, policies = read_arguments(context, given)
+  local shown = { name_of(policies[1]), name_of(policies[2]), json = given.json,
+                  markdown = given.markdown }
+  local texts, errors = read_both(context, policies)
   if not texts then
-    report.refused(context, given, errors)
+    report.refused(context, shown, errors)
     return UNREADABLE
   end
   local made = regions.compare(texts[1], texts[2])
-  local message = doubt(context, given, made)
+  local message
+  message, errors = doubt(context, policies, made)
+  if errors then
+    report.refused(context, shown, errors)
+    return UNREADABLE
+  end
   if message then
     context.warn("loam diff: " .. message .. "\n")
     return UNREADABLE
   end
-  report.show(context, given, made)
+  report.show(context, shown, made, count(context, given, list, made))
   for kind in pairs(report.kinds(made)) do
     if not allowed[kind] then return 1 end
   end

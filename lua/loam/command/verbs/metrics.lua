@@ -15,9 +15,10 @@ page to DIR/loam.prom for node_exporter, and removes it at the end. With neither
 page once, in the text format.
 
 The page has the programs that `loam ps` lists: for root, those of all users. Their memory is
-read from outside, as by `loam stats`. The programs do nothing for that, and open no port. A
-program that may not be read, or that has another version of loam, has the figures of its
-policy and its limits. A program is read at most once a second, and for at most 1 % of a CPU;
+read from outside, as by `loam stats`. The programs do nothing for that, and open no port. Of
+a program that may not be read, or that has another version of loam, the page has the figures
+of its board: its policy, its limits, and about how much memory each strategy has. A program
+is read at most once a second, and for at most 1 % of the time of a CPU;
 loam_figures_age_seconds tells how old its figures are.
 
 --listen unix:PATH makes a socket file, which only processes that may write to the file can
@@ -78,7 +79,7 @@ local function serve_unix(context, library, path, source)
   if path == "" then arguments.misused("--listen: the path after unix: is empty") end
   local descriptor, words = context.posix.listen_unix(path)
   if not descriptor then context.fail(words) end
-  announce(context, "/metrics at " .. arguments.plain(path))
+  announce(context, "/metrics on the socket " .. arguments.plain(path))
   http.serve(context, library, descriptor, source)
   os.remove(path)
 end

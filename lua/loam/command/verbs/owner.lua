@@ -10,7 +10,7 @@ local units = require("loam.command.units")
 local owner = {
   summary = "says whose memory an address of a running program is",
   usage = "PID ADDRESS... [--json]",
-  takes = { name = "PID and ADDRESS", least = 2 },
+  takes = { name = "PID", least = 1 },
   about = [[
 Looks up addresses, in hexadecimal digits with or without 0x, in the memory of a running
 program: as they stand in a crash report, a debugger or a log. An address may point into the
@@ -117,6 +117,7 @@ end
 
 function owner.run(context, given)
   local pid, addresses = hosts.pid(given[1]), {}
+  if #given < 2 then arguments.misused("ADDRESS is missing") end
   for i = 2, #given do addresses[i - 1] = digits_of(given[i]) end
   local text, words = context.api.owner(pid, addresses)
   if not text then context.fail(words) end

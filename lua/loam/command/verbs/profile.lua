@@ -117,7 +117,7 @@ end
 
 -- Makes the profile of a process. Warns if the figures are not exact or are last words.
 local function take(context, pid)
-  local answer, _, is_last = figures.find(context, pid, "profile")
+  local answer, _, is_last, words = figures.find(context, pid)
   local program = is_last and answer.program or nil
   local subject = subject_of(context, pid, program)
   if not is_last then
@@ -129,9 +129,10 @@ local function take(context, pid)
   end
   local made = tags.last(answer, subject)
   if not made then
-    return context.fail(("%s (%d) noted no figures of its memory"):format(
+    return context.fail(words or ("%s (%d) noted no figures of its memory"):format(
       terminal.plain(subject.program), pid))
   end
+  if words then context.warn(("loam profile: %s\n"):format(words)) end
   context.warn(("loam profile: %s\n"):format(made.title))
   return made
 end
@@ -160,7 +161,7 @@ end
 -- Returns the sum of the profile and its number of stacks, or its change, in a few words.
 local function summary(made, base)
   local index = made.default
-  local kind, value, n = made.types[index], data.total(made, index), 0
+  local kind, value = made.types[index], data.total(made, index)
   local text = kind.unit == "bytes" and units.bytes or units.count
   if base then
     local now = value
@@ -169,10 +170,8 @@ local function summary(made, base)
       value > 0 and "more" or "less")
     return ("%s %s, %s in %s"):format(kind.type, text(now), change, terminal.plain(base))
   end
-  for _, sample in ipairs(made.samples) do
-    if sample.values[index] ~= 0 then n = n + 1 end
-  end
-  return ("%s %s in %s"):format(kind.type, text(value), units.plural(n, "stack"))
+  return ("%s %s in %s"):format(kind.type, text(value),
+    units.plural(data.count_stacks(made, index), "stack"))
 end
 
 -- Returns a name that no file has yet.

@@ -16,10 +16,11 @@ local reload = {
 Waits until the policy is live or refused. Exit status 0: it is live. 1: it was refused; the
 full error is shown, and the program keeps the policy that it had.
 
-The policy is for all processes that one `loam run` started. Each of them obeys it with its
-next request for memory; one that requests none for two seconds is not waited for, and the
-answer says so. A program with a service (`loam run --service`, or a host) loads the policy
-for itself alone.]],
+The policy is for all processes of a tree: those that one `loam run` started, or a program
+whose LD_PRELOAD and LOAM_POLICY were set without it, and the programs that it started. Each
+obeys the policy with its next request for memory; one that requests none for two seconds is
+not waited for, and the answer says so. A program with a service (`loam run --service`, or a
+host) loads the policy for itself alone.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam reload 4242 /etc/loam/prod.lua
@@ -69,6 +70,9 @@ local function publish(context, status, path)
   end
   local number, words = context.api.publish(status.board, path)
   if not number then return { ok = false, error = words, generation = status.generation } end
+  for _, note in ipairs(context.api.shortcomings(status.board, status.pid)) do
+    context.warn("loam: note: " .. note .. "\n")
+  end
   local now = wait_for(context, status.pid, number)
   if not now then
     return { ok = true, error = "", generation = status.generation, waits = true }

@@ -4,35 +4,45 @@ local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
 local figures = require("loam.command.figures")
 local hosts = require("loam.command.hosts")
+local stats_groups = require("loam.command.stats_groups")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local stats = {
   summary = "shows the memory of a running program by tag and strategy",
-  usage = "[PID] [--json]",
+  usage = "[PID] [--by KEYS] [--json]",
   takes = { name = "PID", most = 1 },
   about = [[
-LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far. LIMIT
-is the limit of the strategy, and how much of it all tags together use. Below
-the table stand the strategies whose memory is not on the nodes, or not on the huge pages,
+LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far.
+LIMIT is the limit of the strategy, and how much of it all tags together use. Below the
+table stand the strategies whose memory is not on the nodes, or not on the huge pages,
 that they ask for, and how the memory of several nodes is shared out: the kernel is asked
-page by page. Without PID, shows the only program of yours that runs under loam; if several
-run, lists them. The command reads the memory of the program; the program does nothing for
-that, so also one that is stopped or hung is shown. The kernel allows it to root and, unless
-kernel.yama.ptrace_scope forbids it, to the user of the program; else the program is asked
-over its socket. Of a program that was killed, the last figures that it wrote on its board
-are shown, and how old they are: its largest strategies, with live memory as counters say,
-the limits, and the tags whose policy reads req.live.]],
-  options = { { "json", nil, "the answer as a JSON object" } },
+page by page. With --by, the rows are by other keys: `--by class` is a histogram of block
+sizes, `--by tag,class` one for each tag. UP TO is the largest request of a size class;
+aligned memory counts with its size rounded up to the alignment. Without PID, shows the
+only program of yours that runs under loam; if several run, lists them. The command reads
+the memory of the program; the program does nothing for that, so also one that is stopped
+or hung is shown. The kernel allows it to root and, unless kernel.yama.ptrace_scope
+forbids it, to the user of the program; else the program is asked over its socket. Of a
+program that was killed, the last figures that it wrote on its board are shown, and how
+old they are: its largest strategies, with live memory as counters say, the limits, and
+the tags whose policy reads req.live.]],
+  options = {
+    { "by", "KEYS", "a row for each of these: tag, strategy, class (a,b; default tag,strategy)" },
+    { "json", nil, "the answer as a JSON object, by tag, strategy and class" },
+  },
   example = [[
   $ loam stats 4242
   TAG                       STRATEGY      LIVE  BLOCKS     EVER     BLOCKS
   malloc._multiarray_umath  arrays     1.5 GiB      12  200 GiB      1,532
   malloc.python3            plain     14.2 MiB  91,230  1.1 GiB  8,112,000
+  $ loam stats 4242 --by strategy,class
+  STRATEGY    UP TO      LIVE  BLOCKS      EVER     BLOCKS
+  arrays    128 MiB   1.5 GiB      12   200 GiB      1,532
+  plain          16   430 KiB  27,520  60.1 MiB  3,938,713
+  plain          32  13.8 MiB  63,710     1 GiB  4,173,287
 ]],
 }
-
-local RIGHT = { [3] = true, [4] = true, [5] = true, [6] = true, [7] = true }
 
 local function strategy_text(row)
   if row.kind == "host" or row.kind == row.strategy then return row.strategy end
@@ -118,18 +128,47 @@ local function show_got(context, got)
   end
 end
 
-local function show(context, answer)
-  local rows, is_limited = { { "TAG", "STRATEGY", "LIVE", "BLOCKS", "EVER", "BLOCKS" } }, false
-  for _, row in ipairs(answer.rows) do
-    is_limited = is_limited or row.limit ~= nil
-    rows[#rows + 1] = {
-      describe.tag(row.tag), strategy_text(row), units.bytes(row.live_bytes),
-      units.count(row.live_blocks), units.bytes(row.total_bytes), units.count(row.total_blocks),
-      limit_text(row),
-    }
+-- By key: the column that shows it. The text of a class is its largest request.
+local COLUMN = {
+  { "tag", "TAG", function(row) return describe.tag(row.tag) end },
+  { "strategy", "STRATEGY", strategy_text },
+  { "class", "UP TO", function(row)
+    return stats_groups.is_unknown(row) and "any" or units.exact(row.to)
+  end },
+}
+
+-- Shows the rows of an answer by keys (loam.StatsKeys).
+local function show_groups(context, answer, keys)
+  local rows, right, shown, is_limited = { {} }, {}, {}, false
+  for _, column in ipairs(COLUMN) do
+    if keys[column[1]] then
+      shown[#shown + 1] = column
+      right[#shown] = column[1] == "class"
+      rows[1][#shown] = column[2]
+    end
   end
-  if is_limited then rows[1][7] = "LIMIT" end
-  context.write(terminal.table(rows, RIGHT, context.paint))
+  for _, row in ipairs(stats_groups.of(answer.rows, keys)) do
+    local cells = {}
+    for i, column in ipairs(shown) do cells[i] = column[3](row) end
+    for _, cell in ipairs { units.bytes(row.live_bytes), units.count(row.live_blocks),
+        units.bytes(row.total_bytes), units.count(row.total_blocks) } do
+      cells[#cells + 1] = cell
+      right[#cells] = true
+    end
+    local has_limit = keys.strategy and not keys.class and row.limit
+    is_limited = is_limited or has_limit
+    cells[#cells + 1] = has_limit and limit_text(row) or ""
+    right[#cells] = true
+    rows[#rows + 1] = cells
+  end
+  for _, head in ipairs { "LIVE", "BLOCKS", "EVER", "BLOCKS", is_limited and "LIMIT" or nil } do
+    table.insert(rows[1], head)
+  end
+  context.write(terminal.table(rows, right, context.paint))
+end
+
+local function show(context, answer, keys)
+  show_groups(context, answer, keys)
   show_totals(context, answer)
   for _, got in ipairs(answer.got or {}) do show_got(context, got) end
 end
@@ -156,6 +195,20 @@ local function show_last_strategies(context, status)
   return #rows > 1
 end
 
+-- Shows the size classes of the strategies. A row of a program with an older version of loam has
+-- none.
+local function show_last_classes(context, status)
+  local rows = {}
+  for _, use in ipairs(status.strategies or {}) do
+    for _, class in ipairs(use.classes or {}) do
+      rows[#rows + 1] = { use.strategy, units.exact(class.to),
+        "about " .. units.count(class.blocks) }
+    end
+  end
+  show_rows(context, { "STRATEGY", "UP TO", "BLOCKS" }, rows, { [2] = true, [3] = true },
+    status.classes_left_out, "size class", "size classes")
+end
+
 local function show_last_limits(context, status)
   local rows = {}
   for i, limit in ipairs(status.limits or {}) do
@@ -176,11 +229,12 @@ end
 
 -- Shows the figures on a board of a process that can be neither read nor asked: those that the
 -- process wrote there last.
-local function show_last(context, status)
+local function show_last(context, status, keys)
   local now = context.now()
   context.write(("%s (%d): %s; its last figures, of %s\n"):format(terminal.plain(status.program),
     status.pid, boards.state(status, now), units.ago(status.updated_at, now)))
   local has_strategies = show_last_strategies(context, status)
+  if keys.class then show_last_classes(context, status) end
   local has_limits = show_last_limits(context, status)
   show_last_tags(context, status)
   if not has_strategies and not has_limits then
@@ -189,14 +243,16 @@ local function show_last(context, status)
 end
 
 function stats.run(context, given)
+  local keys = stats_groups.keys(given.by)
   local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "stats")
-  local answer, text, is_last = figures.find(context, pid, "stats")
+  local answer, text, is_last, words = figures.find(context, pid)
+  if words then context.warn("loam stats: " .. words .. "\n") end
   if given.json then
     context.write(text .. "\n")
   elseif is_last then
-    show_last(context, answer)
+    show_last(context, answer, keys)
   else
-    show(context, answer)
+    show(context, answer, keys)
   end
   return 0
 end

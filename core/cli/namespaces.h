@@ -1,0 +1,15 @@
+/* namespaces.h - the boards of all mount and PID namespaces that this process may look into.
+ *
+ * A container has a root directory and process ids of its own, and a service of systemd may have a
+ * /tmp of its own. Their boards lie where /proc/PID/root leads, which root may enter. */
+#ifndef LM_NAMESPACES_H
+#define LM_NAMESPACES_H
+
+#include "loam.h"
+
+/* Calls `write` as lm_board_each (service/board_read.h) does: for the boards of this process's own
+ * mount namespace, and for root also for those of the others. A process of another PID namespace is
+ * shown with the id that it has here. */
+void lm_namespaces_boards(loam_write_fn write, void *ctx);
+
+#endif

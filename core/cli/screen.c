@@ -1,0 +1,134 @@
+/* screen.c - the terminal of `loam top`, by termios(3) and the escape sequences that all terminals
+ * know which people use today (ECMA-48, xterm). */
+#include "cli/screen.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <termios.h>
+#include <unistd.h>
+
+/* The other screen, without a cursor, and lines that are too long are cut; and back. */
+static const char begin_text[] = "\33[?1049h\33[?25l\33[?7l";
+static const char end_text[] = "\33[0m\33[?7h\33[?25h\33[?1049l";
+
+static const int awaited[] = {
+  SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH, SIGCONT, SIGPIPE
+};
+static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL };
+
+/* The state of the terminal. `is_open` is read by a signal handler. */
+static volatile sig_atomic_t is_open;
+static struct termios saved;
+static sigset_t saved_mask;
+static int signals = -1; /* signalfd(2) */
+
+/* ---- Opening and closing ---- */
+
+bool lm_screen_write(const char *text, size_t length) {
+  while (length) {
+    ssize_t n = write(STDOUT_FILENO, text, length);
+    if (n < 0 && errno != EINTR) return false;
+    if (n < 0) continue;
+    text += n;
+    length -= (size_t)n;
+  }
+  return true;
+}
+
+/* Gives the terminal back. Calls functions alone that signal handlers may call. */
+static void restore(void) {
+  (void)lm_screen_write(end_text, sizeof end_text - 1);
+  (void)tcsetattr(STDIN_FILENO, TCSANOW, &saved);
+}
+
+/* Restores the terminal, and then lets the signal end the command as it would have done. */
+static void crash(int number) {
+  if (is_open) restore();
+  is_open = 0;
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+static void take_over(void) {
+  struct termios raw = saved;
+  raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
+  raw.c_iflag &= ~(tcflag_t)(IXON | ICRNL);
+  raw.c_cc[VMIN] = 0;
+  raw.c_cc[VTIME] = 0;
+  (void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+  (void)lm_screen_write(begin_text, sizeof begin_text - 1);
+}
+
+static void await_signals(void) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (size_t i = 0; i < LM_COUNT(awaited); i++) sigaddset(&set, awaited[i]);
+  sigprocmask(SIG_BLOCK, &set, &saved_mask);
+  signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  for (size_t i = 0; i < LM_COUNT(crashes); i++) signal(crashes[i], crash);
+}
+
+bool lm_screen_open(void) {
+  static bool is_registered;
+  lm_assert(!is_open);
+  if (!isatty(STDOUT_FILENO) || tcgetattr(STDIN_FILENO, &saved)) return false;
+  if (!is_registered) is_registered = !atexit(lm_screen_close);
+  await_signals();
+  is_open = 1;
+  take_over();
+  return true;
+}
+
+void lm_screen_close(void) {
+  if (!is_open) return;
+  restore();
+  is_open = 0;
+  close(signals);
+  for (size_t i = 0; i < LM_COUNT(crashes); i++) signal(crashes[i], SIG_DFL);
+  sigprocmask(SIG_SETMASK, &saved_mask, NULL);
+}
+
+void lm_screen_suspend(void) {
+  restore();
+  raise(SIGSTOP);
+  take_over();
+}
+
+/* ---- Events ---- */
+
+void lm_screen_size(int *columns, int *rows) {
+  struct winsize size = { 0 };
+  (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+  *columns = size.ws_col ? size.ws_col : 80;
+  *rows = size.ws_row ? size.ws_row : 24;
+}
+
+static lm_screen_event read_signal(int *number) {
+  struct signalfd_siginfo info;
+  if (read(signals, &info, sizeof info) != sizeof info) return LM_SCREEN_TIME;
+  *number = (int)info.ssi_signo;
+  if (*number == SIGTSTP) return LM_SCREEN_STOP;
+  if (*number == SIGWINCH) return LM_SCREEN_RESIZED;
+  if (*number != SIGCONT) return LM_SCREEN_END;
+  take_over(); /* a shell may have changed the terminal while the command was stopped */
+  return LM_SCREEN_RESIZED;
+}
+
+lm_screen_event lm_screen_wait(int ms, char *keys, size_t room, size_t *n, int *signal) {
+  struct pollfd files[] = { { signals, POLLIN, 0 }, { STDIN_FILENO, POLLIN, 0 } };
+  lm_assert(is_open && room > 0);
+  *n = 0;
+  *signal = 0;
+  if (poll(files, LM_COUNT(files), ms) <= 0) return LM_SCREEN_TIME;
+  if (files[0].revents) return read_signal(signal);
+  ssize_t length = read(STDIN_FILENO, keys, room);
+  if (length < 0 && (errno == EINTR || errno == EAGAIN)) return LM_SCREEN_TIME;
+  if (length <= 0) return LM_SCREEN_END;
+  *n = (size_t)length;
+  return LM_SCREEN_KEYS;
+}

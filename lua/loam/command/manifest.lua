@@ -1,0 +1,92 @@
+-- manifest.lua - finds the policy in a manifest of Kubernetes: the text of a ConfigMap, under a key
+-- that ends in .lua, as a literal block of YAML:
+--
+--   kind: ConfigMap
+--   data:
+--     prod.lua: |
+--       local plain = loam.host { name = "plain" }
+--
+-- That is the form in which people write policies into manifests, and in which `kubectl create
+-- configmap --from-file` prints them. YAML's other forms of a text are refused with their line.
+
+local manifest = {}
+
+-- Returns whether the path names a manifest, by its ending.
+function manifest.is_one(path)
+  return path:match("%.ya?ml$") ~= nil
+end
+
+local function indent_of(line)
+  return #line:match("^ *")
+end
+
+local function lines_of(text)
+  local lines = {}
+  for line in (text:gsub("\r\n", "\n") .. "\n"):gmatch("(.-)\n") do lines[#lines + 1] = line end
+  if lines[#lines] == "" then lines[#lines] = nil end
+  return lines
+end
+
+-- Returns the name of a key that ends in .lua, and what stands behind its colon.
+local function key_of(line)
+  local name, rest = line:match("^ +[\"']?([%w._-]+%.lua)[\"']?:%s*(.-)%s*$")
+  return name, rest
+end
+
+-- Returns the last line of the block whose key is at line `at`.
+local function block_end(lines, at)
+  local outer, last = indent_of(lines[at]), at
+  for i = at + 1, #lines do
+    local is_blank = lines[i]:match("^%s*$")
+    if not is_blank and indent_of(lines[i]) <= outer then break end
+    if not is_blank then last = i end
+  end
+  return last
+end
+
+-- Finds the keys that hold policies.
+---@return table[]|nil found each with its `name`, and the lines `first` and `last` of its block
+---@return string|nil words if a key is in another form; they begin with the number of its line
+local function find(lines)
+  local found, i = {}, 1
+  while i <= #lines do
+    local name, rest = key_of(lines[i])
+    if name then
+      if not rest:match("^|[-+]?$") then
+        return nil, ("%d: file: '%s' is no literal block: write `%s: |`, and the policy below it, "
+          .. "indented"):format(i, name, name)
+      end
+      local last = block_end(lines, i)
+      found[#found + 1] = { name = name, first = i + 1, last = last }
+      i = last
+    end
+    i = i + 1
+  end
+  return found
+end
+
+-- Returns the text of the policy in a manifest. Each line has the number that it has in the
+-- manifest, because the lines before the policy are empty.
+---@return string|nil text
+---@return string|nil words why there is none; they may begin with the number of a line
+function manifest.policy(text)
+  local lines = lines_of(text)
+  if not ("\n" .. text):match("\nkind:%s*[\"']?ConfigMap") then
+    return nil, "file: it has no ConfigMap (a line `kind: ConfigMap`)"
+  end
+  local found, words = find(lines)
+  if not found then return nil, words end
+  if #found == 0 then return nil, "file: its ConfigMap has no key that ends in .lua" end
+  if #found > 1 then
+    return nil, ("%d: file: it has %d policies, '%s' and '%s'; put each into a manifest of its own")
+      :format(found[2].first - 1, #found, found[1].name, found[2].name)
+  end
+  local block, out = found[1], {}
+  local inner = block.last >= block.first and indent_of(lines[block.first]) or 0
+  for i = 1, block.last do
+    out[i] = i >= block.first and lines[i]:sub(inner + 1) or ""
+  end
+  return table.concat(out, "\n") .. "\n"
+end
+
+return manifest

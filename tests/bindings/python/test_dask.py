@@ -1,0 +1,151 @@
+"""One policy for all workers of a Dask cluster: LocalCluster, with real processes and arrays."""
+
+import os
+import signal
+import tempfile
+import time
+import unittest
+
+from _support import Case, main
+
+try:
+    import distributed
+except ImportError:
+    distributed = None
+
+WORKERS = 8
+
+FIRST = """
+local rows = loam.host { name = "rows", align = 64 }
+return loam.policy { name = "first", pick = function(req) return rows end }
+"""
+NEXT = FIRST.replace("first", "next").replace("rows", "columns")
+BAD = """
+local rows = loam.host { name = "rows", algin = 64 }
+return loam.policy { name = "bad", pick = function(req) return rows end }
+"""
+PICKY = NEXT.replace("name = \"next\"", "name = \"picky\"")
+
+
+def total(n):
+    import numpy
+    return float(numpy.ones(n).sum())
+
+
+def refuse():
+    """Runs in a worker: makes its next load fail, as on a machine that cannot obey."""
+    from loam import policy
+    from loam.errors import PolicyError
+
+    def load(**given):
+        raise PolicyError("picky.lua:2: machine: this machine has no node 7")
+    policy.load = load
+
+
+def keep(n):
+    """Runs in a worker: keeps an array."""
+    import numpy
+    import builtins
+    builtins.kept_by_test = numpy.ones(n)
+
+
+def identity():
+    return os.getpid()
+
+
+@unittest.skipIf(distributed is None, "Dask's distributed is not installed")
+class Dask(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        import dask
+        dask.config.set({"distributed.logging.distributed": "critical"})
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.cluster = distributed.LocalCluster(n_workers=WORKERS, threads_per_worker=1,
+                                               dashboard_address=None)
+        cls.client = distributed.Client(cls.cluster)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.cluster.close()
+        cls.folder.cleanup()
+
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def policies(self, fleet):
+        return sorted(worker.policy for worker in fleet.workers())
+
+    def wait_for_workers(self, gone):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            answers = self.client.run(identity, on_error="return")
+            now = {at: pid for at, pid in answers.items() if isinstance(pid, int)}
+            if len(now) == WORKERS and gone not in now.values():
+                return
+            time.sleep(0.1)
+        self.fail("the killed worker did not come back")
+
+    def test_a_fleet_obeys(self):
+        import loam.dask
+        fleet = loam.dask.Fleet(self.client)
+        with self.assertRaises(ValueError):
+            fleet.rollback()
+        with self.assertRaises(ValueError):
+            fleet.load(self.write("first.lua", FIRST), share=0.5)
+
+        # All workers obey, and work on arrays that the policy governs.
+        workers = fleet.load(self.write("first.lua", FIRST))
+        self.assertEqual([worker.policy for worker in workers], ["first"] * WORKERS)
+        results = self.client.gather(self.client.map(total, range(1000, 1000 + 4 * WORKERS)))
+        self.assertEqual(results, [float(n) for n in range(1000, 1000 + 4 * WORKERS)])
+
+        # One table of all figures.
+        self.client.run(keep, 1 << 17)
+        rows = [row for row in fleet.figures() if row["strategy"] == "rows"
+                and row["tag"] == "numpy.data"]
+        self.assertEqual(len({row["worker"] for row in rows}), WORKERS)
+        self.assertTrue(all(row["live_bytes"] >= 8 << 17 for row in rows))
+        [row] = [row for row in fleet.figures(by=["tag", "strategy"])
+                 if row["strategy"] == "rows" and row["tag"] == "numpy.data"]
+        self.assertEqual(row["live_bytes"], sum(one["live_bytes"] for one in rows))
+
+        # A share tries another policy, and goes back.
+        workers = fleet.load(self.write("next.lua", NEXT), share=0.25)
+        self.assertEqual(self.policies(fleet), ["first"] * 6 + ["next"] * 2)
+        self.assertEqual(sum(worker.is_trial for worker in workers), 2)
+        fleet.rollback()
+        self.assertEqual(self.policies(fleet), ["first"] * WORKERS)
+        fleet.load(self.write("next.lua", NEXT), share=0.25)
+        fleet.load(self.write("next.lua", NEXT))
+        self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
+
+        # A bad policy is refused with its line, and nothing changes.
+        with self.assertRaises(loam.PolicyError) as caught:
+            fleet.load(self.write("bad.lua", BAD))
+        self.assertEqual(caught.exception.line, 2)
+        self.assertIn("algin", str(caught.exception))
+        self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
+
+        # A worker that is killed comes back and obeys.
+        address, pid = next(iter(self.client.run(identity).items()))
+        os.kill(pid, signal.SIGKILL)
+        self.wait_for_workers(pid)
+        self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
+
+        # If one worker refuses, none obeys.
+        last = list(self.client.run(identity))[-1]
+        self.client.run(refuse, workers=[last])
+        with self.assertRaises(loam.PolicyError) as caught:
+            fleet.load(self.write("picky.lua", PICKY))
+        self.assertIn("no node 7", str(caught.exception))
+        self.assertIn(f"1 of {WORKERS}", str(caught.exception))
+        self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
+
+
+if __name__ == "__main__":
+    main()

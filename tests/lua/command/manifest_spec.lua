@@ -1,0 +1,51 @@
+-- manifest_spec.lua - finding the policy in a manifest of Kubernetes.
+
+local manifest = require("loam.command.manifest")
+
+local function of(data)
+  return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: x\ndata:\n" .. data
+end
+
+describe("a manifest", function()
+  it("is known by the ending of its path", function()
+    assert.is_true(manifest.is_one("a/b.yaml"))
+    assert.is_true(manifest.is_one("b.yml"))
+    assert.is_false(manifest.is_one("b.lua"))
+    assert.is_false(manifest.is_one("b.yaml.lua"))
+  end)
+
+  it("has its policy at the lines that it has in the file", function()
+    local text = of("  prod.lua: |\n    one\n\n      two\n    three\n  other: 1\n")
+    assert.equal("\n\n\n\n\n\none\n\n  two\nthree\n", manifest.policy(text))
+  end)
+
+  it("may have other keys, other objects, quotes, and lines that end as on Windows", function()
+    local data = "  note: x\n  'p.lua': |-\n      one\n      two\n---\nkind: Pod\n"
+    local text = "kind: Pod\n---\n" .. of(data)
+    assert.equal(("\n"):rep(9) .. "one\ntwo\n", manifest.policy((text:gsub("\n", "\r\n"))))
+  end)
+
+  it("may have an empty policy", function()
+    assert.equal(("\n"):rep(6), manifest.policy(of("  prod.lua: |\n")))
+  end)
+
+  local function refuses(text, words)
+    local policy, why = manifest.policy(text)
+    assert.is_nil(policy)
+    assert.equal(words, why)
+  end
+
+  it("is refused without a ConfigMap or without a policy", function()
+    refuses("kind: Pod\n", "file: it has no ConfigMap (a line `kind: ConfigMap`)")
+    refuses(of("  a.txt: |\n    x\n"), "file: its ConfigMap has no key that ends in .lua")
+  end)
+
+  it("is refused with two policies, and with a text that is no literal block", function()
+    refuses(of("  a.lua: |\n    x\n  b.lua: |\n    y\n"),
+      "8: file: it has 2 policies, 'a.lua' and 'b.lua'; put each into a manifest of its own")
+    local words = "6: file: 'a.lua' is no literal block: write `a.lua: |`, and the policy below "
+      .. "it, indented"
+    refuses(of("  a.lua: \"return 1\"\n"), words)
+    refuses(of("  a.lua: >\n    x\n"), words)
+  end)
+end)

@@ -1,0 +1,89 @@
+# kubernetes.sh - the example of examples/fleet/kubernetes: `loam check` reads its ConfigMap, and 100
+# processes, each in process and mount namespaces of its own, obey what kubelet writes into a volume.
+# There is no kubelet here: `publish` does to the folder what kubelet's AtomicWriter does.
+
+. tests/system/_lib.sh
+need "$CC" unshare mountpoint
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+unshare --user --map-root-user --pid --mount --fork true 2> /dev/null || skip "no namespaces for users"
+
+HOSTS=100
+# unshare does not end by SIGTERM; the first process of a namespace ends with its unshare.
+trap 'status=$?; kill -KILL $children 2> /dev/null; (exit "$status"); finish' EXIT
+
+manifest=examples/fleet/kubernetes/policy.yaml
+"$LOAM" check "$manifest" > "$work/out" || fail "the ConfigMap is refused"
+grep -qF "$manifest: ok: \"prod\"" "$work/out" || fail "check: $(cat "$work/out")"
+sed 's/huge =/hug =/' "$manifest" > "$work/bad.yaml"
+"$LOAM" check "$work/bad.yaml" 2> "$work/out" && fail "a bad ConfigMap is accepted"
+line=$(grep -n 'hug =' "$work/bad.yaml" | cut -d: -f1)
+grep -qF "$work/bad.yaml:$line: option:" "$work/out" || fail "its line: $(cat "$work/out")"
+echo "ok: loam check reads a ConfigMap"
+
+volume=$work/volume
+mkdir "$volume"
+ln -s ..data/prod.lua "$volume/prod.lua"
+written=0
+publish() { # publish TEXT - a new version of the volume
+  local old
+  old=$(readlink "$volume/..data") || old=
+  written=$((written + 1))
+  mkdir "$volume/..$written"
+  printf '%s\n' "$1" > "$volume/..$written/prod.lua"
+  ln -s "..$written" "$volume/..data_tmp"
+  mv -T "$volume/..data_tmp" "$volume/..data"
+  [ -z "$old" ] || rm -r "${volume:?}/$old"
+}
+text() { # text ALIGNMENT
+  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
+  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
+}
+# obey ALIGNMENT - waits until all say that they obey it.
+obey() {
+  for _ in $(seq 1200); do
+    [ "$(cat "$work"/out.* | grep -cx "obeys $1")" = "$HOSTS" ] && return
+    sleep 0.1
+  done
+  fail "$(cat "$work"/out.* | grep -cx "obeys $1") of $HOSTS obey $1: $(tail -n 3 "$work"/err.1)"
+}
+
+build aligned.c
+publish "$(text 64)"
+for i in $(seq "$HOSTS"); do
+  unshare --user --map-root-user --pid --mount --mount-proc --kill-child --fork \
+    "$LOAM" run --watch --policy "$volume/prod.lua" -- "$program" 64 2048 4096 \
+    > "$work/out.$i" 2>> "$work/err.$i" &
+  children="$children $!"
+  disown # the shell says nothing of its end
+done
+obey 64
+echo "ok: $HOSTS processes in namespaces of their own obey"
+
+# Outside, each is shown with the process id that it has here.
+for _ in $(seq 600); do # a process writes its first entry some time after it has started
+  "$LOAM" ps > "$work/ps"
+  shown=$(grep -c ' aligned .*running' "$work/ps")
+  [ "$shown" = "$HOSTS" ] && break
+  sleep 0.1
+done
+[ "$shown" = "$HOSTS" ] || fail "loam ps shows $shown: $(head -n 5 "$work/ps")"
+pid=$(pgrep -f "^$program " | head -n 1)
+grep -q "^$pid .* aligned .*running" "$work/ps" || fail "loam ps does not show $pid as running: $(cat "$work/ps")"
+"$LOAM" stats "$pid" | grep -q 'malloc.aligned' || fail "loam stats $pid: $("$LOAM" stats "$pid")"
+echo "ok: loam ps and loam stats show them from outside"
+
+begin=$(date +%s%N)
+publish "$(text 2048)"
+obey 2048
+echo "ok: they obey the next version, $((($(date +%s%N) - begin) / 1000000)) ms after it was written"
+
+publish 'return loam.polcy {}'
+for _ in $(seq 600); do
+  refused=$(cat "$work"/err.* | grep -c "loam has no 'polcy'")
+  [ "$refused" -ge "$HOSTS" ] && break
+  sleep 0.1
+done
+[ "$refused" = "$HOSTS" ] || fail "$refused of $HOSTS tell of a refusal: $(cat "$work/err.1")"
+publish "$(text 4096)"
+obey 4096
+echo "ok: each tells of a version that is refused, and obeys the one after it"
