@@ -14,6 +14,7 @@
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
+#include "engine/sample.h"
 #include "heap/large.h"
 #include "os/error.h"
 #include "os/numa.h"
@@ -37,6 +38,20 @@ static bool is_on(const char *name, bool usual) {
   lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "%s=%.100s: it may be %s; taken as %d", name,
                  value, usual ? "1|0" : "0|1", usual);
   return usual;
+}
+
+/* Samples from the start on, if LOAM_PROFILE is set. A value that is no interval is reported as an
+ * event, and nothing is sampled. */
+static void start_samples(void) {
+  const char *value = lm_sys_getenv("LOAM_PROFILE");
+  uint64_t interval;
+  if (!value || !*value) return;
+  if (!lm_sample_parse(value, &interval))
+    lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
+                   "LOAM_PROFILE=%.100s: it may be the mean bytes between samples, such as 512KiB, "
+                   "at most 1024GiB; nothing is sampled",
+                   value);
+  else (void)lm_sample_set(interval); /* without memory for it nothing is sampled */
 }
 
 static const char *missing_function(const loam_system *s) {
@@ -106,6 +121,7 @@ static loam_status start_as(const loam_config *config) {
   lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
+  start_samples();
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);

@@ -11,12 +11,13 @@
  * data that the entry describes; if both copies are equal, the data belong to the entry. Each file
  * says how it reads its tables:
  *
- * look.c        opens a process, and writes the answer of `loam stats`
- * look_map.c    the page map and the states of objects
- * look_names.c  strategies, sites, tags, and the limits of the live policy
- * look_sums.c   totals, provided blocks, device memory
- * look_owner.c  what addresses are: writes the answer of `loam owner`
- * look_pages.c  where memory lies, slot by slot: the answer of `loam pages` */
+ * look.c          opens a process, and writes the answer of `loam stats`
+ * look_map.c      the page map and the states of objects
+ * look_names.c    strategies, sites, tags, and the limits of the live policy
+ * look_sums.c     totals, provided blocks, device memory
+ * look_owner.c    what addresses are: writes the answer of `loam owner`
+ * look_pages.c    where memory lies, slot by slot: the answer of `loam pages`
+ * look_samples.c  samples and their stacks */
 #ifndef LM_LOOK_H
 #define LM_LOOK_H
 
@@ -173,5 +174,16 @@ loam_status lm_look_owner_at(int pid, uintptr_t root, const uintptr_t *address, 
  * text is not complete. */
 loam_status lm_look_pages(int pid, lm_json *out);
 loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out);
+
+/* Looks at a process and writes its samples (engine/sample.h) as one object: `pid`, `interval` in
+ * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since then,
+ * `live`, the samples of live blocks, and `live_lost`, `unfit` and `skipped`, samples that had no
+ * room; `stacks`, a list of {tag, strategy, total_blocks, total_bytes, live_blocks, live_bytes,
+ * frames}, the innermost frame first, and `python` where the stack has frames of Python, a list of
+ * {name, file, line, is_entry}; `mappings`, the code of the process, a list of {from, to, offset,
+ * file, build_id}. Without `is_whole`, `stacks` and `mappings` are missing. On failure the text is
+ * not complete. */
+loam_status lm_look_samples(int pid, bool is_whole, lm_json *out);
+loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out);
 
 #endif

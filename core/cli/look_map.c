@@ -264,7 +264,8 @@ static void count_states(window *w, const uint8_t *cells, uint32_t count) {
 
 /* Tells whether the token of a live state stands in the wide table of the span. */
 static bool is_wide(unsigned state) {
-  return state == LM_STATE_LIVE + LM_ID_WIDE || state == LM_STATE_COUNTED_WIDE;
+  return state == LM_STATE_LIVE + LM_ID_WIDE || state == LM_STATE_COUNTED_WIDE ||
+         state == LM_STATE_SAMPLED + LM_ID_WIDE;
 }
 
 /* Returns the token of a live state that is neither wide nor BUSY; LM_TOKEN_NONE: the copies do not
@@ -334,7 +335,8 @@ static verdict count_small(walk *k, const extent *e, bool is_last_try) {
   if (k->show) return COUNTED;
   count_states(k->w, e->cells, e->count);
   if (!is_last_try && !has_tokens(k->w, e)) return CHANGED;
-  bool has_wide = histogram[LM_STATE_LIVE + LM_ID_WIDE] || histogram[LM_STATE_COUNTED_WIDE];
+  bool has_wide = histogram[LM_STATE_LIVE + LM_ID_WIDE] || histogram[LM_STATE_COUNTED_WIDE] ||
+                  histogram[LM_STATE_SAMPLED + LM_ID_WIDE];
   verdict found = has_wide ? count_wide(k, e) : COUNTED;
   for (unsigned state = LM_STATE_LIVE; found == COUNTED && state < VALUES; state++)
     if (histogram[state] && lm_state_is_live((lm_state)state) && !is_wide(state))

@@ -144,13 +144,14 @@ static bool add_tallies(lm_look *look, const area *a) {
 static bool add_decisions(lm_look *look, const area *a) {
   for (size_t i = 0; i < LM_DECISIONS; i++) {
     const lm_decision *d = &a->decision[i];
-    if (!(a->used_decisions >> i / (LM_DECISIONS / 32) & 1) || !d->blocks) continue;
+    uint64_t blocks = lm_thread_served(d);
+    if (!(a->used_decisions >> i / (LM_DECISIONS / 32) & 1) || !blocks) continue;
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
     if (!site) continue;
     if (d->class_ >= LM_CLASSES) return false;
-    uint64_t bytes = d->blocks * lm_class_size(d->class_);
+    uint64_t bytes = blocks * lm_class_size(d->class_);
     uint64_t key = lm_stats_key(site, d->strategy, lm_class_counted_as(d->class_));
-    if (!add_total(look, key, d->blocks, bytes)) return false;
+    if (!add_total(look, key, blocks, bytes)) return false;
   }
   return true;
 }

@@ -162,6 +162,12 @@ static int native_pages(lua_State *L) {
 }
 
 /* machine(): the answer of loam_machine. */
+/* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
+static int native_look_samples(lua_State *L) {
+  lm_json text = { 0 };
+  return answer(L, lm_look_samples(number_at(L, 1), lua_toboolean(L, 2), &text), &text);
+}
+
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_machine(gather, &text);
@@ -217,6 +223,14 @@ static int native_publish(lua_State *L) {
   if (lacks_keeper) (void)lm_watcher_start(&(lm_watcher_task){ .board = text_at(L, 1) });
   lua_pushnumber(L, (lua_Number)number);
   return 1;
+}
+
+/* wish_samples(board, pid, interval): wishes that a process samples one block in `interval` bytes;
+ * 0: none. True. */
+static int native_wish_samples(lua_State *L) {
+  uint64_t interval = (uint64_t)lua_tonumber(L, 3);
+  loam_status status = lm_publisher_wish(text_at(L, 1), number_at(L, 2), interval);
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
 /* shortcomings(board, pid): a list of texts, each of which says what the policy that was published
@@ -499,6 +513,8 @@ void lm_native_open(lua_State *L) {
     { "screen_suspend", native_screen_suspend },
     { "write", native_write },
     { "board_text", native_board_text },
+    { "look_samples", native_look_samples },
+    { "wish_samples", native_wish_samples },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");
   lua_createtable(L, 0, (int)LM_COUNT(functions) + 4);

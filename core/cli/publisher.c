@@ -99,6 +99,15 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
   return LOAM_OK;
 }
 
+/* Gives the word its value after a publication or a wish was added. The release orders the stores
+ * of the publication or wish before the word. */
+static void change_word_locked(lm_publisher *p) {
+  lm_published_words *now = &p->news->published.now;
+  uint64_t changes = atomic_load_explicit(&now->number, memory_order_relaxed) +
+                     atomic_load_explicit(&p->news->wishes, memory_order_relaxed);
+  atomic_store_explicit(&now->word, lm_published_word(changes), memory_order_release);
+}
+
 /* Release of the number pairs with the acquire of a process that obeys the image
  * (service/publish.c). Release of the word orders the number before it. */
 static loam_status publish_image(lm_publisher *p, const lm_policy_image *image, const char *path,
@@ -109,7 +118,7 @@ static loam_status publish_image(lm_publisher *p, const lm_policy_image *image, 
   loam_status status = write_image_locked(p, image, path, next);
   if (status == LOAM_OK) {
     atomic_store_explicit(&now->number, next, memory_order_release);
-    atomic_store_explicit(&now->word, lm_published_word(next), memory_order_release);
+    change_word_locked(p);
     *number = next;
   }
   unlock(p);
@@ -124,6 +133,43 @@ loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source
   if (status != LOAM_OK) return status;
   status = publish_image(p, opened.image, source->name, number);
   lm_policy_image_close(opened.image);
+  return status;
+}
+
+/* ---- Wishes */
+
+/* Returns the place of a living process on the board; -1: it has none. */
+static int place_of(const lm_publisher *p, int pid) {
+  lm_board_place place[LM_BOARD_PLACES];
+  size_t size = sizeof place, from = offsetof(lm_board, place);
+  if (pread(p->fd, place, size, (off_t)from) != (ssize_t)size) return -1;
+  for (int i = 0; i < LM_BOARD_PLACES; i++) {
+    uint64_t owner = atomic_load_explicit(&place[i].owner, memory_order_relaxed);
+    if (!lm_board_is_free(owner) && lm_board_pid(owner) == pid) return i;
+  }
+  return -1;
+}
+
+static loam_status wish_locked(lm_publisher *p, int pid, uint64_t wish) {
+  int place = place_of(p, pid);
+  if (place < 0) return lm_error(LOAM_ESTATE, "process %d: it has no place on its board", pid);
+  size_t at = offsetof(lm_board, place) + (size_t)place * sizeof(lm_board_place) +
+              offsetof(lm_board_place, sample_wish);
+  int error = write_whole(p->fd, (const char *)&wish, sizeof wish, at);
+  if (error) return lm_error(LOAM_EIO, "board: %s", strerrordesc_np(error));
+  atomic_fetch_add_explicit(&p->news->wishes, 1, memory_order_relaxed);
+  change_word_locked(p);
+  return LOAM_OK;
+}
+
+loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval) {
+  lm_publisher p;
+  loam_status status = lm_publisher_open(board, &p);
+  if (status != LOAM_OK) return status;
+  lock(&p);
+  status = wish_locked(&p, pid, interval + 1);
+  unlock(&p);
+  lm_publisher_close(&p);
   return status;
 }
 

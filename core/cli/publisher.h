@@ -26,6 +26,10 @@ void lm_publisher_close(lm_publisher *p);
  * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the
  * filesystem of the board has no room; the earlier publication stays then. */
 loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
+/* Wishes that the process `pid` of the board samples one block in `interval` bytes on average; 0:
+ * that it samples nothing (engine/sample.h). The process obeys with its next request for memory.
+ * LOAM_ESTATE: the process has no place there. */
+loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval);
 /* Notes on the board that a policy was refused, for the reason in `words`. `text_hash` is the hash
  * of its text (lm_policy_open_hash); 0: the text could not be read. */
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words);

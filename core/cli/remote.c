@@ -76,46 +76,56 @@ static bool has_started(search *s, uintptr_t at) {
   return layout != 0;
 }
 
-/* Looks for the note in the notes of one program header, which were copied from `at`. */
-static void read_notes(search *s, uintptr_t at, const char *notes, size_t size) {
+/* Shows the notes of one program header, which were copied from `at`. Returns whether to go on. */
+static bool show_notes(uintptr_t at, const char *notes, size_t size, lm_remote_note_fn *visit,
+                       void *ctx) {
   Elf64_Nhdr note;
-  for (size_t i = 0; i + sizeof note <= size && !s->found;) {
+  for (size_t i = 0; i + sizeof note <= size;) {
     memcpy(&note, notes + i, sizeof note);
     size_t name = i + sizeof note, desc = name + lm_align_up((size_t)note.n_namesz, 4);
     size_t end = desc + lm_align_up((size_t)note.n_descsz, 4);
-    int64_t offset;
-    if (end > size) return;
-    if (note.n_type == LM_OUTSIDE_NOTE && note.n_namesz == sizeof "loam" &&
-        note.n_descsz == sizeof offset && !memcmp(notes + name, "loam", sizeof "loam")) {
-      memcpy(&offset, notes + desc, sizeof offset);
-      uintptr_t outside = at + desc + (uintptr_t)offset;
-      if (has_started(s, outside)) s->found = outside;
-    }
+    if (end > size) return true;
+    lm_remote_note shown = { note.n_type, notes + name, note.n_namesz,
+                             at + desc,   notes + desc, note.n_descsz };
+    if (!visit(ctx, &shown)) return false;
     i = end;
   }
+  return true;
 }
 
-/* Looks into the ELF file that is mapped from `at` on, if it is one. */
-static void read_file(search *s, uintptr_t at) {
+bool lm_remote_each_note(lm_remote *remote, uintptr_t at, lm_remote_note_fn *visit, void *ctx) {
   Elf64_Ehdr head;
   Elf64_Phdr header[HEADERS_MOST];
   char notes[NOTES_MOST];
   uintptr_t base = at;
-  if (!lm_remote_read(s->remote, at, &head, sizeof head)) {
-    s->is_refused |= errno == EPERM || errno == ENOSYS;
-    return;
-  }
-  if (memcmp(head.e_ident, ELFMAG, SELFMAG) || head.e_ident[EI_CLASS] != ELFCLASS64) return;
-  if (head.e_phentsize != sizeof *header || head.e_phnum > HEADERS_MOST) return;
-  if (!lm_remote_read(s->remote, at + head.e_phoff, header, head.e_phnum * sizeof *header)) return;
+  if (!lm_remote_read(remote, at, &head, sizeof head)) return false;
+  if (memcmp(head.e_ident, ELFMAG, SELFMAG) || head.e_ident[EI_CLASS] != ELFCLASS64) return true;
+  if (head.e_phentsize != sizeof *header || head.e_phnum > HEADERS_MOST) return true;
+  if (!lm_remote_read(remote, at + head.e_phoff, header, head.e_phnum * sizeof *header))
+    return true;
   for (int i = 0; i < head.e_phnum; i++)
     if (header[i].p_type == PT_LOAD && !header[i].p_offset) base = at - header[i].p_vaddr;
-  for (int i = 0; i < head.e_phnum && !s->found; i++) {
+  for (int i = 0; i < head.e_phnum; i++) {
     if (header[i].p_type != PT_NOTE || header[i].p_filesz > sizeof notes) continue;
     uintptr_t from = base + header[i].p_vaddr;
-    if (lm_remote_read(s->remote, from, notes, header[i].p_filesz))
-      read_notes(s, from, notes, header[i].p_filesz);
+    if (lm_remote_read(remote, from, notes, header[i].p_filesz) &&
+        !show_notes(from, notes, header[i].p_filesz, visit, ctx))
+      break;
   }
+  return true;
+}
+
+/* Looks whether a note is the one that says where an lm_outside is. */
+static bool read_note(void *ctx, const lm_remote_note *note) {
+  search *s = ctx;
+  int64_t offset;
+  if (note->type != LM_OUTSIDE_NOTE || note->name_size != sizeof "loam" ||
+      note->size != sizeof offset || memcmp(note->name, "loam", sizeof "loam"))
+    return true;
+  memcpy(&offset, note->desc, sizeof offset);
+  uintptr_t outside = note->at + (uintptr_t)offset;
+  if (has_started(s, outside)) s->found = outside;
+  return !s->found;
 }
 
 /* A line of /proc/PID/maps: "from-to rights offset device inode path". A mapping with offset 0 of a
@@ -127,7 +137,9 @@ static void read_mapping(void *ctx, const char *line) {
   unsigned long offset, inode;
   if (s->found || s->is_refused) return;
   if (sscanf(line, "%" SCNxPTR "-%*x %7s %lx %*s %lu", &from, rights, &offset, &inode) != 4) return;
-  if (*rights == 'r' && !offset && inode) read_file(s, from);
+  if (*rights != 'r' || offset || !inode) return;
+  if (!lm_remote_each_note(s->remote, from, read_note, s))
+    s->is_refused |= errno == EPERM || errno == ENOSYS;
 }
 
 /* ---- Words of failures ---- */

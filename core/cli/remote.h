@@ -32,6 +32,20 @@ bool lm_remote_read(lm_remote *remote, uintptr_t from, void *to, size_t size);
 /* Copies a text of at most `size` - 1 bytes and terminates it. Bytes that cannot be read end it. */
 void lm_remote_text(lm_remote *remote, uintptr_t from, char *to, size_t size);
 
+/* A note of an ELF file that is mapped in the process. The texts are copies. */
+typedef struct lm_remote_note {
+  uint32_t type;
+  const char *name; /* of `name_size` bytes, with its terminator */
+  size_t name_size;
+  uintptr_t at;     /* where the process has the contents */
+  const char *desc; /* the contents, of `size` bytes */
+  size_t size;
+} lm_remote_note;
+typedef bool lm_remote_note_fn(void *ctx, const lm_remote_note *note);
+/* Calls `visit` for the notes of the ELF file that is mapped from `at` on, if it is one, until
+ * `visit` returns false. Returns false, with errno, if the memory at `at` cannot be read. */
+bool lm_remote_each_note(lm_remote *remote, uintptr_t at, lm_remote_note_fn *visit, void *ctx);
+
 /* Finds where the process has its lm_outside (engine/outside.h) of a loam that has started. On
  * failure the error words name the reason: LOAM_EIO if the kernel refuses or the process is gone,
  * LOAM_ESTATE if the process has no such structure. */

@@ -16,6 +16,7 @@
 #include "device/provider.h"
 #include "engine/decision.h"
 #include "engine/engine.h"
+#include "engine/sample.h"
 #include "heap/large.h"
 #include "heap/sweep.h"
 #include "os/error.h"
@@ -205,10 +206,18 @@ static uint64_t counts_of(const lm_order *o, const lm_strategy *s, const lm_reco
   return lm_stats_key(o->r.site->index, s->id, class_);
 }
 
+/* Samples a block that is new or has another size. A handler's block in memory of loam's pools was
+ * drawn for when the handler allocated it. */
+static void sample(const lm_order *o, const lm_strategy *s, const lm_record *b) {
+  if (b->maker == LM_PROVIDER_HEAP || !lm_pool_owns(b->base))
+    lm_sample_maybe(o->t, o->r.site, s->id, b->base, b->size);
+}
+
 /* Counts a new block and returns its address. `misses` members of the chain could not serve. */
 static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_record *b) {
   lm_assert(lm_record_is_valid(b));
   lm_stats_note(o->t, counts_of(o, s, b), 1, b->size);
+  sample(o, s, b);
   if (misses) {
     lm_stats_bump(&s->served_late);
     lm_stats_bump(&lm_stats_fallbacks);
@@ -223,6 +232,7 @@ static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, con
                 lm_strategy_whole(was->strategy) != s->id;
   if (is_new) lm_stats_note(o->t, counts_of(o, s, is), 1, is->size);
   else if (is->size > was->size) lm_stats_note(o->t, counts_of(o, s, is), 0, is->size - was->size);
+  sample(o, s, is);
   return is->base;
 }
 
@@ -256,6 +266,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
   lm_record b;
   if (was) {
     b = *was;
+    lm_sample_end(was->base); /* here, since a resize can make its address free for other threads */
     if (lm_resize(o, s, token, &b)) return note_resized(o, s, was, &b);
   }
   if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))

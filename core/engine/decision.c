@@ -5,7 +5,7 @@
 
 #include "device/provider.h"
 #include "engine/live_bytes.h"
-#include "engine/stats.h"
+#include "engine/sample.h"
 #include "os/numa.h"
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
@@ -111,11 +111,18 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   if (place_of(d->key) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
   if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
   if (site < LM_SITE_FIRST || !lm_state_is_plain(d->state)) return false;
+  if (d->left < 0 || d->left > d->start) return false;
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
-/* Makes the entry of a key keep a decision. */
-static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *site,
+/* Returns whether an entry has ended the stock that it drew, so that the request which the entry
+ * does not serve any more is to be sampled. */
+static bool is_due(const lm_decision *d, uint64_t key) {
+  return d->key == key && !d->left && d->start != LM_STATS_STOCK && lm_sample_is_on();
+}
+
+/* Makes the entry of a key keep a decision. Returns whether the request is to be sampled. */
+static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *site,
                              const choice *c) {
   unsigned units = c->serve.units;
   unsigned class_ = units ? lm_class_of_usable(units * (size_t)16) : c->large;
@@ -124,13 +131,17 @@ static LM_NOINLINE void fill(lm_thread *t, lm_decision_key k, const loam_site *s
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
-  if (!lm_tcache_name_bin(t, c->serve.bin)) return;
-  lm_stats_reuse(t, d, (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_ });
+  if (!lm_tcache_name_bin(t, c->serve.bin)) return false;
+  bool due = is_due(d, key);
+  int32_t stock = lm_sample_stock(t, units * (size_t)16);
+  lm_stats_reuse(t, d,
+                 (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_, stock });
   d->bin = c->serve.bin;
   d->token = c->token;
   d->state = LM_STATE_LIVE + c->id;
   d->key = key;
   lm_assert(lm_decision_is_valid(t, d));
+  return due;
 }
 
 /* Takes an object from the chosen bin. If the fast path cannot, the slow path of the thread cache
@@ -150,7 +161,7 @@ LM_INLINE void *take(lm_thread *t, choice *c) {
 }
 
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
-  bool is_zeroed = false;
+  bool is_zeroed = false, due = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
@@ -164,13 +175,15 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   if (p && c.is_kept) {
     choice kept = c; /* a copy, so that gcc can hold c itself in registers */
     if (!is_small) kept.large = (uint8_t)lm_class_large(bytes);
-    fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
+    due = fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
   }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
   unsigned counted = is_small ? lm_class_counted_units(c.serve.units) : lm_class_counted(usable);
   lm_stats_note(t, lm_stats_key(r->site->index, c.serve.strategy, counted), 1, usable);
+  if (lm_sample_is_on() && (due || lm_sample_wants(t, usable)))
+    lm_sample_take(t, r->site, c.serve.strategy, p, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
@@ -190,10 +203,12 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   lm_decision_key k = lm_decision_key_of_request(t, r);
   uint64_t key = lm_decision_enter(t, k);
   const lm_decision *d = lm_decision_at(t, k);
+  uint32_t strategy = 0;
   void *p = NULL;
   lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
   if (lm_likely(d->key == key)) {
     uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
+    strategy = d->strategy;
     lm_load_fence();
     uint64_t counts = lm_stats_key(site, d->strategy, d->class_);
     /* Only a tally that counts another key needs a lock, which may wait for a fork. */
@@ -206,6 +221,7 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
     }
   }
   lm_thread_leave(t);
+  lm_sample_maybe(t, r->site, strategy, p, lm_align_up(r->size, LM_PAGE));
   return p;
 }
 
@@ -240,6 +256,6 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
   c.serve.strategy = (uint16_t)twin->whole->id;
   if (c.serve.bin && !c.serve.units) c.large = (uint8_t)lm_class_large(r->size);
   c.id = lm_state_hint(c.token);
-  if (c.serve.bin) fill(t, lm_decision_key_of_request(t, r), r->site, &c);
+  if (c.serve.bin) (void)fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   lm_thread_leave(t);
 }

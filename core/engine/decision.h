@@ -27,6 +27,7 @@
  * lm_decision_is_valid checks what a single entry shows of the law. The entry is unused, or
  *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
  *   its token is not counted, and names the site for which the entry counts blocks;
+ *   it has served no more blocks than it may: 0 <= left <= start;
  *   its `state` is a plain state (heap/tcache.h);
  *   `bin` is the bin of a pool, and the bin has a sentinel. */
 #ifndef LM_DECISION_H
@@ -121,8 +122,10 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
 
 /* Serves most allocations, without a call: takes an object from the bin that the request's entry
  * names. Sets *holds to whether an entry holds for the request. Returns NULL, and has done nothing,
- * in three cases:
+ * in four cases:
  *   - no entry holds. lm_decision_make then makes a new decision;
+ *   - an entry holds, but it has served all blocks that it may serve. lm_decision_make then decides
+ *     again;
  *   - an entry holds, but its bin is empty. lm_decision_refill then serves the request;
  *   - an entry holds, but the palette of the last object's span lacks the entry's token
  *     (heap/tcache.h). lm_decision_refill then serves the request.
@@ -138,9 +141,8 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
     *holds = true;
     /* With the load of the epoch by lm_thread_try_enter, the fence is an acquire load. */
     lm_load_fence();
-    p = lm_tcache_take_ready(t, d);
-    /* A plain addition: this thread alone writes the counter. */
-    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
+    if (lm_likely(!lm_count_down(&d->left))) p = lm_tcache_take_ready(t, d);
+    if (lm_unlikely(!p)) lm_add_relaxed(&d->left, 1);
   }
   lm_thread_leave(t);
   return p;
@@ -148,19 +150,20 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
 
 /* Serves a small request for which lm_decision_serve returned NULL and set *holds: fills the bin if
  * it is empty, and notes the entry's token in the object's span. Returns NULL if there is no memory
- * (or none within the strategy's limit), if the entry does not hold any more, or if the strategy
- * has a share for each NUMA node. In the last case lm_decision_make decides again, for the node on
- * which the thread runs now. The thread is not active. */
+ * (or none within the strategy's limit), if the entry does not hold any more or has served all
+ * blocks that it may serve, or if the strategy has a share for each NUMA node. In the last case
+ * lm_decision_make decides again, for the node on which the thread runs now. The thread is not
+ * active. */
 LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   uint64_t key = lm_decision_enter(t, k);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
-  if (lm_likely(d->key == key && !lm_strategy_at(d->strategy)->shares)) {
+  if (lm_likely(d->key == key && d->left > 0 && !lm_strategy_at(d->strategy)->shares)) {
     uint8_t hint = d->state % LM_STATE_IDS; /* where to look for the token; then where it is */
     p = lm_tcache_take(t, d->bin, d->token, &hint);
     d->state = LM_STATE_LIVE + hint;
     lm_assert(lm_decision_is_valid(t, d));
-    if (lm_likely(p != NULL)) lm_add_relaxed(&d->blocks, 1);
+    if (lm_likely(p != NULL)) lm_add_relaxed(&d->left, -1);
   }
   lm_thread_leave(t);
   return p;

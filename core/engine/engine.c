@@ -34,4 +34,5 @@ void lm_engine_start(void) {
   lm_site_start();
   lm_stats_start();
   lm_live_start();
+  lm_sample_start();
 }

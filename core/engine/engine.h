@@ -7,6 +7,7 @@
 #include "engine/decision.h"
 #include "engine/live_bytes.h"
 #include "engine/record.h"
+#include "engine/sample.h"
 #include "engine/stats.h"
 
 /* Memory for a request of any kind. NULL: the policy denies it, or no member of the chain can
@@ -27,12 +28,13 @@ void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t s
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;
  * NULL: on the stream of the request. */
 void lm_engine_free(void *ptr, size_t size, const lm_stream *on);
-/* Frees an object of a pool whose token is counted; false: nothing was done. While active. A nested
- * block is known twice (record.h), so more is to be done for it. */
+/* Frees an object of a pool whose token is counted; false: nothing was done. While active. More is
+ * to be done for a nested block, which is known twice (record.h), and for a sample. */
 LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   lm_token token;
   size_t size = lm_load(size_t, &met.span->size);
   if (lm_unlikely(lm_load(uint64_t, &lm_record_nested))) return false;
+  if (lm_unlikely(lm_load(uint64_t, &lm_sample_all.live)) && lm_sample_may_have(ptr)) return false;
   if (!lm_tcache_give_counted(t, ptr, met, &token)) return false;
   lm_live_count(t, lm_site_of(token), -(int64_t)size);
   return true;

@@ -6,6 +6,7 @@
 #include "engine/bad_free.h"
 #include "engine/engine.h"
 #include "engine/live_bytes.h"
+#include "engine/sample.h"
 #include "heap/freed_log.h"
 #include "heap/tcache_slow.h"
 #include "pages/range.h"
@@ -87,6 +88,7 @@ void lm_engine_free(void *ptr, size_t size, const lm_stream *on) {
   lm_assert(!lm_thread_is_active());
   if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (size != SIZE_MAX) lm_bad_free_check_size(ptr, size);
+  lm_sample_end(ptr);
   if (lm_record_is_nested(ptr) && free_provided(t, ptr, on)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
   else if (!free_cached(t, ptr, on) && !free_provided(t, ptr, on)) free_unknown(t, ptr);

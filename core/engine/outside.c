@@ -49,6 +49,7 @@ static const uint32_t layout[] = {
   LM_USE_RUNS,
   LM_STATE_CACHED,
   LM_STATE_COUNTED,
+  LM_STATE_SAMPLED,
   AT(lm_map_state, base),
   AT(lm_map_state, top),
   AT(lm_map_state, size),
@@ -127,7 +128,8 @@ static const uint32_t layout[] = {
   AT(lm_decision, site),
   AT(lm_decision, strategy),
   AT(lm_decision, class_),
-  AT(lm_decision, blocks),
+  AT(lm_decision, left),
+  AT(lm_decision, start),
   /* provided blocks and device memory */
   sizeof(lm_provided_node),
   AT(lm_provided_tree, changes),
@@ -152,6 +154,30 @@ static const uint32_t layout[] = {
   AT(lm_extent, strategy),
   AT(lm_extent, state),
   LM_EXTENT_LIVE,
+  /* samples */
+  sizeof(lm_samples),
+  sizeof(lm_stack),
+  LM_STACKS,
+  LM_SAMPLE_SHIFT,
+  AT(lm_samples, interval),
+  AT(lm_samples, started_at),
+  AT(lm_samples, live),
+  AT(lm_samples, live_lost),
+  AT(lm_samples, skipped),
+  AT(lm_samples, stacks),
+  AT(lm_stacks, row),
+  AT(lm_stacks, count),
+  AT(lm_stacks, unfit),
+  AT(lm_stack, site),
+  AT(lm_stack, strategy),
+  AT(lm_stack, frames),
+  AT(lm_stack, python_frames),
+  AT(lm_stack, python),
+  AT(lm_stacks, text),
+  LM_STACK_TEXTS,
+  AT(lm_stack, total),
+  AT(lm_stack, live),
+  AT(lm_stack, frame),
   /* figures */
   AT(lm_regions, held),
   AT(lm_regions, clean),
@@ -178,6 +204,7 @@ void lm_outside_start(void) {
   o->taken = lm_range_outside;
   o->metadata = lm_metadata_outside;
   o->states = lm_states_outside;
+  o->samples = &lm_sample_all;
   o->denied = &lm_stats_denied;
   o->fallbacks = &lm_stats_fallbacks;
   o->failed = &lm_stats_failed;

@@ -17,6 +17,7 @@
 #define LM_OUTSIDE_H
 
 #include "device/device_pool.h"
+#include "engine/sample.h"
 #include "engine/stats.h"
 #include "pages/provided.h"
 #include "pages/regions.h"
@@ -42,6 +43,7 @@ typedef struct lm_outside {
   const void *device_pools; /* the place of the pointer to the first pool of device memory */
   const void *taken;        /* slots of the range that are taken */
   const lm_regions *metadata, *states;
+  const lm_samples *samples;
   const void *denied, *fallbacks, *failed, *bad_frees; /* lm_stats_denied and its neighbours */
 } lm_outside;
 

@@ -108,10 +108,8 @@ static uint64_t key_of(const lm_decision *d) {
   return site ? lm_stats_key(site, d->strategy, lm_class_counted_as(d->class_)) : 0;
 }
 
-/* Relaxed: the owning thread adds without a lock, and a reader may miss its latest blocks. */
-static uint64_t blocks_of(const lm_decision *d) {
-  return __atomic_load_n(&d->blocks, __ATOMIC_RELAXED);
-}
+/* The owning thread counts down without a lock, so a reader may miss its latest blocks. */
+static uint64_t blocks_of(const lm_decision *d) { return lm_thread_served(d); }
 
 static size_t object_size(const lm_decision *d) { return lm_class_size(d->class_); }
 
@@ -123,10 +121,9 @@ static void recount(lm_thread *t, lm_decision *d, lm_stats_subject next) {
   lm_lock_take(&stripe->lock);
   lm_changes_begin(&stripe->changes);
   note_used(&t->used_decisions, part_of((size_t)(d - t->decision), LM_DECISIONS));
-  if (blocks) {
-    add_locked(stripe, old, blocks, blocks * object_size(d));
-    __atomic_store_n(&d->blocks, 0, __ATOMIC_RELAXED);
-  }
+  if (blocks) add_locked(stripe, old, blocks, blocks * object_size(d));
+  __atomic_store_n(&d->start, next.stock, __ATOMIC_RELAXED);
+  __atomic_store_n(&d->left, next.stock, __ATOMIC_RELAXED);
   atomic_store_explicit(&d->site, next.site, memory_order_relaxed);
   d->strategy = next.strategy;
   d->class_ = next.class_;
@@ -137,9 +134,10 @@ static void recount(lm_thread *t, lm_decision *d, lm_stats_subject next) {
 
 void lm_stats_reuse(lm_thread *t, lm_decision *d, lm_stats_subject next) {
   uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
-  lm_assert(next.site >= LM_SITE_FIRST && next.class_ < LM_CLASSES_ALL);
-  if (site != next.site || d->strategy != next.strategy || d->class_ != next.class_)
-    recount(t, d, next);
+  bool is_same = site == next.site && d->strategy == next.strategy && d->class_ == next.class_;
+  bool is_full = next.stock == LM_STATS_STOCK && d->start == next.stock && d->left > d->start / 2;
+  lm_assert(next.site >= LM_SITE_FIRST && next.class_ < LM_CLASSES_ALL && next.stock >= 0);
+  if (!is_same || !is_full) recount(t, d, next);
 }
 
 /* ---- Threads and forks -------------------------------------------------------------------- */

@@ -82,16 +82,20 @@ LM_INLINE void lm_stats_note(lm_thread *t, uint64_t key, uint32_t blocks, size_t
   lm_stats_count(e, blocks, bytes);
 }
 
+/* The blocks that an entry of a decision cache may serve while no block is to be sampled. */
+enum { LM_STATS_STOCK = INT32_MAX };
+
 /* An entry of the decision cache counts the blocks of this site, strategy and class. */
 typedef struct lm_stats_subject {
   uint32_t site; /* index; 0: nothing, and then no request finds the entry */
   uint16_t strategy;
   uint8_t class_; /* of the objects: small or large */
+  int32_t stock;  /* how many blocks the entry may serve */
 } lm_stats_subject;
 
-/* Prepares an entry of the thread's decision cache to count the blocks that `next` names. If the
- * entry counted others, that count is first added to the totals. Called by the thread that has the
- * entry. */
+/* Prepares an entry of the thread's decision cache to serve and count the blocks that `next` names.
+ * What the entry counted before is added to the totals, unless it is of the same kind and the entry
+ * can go on counting. Called by the thread that has the entry. */
 void lm_stats_reuse(lm_thread *t, lm_decision *d, lm_stats_subject next);
 
 /* Requests that the policy denied, that a later member of a chain served, and that no member could

@@ -20,6 +20,11 @@ static bool is_large(uint32_t slot) {
          lm_strategy_at(strategy)->desc.kind == LM_KIND_HOST;
 }
 
+/* Returns whether the state of a large block cannot say that the block has a time. */
+static bool is_undatable(lm_state state) {
+  return state == LM_STATE_COUNTED || lm_state_is_sampled(state);
+}
+
 /* Gives a block its time, if it has none yet. Compare and exchange, so that a free at this moment
  * is not overwritten. Release pairs with the acquire in lm_age_of: the time is seen with the state.
  * If the time is written too late, it belongs to the block that follows, and that is as young. */
@@ -33,7 +38,7 @@ static void date(uint32_t slot, uint32_t time) {
     atomic_store_explicit(born, time, memory_order_relaxed);
     (void)atomic_compare_exchange_strong_explicit(&head->cell, &fresh, LM_STATE_LIVE + DATED,
                                                   memory_order_release, memory_order_relaxed);
-  } else if (state == LM_STATE_COUNTED && !atomic_load_explicit(born, memory_order_relaxed)) {
+  } else if (is_undatable(state) && !atomic_load_explicit(born, memory_order_relaxed)) {
     atomic_store_explicit(born, time, memory_order_relaxed);
   }
 }
@@ -43,7 +48,7 @@ uint32_t lm_age_of(uint32_t slot) {
   const lm_span *head = lm_map_span(slot);
   lm_state state = atomic_load_explicit(&head->cell, memory_order_acquire);
   uint32_t born = atomic_load_explicit(&lm_map.born[slot], memory_order_relaxed);
-  bool dated = state == LM_STATE_LIVE + DATED || state == LM_STATE_COUNTED;
+  bool dated = state == LM_STATE_LIVE + DATED || is_undatable(state);
   uint32_t time = now();
   return is_large(slot) && dated && born && time > born ? time - born : 0;
 }

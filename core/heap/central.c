@@ -724,7 +724,8 @@ bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new
     uint8_t hint = lm_state_hint(new_token);
     lm_state state = lm_states_assign_at(p, place.cell, new_token, &hint);
     done = state != 0;
-    atomic_store_explicit(place.cell, done ? state : place.state, memory_order_release);
+    state = done ? lm_state_keep_sampled(place.state, state) : place.state;
+    atomic_store_explicit(place.cell, state, memory_order_release);
   }
   lm_lock_drop(&c->lock);
   return done;

@@ -124,7 +124,8 @@ static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *re
                                                  memory_order_acq_rel, memory_order_relaxed))
       continue;
     lm_state next = lm_states_assign_at(start + i * size, &states[i], now, &hint);
-    atomic_store_explicit(&states[i], next ? next : state, memory_order_release);
+    next = next ? lm_state_keep_sampled(state, next) : state;
+    atomic_store_explicit(&states[i], next, memory_order_release);
   }
 }
 

@@ -510,7 +510,8 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
     if (!l->regions->how.backing) lm_age_reset(head_slot(place.cell));
     atomic_store_explicit(&lm_map_span_of_state(place.cell)->token, new_token,
                           memory_order_relaxed);
-    atomic_store_explicit(place.cell, lm_state_of_large(new_token), memory_order_release);
+    lm_state state = lm_state_keep_sampled(place.state, lm_state_of_large(new_token));
+    atomic_store_explicit(place.cell, state, memory_order_release);
   }
   lm_lock_drop(&l->lock);
   return done;

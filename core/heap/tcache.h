@@ -11,12 +11,14 @@
  *   0 + id     FREE      unused, in no bin
  *   64 + id    LIVE      the host uses the object; 64 + 0 (BUSY): its token is being replaced
  *   128 + id   CACHED    in a bin, or in another store of freed objects (heap/central.h)
- *   192, more  COUNTED   the host uses the object, and its token is counted: engine/live_bytes.h
+ *   192, more            the host uses the object, and a free of it does more than a push:
+ *              COUNTED   its token is counted (engine/live_bytes.h)
+ *              SAMPLED   + id: the profiler may know it (engine/sample.h)
  *
  * The plain states are LIVE + id with an id above 0: 65 to 127. As signed bytes they are the
  * greatest, because CACHED and COUNTED are below 0. So one comparison (lm_state_is_plain) refuses
- * every object that free must not push: free, cached, busy and counted ones. A free of a plain
- * object adds 64 (LM_STATE_IDS), so LIVE + id becomes CACHED + id.
+ * every object that free must not push: free, cached, busy, counted and sampled ones. A free of a
+ * plain object adds 64 (LM_STATE_IDS), so LIVE + id becomes CACHED + id.
  *
  * Ids up to LM_COMMON_TOKENS (states up to LM_STATE_COMMON_LAST) mean one token in all spans. A
  * span is a run of memory that is cut into objects of one class. A malloc with such an id stores
@@ -206,13 +208,14 @@ LM_INLINE void *lm_tcache_take_last(lm_bin *bin, void *p, lm_state_cell *cell, l
  * and has done nothing, if the bin is empty, or if the id is one of a palette and the palette of
  * the object's span does not have the token there yet.
  *
- * This function calls nothing, so gcc needs only registers that a function need not save. Each
- * lm_keep(bin) makes gcc hold the offset of the bin, and add it to `t` in each instruction, so that
- * no second register is needed for a pointer. */
+ * This function calls nothing, so gcc needs only registers that a function need not save. The
+ * offset of the bin is kept apart, so that the object can be read into the register in which malloc
+ * returns it. lm_keep(bin) makes gcc add the offset to `t` in each instruction, so that no second
+ * register is needed for a pointer. */
 LM_INLINE void *lm_tcache_take_ready(lm_thread *t, const lm_decision *d) {
   size_t bin = d->bin;
+  lm_keep_apart(bin);
   const lm_cached_object *top = lm_tcache_bin_top(lm_tcache_bin_at(t, bin));
-  lm_keep(bin);
   lm_state_cell *cell = top[-1].cell;
   if (lm_unlikely(!cell)) return NULL;
   lm_state state = d->state;

@@ -75,6 +75,19 @@ LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 /* Stops the compiler from computing the value again: from here on it is kept in a register. */
 #define lm_keep(value) __asm__("" : "+r"(value))
 
+/* lm_keep for a value that gcc would else hold in a register of arguments or of the result, and
+ * copy from there before a call or a return. */
+#ifdef __x86_64__
+#define lm_keep_apart(value)                           \
+  do {                                                 \
+    register uint64_t apart_ __asm__("r11") = (value); \
+    __asm__("" : "+r"(apart_));                        \
+    (value) = apart_;                                  \
+  } while (0)
+#else
+#define lm_keep_apart(value) lm_keep(value)
+#endif
+
 /* Adds to a counter that one thread writes and others read. lm_add_relaxed orders nothing.
  * lm_add_release takes an _Atomic object and releases, which pairs with the acquire load of a
  * reader. Both are plain additions, because gcc makes two instructions of an atomic load and an
@@ -89,6 +102,22 @@ LM_INLINE void lm_load_fence(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 #define lm_add_relaxed(counter, more) (void)(*(counter) += (more))
 #define lm_add_release(type, object, by) \
   (__atomic_thread_fence(__ATOMIC_RELEASE), lm_add_relaxed((type *)(object), by))
+#endif
+
+/* Takes 1 from a count that one thread writes and others read, and returns whether the count is
+ * negative now. Orders nothing. In assembly it is one subtraction in memory, whose flags the caller
+ * can jump on; gcc makes five instructions of C. */
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+LM_INLINE bool lm_count_down(int32_t *count) {
+  bool is_negative;
+  __asm__("subl $1, %0" : "+m"(*count), "=@ccs"(is_negative));
+  return is_negative;
+}
+#else
+LM_INLINE bool lm_count_down(int32_t *count) {
+  lm_add_relaxed(count, -1);
+  return __atomic_load_n(count, __ATOMIC_RELAXED) < 0;
+}
 #endif
 
 LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }

@@ -27,7 +27,9 @@
 
 /* The words that a publisher writes on the first page of news. Zeros: nothing was published. */
 typedef struct lm_published_words {
-  _Atomic uint64_t word;   /* lm_published_word(number) */
+  /* lm_published_word of the number, plus the wishes in places of the board (board_layout.h). So
+   * the word also changes when a process is to read a wish. */
+  _Atomic uint64_t word;
   _Atomic uint64_t number; /* of the latest publication, counted from 1 */
 } lm_published_words;
 
@@ -70,7 +72,7 @@ extern lm_published_words lm_published_obeyed __attribute__((visibility("hidden"
 enum { LM_PUBLISHED_LOW = 47, LM_PUBLISHED_MIDDLE = 54, LM_PUBLISHED_HIGH = 56 };
 #define LM_PUBLISHED_WORDS 32 /* different words: after so many publications one comes again */
 
-/* Returns the word of a publication. */
+/* Returns the word after `number` publications and wishes together. */
 LM_INLINE uint64_t lm_published_word(uint64_t number) {
   return (number & 7) << LM_PUBLISHED_HIGH | (number >> 3 & 1) << LM_PUBLISHED_MIDDLE |
          (number >> 4 & 1) << LM_PUBLISHED_LOW;

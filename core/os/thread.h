@@ -34,6 +34,7 @@
 
 #include "loam.h"
 #include "os/lock.h"
+#include "os/unwind.h"
 
 #define LM_SCOPES 64        /* scopes that a thread remembers; deeper ones are only counted */
 #define LM_ERROR_SIZE 4096  /* bytes of an error's text, with the terminator */
@@ -70,8 +71,18 @@ typedef struct lm_decision {
   uint16_t strategy;     /* id of the strategy */
   uint8_t state;         /* the state byte that most spans have for this token: heap/tcache.h */
   uint8_t class_;        /* the size class of the objects */
-  uint64_t blocks;       /* written with lm_add_relaxed by the thread alone */
+  /* How many blocks the entry may serve, and how many of them are left. When none is left, the next
+   * request takes a slow path, which may sample the block (engine/sample.h). The entry counts
+   * start - left blocks. The thread alone writes `left`, with lm_count_down. */
+  int32_t left;
+  int32_t start;
 } lm_decision;
+
+/* Returns how many blocks an entry counts. The calling thread is the entry's own, or it reads a
+ * copy, or the count may be old by some blocks. */
+LM_INLINE uint32_t lm_thread_served(const lm_decision *d) {
+  return (uint32_t)lm_load(int32_t, &d->start) - (uint32_t)lm_load(int32_t, &d->left);
+}
 
 /* Bytes that the thread added to the live bytes of a tag, or took from them, and that are not in
  * the tag's counter yet: engine/live_bytes.h. */
@@ -153,6 +164,13 @@ typedef struct lm_thread {
   _Atomic bool guarded;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
+  uint32_t is_sampling;        /* 1 while engine/sample.c notes a sample in this thread */
+  uint64_t sample_random;      /* the state of the thread's random numbers; 0: not begun */
+  int64_t sample_left;         /* bytes before the thread's next sample: lm_sample_wants */
+  /* The stack of the thread's last sample, and its row in the table of stacks (engine/stacks.h). */
+  lm_unwound sample_stack;
+  uint32_t sample_row;
+  uint64_t sample_python; /* a hash of the frames of Python at that sample */
   /* The thread's destructor has run: the thread uses the central lists and caches nothing. */
   _Atomic bool dying;
   bool late;            /* no destructor will run: the area is taken back when the thread is gone */

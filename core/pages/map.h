@@ -290,7 +290,7 @@ LM_INLINE bool lm_map_find_fast(const void *p, lm_map_object *out) {
     out->size = atomic_load_explicit(&head->size, memory_order_acquire);
     out->state = atomic_load_explicit(cells, memory_order_acquire);
     out->token = atomic_load_explicit(&head->token, memory_order_relaxed);
-    bool live = lm_state_is_plain(out->state) || out->state == LM_STATE_COUNTED;
+    bool live = lm_state_is_plain(out->state) || out->state >= LM_STATE_COUNTED;
     if (offset >= out->size || !live) return false;
   } else {
     size_t index = (size_t)(((unsigned __int128)offset * key) >> 64);

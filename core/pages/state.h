@@ -19,16 +19,17 @@
  * not look at the span. A free changes the kind alone. So a second free of an object can still tell
  * which token the object had.
  *
- * Three states are values of their own, and the fast path of free refuses them:
- *   COUNTED        live; the token is the counted token of the palette
- *   COUNTED_WIDE   live; the token is a counted one in the wide table
- *   BUSY           live; another thread is replacing the token
+ * The fast path of free refuses these live states:
+ *   COUNTED        the token is the counted token of the palette
+ *   COUNTED_WIDE   the token is a counted one in the wide table
+ *   BUSY           another thread is replacing the token
+ *   SAMPLED + id   the id as in LIVE + id; the profiler knows the object (engine/sample.h)
  *
  * Law of a state:
- *   The id of a LIVE state is not 0, except in BUSY.
+ *   The id of a LIVE state is not 0, except in BUSY. That of SAMPLED is neither 0 nor ID_COUNTED.
  *   An id names a place whose token does not change: in a palette for as long as the span exists,
  *   in the common table for as long as any state has the id.
- *   The token of a LIVE state is not counted. That of COUNTED and of COUNTED_WIDE is.
+ *   The token of a LIVE or SAMPLED state is not counted. That of COUNTED and of COUNTED_WIDE is.
  *   One token may stand at two places of a palette, or of the common table.
  *
  * Law of the common table: no state has the id of a vacant place; a vacant place is closed.
@@ -71,6 +72,7 @@ enum {
   LM_STATE_CACHED = 2 * LM_STATE_IDS,                      /* and 63 more, by id */
   LM_STATE_COUNTED = 3 * LM_STATE_IDS,
   LM_STATE_COUNTED_WIDE = LM_STATE_COUNTED + LM_ID_COUNTED,
+  LM_STATE_SAMPLED = LM_STATE_COUNTED, /* and 62 more, by id: the other values above COUNTED */
   LM_STATE_BUSY = LM_STATE_LIVE
 };
 
@@ -126,12 +128,16 @@ LM_INLINE bool lm_state_is_cached(lm_state m) {
 LM_INLINE bool lm_state_is_counted(lm_state m) {
   return m == LM_STATE_COUNTED || m == LM_STATE_COUNTED_WIDE;
 }
+/* Returns whether the object is live and the profiler may know it. */
+LM_INLINE bool lm_state_is_sampled(lm_state m) {
+  return m > LM_STATE_COUNTED && m != LM_STATE_COUNTED_WIDE;
+}
 /* Returns whether the object is live; true for BUSY too. */
 LM_INLINE bool lm_state_is_live(lm_state m) {
-  return (m >= LM_STATE_LIVE && m < LM_STATE_CACHED) || lm_state_is_counted(m);
+  return m >= LM_STATE_LIVE && m / LM_STATE_IDS != LM_STATE_CACHED / LM_STATE_IDS;
 }
 /* Returns whether the object is live, and its free need only change the state: not COUNTED,
- * COUNTED_WIDE or BUSY. One signed comparison. */
+ * COUNTED_WIDE, SAMPLED or BUSY. One signed comparison. */
 LM_INLINE bool lm_state_is_plain(lm_state m) { return (int8_t)m > (int8_t)LM_STATE_LIVE; }
 _Static_assert(LM_STATE_LIVE + LM_STATE_IDS == LM_STATE_CACHED && LM_STATE_CACHED == INT8_MAX + 1,
                "as signed numbers, plain states are the greatest");
@@ -153,7 +159,14 @@ LM_INLINE lm_state lm_state_of_large(lm_token token) {
 /* Returns the CACHED state that follows a live one (not BUSY) when the object is freed. */
 LM_INLINE lm_state lm_state_when_freed(lm_state m) {
   if (m == LM_STATE_COUNTED) return LM_STATE_CACHED + LM_ID_COUNTED;
-  return m > LM_STATE_COUNTED ? LM_STATE_CACHED + LM_ID_WIDE : (lm_state)(m + LM_STATE_IDS);
+  if (m == LM_STATE_COUNTED_WIDE) return LM_STATE_CACHED + LM_ID_WIDE;
+  return (lm_state)(LM_STATE_CACHED + m % LM_STATE_IDS);
+}
+/* Returns the state of a live object that gets another token, from its state with the new token:
+ * an object that was SAMPLED stays so, unless the new token is counted. */
+LM_INLINE lm_state lm_state_keep_sampled(lm_state was, lm_state now) {
+  bool is_plain = lm_state_is_plain(now);
+  return is_plain && lm_state_is_sampled(was) ? LM_STATE_SAMPLED + now % LM_STATE_IDS : now;
 }
 
 /* Returns a number below `places`: where the search for a token begins. Multiplicative hashing
@@ -212,8 +225,9 @@ bool lm_state_common_is_valid(void);
 LM_INLINE _Atomic(lm_token) *lm_state_token_ref(lm_state_cell *cells, size_t index,
                                                 lm_state state) {
   lm_palette *palette = lm_state_palette(cells);
-  unsigned id = state < LM_STATE_COUNTED ? state % LM_STATE_IDS : LM_ID_WIDE;
+  unsigned id = state % LM_STATE_IDS;
   if (state == LM_STATE_COUNTED) id = LM_ID_COUNTED;
+  if (state == LM_STATE_COUNTED_WIDE) id = LM_ID_WIDE;
   if (id <= LM_COMMON_TOKENS) return &lm_state_common[id];
   if (id != LM_ID_WIDE) return &palette->owner[id - LM_ID_PALETTE];
   /* Acquire pairs with the exchange of wide_of (states.c): the table is zeroed. */

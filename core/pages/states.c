@@ -223,7 +223,8 @@ size_t lm_states_taken(void) { return lm_regions_size(&tables.regions); }
 
 static bool is_state_valid(lm_palette *palette, lm_state state) {
   if (state == LM_STATE_FREE || state == LM_STATE_CACHED) return true;
-  if (state > LM_STATE_COUNTED && state != LM_STATE_COUNTED_WIDE) return false;
+  bool has_id = state % LM_STATE_IDS && state % LM_STATE_IDS != LM_ID_COUNTED;
+  if (lm_state_is_sampled(state) && !has_id) return false;
   lm_state_cell *cells = (lm_state_cell *)(palette + 1);
   _Atomic(lm_token) *place = lm_state_token_ref(cells, 0, state);
   if (!place) return false; /* it names a wide table that is not there */

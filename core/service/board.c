@@ -259,6 +259,7 @@ static bool take(uint32_t place, uint64_t was) {
   uint64_t found = was;
   if (!atomic_compare_exchange_strong(&p->owner, &found, owner)) return false;
   atomic_store_explicit(&p->ended_at, 0, memory_order_relaxed);
+  atomic_store_explicit(&p->sample_wish, 0, memory_order_relaxed); /* it was for another process */
   at = place;
   has_place = publish();
   if (!has_place) atomic_store(&p->owner, was);
@@ -503,6 +504,12 @@ loam_status lm_board_join(const char *dir) {
 const char *lm_board_halves(void) { return atomic_load_explicit(&halves, memory_order_acquire); }
 
 const lm_board_news *lm_board_news_now(void) { return lm_board_halves() ? &board->news : NULL; }
+
+/* Under the load lock the mapping stays, and only a fork gives the process another place. */
+uint64_t lm_board_sample_wish(void) {
+  if (!lm_board_halves() || !has_place) return 0;
+  return atomic_load_explicit(&board->place[at].sample_wish, memory_order_relaxed);
+}
 
 loam_status lm_board_start(const char *dir) {
   int before = errno;

@@ -36,6 +36,9 @@ loam_status lm_board_join(const char *dir);
  * follows none. Both stay mapped until lm_board_end. */
 const lm_board_news *lm_board_news_now(void);
 const char *lm_board_halves(void);
+/* Returns what is wished of this process (lm_board_place.sample_wish); 0: nothing, or the process
+ * has no place on a board that it follows. Under the load lock of policy.c. */
+uint64_t lm_board_sample_wish(void);
 /* Writes the present figures. Does nothing without a place. Any thread; the load lock of policy.c
  * may be held, and no other lock. */
 void lm_board_write(void);

@@ -12,7 +12,8 @@
  *   48 KiB + i * 40 KiB                the slot of place i: two entries
  *   48 KiB + 40 MiB + i * 16 MiB       half i of the images: policy images that were published
  *
- * Publishers write the news and the halves: the watcher (cli/watcher.h), and `loam reload`.
+ * Publishers write the news and the halves: the watcher (cli/watcher.h), `loam reload`, and `loam
+ * profile`, which also writes a wish into the place of a process.
  * They hold a lock (flock) on the file. The processes of the tree have mapped both readable only,
  * through a descriptor that was open for reading alone. So a process of the tree that gave its
  * rights up cannot publish anything for the others.
@@ -166,7 +167,11 @@ typedef struct lm_board_place {
   _Atomic uint64_t owner;
   _Atomic int64_t ended_at; /* when the owner ended, or when a reader noticed it; 0: not known */
   _Atomic uint32_t seq;     /* entries written so far; entry[seq & 1] is current, none while 0 */
-  uint32_t unused[3];
+  uint32_t unused;
+  /* What `loam profile` wishes of the owner: the mean bytes between samples (engine/sample.h) plus
+   * 1, so 1 switches sampling off; 0: no wish yet. Written by a publisher before the word on the
+   * first page of news changes. */
+  _Atomic uint64_t sample_wish;
 } lm_board_place;
 
 typedef struct lm_board_slot {
@@ -204,6 +209,7 @@ typedef struct lm_board_news {
       /* The process that watches the policy file, as an owner; 0: none was started. */
       _Atomic uint64_t watcher;
       _Atomic uint64_t refusals; /* how many policies publishers have refused */
+      _Atomic uint64_t wishes;   /* how many wishes publishers have written in places */
       /* The process that keeps published.gauges while the live policy reads them, as an owner; it
        * is the watcher where there is one. 0: none was started. */
       _Atomic uint64_t keeper;

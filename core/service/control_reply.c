@@ -11,6 +11,7 @@
 #include "device/device_export.h"
 #include "engine/placement_audit.h"
 #include "engine/resident.h"
+#include "engine/sample.h"
 #include "engine/stats.h"
 #include "heap/share_export.h"
 #include "move/rebalance.h"
@@ -99,6 +100,27 @@ static void answer_reload(const reply *r) {
   lm_policy_info_get(&info);
   lm_json_uint(out, "generation", info.generation);
   lm_json_close(out, '}');
+}
+
+/* ---- samples ---- */
+
+/* Samples one block in so many bytes; 0: nothing. */
+static void answer_sample(const reply *r) {
+  char *end, quoted[96], words[160];
+  uint64_t interval = strtoull(r->argument, &end, 10);
+  bool is_number = *r->argument >= '0' && *r->argument <= '9' && !*end;
+  if (!is_number || interval > LM_SAMPLE_INTERVAL_MAX) {
+    snprintf(words, sizeof words, "sample %s: it is a number of bytes, at most %" PRIu64,
+             lm_error_quote(quoted, sizeof quoted, r->argument), LM_SAMPLE_INTERVAL_MAX);
+    write_error(r->out, words);
+  } else if (lm_sample_set(interval) != LOAM_OK) {
+    write_error(r->out, loam_error());
+  } else {
+    lm_json_open(r->out, NULL, '{');
+    lm_json_bool(r->out, "ok", true);
+    lm_json_uint(r->out, "interval", interval);
+    lm_json_close(r->out, '}');
+  }
 }
 
 /* ---- shared memory ---- */
@@ -251,8 +273,8 @@ static const char *argument_of(const char *line, const char *name, argument_rule
 static void answer_unknown(const char *request, lm_json *out) {
   char words[256], quoted[96];
   snprintf(words, sizeof words,
-           "unknown request %s: ping, status, stats, reload, share, device, rebalance, demote, "
-           "moved, move stop",
+           "unknown request %s: ping, status, stats, reload, sample, share, device, rebalance, "
+           "demote, moved, move stop",
            lm_error_quote(quoted, sizeof quoted, request));
   write_error(out, words);
 }
@@ -267,6 +289,7 @@ void lm_control_reply(const char *request, lm_control_follow_fn *follow, lm_json
     { "status", NO_ARGUMENT, answer_status },
     { "stats", NO_ARGUMENT, answer_stats },
     { "reload", MAY_HAVE_ARGUMENT, answer_reload },
+    { "sample", NEEDS_ARGUMENT, answer_sample },
     { "share", NEEDS_ARGUMENT, answer_share },
     { "device", NEEDS_ARGUMENT, answer_device },
     { "rebalance", MAY_HAVE_ARGUMENT, answer_rebalance },

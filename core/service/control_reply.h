@@ -1,6 +1,7 @@
 /* control_reply.h - the answers of a host to the requests on its control socket.
  *
- * Requests: `ping`, `status`, `stats`, `reload`, `reload PATH`, `share KEY OFFSET`
+ * Requests: `ping`, `status`, `stats`, `reload`, `reload PATH`, `sample BYTES`,
+ * `share KEY OFFSET`
  * (heap/share_export.h), `device BASE KEY ADDRESS` (device/device_export.h), `rebalance ORDER`,
  * `demote ORDER`, `moved` and `move stop`. */
 #ifndef LM_CONTROL_REPLY_H

@@ -1,4 +1,5 @@
-/* publish.c - a process obeys the policy images that are published on the board of its tree.
+/* publish.c - a process obeys the policy images that are published on the board of its tree, and
+ * the wishes there for samples.
  *
  * The thread that does this was about to allocate memory. Its stack may be small, so the functions
  * here have small frames. Large variables are static, and the load lock guards them. */
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "engine/sample.h"
 #include "os/error.h"
 #include "os/hash.h"
 #include "os/thread.h"
@@ -100,6 +102,14 @@ static loam_status obey_locked(bool *is_loaded) {
   return status;
 }
 
+/* Samples as `loam profile` wishes. A process without memory for the tables samples nothing; the
+ * command sees that it does not. */
+static void obey_wish_locked(void) {
+  uint64_t wish = lm_board_sample_wish();
+  bool is_new = wish && wish - 1 != atomic_load(&lm_sample_all.interval);
+  if (is_new && wish - 1 <= LM_SAMPLE_INTERVAL_MAX) (void)lm_sample_set(wish - 1);
+}
+
 void lm_publish_obey(void) {
   const lm_thread *self = lm_thread_get();
   bool is_loaded;
@@ -108,6 +118,7 @@ void lm_publish_obey(void) {
   if (lm_policy_try_begin()) {
     lm_thread_refuse_graces();
     loam_status status = obey_locked(&is_loaded);
+    obey_wish_locked();
     lm_thread_allow_graces();
     lm_policy_end();
     if (is_loaded) lm_policy_announce_published(status);

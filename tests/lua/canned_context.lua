@@ -105,6 +105,17 @@ local function new_context(answers, inspect)
       if found then return json.encode(found) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    look_samples = function(_, is_whole)
+      table.insert(context.queries, is_whole and "samples" or "interval")
+      local samples = answers and answers.samples
+      if not samples then return nil, "process 42 cannot be read", context.api.EIO end
+      return json.encode(samples, { "began" })
+    end,
+    wish_samples = function(board, pid, interval)
+      table.insert(context.queries, ("wish %s %d %d"):format(board, pid, interval))
+      if answers.obeys ~= false then answers.samples.interval = interval end
+      return true
+    end,
     hosts = function() return answers and answers.hosts or {} end,
     hash = function(path)
       local found = answers and answers.hashes and answers.hashes[path]

@@ -1,8 +1,9 @@
 -- arguments.lua - reads the arguments of a verb, as the verb's own table describes them.
 --
--- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required =, short = }
--- and its other arguments as `takes`. Arguments that do not fit are a usage error: a thrown table
--- with `usage = true` and `words`.
+-- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required =, short =,
+-- pattern =, default = } and its other arguments as `takes`. An option with a pattern may lack its
+-- value: a word behind it is the value if it has the pattern; else the value is the default.
+-- Arguments that do not fit are a usage error: a thrown table with `usage = true` and `words`.
 
 local diag = require("loam.report.diag")
 
@@ -82,6 +83,16 @@ function KIND.size(option, value)
   return n
 end
 
+-- An interval of samples, "off", or the default.
+function KIND.stacks(option, value)
+  if value == "" or value == "off" then return value end
+  local n, most = KIND.size(option, value), 2 ^ 40
+  if n < 1 or n > most then
+    arguments.misused(("--%s: %s is not from 1 to %d bytes"):format(option[1], value, most))
+  end
+  return n
+end
+
 function KIND.number(option, value)
   local least, most = option.least or 0, option.most or NUMBER_MAX
   local n = value:match("^-?%d+$") and #value <= 15 and tonumber(value)
@@ -143,7 +154,9 @@ local function read_option(verb, args, i, given)
     store(given, option, true)
     return i
   end
-  if not has_value then
+  if not has_value and option.pattern and not (args[i + 1] or ""):find(option.pattern) then
+    value = option.default
+  elseif not has_value then
     i = i + 1
     value = args[i]
       or arguments.misused(("--%s needs a value: --%s %s"):format(name, name, option[2]))

@@ -300,7 +300,7 @@ static uint64_t served_by_cache(const loam_site *site) {
   uint64_t blocks = 0;
   for (int i = 0; i < LM_DECISIONS; i++) {
     const lm_decision *d = &lm_thread_self->decision[i];
-    if (d->site == site->index) blocks += d->blocks;
+    if (d->site == site->index) blocks += lm_thread_served(d);
   }
   return blocks;
 }

@@ -225,7 +225,8 @@ static void *allocate_from_zero(void *unused) {
   lm_thread *t = lm_thread_get();
   int used = t->used_tallies || t->used_decisions;
   for (int i = 0; i < LM_TALLIES; i++) used += t->tally[i].key || t->tally[i].blocks;
-  for (int i = 0; i < LM_DECISIONS; i++) used += t->decision[i].key || t->decision[i].blocks;
+  for (int i = 0; i < LM_DECISIONS; i++)
+    used += t->decision[i].key || lm_thread_served(&t->decision[i]);
   for (int i = 0; i < 10; i++) {
     snprintf(text, sizeof text, "stats.later.%d", i);
     for (int n = 0; n < 5; n++) put(alloc(tag(text), 48, 16, false));

@@ -152,6 +152,31 @@ static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   lm_states_free(s);
 }
 
+static void a_sampled_state_names_the_token_of_its_id(void **state) {
+  enum { TOKEN = 9 };
+  (void)state;
+  lm_state_cell *s = cells_of(3);
+  uint8_t hint = lm_state_hint(TOKEN);
+  lm_state plain = lm_states_assign(s, 1, TOKEN, &hint);
+  lm_state sampled = LM_STATE_SAMPLED + plain % LM_STATE_IDS;
+  assert_true(lm_state_is_sampled(sampled) && lm_state_is_live(sampled));
+  assert_false(lm_state_is_plain(sampled) || lm_state_is_counted(sampled));
+  assert_int_equal(lm_state_token(s, 1, sampled), TOKEN);
+  assert_int_equal(lm_state_when_freed(sampled), lm_state_when_freed(plain));
+  assert_int_equal(lm_state_keep_sampled(sampled, plain), sampled);
+  assert_int_equal(lm_state_keep_sampled(plain, plain), plain);
+  assert_int_equal(lm_state_keep_sampled(sampled, LM_STATE_COUNTED), LM_STATE_COUNTED);
+  atomic_store(&s[1], sampled);
+  assert_true(lm_states_span_is_valid(s));
+  atomic_store(&s[1], LM_STATE_FREE);
+  for (int m = 0; m <= UINT8_MAX; m++) {
+    int kinds = lm_state_is_free((lm_state)m) + lm_state_is_cached((lm_state)m) +
+                lm_state_is_live((lm_state)m);
+    assert_int_equal(kinds, 1);
+  }
+  lm_states_free(s);
+}
+
 static void a_state_that_names_no_token_breaks_the_law(void **state) {
   enum { TOKEN = 9 };
   (void)state;
@@ -162,8 +187,12 @@ static void a_state_that_names_no_token_breaks_the_law(void **state) {
   atomic_store(&s[2], lm_states_assign(s, 2, TOKEN | LM_TOKEN_COUNTED, &hint));
   atomic_store(&s[3], lm_state_when_freed(atomic_load(&s[1])));
   assert_true(lm_states_span_is_valid(s));
-  const lm_state broken[] = { LM_STATE_BUSY, LM_STATE_LIVE + LM_ID_WIDE, LM_STATE_COUNTED_WIDE,
-                              LM_STATE_COUNTED + 1, LM_STATE_LIVE + LM_ID_COUNTED - 1 };
+  const lm_state broken[] = { LM_STATE_BUSY,
+                              LM_STATE_LIVE + LM_ID_WIDE,
+                              LM_STATE_COUNTED_WIDE,
+                              LM_STATE_SAMPLED + LM_ID_WIDE,
+                              LM_STATE_SAMPLED + LM_ID_COUNTED - 1,
+                              LM_STATE_LIVE + LM_ID_COUNTED - 1 };
   for (size_t i = 0; i < LM_COUNT(broken); i++) {
     atomic_store(&s[4], broken[i]);
     assert_false(lm_states_span_is_valid(s));
@@ -206,6 +235,7 @@ int main(void) {
     cmocka_unit_test(the_first_tokens_are_common_to_all_tables),
     cmocka_unit_test(a_vacant_common_place_takes_another_token),
     cmocka_unit_test(the_first_counted_token_has_a_place_in_the_palette),
+    cmocka_unit_test(a_sampled_state_names_the_token_of_its_id),
     cmocka_unit_test(a_state_that_names_no_token_breaks_the_law),
     cmocka_unit_test(a_common_table_that_breaks_its_law_is_not_valid),
   };

@@ -9,13 +9,16 @@ local figures = require("loam.command.figures")
 local formats = require("loam.command.profile.formats")
 local hosts = require("loam.command.hosts")
 local pprof_read = require("loam.command.profile.pprof_read")
+local sampling = require("loam.command.profile.sampling")
+local stacks = require("loam.command.profile.stacks")
+local symbols = require("loam.command.profile.symbols")
 local tags = require("loam.command.profile.tags")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local profile = {
   summary = "writes a running program's memory by tag as a profile or a flame graph",
-  usage = "[PID] [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
+  usage = "[PID] [--stacks [SIZE|off]] [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
   takes = { name = "PID", most = 1 },
   about = [[
 The profile is exact: nothing is sampled, and its sums are those of loam stats. A stack has a
@@ -32,11 +35,25 @@ of the other formats has all, and TYPE is shown first.
 --base subtracts an earlier profile in the format of pprof. What vanished is negative in
 pprof; speedscope and svg show it apart; a collapsed stack has two values, before and now.
 
+--stacks shows the functions that ask for memory, by samples: one block in SIZE bytes on
+average, with its stack. Each figure is then an estimate, the better the larger it is. If the
+program samples already, its samples are read. Else the command switches sampling on, waits
+as long as --for says, reads the samples, and switches it off again, unless --keep is given;
+blocks that were allocated before are not in them. LOAM_PROFILE=512KiB in the environment of
+a program switches it on from the start. --stacks off ends it. Sampling costs nothing while it
+is off, and little while it is on. Functions are looked up by elfutils' libdw; without it the
+file has addresses, which pprof looks up itself.
+
 The program is read as by loam stats, and does nothing for it. Of a program that was killed,
 the profile has the strategies of its last words, and no tags. Without PID, the command reads
 the only program of yours that runs under loam. Without -o, it writes a new file in the
 working directory and prints its name.]],
   options = {
+    { "stacks", "[SIZE|off]", "by stacks: mean bytes between samples (default 512KiB)",
+      kind = "stacks", pattern = "^[%d.]*%a+$", default = "" },
+    { "for", "TIME", "how long to sample a program that does not sample yet (default 10s)",
+      kind = "time" },
+    { "keep", nil, "the program goes on sampling" },
     { "format", "FORMAT", "pprof, speedscope, collapsed or svg (default pprof)" },
     { "sample", "TYPE", "what to show (default inuse_space)" },
     { "base", "FILE", "an earlier pprof profile to subtract", kind = "path" },
@@ -53,6 +70,7 @@ working directory and prints its name.]],
 }
 
 local LARGEST = 2 ^ 28 -- bytes that a base may have in its file
+local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
 
 -- Returns the value of an option, which must be one of `known`.
 local function choice(name, value, known)
@@ -79,12 +97,29 @@ local function read_base(context, path)
   return base
 end
 
+local function subject_of(context, pid, program)
+  return { pid = pid, program = program or context.posix.program(pid) or "process",
+           version = context.api.version(), now = context.now() }
+end
+
+-- Makes the profile of a process by stacks. Returns nil if the user interrupts the wait.
+local function take_stacks(context, pid, given)
+  local interval = given.stacks ~= "" and given.stacks or nil
+  local answer = sampling.take(context, pid, interval, given["for"], given.keep)
+  if not answer then return nil end
+  local found, words = symbols.open(pid)
+  if not found then context.warn(("loam profile: %s: the file has addresses\n"):format(words)) end
+  for _, loss in ipairs(stacks.losses(answer)) do context.warn("loam profile: " .. loss .. "\n") end
+  local made = stacks.live(answer, subject_of(context, pid), found)
+  if found then found.close() end
+  return made
+end
+
 -- Makes the profile of a process. Warns if the figures are not exact or are last words.
 local function take(context, pid)
   local answer, _, is_last, words = figures.find(context, pid)
-  local program = is_last and answer.program or context.posix.program(pid) or "process"
-  local subject = { pid = pid, program = program, version = context.api.version(),
-                    now = context.now() }
+  local program = is_last and answer.program or nil
+  local subject = subject_of(context, pid, program)
   if not is_last then
     if answer.inexact then
       context.warn("loam profile: the program changed while it was read: the figures are not "
@@ -95,7 +130,7 @@ local function take(context, pid)
   local made = tags.last(answer, subject)
   if not made then
     return context.fail(words or ("%s (%d) noted no figures of its memory"):format(
-      terminal.plain(program), pid))
+      terminal.plain(subject.program), pid))
   end
   if words then context.warn(("loam profile: %s\n"):format(words)) end
   context.warn(("loam profile: %s\n"):format(made.title))
@@ -147,15 +182,33 @@ local function new_name(context, pid, ending)
   end
 end
 
+-- Ends the samples of a program.
+local function stop(context, pid)
+  context.write(sampling.stop(context, pid) and ("process %d samples nothing\n"):format(pid)
+    or ("process %d ends its samples with its next request for memory\n"):format(pid))
+  return 0
+end
+
+local function check_stacks(given)
+  if given.stacks then return end
+  for _, name in ipairs { "for", "keep" } do
+    if given[name] then arguments.misused(("--%s needs --stacks"):format(name)) end
+  end
+end
+
 function profile.run(context, given)
+  check_stacks(given)
   local format = formats[choice("format", given.format or "pprof", FORMATS)]
   local kind = given.sample and choice("sample", given.sample, TYPES)
   if given.output == "-" and format.is_binary and context.posix.is_terminal(1) then
     arguments.misused("-o -: standard output is a terminal, and the format is not text")
   end
   local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "profile")
+  if given.stacks == sampling.OFF then return stop(context, pid) end
   local base = given.base and read_base(context, given.base)
-  local made = take(context, pid)
+  local made
+  if given.stacks then made = take_stacks(context, pid, given) else made = take(context, pid) end
+  if not made then return INTERRUPTED end
   if base then made = subtract(context, made, base, given.base) end
   set_type(context, made, kind)
   local text = format.write(made, "loam " .. context.api.version())

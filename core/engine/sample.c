@@ -1,0 +1,303 @@
+/* sample.c - draws which blocks are sampled, and keeps the samples that live. */
+#include "engine/sample.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/probes.h"
+#include "heap/pool.h"
+#include "os/error.h"
+
+lm_samples lm_sample_all;
+
+/* ---- Random numbers ----------------------------------------------------------------------- */
+
+void lm_sample_seed(lm_thread *t, uint64_t seed) {
+  t->sample_random = seed * 0x9e3779b97f4a7c15u | 1;
+  t->sample_left = 0;
+}
+
+/* Returns a random number of 64 bits: xorshift64* (Vigna, "An experimental exploration of
+ * Marsaglia's xorshift generators, scrambled", 2016). */
+static uint64_t draw(lm_thread *t) {
+  uint64_t x = t->sample_random;
+  if (lm_unlikely(!x)) lm_sample_seed(t, lm_sys_random());
+  x = t->sample_random;
+  x ^= x >> 12;
+  x ^= x << 25;
+  x ^= x >> 27;
+  t->sample_random = x;
+  return x * 0x2545f4914f6cdd1du;
+}
+
+/* Returns a random number from the exponential distribution of mean 1, exactly, by comparisons
+ * alone: von Neumann, "Various techniques used in connection with random digits", 1951. */
+static double draw_exponential(lm_thread *t) {
+  for (unsigned whole = 0;; whole++) {
+    uint64_t first = draw(t), before = first, next;
+    unsigned falling = 1; /* length of the run of falling numbers */
+    while ((next = draw(t)) < before) {
+      before = next;
+      falling++;
+    }
+    if (falling % 2) return whole + (double)first * 0x1p-64;
+  }
+}
+
+static uint64_t interval_now(void) {
+  return atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
+}
+
+int32_t lm_sample_stock(lm_thread *t, size_t size) {
+  uint64_t interval = interval_now();
+  if (lm_likely(!interval || !size)) return LM_STATS_STOCK;
+  double blocks = draw_exponential(t) * (double)interval / (double)size;
+  return blocks < LM_STATS_STOCK ? (int32_t)blocks : LM_STATS_STOCK;
+}
+
+/* sample_left is above 0 from the first draw on. The distance to the next point is counted from the
+ * end of a block that bore one, as the distribution has no memory. */
+bool lm_sample_wants(lm_thread *t, size_t size) {
+  uint64_t interval = interval_now();
+  if (!interval) return false;
+  if (t->sample_left <= 0) t->sample_left = 1 + (int64_t)(draw_exponential(t) * (double)interval);
+  t->sample_left -= (int64_t)size;
+  return t->sample_left <= 0;
+}
+
+/* Returns 1 - exp(-x) for x >= 0: for small x by the series; 1 - exp(-2y) is e * (2 - e), where e
+ * is 1 - exp(-y). libm is not linked (CMakeLists.txt). */
+static double missing_of_exp(double x) {
+  int doublings = 0;
+  if (x > 64) return 1;
+  for (; x > 0x1p-6; x /= 2) doublings++;
+  double e = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
+  while (doublings--) e *= 2 - e;
+  return e;
+}
+
+uint64_t lm_sample_weight(size_t size, uint64_t interval) {
+  lm_assert(size);
+  if (!interval) interval = 1; /* sampling was switched off a moment ago */
+  double weight = (1 << LM_SAMPLE_SHIFT) / missing_of_exp((double)size / (double)interval);
+  return (uint64_t)(weight + 0.5);
+}
+
+/* ---- The table of live samples ------------------------------------------------------------ */
+
+static uint32_t chain_of(uintptr_t base) {
+  return (uint32_t)(base / 16 * 0x9e3779b97f4a7c15u >> 40) % LM_SAMPLE_HEADS;
+}
+
+static _Atomic uint32_t *head_of(const void *p) {
+  return &lm_sample_all.head[chain_of((uintptr_t)p)];
+}
+
+/* Returns the index plus 1 of an unused entry; 0: all are used. */
+static uint32_t new_entry_locked(lm_samples *all) {
+  uint32_t at = all->unused;
+  if (at) all->unused = all->sample[at - 1].next;
+  else if (all->used < LM_SAMPLE_LIVE) at = ++all->used;
+  return at;
+}
+
+static void put_locked(lm_samples *all, const lm_sample_live *sample) {
+  _Atomic uint32_t *head = head_of((const void *)sample->base);
+  uint32_t at = new_entry_locked(all);
+  if (!at) {
+    atomic_fetch_add_explicit(&all->live_lost, 1, memory_order_relaxed);
+    return;
+  }
+  lm_stack *stack = &all->stacks.row[sample->stack];
+  all->sample[at - 1] = *sample;
+  all->sample[at - 1].next = atomic_load_explicit(head, memory_order_relaxed);
+  atomic_store_explicit(head, at, memory_order_relaxed);
+  atomic_fetch_add_explicit(&all->live, 1, memory_order_relaxed);
+  lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), 1);
+}
+
+/* Takes the sample of the block at `base` out. Returns false if there is none. */
+static bool take_out_locked(lm_samples *all, uintptr_t base) {
+  _Atomic uint32_t *head = head_of((const void *)base);
+  uint32_t before = 0, at = atomic_load_explicit(head, memory_order_relaxed);
+  while (at && all->sample[at - 1].base != base) {
+    before = at;
+    at = all->sample[at - 1].next;
+  }
+  if (!at) return false;
+  lm_sample_live *sample = &all->sample[at - 1];
+  lm_stack *stack = &all->stacks.row[sample->stack];
+  if (before) all->sample[before - 1].next = sample->next;
+  else atomic_store_explicit(head, sample->next, memory_order_relaxed);
+  lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), -1);
+  atomic_fetch_sub_explicit(&all->live, 1, memory_order_relaxed);
+  *sample = (lm_sample_live){ .next = all->unused };
+  all->unused = at;
+  return true;
+}
+
+/* Relaxed: whoever frees a block that is a sample knows the block from the thread that was given
+ * it, after the block was put into its chain. */
+bool lm_sample_may_have(const void *p) {
+  return p && atomic_load_explicit(head_of(p), memory_order_relaxed) != 0;
+}
+
+LM_NOINLINE void lm_sample_forget(const void *p) {
+  lm_lock_take(&lm_sample_all.lock);
+  bool was_sample = take_out_locked(&lm_sample_all, (uintptr_t)p);
+  lm_lock_drop(&lm_sample_all.lock);
+  if (was_sample) lm_probe_free((uintptr_t)p);
+}
+
+/* ---- Taking samples ----------------------------------------------------------------------- */
+
+/* Gives the block, which is live, a SAMPLED state, if its state is plain. A free of a block whose
+ * token is counted looks into the table anyway, and so do frees of blocks outside of pools. */
+static void mark(lm_thread *t, const void *p) {
+  lm_map_object place;
+  lm_thread_begin(t);
+  while (lm_map_find(p, &place) && lm_state_is_plain(place.state)) {
+    lm_state sampled = LM_STATE_SAMPLED + place.state % LM_STATE_IDS;
+    if (atomic_compare_exchange_strong_explicit(place.cell, &place.state, sampled,
+                                                memory_order_acq_rel, memory_order_relaxed))
+      break;
+  }
+  lm_thread_leave(t);
+}
+
+/* The frames of Python at a sample. */
+typedef struct python_stack {
+  lm_python_frame frame[LM_PYTHON_FRAMES];
+  uint32_t n;
+  uint64_t hash;
+} python_stack;
+
+static void read_python(python_stack *out) {
+  out->n = lm_python_frames_read(out->frame);
+  out->hash = out->n;
+  for (uint32_t i = 0; i < out->n; i++)
+    out->hash = (out->hash ^ (uintptr_t)out->frame[i].code ^ (uint64_t)out->frame[i].line << 48) *
+                0x9e3779b97f4a7c15u;
+}
+
+/* Looks for the row of the stack that the thread has read. */
+static LM_NOINLINE uint32_t find_row_locked(lm_thread *t, const loam_site *site, uint32_t strategy,
+                                            const python_stack *python) {
+  lm_stack like;
+  like.site = site->index;
+  like.strategy = (uint16_t)strategy;
+  lm_stacks *stacks = &lm_sample_all.stacks;
+  lm_stacks_describe(stacks, &like, &t->sample_stack, python->frame, python->n);
+  return lm_stacks_get(stacks, &like);
+}
+
+/* Returns the row of the thread's stack. `is_same` says that the C stack is the one of its last
+ * sample. */
+static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strategy, bool is_same,
+                            const python_stack *python) {
+  lm_stack *row = &lm_sample_all.stacks.row[t->sample_row];
+  is_same = is_same && t->sample_python == python->hash;
+  if (is_same && row->site == site->index && row->strategy == strategy) return row;
+  t->sample_row = find_row_locked(t, site, strategy, python);
+  t->sample_python = python->hash;
+  return &lm_sample_all.stacks.row[t->sample_row];
+}
+
+static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
+                        size_t size) {
+  lm_samples *all = &lm_sample_all;
+  lm_sample_live sample = { .base = (uintptr_t)p, .size = size };
+  sample.weight = lm_sample_weight(size, interval_now());
+  python_stack python;
+  bool is_same = lm_unwind(&t->sample_stack);
+  read_python(&python);
+  lm_lock_take(&all->lock);
+  lm_stack *row = row_locked(t, site, strategy, is_same, &python);
+  sample.stack = t->sample_row;
+  lm_stack_add(&row->total, sample.weight, lm_sample_bytes(size, sample.weight), 1);
+  (void)take_out_locked(all, sample.base); /* a free that the process did without loam's notice */
+  put_locked(all, &sample);
+  lm_lock_drop(&all->lock);
+  mark(t, p);
+  lm_probe_alloc(sample.base, size, lm_sample_bytes(size, sample.weight));
+}
+
+LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
+                                size_t size) {
+  lm_assert(t == lm_thread_self && p && size && !lm_thread_is_active());
+  if (t->is_sampling || !lm_lock_try_hold_now()) {
+    atomic_fetch_add_explicit(&lm_sample_all.skipped, 1, memory_order_relaxed);
+    return;
+  }
+  t->is_sampling = 1;
+  if (lm_sample_is_on()) note_sample(t, site, strategy, p, size);
+  t->is_sampling = 0;
+  lm_lock_allow_cancel();
+}
+
+/* ---- On and off --------------------------------------------------------------------------- */
+
+static bool make_tables_locked(lm_samples *all) {
+  if (!all->head) all->head = lm_metadata_alloc(LM_SAMPLE_HEADS * sizeof *all->head);
+  if (!all->sample) all->sample = lm_metadata_alloc(LM_SAMPLE_LIVE * sizeof *all->sample);
+  return all->head && all->sample && lm_stacks_make(&all->stacks);
+}
+
+loam_status lm_sample_set(uint64_t interval) {
+  lm_samples *all = &lm_sample_all;
+  lm_assert(interval <= LM_SAMPLE_INTERVAL_MAX && !lm_thread_is_active());
+  lm_lock_take(&all->lock);
+  bool ok = !interval || make_tables_locked(all);
+  if (ok && interval && !atomic_load_explicit(&all->started_at, memory_order_relaxed))
+    atomic_store_explicit(&all->started_at, (uint64_t)lm_sys_clock_ns(), memory_order_relaxed);
+  lm_lock_drop(&all->lock);
+  if (!ok) return lm_error(LOAM_ENOMEM, "samples: no memory for their tables");
+  /* Release pairs with nothing: a thread that samples takes the lock before it reads a table. */
+  atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
+  lm_thread_set_slow_all(LM_SLOW_STALE); /* each entry is made again, with a stock drawn then */
+  return LOAM_OK;
+}
+
+bool lm_sample_parse(const char *text, uint64_t *interval) {
+  static const struct {
+    const char *name;
+    unsigned shift;
+  } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
+  char *end;
+  uint64_t n = strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || n > LM_SAMPLE_INTERVAL_MAX) return false;
+  for (size_t i = 0; i < LM_COUNT(units); i++)
+    if (!strcmp(end, units[i].name)) {
+      *interval = n << units[i].shift;
+      return *interval <= LM_SAMPLE_INTERVAL_MAX;
+    }
+  return false;
+}
+
+void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
+
+/* ---- The law ------------------------------------------------------------------------------ */
+
+static bool is_valid_locked(lm_samples *all) {
+  uint64_t n = 0, live = 0, bytes = 0;
+  if (!all->head || !all->sample || !lm_stacks_is_valid(&all->stacks)) return !all->used;
+  for (uint32_t i = 0; i < LM_SAMPLE_HEADS; i++)
+    for (uint32_t at = all->head[i]; at; at = all->sample[at - 1].next) {
+      const lm_sample_live *sample = &all->sample[at - 1];
+      if (++n > all->used || chain_of(sample->base) != i || sample->stack >= all->stacks.count)
+        return false;
+      bytes += lm_sample_bytes(sample->size, sample->weight);
+    }
+  for (uint32_t i = 0; i < all->stacks.count; i++) {
+    live += all->stacks.row[i].live.samples;
+    bytes -= all->stacks.row[i].live.bytes;
+  }
+  return n == live && n == all->live && !bytes;
+}
+
+bool lm_sample_is_valid(void) {
+  lm_lock_take(&lm_sample_all.lock);
+  bool is_valid = is_valid_locked(&lm_sample_all);
+  lm_lock_drop(&lm_sample_all.lock);
+  return is_valid;
+}

@@ -1,0 +1,89 @@
+-- sampling.lua - switches the samples of a running program on and off, and reads them.
+--
+-- A program that follows a board is not asked: the command writes a wish there, and the program
+-- obeys with its next request for memory. A program with a service is asked over its socket.
+
+local boards = require("loam.command.boards")
+local hosts = require("loam.command.hosts")
+local json = require("loam.report.json")
+
+local sampling = {}
+
+local OBEYS_MS = 2000 -- that a program has to obey a wish
+local LOOK_MS = 20
+local FOR_MS = 10000
+local INTERVAL = 512 * 2 ^ 10
+
+sampling.OFF = "off"
+
+-- Reads the samples of a process, or the figures about them alone.
+local function read(context, pid, is_whole)
+  local text, words = context.api.look_samples(pid, is_whole)
+  if not text then return context.fail(words) end
+  return json.decode(text)
+end
+
+-- Wishes an interval; 0: no samples.
+local function wish(context, pid, interval)
+  local row = boards.find(context, pid)
+  if row and row.status.board then
+    local ok, words = context.api.wish_samples(row.status.board, pid, interval)
+    if not ok then context.fail(words) end
+    return
+  end
+  local answer, words = hosts.ask(context, pid, ("sample %.0f"):format(interval))
+  if not answer then context.fail(words) end
+  if not answer.ok then context.fail(answer.error or "no reason was given") end
+end
+
+-- Waits until the program samples with this interval. Returns "obeyed", "late" or "interrupted".
+local function wait_for(context, pid, interval)
+  for _ = 1, OBEYS_MS / LOOK_MS do
+    if read(context, pid).interval == interval then return "obeyed" end
+    if context.posix.wait(LOOK_MS) then return "interrupted" end
+  end
+  return "late"
+end
+
+-- Ends the samples of a program. Returns whether it has obeyed; else it will with its next request.
+---@return boolean
+function sampling.stop(context, pid)
+  wish(context, pid, 0)
+  return wait_for(context, pid, 0) == "obeyed"
+end
+
+local function begin(context, pid, interval)
+  wish(context, pid, interval)
+  local how = wait_for(context, pid, interval)
+  if how == "late" then
+    context.warn(("loam profile: process %d has requested no memory for %d s; it samples from its "
+      .. "next request on\n"):format(pid, OBEYS_MS / 1000))
+  end
+  return how ~= "interrupted"
+end
+
+-- Samples for a time. Returns the samples, or nil if the user interrupts.
+local function sample_for(context, pid, interval, time_ms)
+  if not begin(context, pid, interval) then return nil end
+  context.warn(("loam profile: sampling process %d for %g s\n"):format(pid, time_ms / 1000))
+  if context.posix.wait(time_ms) then return nil end
+  return read(context, pid, true)
+end
+
+-- Returns the samples of a program, which is made to sample if it does not, or if it does so with
+-- another interval. Returns nil if the user interrupts. The program then samples as it did before.
+---@param wanted number|nil the interval that the user named
+---@param time_ms number|nil how long to wait
+---@param is_kept boolean|nil whether the program goes on sampling
+function sampling.take(context, pid, wanted, time_ms, is_kept)
+  local before = read(context, pid).interval
+  if before > 0 and (not wanted or wanted == before) then
+    if time_ms and context.posix.wait(time_ms) then return nil end
+    return read(context, pid, true)
+  end
+  local found = sample_for(context, pid, wanted or INTERVAL, time_ms or FOR_MS)
+  if not found or not is_kept then wish(context, pid, before) end
+  return found
+end
+
+return sampling

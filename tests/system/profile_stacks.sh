@@ -1,0 +1,109 @@
+# profile_stacks.sh - `loam profile --stacks`: samples that a program takes from its start, and
+# samples that are switched on and off in a running program without a thread of loam, and in one with
+# a service; a program that is stopped; and wrong words.
+. tests/system/_lib.sh
+need "$CC" python3 mkfifo
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+build sampled.c
+has_dw=$(python3 -c 'import ctypes; ctypes.CDLL("libdw.so.1"); print(1)' 2> /dev/null)
+
+# begin [NAME=VALUE | OPTION]... - starts the program; it runs until descriptor 3 is closed.
+begin() {
+  rm -f "$work/in"
+  mkfifo "$work/in"
+  local settings=() options=() word
+  for word; do case $word in --*) options+=("$word") ;; *) settings+=("$word") ;; esac; done
+  (exec env "${settings[@]}" "$LOAM" run "${options[@]}" --policy "$policy" -- $program) \
+    < "$work/in" > "$work/out" 2> "$work/err" &
+  pid=$!
+  children=$pid
+  exec 3> "$work/in"
+  for _ in $(seq 600); do
+    grep -q ready "$work/out" && return
+    sleep 0.1
+  done
+  fail "it does not begin: $(cat "$work/err")"
+}
+end() {
+  exec 3>&-
+  wait "$pid" || fail "it ends with status $?"
+}
+profile() { "$LOAM" profile "$@" > "$work/said" 2> "$work/why" || fail "loam profile $*: $(cat "$work/why")"; }
+# sum PATTERN FILE - the sum of the stacks that match.
+sum() { awk -v p="$1" '$0 ~ p { s += $NF } END { printf "%.0f", s }' "$2"; }
+# near GOT WANT INTERVAL - within five standard deviations. A block of size s has a variance of at
+# most s times the interval, so a sum S has at most S times the interval.
+near() {
+  python3 -c 'import sys; got, want, interval = map(float, sys.argv[1:])
+sys.exit(abs(got - want) > 5 * (want * interval) ** .5)' "$@" || fail "$1 is not near $2 at $3"
+}
+live() { "$LOAM" stats "$pid" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["live_bytes"])'; }
+
+begin LOAM_PROFILE=4KiB
+kill -STOP "$pid"
+profile "$pid" --stacks --format collapsed -o "$work/p"
+near "$(sum . "$work/p")" "$(live)" 4096
+if [ "$has_dw" ]; then
+  grep -q 'main;keeps' "$work/p" || fail "no function: $(head -n 3 "$work/p")"
+  # What another thread freed counts as allocated, and not as in use.
+  profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/all"
+  [ "$(sum keeps "$work/all")" -gt "$(($(sum keeps "$work/p") + 4000000))" ] || fail "frees are not seen"
+fi
+profile "$pid" --stacks -o "$work/p.pb.gz"
+profile "$pid" --stacks --base "$work/p.pb.gz" --format collapsed -o "$work/changed"
+awk '$(NF - 1) != $NF { exit 1 }' "$work/changed" || fail "a program that stands still changed"
+kill -CONT "$pid"
+end
+echo "ok: samples from the start have the live bytes, also of a stopped program"
+
+begin
+[ "$(ls "/proc/$pid/task" | wc -l)" = 1 ] || fail "the program has a thread of loam"
+profile "$pid" --stacks 8KiB --for 1s --sample alloc_space --format collapsed -o "$work/p"
+[ "$(sum . "$work/p")" -gt 1000000 ] || fail "too little: $(cat "$work/p")"
+[ ! "$has_dw" ] || grep -q 'main;churns' "$work/p" || fail "no function: $(cat "$work/p")"
+profile "$pid" --stacks=2KiB --keep --for 200ms --format collapsed -o "$work/p"
+profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/before"
+profile --stacks=off "$pid"
+grep -q "samples nothing" "$work/said" || fail "it goes on: $(cat "$work/said")"
+profile "$pid" --stacks 1MiB --for 1ms --format collapsed -o "$work/p"
+end
+echo "ok: a program without a thread of loam is made to sample, and ends it"
+
+begin LOAM_CONTROL_DIR="$work/control" --service
+profile "$pid" --stacks 8KiB --for 300ms --sample alloc_space --format collapsed -o "$work/p"
+[ "$(sum . "$work/p")" -gt 100000 ] || fail "too little: $(cat "$work/p")"
+end
+echo "ok: a program with a service is asked"
+
+if python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+  cat > "$work/nested.py" <<'PY'
+import sys
+class Keeper:
+    def keep(self, n):
+        return [bytearray(1000) for _ in range(n)]
+def outer(n):
+    return list(map(lambda m: Keeper().keep(m), [n]))
+kept = outer(3000)
+print("ready", flush=True)
+sys.stdin.read()
+PY
+  c_program=$program program="python3 $work/nested.py"
+  begin LOAM_PROFILE=4KiB
+  profile "$pid" --stacks --format collapsed -o "$work/p"
+  frames='<module>;outer;(.*;)?outer.<locals>.<lambda>;Keeper.keep;Keeper.keep.<locals>.<listcomp>'
+  [ "$has_dw" ] || frames='<module>;outer;outer.<locals>.<lambda>;Keeper.keep;Keeper.keep.<locals>.<listcomp>'
+  [ "$(awk -v p="$frames" '$0 ~ p { s += $NF } END { printf "%.0f", s }' "$work/p")" -gt 2000000 ] ||
+    fail "no frames of Python: $(head -n 3 "$work/p")"
+  end
+  program=$c_program
+  echo "ok: frames of Python are between those of C"
+fi
+
+begin LOAM_PROFILE=512kib
+grep -q "LOAM_PROFILE=512kib" "$work/err" || fail "a wrong value is not reported: $(cat "$work/err")"
+for words in "--stacks 0" "--stacks 2TiB" "--stacks some" "--for 1s" "--keep"; do
+  "$LOAM" profile "$pid" $words > "$work/said" 2> "$work/why" && fail "profile $words succeeds"
+  [ $? = 2 ] || [ "$(head -c 12 "$work/why")" = "loam profile" ] || fail "profile $words: $(cat "$work/why")"
+done
+end
+echo "ok: wrong words are refused"
