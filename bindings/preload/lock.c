@@ -26,7 +26,7 @@ enum { LINE_ROOM = 8192, POPULATE_READ = 22, POPULATE_WRITE = 23 };
 enum { ON_FAULT = 1, SPARSELY = 2 };
 
 /* Parts of mappings have memory if one of their pages has. */
-enum { PAGE = 4096, PART_PAGES = 16, PART = PART_PAGES * PAGE };
+enum { PAGE = 4096, PART_PAGES = 4, PART = PART_PAGES * PAGE };
 
 /* A mapping, as a line of /proc/self/maps has it: "FROM-TO rwxp OFFSET DEVICE INODE PATH". */
 typedef struct mapping {
@@ -56,12 +56,16 @@ static bool is_in_use(const mapping *m, const char *line) {
   return m->access[1] == 'w' || !loam_owns(m->from);
 }
 
+/* The linker's names for the zeroed data of this library. A page of the board may be mapped amid
+ * them (os/published.h), so they may be several mappings. */
+extern char __bss_start[] __attribute__((visibility("hidden")));
+extern char _end[] __attribute__((visibility("hidden")));
+
 /* Returns whether a mapping may be much larger than what the program has asked for: loam's memory,
  * what this library has of zeroed data, and private memory that can only be read. */
 static bool is_sparse(const mapping *m, const char *line) {
-  static char own;
   if (m->access[3] != 'p' || !strstr(line, " 00:00 0")) return false;
-  bool is_own = &own >= m->from && &own < m->from + m->size;
+  bool is_own = m->from < _end && m->from + m->size > __bss_start;
   return is_own || m->access[1] != 'w' || loam_owns(m->from);
 }
 

@@ -10,7 +10,7 @@ units=$work/units
 mkdir -p "$units/example.service.d"
 cp examples/fleet/systemd/example.service "$units"
 sed "s|/usr/bin/loam|$LOAM|" examples/fleet/systemd/loam.conf > "$units/example.service.d/loam.conf"
-sed "s|/usr/local/bin/loam|$LOAM|" examples/fleet/loam-metrics.service > "$units/loam-metrics.service"
+sed "s|^ExecStart=loam |ExecStart=$LOAM |" examples/fleet/loam-metrics.service > "$units/loam-metrics.service"
 for unit in example loam-metrics; do
   SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify "$units/$unit.service" > "$work/out" 2>&1 ||
     fail "$unit.service: $(cat "$work/out")"
