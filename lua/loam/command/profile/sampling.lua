@@ -70,6 +70,25 @@ local function sample_for(context, pid, interval, time_ms)
   return read(context, pid, true)
 end
 
+-- Makes a program sample until sampling.restore. Returns the interval that it had before, or nil if
+-- the user interrupts.
+---@param wanted number|nil the interval that the user named; nil: the present one, or the default
+function sampling.switch_on(context, pid, wanted)
+  local before = read(context, pid).interval
+  if before > 0 and (not wanted or wanted == before) then return before end
+  return begin(context, pid, wanted or INTERVAL) and before or nil
+end
+
+-- Makes a program sample with the interval that sampling.switch_on has returned.
+function sampling.restore(context, pid, before)
+  if read(context, pid).interval ~= before then wish(context, pid, before) end
+end
+
+-- Reads the samples of a program that samples.
+function sampling.read(context, pid)
+  return read(context, pid, true)
+end
+
 -- Returns the samples of a program, which is made to sample if it does not, or if it does so with
 -- another interval. Returns nil if the user interrupts. The program then samples as it did before.
 ---@param wanted number|nil the interval that the user named

@@ -8,6 +8,8 @@ local difference = require("loam.command.profile.difference")
 local figures = require("loam.command.figures")
 local formats = require("loam.command.profile.formats")
 local hosts = require("loam.command.hosts")
+local json = require("loam.report.json")
+local occasion = require("loam.command.profile.occasion")
 local pprof_read = require("loam.command.profile.pprof_read")
 local sampling = require("loam.command.profile.sampling")
 local stacks = require("loam.command.profile.stacks")
@@ -18,7 +20,8 @@ local units = require("loam.command.units")
 
 local profile = {
   summary = "writes a running program's memory by tag as a profile or a flame graph",
-  usage = "[PID] [--stacks [SIZE|off]] [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
+  usage = "[PID] [--stacks [SIZE|off]] [--on WHEN] [--format FORMAT] [--sample TYPE] [--base FILE] "
+    .. "[-o FILE]",
   takes = { name = "PID", most = 1 },
   about = [[
 The profile is exact: nothing is sampled, and its sums are those of loam stats. A stack has a
@@ -44,6 +47,13 @@ a program switches it on from the start. --stacks off ends it. Sampling costs no
 is off, and little while it is on. Functions are looked up by elfutils' libdw; without it the
 file has addresses, which pprof looks up itself.
 
+--on waits, and takes the profile when the program has an occasion for it:
+  near-limit=90%  a limit is that full
+  failed          a request got no memory
+  signal          a signal has ended the program: the profile is of the last look before
+Several may stand with commas between them. The program does nothing for it and needs no
+memory. The command looks ten times a second, or less often at a large program.
+
 The program is read as by loam stats, and does nothing for it. Of a program that was killed,
 the profile has the strategies of its last words, and no tags. Without PID, the command reads
 the only program of yours that runs under loam. Without -o, it writes a new file in the
@@ -54,6 +64,7 @@ working directory and prints its name.]],
     { "for", "TIME", "how long to sample a program that does not sample yet (default 10s)",
       kind = "time" },
     { "keep", nil, "the program goes on sampling" },
+    { "on", "WHEN", "wait for near-limit=90%, failed or signal" },
     { "format", "FORMAT", "pprof, speedscope, collapsed or svg (default pprof)" },
     { "sample", "TYPE", "what to show (default inuse_space)" },
     { "base", "FILE", "an earlier pprof profile to subtract", kind = "path" },
@@ -102,17 +113,25 @@ local function subject_of(context, pid, program)
            version = context.api.version(), now = context.now() }
 end
 
--- Makes the profile of a process by stacks. Returns nil if the user interrupts the wait.
-local function take_stacks(context, pid, given)
-  local interval = given.stacks ~= "" and given.stacks or nil
-  local answer = sampling.take(context, pid, interval, given["for"], given.keep)
-  if not answer then return nil end
+-- Makes the profile of the samples of a process.
+local function of_samples(context, pid, answer)
   local found, words = symbols.open(pid)
   if not found then context.warn(("loam profile: %s: the file has addresses\n"):format(words)) end
   for _, loss in ipairs(stacks.losses(answer)) do context.warn("loam profile: " .. loss .. "\n") end
   local made = stacks.live(answer, subject_of(context, pid), found)
   if found then found.close() end
   return made
+end
+
+-- Returns the interval that --stacks names, or nil.
+local function interval_of(given)
+  return given.stacks ~= "" and given.stacks or nil
+end
+
+-- Makes the profile of a process by stacks. Returns nil if the user interrupts the wait.
+local function take_stacks(context, pid, given)
+  local answer = sampling.take(context, pid, interval_of(given), given["for"], given.keep)
+  return answer and of_samples(context, pid, answer)
 end
 
 -- Makes the profile of a process. Warns if the figures are not exact or are last words.
@@ -135,6 +154,42 @@ local function take(context, pid)
   if words then context.warn(("loam profile: %s\n"):format(words)) end
   context.warn(("loam profile: %s\n"):format(made.title))
   return made
+end
+
+-- Makes the profile of the last look at a process that a signal has ended.
+local function take_last(context, pid, last, by_stacks)
+  context.warn(("loam profile: the figures are from %.0f ms before its end was noticed\n"):format(
+    last.ago))
+  if by_stacks and last.samples then return of_samples(context, pid, json.decode(last.samples)) end
+  return tags.live(last.answer, subject_of(context, pid, last.answer.program))
+end
+
+-- Waits for an occasion and makes the profile. Returns nil if the user interrupts the wait.
+local function take_on(context, pid, given)
+  local wanted, before = occasion.parse(given.on), nil
+  if given.stacks then
+    before = sampling.switch_on(context, pid, interval_of(given))
+    if not before then return nil end
+  end
+  context.warn(("loam profile: waiting for process %d\n"):format(pid))
+  local reason, last = occasion.wait(context, pid, wanted, given.stacks ~= nil)
+  if reason then context.warn(("loam profile: %s\n"):format(reason)) end
+  if last then return take_last(context, pid, last, given.stacks) end
+  local made
+  if reason and given.stacks then
+    made = of_samples(context, pid, sampling.read(context, pid))
+  elseif reason then
+    made = take(context, pid)
+  end
+  if before and not given.keep then sampling.restore(context, pid, before) end
+  return made
+end
+
+-- Makes the profile that the options ask for. Returns nil if the user interrupts a wait.
+local function make(context, pid, given)
+  if given.on then return take_on(context, pid, given) end
+  if given.stacks then return take_stacks(context, pid, given) end
+  return take(context, pid)
 end
 
 local function subtract(context, made, base, path)
@@ -190,6 +245,8 @@ local function stop(context, pid)
 end
 
 local function check_stacks(given)
+  if given.on then occasion.parse(given.on) end
+  if given.on and given["for"] then arguments.misused("--for: --on says when the wait ends") end
   if given.stacks then return end
   for _, name in ipairs { "for", "keep" } do
     if given[name] then arguments.misused(("--%s needs --stacks"):format(name)) end
@@ -206,8 +263,7 @@ function profile.run(context, given)
   local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "profile")
   if given.stacks == sampling.OFF then return stop(context, pid) end
   local base = given.base and read_base(context, given.base)
-  local made
-  if given.stacks then made = take_stacks(context, pid, given) else made = take(context, pid) end
+  local made = make(context, pid, given)
   if not made then return INTERRUPTED end
   if base then made = subtract(context, made, base, given.base) end
   set_type(context, made, kind)
