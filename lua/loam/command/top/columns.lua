@@ -43,7 +43,7 @@ local function policy_text(group)
   return group.hash and group.hash:sub(1, 8) or "-"
 end
 
--- Returns how old the figures are, if they are older than the interval.
+-- Returns how old the figures are, in seconds.
 local function age_text(group)
   return ("%.1fs"):format(group.age_ms / 1000)
 end

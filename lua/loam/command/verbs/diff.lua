@@ -19,7 +19,8 @@ differ is shown with its sizes, its conditions and a witness: the request with t
 tag and then the smallest size. Both policies have explained each witness as shown.
 
 With --pid, the blocks of running programs are counted in each region: all that they have
-allocated so far, and those that live. Without OLD, it is the policy that the programs obey.
+allocated so far, and those that live. Without OLD, NEW is compared with the policy that the
+programs obey.
 Programs count blocks by tag and size class. A class that lies only partly in a region gives
 "A to B blocks": at least A and at most B. Aligned memory counts with its size rounded up to
 the alignment. Requests that were denied were never counted.

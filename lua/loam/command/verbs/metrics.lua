@@ -11,15 +11,15 @@ local metrics = {
   about = [[
 With --listen, serves the page http://ADDR:PORT/metrics until Ctrl-C, in the format that the
 client asks for: OpenMetrics, or Prometheus's text format 0.0.4. With --textfile, writes the
-page to DIR/loam.prom for node_exporter, and removes it at the end. With neither, prints the
-page once, in the text format.
+page to DIR/loam.prom for node_exporter every T until Ctrl-C, and then removes it. With
+neither, prints the page once, in the text format.
 
-The page has the programs that `loam ps` lists: for root, those of all users. Their memory is
-read from outside, as by `loam stats`. The programs do nothing for that, and open no port. Of
-a program that may not be read, or that has another version of loam, the page has the figures
-of its board: its policy, its limits, and about how much memory each strategy has. A program
-is read at most once a second, and for at most 1 % of the time of a CPU;
-loam_figures_age_seconds tells how old its figures are.
+The page has the programs that `loam ps` lists: for root, the programs of all users. The
+command reads their memory from outside. The programs do nothing for that, and open no port.
+If a program may not be read, or has another version of loam, the page has the figures of its
+board: its policy, its limits, and about how much memory each strategy has. A program is read
+at most once a second, and for at most 1 % of the time of a CPU; loam_figures_age_seconds
+tells how old its figures are.
 
 --listen unix:PATH makes a socket file, which only processes that may write to the file can
 use. --listen needs the library libmicrohttpd, Debian package libmicrohttpd12. Alert rules

@@ -17,9 +17,9 @@ have no memory, because they were never touched or went back to the kernel. The 
 blocks are listed with their tags. One cell of the picture is 64 KiB, or more for a large
 program: the picture tells how much. Without -o, the file is PROGRAM-PID.svg in the working
 directory. Without PID, shows the only program of yours that runs under loam.
-Like `loam stats`, the command reads the memory of the program without stopping it. It needs
-the right to do so, since no program draws its own picture. In the picture of a program that
-runs, some figures may be a moment older than others.]],
+Like `loam stats`, the command reads the memory of the program without stopping it. Where the
+kernel forbids that, it fails: it never asks the program over a socket. In the picture of a
+program that runs, some figures may be a moment older than others.]],
   options = {
     { "output", "FILE", "where to write the picture, - for standard output; also -o FILE",
       kind = "path", short = "o" },

@@ -10,7 +10,8 @@ local view = require("loam.command.top.view")
 
 local top = {
   summary = "shows the memory of running programs, live",
-  usage = "[PID...] [--by WHAT] [--every T] [--count N] [--sort COLUMN] [--filter TEXT] [--json]",
+  usage = "[PID...] [--by WHAT] [--every T] [--count N] [--sort COLUMN] [--reverse]\n"
+    .. "                [--filter TEXT] [--json]",
   takes = { name = "PID" },
   about = [[
 Shows live memory, how much was allocated in a second, the peak that top saw, and how full
@@ -19,7 +20,7 @@ NUMA node, process, or service (all processes of one program). On a terminal, ke
 grouping, sort, filter and freeze; h lists them, q quits. Elsewhere, or with --count, writes a
 list after each interval, one by default; with --json, one JSON object after each interval.
 
-top reads boards, and looks at the memory of each process from outside, as `loam stats` does;
+top reads boards, and looks at the memory of each process from outside, without asking it:
 the processes do nothing for that. Large programs are looked at less often, so that top takes
 a few percent of one core; AGE is the time since the last look. A process that cannot be read
 is shown with the reason; one that has ended stays for three seconds.]],
