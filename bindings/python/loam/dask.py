@@ -7,8 +7,8 @@
     fleet.figures()                        # live and total bytes by worker, tag and strategy
 
 The policy goes through the scheduler, which keeps it: a worker that comes later, or comes back
-after it was killed, gets the policy before its first task. The arrays of NumPy in a worker are
-loam's from then on (loam.numpy.install). Each worker compiles the policy for its own machine.
+after it was killed, gets the policy before its first task. From then on, loam allocates the arrays
+of NumPy in the worker (loam.numpy.install). Each worker compiles the policy for its own machine.
 
 Either all workers obey a new policy or none does: if one refuses it, the workers that took it go
 back to the policy before. To govern all memory of a worker and not only NumPy's, start it by
@@ -46,9 +46,10 @@ class Worker:
 
     address, name: of the worker, as Dask has them.
     policy, generation: the name of the live policy, and its number in this worker.
-    is_trial: whether the worker is one of those that try a policy.
+    is_trial: whether the worker tries a policy on trial.
     error: why the worker refused the last policy, with file and line; "" if it did not.
-    answers: whether the worker answered. One that was killed does not, until Dask forgets it.
+    answers: whether the worker answered. A worker that was killed is listed with False until Dask
+        forgets it.
     """
 
     address: str
@@ -109,7 +110,7 @@ _UNTOLD = "it has no policy of the fleet"
 
 
 def _state(dask_worker: Any) -> dict[str, Any]:
-    """Runs in a worker: returns what it obeys."""
+    """Runs in a worker: returns the fields of its Worker, except `address` and `answers`."""
     plugin = dask_worker.plugins.get(_NAME)
     info = _policy.info()
     return {"name": str(dask_worker.name), "policy": info.name, "generation": info.generation,
@@ -149,8 +150,8 @@ class Fleet:
 
         The file is checked first. Waits until the workers obey, for `timeout` seconds at most. With
         a share below 1, that part of the workers tries the policy, at least one; the others, and
-        workers that come later, obey the policy that was loaded before for all. load() of the file
-        without a share ends the trial, and so does rollback().
+        workers that come later, obey the policy that was loaded before for all. To end the trial,
+        load() the file without a share, or call rollback().
 
         Raises FileError or OSError if the file cannot be read; PolicyError if it is refused here or
         by a worker, with file and line, and then all workers obey what they obeyed before; and

@@ -29,7 +29,7 @@ local function lines_of(text)
   return lines
 end
 
--- Returns the name of a key that ends in .lua, and what stands behind its colon.
+-- Returns the name of a key that ends in .lua, and the text behind its colon.
 local function key_of(line)
   local name, rest = line:match("^ +[\"']?([%w._-]+%.lua)[\"']?:%s*(.-)%s*$")
   return name, rest

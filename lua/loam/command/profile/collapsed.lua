@@ -1,8 +1,8 @@
 -- collapsed.lua - writes one type of sample as collapsed stacks: a line for each stack, with its
 -- frames separated by semicolons, and its value.
 --
--- flamegraph.pl, inferno and speedscope read it. A line of a difference has two values, that of the
--- base and that of now, as difffolded.pl writes them. A stack that vanished has the value 0 now.
+-- flamegraph.pl, inferno and speedscope read it. A line of a difference has two values, before
+-- and now, as difffolded.pl writes them. A stack that vanished has the value 0 now.
 
 local json = require("loam.report.json")
 local profile = require("loam.command.profile.profile")

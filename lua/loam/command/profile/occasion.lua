@@ -2,8 +2,8 @@
 -- request failed, or a signal ended the program.
 --
 -- The command looks at the program from outside again and again. So the program does nothing for
--- it, and needs no memory: there is a profile also when memory has run out. Of a program that a
--- signal has ended, the profile is of the last look before.
+-- it, and needs no memory: there is a profile also when memory has run out. If a signal has ended
+-- the program, the profile shows the last look before the end.
 
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")

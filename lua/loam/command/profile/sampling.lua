@@ -1,7 +1,8 @@
 -- sampling.lua - switches the samples of a running program on and off, and reads them.
 --
--- A program that follows a board is not asked: the command writes a wish there, and the program
--- obeys with its next request for memory. A program with a service is asked over its socket.
+-- A wish is the interval with which a program is to sample. For a program that follows a board, the
+-- command writes the wish on the board, and the program obeys with its next request for memory. If
+-- the program has a service instead, the command asks over its socket.
 
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
@@ -23,7 +24,7 @@ local function read(context, pid, is_whole)
   return json.decode(text)
 end
 
--- Wishes an interval; 0: no samples.
+-- Gives a program a wish. The interval 0 means no samples. Fails if the program cannot be reached.
 local function wish(context, pid, interval)
   local row = boards.find(context, pid)
   if row and row.status.board then

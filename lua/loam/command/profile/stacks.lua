@@ -11,7 +11,7 @@ local units = require("loam.command.units")
 
 local stacks = {}
 
--- Functions of loam itself. Where loam is linked into the program, a stack begins with them.
+-- Functions of loam itself. A stack begins with them if loam is linked into the program.
 local OWN = { "^lm_", "^loam_" }
 local OWN_STATIC = {
   malloc_slow = true, malloc_guarded = true, serve = true, serve_guarded = true, learn = true,
@@ -107,7 +107,7 @@ local function runs_of(python)
 end
 
 -- Returns the positions of the C frames of the interpreter's loop, as keys, with the Python frames
--- that each runs. Where functions are not known, position 0 has all frames.
+-- that each runs. If no function is known, position 0 has all Python frames.
 local function python_at(row, first, locate)
   local at, runs, n = {}, runs_of(row.python or {}), 0
   for i = first, #row.frames do

@@ -106,8 +106,8 @@ local function draw_live(picture, made, y)
   return draw_legend(picture, entries, draw_tree(picture, root, y) + 26)
 end
 
--- Returns the part of a tree that vanished: the nodes whose memory is 0 now, and the path to them.
--- The value of a node there is its memory in the base. Returns nil if nothing vanished.
+-- Returns a tree of the nodes that vanished, whose memory is 0 now, with the path to them. In that
+-- tree, the value of a node is the memory that vanished below it. Returns nil if nothing vanished.
 local function vanished(node)
   local gone = { name = node.name, frame = node.frame, value = 0, before = 0, sums = {},
                  children = {} }

@@ -146,7 +146,7 @@ local function draw(model)
   local columns_n, rows = model.screen.size()
   local lines, room = view.screen(model, columns_n, rows, model.context.paint)
   model.room = room
-  -- The escape sequences clear the rest of each line, and the rest of the screen.
+  -- \27[K clears a line from the cursor on, and \27[J clears the screen below the cursor.
   return model.screen.write("\27[H" .. table.concat(lines, "\27[K\r\n") .. "\27[K\27[J")
 end
 
