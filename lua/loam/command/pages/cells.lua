@@ -1,10 +1,10 @@
 -- cells.lua - draws the memory of one group as rows of cells, in order of address.
 --
 -- A cell is a column that is filled from below: live memory, live blocks that were never touched or
--- are in swap, memory in thread caches, free memory. White parts of a column have no memory. Spans of small objects
--- stand apart from each other; cells of one large block touch. A cell that stands for less memory
--- than others is narrower. A line under a cell shows how much of its memory is on huge pages. Many
--- cells without memory in a row become one mark with their size.
+-- are in swap, memory in thread caches, free memory. White parts of a column have no memory. Spans
+-- of small objects stand apart from each other; cells of one large block touch. A cell that stands
+-- for less memory than others is narrower. A line under a cell shows how much of its memory is on
+-- huge pages. Many cells without memory in a row become one mark with their size.
 
 local palette = require("loam.command.pages.palette")
 local svg = require("loam.command.pages.svg")

@@ -2,9 +2,10 @@
 --
 -- A state of memory is shown by darkness and pattern, so that the picture can be read without
 -- colours: live memory is solid and dark, memory in thread caches is striped, free memory is light,
--- live blocks without memory are dotted, and address space without memory is white. A hue only helps to tell strategies apart, which have their
--- names beside them. The hues are from two sets that people with colour-blindness tell apart:
--- Okabe and Ito, "Color Universal Design" (2008), and Tol, "Colour Schemes" (2021).
+-- live blocks without memory are dotted, and address space without memory is white. A hue only
+-- helps to tell strategies apart, which have their names beside them. The hues are from two sets
+-- that people with colour-blindness tell apart: Okabe and Ito, "Color Universal Design" (2008), and
+-- Tol, "Colour Schemes" (2021).
 
 local svg = require("loam.command.pages.svg")
 
