@@ -155,7 +155,8 @@ class Fleet:
 
         Raises FileError or OSError if the file cannot be read; PolicyError if it is refused here or
         by a worker, with file and line, and then all workers obey what they obeyed before; and
-        TimeoutError if a worker does not answer in time.
+        TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may obey
+        the new policy already; a further load() puts all workers under one policy again.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share {share!r}: it is above 0 and at most 1")

@@ -21,10 +21,10 @@ page by page. With --by, the rows are by other keys: `--by class` is a histogram
 sizes, `--by tag,class` one for each tag. UP TO is the largest request of a size class;
 aligned memory counts with its size rounded up to the alignment. Without PID, shows the
 only program of yours that runs under loam; if several run, lists them. The command reads
-the memory of the program; the program does nothing for that, so also one that is stopped
-or hung is shown. The kernel allows it to root and, unless kernel.yama.ptrace_scope
-forbids it, to the user of the program; else the program is asked over its socket. Of a
-program that was killed, the last figures that it wrote on its board are shown, and how
+the memory of the program; the program does nothing for that, and may be stopped or hung.
+The kernel lets root do so and, unless kernel.yama.ptrace_scope forbids it, the user of
+the program; else the command asks the program over its socket. For a program that was
+killed, the command shows the last figures that the program wrote on its board, and how
 old they are: its largest strategies, with live memory as counters say, the limits, and
 the tags whose policy reads req.live.]],
   options = {

@@ -11,8 +11,8 @@ local status = {
   takes = { name = "PID", most = 1 },
   about = [[
 Without PID, shows the only program of yours that runs under loam; if several run, lists
-them. Nothing is asked of the program: also one that is stopped or hung is shown, and one
-that was killed for ten minutes.]],
+them. The command reads the board and asks the program nothing, so the program may be
+stopped or hung. A program that was killed is shown for ten minutes after its end.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
