@@ -53,7 +53,9 @@ ends() {
   children=
   echo "ok: $1"
 }
-watcher() { pgrep -n -f "^loam-watcher $1"; }
+# watcher BOARD - the watcher of a board. Its title ends where the words of its command did, which may
+# be amid the name of the board.
+watcher() { pgrep -n -f "^loam-watcher ${1%-*}"; }
 # eventually COMMAND... - whether the command succeeds in the end: a watcher takes its name after it
 # has started.
 eventually() {
@@ -76,7 +78,7 @@ starts -- "$guest" obey_confined
 keeps 0 &
 kill -STOP "$(watcher "$board")" || fail "no watcher runs"
 ends "it obeys the figure on the board, and makes system calls for memory alone"
-pkill -KILL -f "^loam-watcher $board"
+pkill -KILL -f "^loam-watcher ${board%-*}"
 
 for way in edit reload; do
   write none
@@ -91,7 +93,7 @@ done
 write "$LITTLE"
 starts -- "$gauge" follow
 says plain
-pkill -KILL -f "^loam-watcher $board" || fail "no watcher to kill"
+pkill -KILL -f "^loam-watcher ${board%-*}" || fail "no watcher to kill"
 keeps 0 &
 keeper=$!
 says aligned
