@@ -118,6 +118,15 @@ def _state(dask_worker: Any) -> dict[str, Any]:
             "error": plugin.error if plugin is not None else _UNTOLD}
 
 
+_PLAIN = "return loam.policy { pick = function(req) return loam.host {} end }"
+
+
+def _forget() -> None:
+    """Runs in a worker: replaces the policy by one that decides like the built-in default."""
+    if _policy.info().generation:
+        _policy.load(text=_PLAIN, name="no policy of the fleet")
+
+
 def _rows(by: list[str]) -> list[dict[str, Any]]:
     """Runs in a worker: returns its figures."""
     return _figures.stats(by)
@@ -155,8 +164,8 @@ class Fleet:
 
         Raises FileError or OSError if the file cannot be read; PolicyError if it is refused here or
         by a worker, with file and line, and then all workers obey what they obeyed before; and
-        TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may obey
-        the new policy already; a further load() puts all workers under one policy again.
+        TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
+        obey the new policy already; a further load() puts all workers under one policy again.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share {share!r}: it is above 0 and at most 1")
@@ -221,6 +230,7 @@ class Fleet:
             self._send(self._orders, timeout)
         else:
             self._client.unregister_worker_plugin(_NAME)
+            self._client.run(_forget, on_error="return")
         raise PolicyError(_refusal(refused, len(workers)))
 
     def _send(self, orders: _Orders, timeout: float) -> list[Worker]:

@@ -54,7 +54,7 @@ local function find(lines)
   while i <= #lines do
     local name, rest = key_of(lines[i])
     if name then
-      if not rest:match("^|[-+]?$") then
+      if not rest:match("^|[-+]?$") and not rest:match("^|[-+]?%s+#") then
         return nil, ("%d: file: '%s' is no literal block: write `%s: |`, and the policy below it, "
           .. "indented"):format(i, name, name)
       end

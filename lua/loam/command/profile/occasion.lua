@@ -16,6 +16,7 @@ local occasion = {}
 local NEAR = 0.9 -- of a limit, if --on near-limit names no share
 local LOOK_MS = 100
 local SHARE = 30 -- a look may take one part in so many of the time
+local MISSES = 100 -- looks at a living process that may fail, one after the other
 local END_MS = 2000 -- that a process which is gone may take to be noticed on its board
 
 local function misused(word)
@@ -80,6 +81,23 @@ local function was_killed(context, pid)
   return false
 end
 
+-- Deals with a look that failed. Returns a reason if a signal ended the process; fails if it ended
+-- otherwise, or if it lives and too many looks have failed; else returns nil.
+local function missed(context, pid, wanted, last, misses, words)
+  if context.posix.program(pid) then
+    return misses > MISSES and context.fail(words) or nil
+  end
+  if not last then context.fail(words) end
+  if wanted.signal and was_killed(context, pid) then return "a signal has ended the program" end
+  return context.fail(("process %d has ended, and there was no occasion for a profile"):format(pid))
+end
+
+-- Notes a look. Returns it as occasion.wait returns it.
+local function note(context, pid, answer, began, before, wanted, keeps_samples)
+  local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
+  return { answer = answer, samples = samples or before and before.samples, at = began }
+end
+
 -- Waits until there is an occasion.
 ---@param wanted table the result of occasion.parse
 ---@param keeps_samples boolean whether the last look is to have the samples of stacks
@@ -88,24 +106,26 @@ end
 ---   `samples`, and `ago`, the milliseconds since then
 function occasion.wait(context, pid, wanted, keeps_samples)
   local first, last, root
+  local misses = 0
   while true do
+    local reason
     local began = context.posix.clock()
     local text, found = context.api.figures(pid, root, false)
-    if not text then
-      if not last then context.fail(found) end
-      if wanted.signal and was_killed(context, pid) then
-        last.ago = context.posix.clock() - last.at
-        return "a signal has ended the program", last
-      end
-      context.fail(("process %d has ended, and there was no occasion for a profile"):format(pid))
+    if text then
+      local answer = json.decode(text)
+      first, root, misses = first or answer, found, 0
+      reason = reason_of(answer, first, wanted)
+      if reason then return reason end
+      last = note(context, pid, answer, began, last, wanted, keeps_samples)
+    else
+      misses = misses + 1
+      reason = missed(context, pid, wanted, last, misses, found)
     end
-    local answer = json.decode(text)
-    first, root = first or answer, found
-    local reason = reason_of(answer, first, wanted)
-    if reason then return reason end
-    local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
     local now = context.posix.clock()
-    last = { answer = answer, samples = samples or last and last.samples, at = began }
+    if reason then
+      last.ago = now - last.at
+      return reason, last
+    end
     if context.posix.wait(math.max(LOOK_MS, SHARE * (now - began))) then return nil end
   end
 end

@@ -77,12 +77,15 @@ end
 function sampling.switch_on(context, pid, wanted)
   local before = read(context, pid).interval
   if before > 0 and (not wanted or wanted == before) then return before end
-  return begin(context, pid, wanted or INTERVAL) and before or nil
+  if begin(context, pid, wanted or INTERVAL) then return before end
+  wish(context, pid, before)
+  return nil
 end
 
--- Makes a program sample with the interval that sampling.switch_on has returned.
+-- Makes a program sample with the interval that sampling.switch_on has returned. A program that has
+-- not obeyed yet gets the wish too, in place of the one before.
 function sampling.restore(context, pid, before)
-  if read(context, pid).interval ~= before then wish(context, pid, before) end
+  wish(context, pid, before)
 end
 
 -- Reads the samples of a program that samples.

@@ -41,10 +41,16 @@ local function rate_text(total)
     units.count(math.floor(total.blocks_per_s + 0.5)))
 end
 
+-- Returns the name of a policy, which may have none.
+local function name_of(policy)
+  if policy.name ~= "" then return policy.name end
+  return policy.hash:find("^0+$") and "built-in default" or "without a name"
+end
+
 local function policies_text(total)
   local out = {}
   for i, policy in ipairs(total.policies) do
-    out[i] = ("%s %s in %d"):format(policy.name ~= "" and policy.name or "built-in default",
+    out[i] = ("%s %s in %d"):format(name_of(policy),
       policy.hash, policy.processes)
   end
   if #out == 0 then return nil end

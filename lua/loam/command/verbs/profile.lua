@@ -117,11 +117,12 @@ local function subject_of(context, pid, program)
 end
 
 -- Makes the profile of the samples of a process.
-local function of_samples(context, pid, answer)
+---@param program string|nil its name, if the process may have ended
+local function of_samples(context, pid, answer, program)
   local found, words = symbols.open(pid)
   if not found then context.warn(("loam profile: %s: the file has addresses\n"):format(words)) end
   for _, loss in ipairs(stacks.losses(answer)) do context.warn("loam profile: " .. loss .. "\n") end
-  local made = stacks.live(answer, subject_of(context, pid), found)
+  local made = stacks.live(answer, subject_of(context, pid, program), found)
   if found then found.close() end
   return made
 end
@@ -160,32 +161,35 @@ local function take(context, pid)
 end
 
 -- Makes the profile of the last look at a process that a signal has ended.
-local function take_last(context, pid, last, by_stacks)
+local function take_last(context, pid, last, given, program)
   context.warn(("loam profile: the figures are from %.0f ms before its end was noticed\n"):format(
     last.ago))
-  if by_stacks and last.samples then return of_samples(context, pid, json.decode(last.samples)) end
-  return tags.live(last.answer, subject_of(context, pid, last.answer.program))
+  if given.stacks and last.samples then
+    return of_samples(context, pid, json.decode(last.samples), program)
+  end
+  return tags.live(last.answer, subject_of(context, pid, program))
 end
 
 -- Waits for an occasion and makes the profile. Returns nil if the user interrupts the wait.
-local function take_on(context, pid, given)
-  local wanted, before = occasion.parse(given.on), nil
-  if given.stacks then
-    before = sampling.switch_on(context, pid, interval_of(given))
-    if not before then return nil end
-  end
+local function take_at_occasion(context, pid, given)
+  local program = context.posix.program(pid) -- later the process may have ended
   context.warn(("loam profile: waiting for process %d\n"):format(pid))
-  local reason, last = occasion.wait(context, pid, wanted, given.stacks ~= nil)
-  if reason then context.warn(("loam profile: %s\n"):format(reason)) end
-  if last then return take_last(context, pid, last, given.stacks) end
-  local made
-  if reason and given.stacks then
-    made = of_samples(context, pid, sampling.read(context, pid))
-  elseif reason then
-    made = take(context, pid)
-  end
-  if before and not given.keep then sampling.restore(context, pid, before) end
-  return made
+  local reason, last = occasion.wait(context, pid, occasion.parse(given.on), given.stacks ~= nil)
+  if not reason then return nil end
+  context.warn(("loam profile: %s\n"):format(reason))
+  if last then return take_last(context, pid, last, given, program), true end
+  if given.stacks then return of_samples(context, pid, sampling.read(context, pid)) end
+  return take(context, pid)
+end
+
+-- Like take_at_occasion; with --stacks, the program samples until then.
+local function take_on(context, pid, given)
+  if not given.stacks then return take_at_occasion(context, pid, given) end
+  local before = sampling.switch_on(context, pid, interval_of(given))
+  if not before then return nil end
+  local ok, made, has_ended = pcall(take_at_occasion, context, pid, given)
+  if not has_ended and not given.keep then pcall(sampling.restore, context, pid, before) end
+  return ok and made or not ok and error(made, 0) or nil
 end
 
 -- Makes the profile that the options ask for. Returns nil if the user interrupts a wait.

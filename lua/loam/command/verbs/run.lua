@@ -80,6 +80,10 @@ end
 ---@return string|nil why the policy needs the service thread
 ---@return boolean|nil reads_nodes the policy reads the free memory of NUMA nodes
 local function check(context, path)
+  if require("loam.command.manifest").is_one(path) then
+    context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
+      .. "in that folder")
+  end
   local vetted, why, reads_nodes = context.api.vet(path)
   if vetted then return false, vetted, why, reads_nodes == true end
   local policy_query = require("loam.command.policy_query")
