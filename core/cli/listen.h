@@ -5,10 +5,10 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* Opens a socket that listens on a TCP address, and sets *descriptor and *port. `host` is a name or
- * a numeric address; "" means all addresses of the machine. `port` is a decimal number; "0" means
- * that the kernel chooses a free port. The caller closes the descriptor. LOAM_EIO: the address
- * cannot be used; the error words name it and the reason. */
+/* Opens a socket that listens on a TCP address, and sets *descriptor and *port_out. `host` is a
+ * name or a numeric address; "" means all addresses of the machine. `port` is a decimal number; "0"
+ * means that the kernel chooses a free port, which *port_out then tells. The caller closes the
+ * descriptor. LOAM_EIO: the address cannot be used; the error words name it and the reason. */
 loam_status lm_listen_tcp(const char *host, const char *port, int *descriptor, int *port_out);
 
 /* Opens a socket that listens on a path, and sets *descriptor. A socket file on which no program

@@ -233,8 +233,8 @@ static kind kind_of(const pages *p, const lm_look_extent *e, uint32_t *family) {
   return e->use == LM_USE_SMALL ? SMALL : LARGE;
 }
 
-/* Tells whether there is such a strategy. One that is newer than the copies makes the table of
- * strategies be copied again. */
+/* Tells whether there is such a strategy. If it is newer than the copied table of strategies, the
+ * table is copied again. */
 static bool is_known(lm_look *look, uint32_t strategy) {
   if (strategy >= look->strategies && lm_look_strategies(look) != LOAM_OK) return false;
   return strategy < look->strategies;

@@ -12,7 +12,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* The other screen, without a cursor, and lines that are too long are cut; and back. */
+/* Texts that switch to the terminal's alternate screen, hide the cursor and cut long lines; and
+ * that undo all of this. */
 static const char begin_text[] = "\33[?1049h\33[?25l\33[?7l";
 static const char end_text[] = "\33[0m\33[?7h\33[?25h\33[?1049l";
 

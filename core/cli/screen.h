@@ -10,7 +10,7 @@
 
 #include "os/base.h"
 
-/* Takes the terminal over. False: it is no terminal. */
+/* Takes the terminal over. False: standard input or output is no terminal. */
 bool lm_screen_open(void);
 /* Restores the terminal. Does nothing if the screen is not open. */
 void lm_screen_close(void);
@@ -28,7 +28,7 @@ typedef enum lm_screen_event {
 } lm_screen_event;
 
 /* Waits for an event, `ms` milliseconds at most. LM_SCREEN_KEYS: keys[] has *n bytes, at most
- * `room`. LM_SCREEN_END: *signal is the number of the signal. */
+ * `room`. LM_SCREEN_END: *signal is the number of the signal; 0: the terminal is gone. */
 lm_screen_event lm_screen_wait(int ms, char *keys, size_t room, size_t *n, int *signal);
 /* Restores the terminal, stops the command until it is continued, and takes the terminal over
  * again. */

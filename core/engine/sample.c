@@ -252,7 +252,7 @@ loam_status lm_sample_set(uint64_t interval) {
     atomic_store_explicit(&all->started_at, (uint64_t)lm_sys_clock_ns(), memory_order_relaxed);
   lm_lock_drop(&all->lock);
   if (!ok) return lm_error(LOAM_ENOMEM, "samples: no memory for their tables");
-  /* Release pairs with nothing: a thread that samples takes the lock before it reads a table. */
+  /* Relaxed: a thread that takes a sample holds the lock before it reads a table. */
   atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
   lm_thread_set_slow_all(LM_SLOW_STALE); /* each entry is made again, with a stock drawn then */
   return LOAM_OK;

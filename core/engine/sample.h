@@ -11,10 +11,10 @@
  * no memory, so an entry that is given up early, or a reload, spoils nothing. Blocks that no entry
  * counts draw from the bytes that the thread has left (lm_sample_wants).
  *
- * A sampled block has an entry in a table of live samples, with its stack and its
- * weight, until it is freed. Its state is SAMPLED, unless its token is counted (pages/state.h), so
- * the fast path of free refuses the block, and the slow path takes the entry out. Nothing stands in
- * the fast paths of malloc and free for this, and no object is larger for it.
+ * A sampled block has an entry in a table of live samples, with its stack and its weight, until it
+ * is freed. Its state is SAMPLED, unless its token is counted (pages/state.h), so the fast path of
+ * free refuses the block, and the slow path takes the entry out. Sampling adds no code to the fast
+ * paths of malloc and free, and no byte to an object.
  *
  * Each stack has a row with sums: what was allocated, and what of it lives (engine/stacks.h). All
  * tables are bounded, and each refusal is counted. `loam profile` reads them from outside

@@ -49,7 +49,7 @@ typedef struct lm_stack {
 /* Where the texts of a code object are. */
 typedef struct lm_stack_code {
   const void *code;
-  const char *name; /* its name then: another code object at that address has another */
+  const char *name; /* tells most later code objects at that address from it */
   uint32_t text;
 } lm_stack_code;
 
@@ -68,7 +68,7 @@ typedef struct lm_stacks {
 bool lm_stacks_make(lm_stacks *stacks);
 /* Frees the tables. For tests: a process keeps its own. */
 void lm_stacks_free(lm_stacks *stacks);
-/* Returns the index of the row for a stack, which is made if it is new and there is room; else 0.
+/* Returns the index of the row for a stack. Makes the row if there is none; 0: all rows are taken.
  * The caller holds the lock of the samples. */
 uint32_t lm_stacks_get(lm_stacks *stacks, const lm_stack *like);
 /* Adds a sample to sums, or takes it away (`by` is 1 or -1). */

@@ -328,9 +328,8 @@ static bool is_signed(void) {
   return signed_by ? *signed_by == owner : lm_board_pid(owner) == getpid();
 }
 
-/* Tells whether the place is this process's own. A child that was made without the fork
- * hooks has none yet; and another process may have taken the place because it found its owner
- * dead. */
+/* Tells whether the place is this process's own. A child that was made without the fork hooks has
+ * no place yet. Another process may have taken the place because it found the owner dead. */
 static bool is_own_place(void) {
   return has_place && is_signed() && atomic_load(&board->place[at].owner) == owner;
 }
