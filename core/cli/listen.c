@@ -126,8 +126,8 @@ static int signals(void) {
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
-  sigprocmask(SIG_BLOCK, &set, NULL);
   fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd >= 0) sigprocmask(SIG_BLOCK, &set, NULL); /* else they end the process, as usual */
   return fd;
 }
 

@@ -71,6 +71,7 @@ static void await_signals(void) {
   for (size_t i = 0; i < LM_COUNT(awaited); i++) sigaddset(&set, awaited[i]);
   sigprocmask(SIG_BLOCK, &set, &saved_mask);
   signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (signals < 0) sigprocmask(SIG_SETMASK, &saved_mask, NULL); /* else nothing would end it */
   for (size_t i = 0; i < LM_COUNT(crashes); i++) signal(crashes[i], crash);
 }
 

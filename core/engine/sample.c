@@ -265,11 +265,12 @@ bool lm_sample_parse(const char *text, uint64_t *interval) {
   } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
   char *end;
   uint64_t n = strtoull(text, &end, 10);
-  if (*text < '0' || *text > '9' || n > LM_SAMPLE_INTERVAL_MAX) return false;
+  if (*text < '0' || *text > '9') return false;
   for (size_t i = 0; i < LM_COUNT(units); i++)
     if (!strcmp(end, units[i].name)) {
+      if (n > LM_SAMPLE_INTERVAL_MAX >> units[i].shift) return false;
       *interval = n << units[i].shift;
-      return *interval <= LM_SAMPLE_INTERVAL_MAX;
+      return true;
     }
   return false;
 }

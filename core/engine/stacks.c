@@ -20,18 +20,30 @@ static bool add_text(lm_stacks *stacks, const char *text) {
   return true;
 }
 
+/* Returns the place of a code object among those whose texts are known: its own, or an unused one,
+ * or, where all PROBES places that it may have are taken, the first of them. */
+static lm_stack_code *place_of_code(const lm_stacks *stacks, const void *code) {
+  enum { PROBES = 32 };
+  uint64_t first = mix(0, (uintptr_t)code);
+  for (unsigned i = 0; i < PROBES; i++) {
+    lm_stack_code *at = &stacks->code[(first + i) % LM_STACK_CODES];
+    if (at->code == code || !at->code) return at;
+  }
+  return &stacks->code[first % LM_STACK_CODES];
+}
+
 /* Returns where the name and the file of a code object are; 0: there is no room for them. */
 static uint32_t text_of(lm_stacks *stacks, const void *code) {
-  const char *name = lm_python_code_name(code);
-  lm_stack_code *known = &stacks->code[mix(0, (uintptr_t)code) % LM_STACK_CODES];
-  if (known->code == code && known->name == name) return known->text;
-  uint32_t at = stacks->text_used;
-  if (!add_text(stacks, name) || !add_text(stacks, lm_python_code_file(code))) {
-    stacks->text_used = at;
+  lm_stack_code new = { code, lm_python_code_name(code), lm_python_code_file(code),
+                        stacks->text_used };
+  lm_stack_code *known = place_of_code(stacks, code);
+  if (known->code == code && known->name == new.name && known->file == new.file) return known->text;
+  if (!add_text(stacks, new.name) || !add_text(stacks, new.file)) {
+    stacks->text_used = new.text;
     return 0;
   }
-  *known = (lm_stack_code){ code, name, at };
-  return at;
+  *known = new;
+  return new.text;
 }
 
 void lm_stacks_describe(lm_stacks *stacks, lm_stack *stack, const lm_unwound *from,

@@ -49,7 +49,7 @@ typedef struct lm_stack {
 /* Where the texts of a code object are. */
 typedef struct lm_stack_code {
   const void *code;
-  const char *name; /* tells most later code objects at that address from it */
+  const char *name, *file; /* tell most later code objects at that address from it */
   uint32_t text;
 } lm_stack_code;
 
@@ -59,7 +59,7 @@ typedef struct lm_stacks {
   uint32_t *index;        /* LM_STACKS_PLACES numbers of rows, by hash; 0: unused */
   _Atomic uint32_t count; /* release, which pairs with the reader's order: the rows are written */
   _Atomic uint64_t unfit; /* samples in row 0, since all rows were taken */
-  lm_stack_code *code;    /* LM_STACK_CODES, by hash; the later one of two takes a place */
+  lm_stack_code *code;    /* LM_STACK_CODES, by hash */
   char *text;             /* LM_STACK_TEXTS bytes */
   uint32_t text_used;     /* at least 1: place 0 is an empty text */
 } lm_stacks;

@@ -123,7 +123,7 @@ bool lm_retire_begin(const uint8_t *used, uint32_t n) {
   roll r = { .count = lm_strategy_count() };
   r.stays = lm_metadata_alloc(r.count);
   if (!r.stays) return false;
-  memcpy(r.stays, used, n < r.count ? n : r.count);
+  if (n) memcpy(r.stays, used, n < r.count ? n : r.count);
   keep_parts(&r);
   if (close_idle(&r)) begun = r;
   else lm_metadata_free(r.stays);

@@ -87,6 +87,18 @@ static void nothing_is_sampled_until_it_is_switched_on(void **state) {
   assert_int_equal(lm_sample_stock(lm_thread_get(), 16), LM_STATS_STOCK);
 }
 
+static void an_interval_is_read_from_a_text(void **state) {
+  uint64_t interval = 0;
+  (void)state;
+  assert_true(lm_sample_parse("512KiB", &interval) && interval == (512 << 10));
+  assert_true(lm_sample_parse("1024GiB", &interval) && interval == LM_SAMPLE_INTERVAL_MAX);
+  assert_false(lm_sample_parse("1025GiB", &interval));
+  assert_false(lm_sample_parse("17179869185GiB", &interval)); /* 2^34 + 1: 1 GiB if it wrapped */
+  assert_false(lm_sample_parse("99999999999999999999", &interval));
+  assert_false(lm_sample_parse("", &interval) || lm_sample_parse("-1", &interval));
+  assert_false(lm_sample_parse("5kib", &interval));
+}
+
 static void the_weight_is_one_over_the_probability(void **state) {
   (void)state;
   for (size_t size = 16; size < (size_t)1 << 44; size *= 3)
@@ -351,6 +363,7 @@ static void stacks_without_a_row_are_counted_together(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_sampled_until_it_is_switched_on),
+    cmocka_unit_test(an_interval_is_read_from_a_text),
     cmocka_unit_test(the_weight_is_one_over_the_probability),
     cmocka_unit_test(pairs_of_malloc_and_free_are_sampled_in_proportion),
     cmocka_unit_test(live_samples_stand_for_live_memory),
