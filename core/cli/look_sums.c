@@ -483,16 +483,18 @@ static bool is_same_block(const lm_place *a, const lm_place *b) {
 }
 
 /* Finds the block that holds the address. In a tree that changes during each reading, a block
- * counts if two readings in succession find it. False: the tree breaks its law. */
-static bool find_node(lm_look *look, lm_place *out) {
+ * counts if two readings in succession find it; without such a block *is_exact becomes false.
+ * Returns false if the tree breaks its law. */
+static bool find_node(lm_look *look, lm_place *out, bool *is_exact) {
   lm_place last = { 0 };
-  bool ok = true, is_exact = false;
-  for (int tries = 0; ok && !is_exact && tries < NODE_TRIES; tries++) {
-    ok = try_node(look, out, &is_exact);
+  bool ok = true;
+  *is_exact = false;
+  for (int tries = 0; ok && !*is_exact && tries < NODE_TRIES; tries++) {
+    ok = try_node(look, out, is_exact);
     if (is_same_block(out, &last)) return ok;
     last = *out;
   }
-  if (!is_exact) *out = (lm_place){ .address = out->address };
+  if (!*is_exact) *out = (lm_place){ .address = out->address };
   return ok;
 }
 
@@ -510,9 +512,12 @@ static bool find_extent(lm_look *look, const lm_extent *e, void *ctx) {
 }
 
 loam_status lm_look_find_provided(lm_look *look, lm_place *place) {
-  bool ok = find_node(look, place);
-  for (int tries = 0; ok && place->state == LM_PLACE_OUTSIDE && tries < TRIES; tries++)
-    if (try_devices(look, find_extent, place)) return LOAM_OK;
+  bool is_exact, ok = find_node(look, place, &is_exact);
+  for (int tries = 0; ok && place->state == LM_PLACE_OUTSIDE && tries < TRIES; tries++) {
+    if (!try_devices(look, find_extent, place)) continue;
+    if (!is_exact && place->state == LM_PLACE_OUTSIDE) place->state = LM_PLACE_CHANGING;
+    return LOAM_OK;
+  }
   if (ok && place->state != LM_PLACE_OUTSIDE) return LOAM_OK;
   return lm_look_fail(look, "the blocks of handlers and devices are broken");
 }
