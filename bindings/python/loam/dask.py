@@ -118,7 +118,10 @@ def _state(dask_worker: Any) -> dict[str, Any]:
             "error": plugin.error if plugin is not None else _UNTOLD}
 
 
-_PLAIN = "return loam.policy { pick = function(req) return loam.host {} end }"
+_PLAIN = """
+local plain = loam.host {}
+return loam.policy { pick = function(req) return plain end }
+"""
 
 
 def _forget() -> None:

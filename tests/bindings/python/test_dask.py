@@ -42,6 +42,13 @@ def refuse():
     policy.load = load
 
 
+def accept():
+    """Runs in a worker: ends what refuse() has begun."""
+    import importlib
+    from loam import policy
+    importlib.reload(policy)
+
+
 def keep(n):
     """Runs in a worker: keeps an array."""
     import numpy
@@ -97,6 +104,14 @@ class Dask(Case):
             fleet.rollback()
         with self.assertRaises(ValueError):
             fleet.load(self.write("first.lua", FIRST), share=0.5)
+
+        # If one worker refuses the first policy, the others forget it.
+        picky = list(self.client.run(identity))[-1]
+        self.client.run(refuse, workers=[picky])
+        with self.assertRaises(loam.PolicyError):
+            fleet.load(self.write("first.lua", FIRST))
+        self.assertNotIn("first", self.policies(fleet))
+        self.client.run(accept, workers=[picky])
 
         # All workers obey, and work on arrays that the policy governs.
         workers = fleet.load(self.write("first.lua", FIRST))
