@@ -9,8 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/listen.h"
@@ -132,8 +134,24 @@ static void a_signal_or_data_end_the_waiting(void **state) {
   close(ends[1]);
 }
 
+/* Runs first: the descriptor of signals stays open. */
+static void without_a_descriptor_signals_end_the_process(void **state) {
+  (void)state;
+  int status;
+  pid_t child = fork();
+  if (!child) {
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){ 0, 0 });
+    (void)lm_listen_wait(-1, 0);
+    raise(SIGTERM);
+    _exit(0);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(without_a_descriptor_signals_end_the_process),
     cmocka_unit_test(a_port_in_use_is_refused),
     cmocka_unit_test(an_address_of_another_machine_is_refused),
     cmocka_unit_test(without_a_host_all_addresses_are_meant),

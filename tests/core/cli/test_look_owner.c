@@ -379,6 +379,14 @@ static void tables_that_lead_back(void **state) {
   assert_int_equal(look_up(&root, &address, 1), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "blocks of handlers"));
 
+  tree = (lm_provided_tree){ .changes = 1 }; /* as in a process that was stopped in a change */
+  lm_look look;
+  lm_place place = { .address = address };
+  assert_int_equal(lm_look_open_at(&look, getpid(), (uintptr_t)&root), LOAM_OK);
+  assert_int_equal(lm_look_find_provided(&look, &place), LOAM_OK);
+  assert_int_equal(place.state, LM_PLACE_CHANGING);
+  lm_look_close(&look);
+
   root = lm_outside_root;
   static lm_extent extent = { .at = 4096, .size = 4096 };
   static lm_extent_range range = { .base = 4096, .size = 1 << 30, .first = &extent };

@@ -25,6 +25,10 @@ describe("a manifest", function()
     assert.equal(("\n"):rep(9) .. "one\ntwo\n", manifest.policy((text:gsub("\n", "\r\n"))))
   end)
 
+  it("may have a comment behind the sign of the block", function()
+    assert.equal(("\n"):rep(6) .. "one\n", manifest.policy(of("  p.lua: |- # ours\n    one\n")))
+  end)
+
   it("may have an empty policy", function()
     assert.equal(("\n"):rep(6), manifest.policy(of("  prod.lua: |\n")))
   end)

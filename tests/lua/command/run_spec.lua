@@ -101,6 +101,13 @@ describe("loam run", function()
     assert.matches("p.lua:3: name", context.err, 1, true)
   end)
 
+  it("starts nothing under a manifest, which is no policy file", function()
+    local status, context = run("run --policy p.yaml -- prog", FINE)
+    assert.equal(1, status)
+    assert.is_nil(context.executed)
+    assert.matches("p.yaml: it is a manifest; mount its ConfigMap", context.err, 1, true)
+  end)
+
   it("starts with a warning where it is told to be lenient", function()
     local _, context = run("run --policy p.lua --lenient -- prog", { check = REFUSED })
     assert.equal("prog", context.executed[1])
