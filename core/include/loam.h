@@ -123,7 +123,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
   LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
   LOAM_EVENT_UNSERVED = 13,      /* a limit or loam.deny left a request without memory; the first */
-  LOAM_EVENT_SOFT_LIMIT = 14     /* the memory of a strategy has grown past its `soft` limit */
+  LOAM_EVENT_SOFT_LIMIT = 14,    /* the memory of a strategy has grown past its `soft` limit */
+  LOAM_EVENT_LAST_WORDS = 15     /* memory has run out; which tags and strategies have most of it */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */
@@ -1332,8 +1333,7 @@ LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct Ar
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact, because loam reads them off the memory itself. While other threads
- * allocate, each block is counted in its state at some moment of the call. Bytes are usable
- * bytes. */
+ * allocate, a block is counted as it is at some moment of the call. Bytes are usable bytes. */
 
 /* The figures of the process. */
 struct loam_stats {

@@ -49,6 +49,7 @@ _KINDS = {
     12: ("environment", logging.WARNING),
     13: ("unserved", logging.WARNING),
     14: ("soft_limit", logging.WARNING),
+    15: ("last_words", logging.ERROR),
 }
 
 
@@ -56,7 +57,8 @@ class Event(NamedTuple):
     """An event of loam.
 
     `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
-    "fault", "leak", "manager", "moved", "shortfall", "environment", "unserved" or "soft_limit".
+    "fault", "leak", "manager", "moved", "shortfall", "environment", "unserved",
+    "soft_limit" or "last_words".
     `generation` is the policy's number. `pointer` is the address of a bad free, otherwise 0.
     `message` is for people.
     """

@@ -32,6 +32,8 @@ program does; if one has another value, the program says so and uses the default
   LOAM_BAD_FREE=ignore   the program goes on without a message
   LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
                          a strategy could not give what it asks for, and others
+  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out
+  LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
