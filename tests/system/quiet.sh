@@ -57,6 +57,19 @@ out_of "another file" "close STDERR; open STDERR, '>', '$work/data'; \$a = 'x' x
 [ "$(lines "$work/data")" = 0 ] || fail "a message in a file of the program"
 echo "ok: nothing is written to a file that the program opened as descriptor 2"
 
+# A program that loam cannot govern.
+printf 'int main(void) { return 7; }\n' > "$work/static.c"
+cc -static -o "$work/static" "$work/static.c"
+status=0
+"$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || status=$?
+[ "$status" = 7 ] || fail "a static program: status $status"
+grep -qx "loam: note: $work/static is linked statically, so loam does not govern it" "$err" ||
+  fail "a static program: $(cat "$err")"
+status=0
+LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || status=$?
+[ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
+echo "ok: a program that loam does not govern is told"
+
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
 echo "$good" > "$work/edited.lua"
