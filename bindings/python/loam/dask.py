@@ -63,7 +63,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class _Text:
-    """The text of a policy file. `name` is its path, which error messages show."""
+    """The text of a policy file. Error messages show `name`, the path of the file."""
 
     name: str
     text: str
@@ -165,9 +165,9 @@ class Fleet:
         workers that come later, obey the policy that was loaded before for all. To end the trial,
         load() the file without a share, or call rollback().
 
-        Raises FileError or OSError if the file cannot be read; PolicyError if it is refused here or
-        by a worker, with file and line, and then all workers obey what they obeyed before; and
-        TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
+        Raises FileError or OSError if the file cannot be read. Raises PolicyError, with file and
+        line, if this process or a worker refuses the policy; then all workers obey the policy that
+        they obeyed before. Raises TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
         obey the new policy already; a further load() puts all workers under one policy again.
         """
         if not 0 < share <= 1:
