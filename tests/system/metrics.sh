@@ -32,10 +32,6 @@ return loam.policy {
 }
 LUA
 }
-save() { # save FILE - saves what is on standard input
-  cat > "$work/next"
-  mv "$work/next" "$1"
-}
 text fleet | save "$work/a.lua"
 text fleet | save "$work/b.lua"
 
