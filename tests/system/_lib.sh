@@ -113,6 +113,11 @@ stopped() {
   await "$1 does not stop" grep '^State:.*T (stopped)' "/proc/$1/status"
 }
 
+# free_port - prints a port of the loopback interface that no program listens on.
+free_port() {
+  python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
 # save FILE - replaces the file by what is on standard input. No reader sees a part of it.
 save() {
   cat > "$work/next"

@@ -36,11 +36,6 @@ run_as() {
   esac
 }
 
-# free_port - prints a port of the loopback interface that no program listens on.
-free_port() {
-  python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
 # tree PID - prints the ids of the process and of all that descend from it.
 tree() {
   local child

@@ -5,12 +5,7 @@
 need "$CC" etcd etcdctl
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
-# Free ports: the kernel chose them for sockets that are closed now.
-ports=$(python3 -c '
-import socket
-sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-print(*(one.getsockname()[1] for one in sockets))')
-client=http://127.0.0.1:${ports% *} peer=http://127.0.0.1:${ports#* }
+client=http://127.0.0.1:$(free_port) peer=http://127.0.0.1:$(free_port)
 etcd --data-dir "$work/etcd" --listen-client-urls "$client" --advertise-client-urls "$client" \
   --listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" \
   --initial-cluster "default=$peer" > "$work/log" 2>&1 &
