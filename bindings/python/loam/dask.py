@@ -84,9 +84,9 @@ class _Orders:
 
 # ---- What runs in workers
 #
-# A worker may lack loam, or have another version of it. If an object of this module were sent by its
-# name, such a worker could not import it: Dask would end the worker, and the client would wait for
-# its answer for good. So the plug-in and the functions below are made in functions: cloudpickle
+# A worker may lack loam, or have another version of it. If an object of this module were sent by
+# its name, such a worker could not import it: Dask would end the worker, and the client would wait
+# for its answer for good. So the plug-in and the functions below are made in functions: cloudpickle
 # sends such an object with its code. They hold plain values, and use nothing but distributed and
 # the public interface of loam.
 
