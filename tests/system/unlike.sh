@@ -53,9 +53,11 @@ open(sys.argv[2], "wb").write(data)
 PY
 }
 # The format and the version of loam are at 48 and 52, the size of a page at 72.
-PAGE=72
-[ "$(python3 -c 'import struct, sys; print(struct.unpack_from("<I", open(sys.argv[1], "rb").read(), 72)[0])' "$image")" = 4096 ] ||
-  skip "pages are not of 4 KiB here, or an image is laid out otherwise"
+read -r FORMAT page < <(python3 -c '
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+print(*struct.unpack_from("<I", data, 48), *struct.unpack_from("<I", data, 72))' "$image")
+[ "$page" = "$(getconf PAGESIZE)" ] || fail "the page is elsewhere in the image: $page"
 # compiled_again WHAT WORDS - a program starts under $work/changed.image, and an event says why its text
 # is compiled again.
 compiled_again() {
@@ -66,11 +68,11 @@ compiled_again() {
   echo "ok: $1"
 }
 changed 52 '<I' 131075
-compiled_again "an image of another version is compiled again" "it has format 1 of loam 2.0.3, but this is format 1 of"
-changed 48 '<I' 7
-compiled_again "an image of another format is compiled again" "it has format 7 of loam"
-changed $PAGE '<I' 65536
-compiled_again "an image for larger pages is compiled again" "it was compiled for pages of bytes 0x10000, but this machine has 0x1000"
+compiled_again "an image of another version is compiled again" "it has format $FORMAT of loam 2.0.3, but this is format $FORMAT of"
+changed 48 '<I' 99
+compiled_again "an image of another format is compiled again" "it has format 99 of loam"
+changed 72 '<I' "$((page * 16))"
+compiled_again "an image for larger pages is compiled again" "it was compiled for pages of bytes $(printf "%#x, but this machine has %#x" $((page * 16)) "$page")"
 
 # A machine of the other byte order writes the size of the image, which is the second number, so.
 changed 8 '>Q' "$(stat -c %s "$image")"
