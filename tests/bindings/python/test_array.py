@@ -245,6 +245,13 @@ class Values(Case):
         self.assertEqual(loam.owner(array).tag, "array.tagged")
         with loam.tag("array.context"):
             self.assertEqual(loam.owner(loam.Array("1000 * int8")).tag, "array.context")
+        for value in ("{x: int8, y: string}", "var * int8", "string", "bytes", "pointer[int8]",
+                      "?int8", "?{x: ?2 * int8}", "string[4]", "decimal[4, 2]", "timedelta"):
+            for text in (value, f"2 * {value}", f"1000 * {value}"):
+                with self.subTest(text):
+                    array = loam.Array(text, tag="array.tagged")
+                    self.assertEqual(loam.owner(array).tag, "array.tagged")
+                    self.assertEqual(loam.owner(array), loam.owner(array.address))
         loam.policy.load(text=POLICY)
         for use in (lambda: loam.Array("1000000 * int8", tag="denied"),
                     lambda: loam.Array("2 * var * int8", tag="denied")):
