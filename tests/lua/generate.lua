@@ -273,6 +273,9 @@ function generate.requests(text)
   return function() return random_site(), random_point(numbers) end
 end
 
+-- Forgets the plans of the policies so far.
+generate.forget = core.forget
+
 -- Returns a whole number from 0 to n - 1.
 function generate.below(n) return random.below(n) end
 

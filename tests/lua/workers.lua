@@ -20,7 +20,7 @@ void _exit(int status);
 
 local C = ffi.C
 
-local CHUNK = 250            -- seeds of one process
+local CHUNK = 250            -- seeds of one process, if the work does not say
 local PROGRESS = 10          -- seconds between two lines of progress
 local POLL_US = 50000        -- between two looks at the processes
 local GC_PAUSE = 1000        -- per cent; a process ends before its garbage matters
@@ -33,6 +33,7 @@ local workers = {}
 ---@field from integer the first seed
 ---@field count integer how many seeds
 ---@field jobs integer how many processes run at a time
+---@field chunk integer|nil how many seeds one process checks
 ---@field counters string[] names; the check adds to them
 ---@field check fun(seed: integer, add: fun(name: string, n: number)): string|nil returns a message
 ---  if the seed shows a fault
@@ -85,7 +86,7 @@ end
 -- Starts a process for the next chunk in the place `job`, if there is one.
 local function start(work, state, job)
   if state.next > state.last then return end
-  local first, last = state.next, math.min(state.next + CHUNK - 1, state.last)
+  local first, last = state.next, math.min(state.next + (work.chunk or CHUNK) - 1, state.last)
   state.next = last + 1
   io.stdout:flush()
   local pid = C.fork()
