@@ -20,10 +20,10 @@ void _exit(int status);
 
 local C = ffi.C
 
-local CHUNK = 250            -- seeds of one process, if the work does not say
+local CHUNK = 100            -- seeds of one process, if the work does not say
 local PROGRESS = 10          -- seconds between two lines of progress
 local POLL_US = 50000        -- between two looks at the processes
-local GC_PAUSE = 1000        -- per cent; a process ends before its garbage matters
+local GARBAGE_KIB = 200 * 1024 -- at which a process collects; most end before they have so much
 local SIGINT, SIGTERM, WNOHANG = 2, 15, 1
 local PR_SET_PDEATHSIG = 1
 
@@ -56,7 +56,7 @@ end
 local function run_chunk(work, first, last, counters)
   C.signal(SIGINT, nil) -- LuaJIT's handler would raise an error inside a policy
   C.prctl(PR_SET_PDEATHSIG, ffi.cast("unsigned long", SIGTERM))
-  collectgarbage("setpause", GC_PAUSE)
+  collectgarbage("stop")
   local index = {}
   for i, name in ipairs(work.counters) do index[name] = i - 1 end
   local function add(name, n) counters[index[name]] = counters[index[name]] + n end
@@ -67,6 +67,10 @@ local function run_chunk(work, first, last, counters)
       say(("seed %d: %s\n"):format(seed, tostring(message)))
     end
     add("seeds", 1)
+    if collectgarbage("count") > GARBAGE_KIB then
+      collectgarbage()
+      collectgarbage("stop")
+    end
   end
   io.stdout:flush()
   C._exit(0)
