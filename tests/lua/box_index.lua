@@ -31,8 +31,8 @@ local function divide(list, dim, cut)
   return below, above
 end
 
--- Returns the dimension and the number that divide a list best, and both parts; nil if no division
--- makes the larger part smaller than the list.
+-- Returns the division whose larger part is smallest, as { dim, cut, below, above }; nil if each
+-- division has a part that is as long as the list.
 local function best_division(list, dims)
   local best, least = nil, #list
   for _, dim in ipairs(dims) do
@@ -66,8 +66,8 @@ local function is_inside(box, value_of)
   return true
 end
 
--- Returns the entries whose boxes hold the point with these values: the first one, and another one;
--- nil for each that there is not.
+-- Returns an entry whose box holds the point with these values, or nil. If the boxes of two entries
+-- hold it, returns both entries.
 ---@param value_of fun(dim: loam.Dimension): number
 function box_index.find(node, value_of)
   while node.cut do

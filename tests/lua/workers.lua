@@ -119,6 +119,7 @@ local function serve(work, state)
   end
 end
 
+-- Ends all processes, after an error or Ctrl-C.
 local function stop(state)
   for pid in pairs(state.job_of) do C.kill(pid, SIGTERM) end
   for pid in pairs(state.job_of) do C.waitpid(pid, nil, 0) end
@@ -140,12 +141,13 @@ function workers.run(work)
   local ok, message = pcall(serve, work, state)
   if not ok then stop(state) end
   local sums = sums_of(work, state.shared, work.jobs)
+  local is_interrupted = not ok and tostring(message):find("interrupted!", 1, true)
   say(("%s in %d s, seeds from %d%s\n"):format(work.line(sums), os.time() - began, work.from,
-    ok and "" or ", ended early: " .. tostring(message)))
+    is_interrupted and ", ended by Ctrl-C" or ""))
   if state.died > 0 then say(("%d processes died\n"):format(state.died)) end
-  if sums.faults > 0 or state.died > 0 then return 1 end
-  if ok then return 0 end
-  return tostring(message):find("interrupted") and 130 or 1
+  if is_interrupted then return sums.faults > 0 and 1 or 130 end
+  if not ok then error(message, 0) end
+  return (sums.faults > 0 or state.died > 0) and 1 or 0
 end
 
 return workers
