@@ -24,8 +24,8 @@ enum { ROWS = 4096, SHOWN = 5 };
 #define KEY_TAG ((uint64_t)1 << 62)
 #define KEY_STRATEGY ((uint64_t)1 << 61)
 
-/* The rows are reserved, because the system gives no memory when they are needed. A process that never tells last
- * words never touches them. Used by one thread at a time (`telling`). */
+/* The rows are reserved, because the system gives no memory when they are needed. A process that
+ * never tells last words never touches them. One thread at a time uses them (`telling`). */
 static LM_SPARSE lm_sums rows[ROWS];
 static _Atomic bool telling;
 

@@ -9,6 +9,7 @@
 #include "heap/pool.h"
 #include "heap/sweep.h"
 #include "heap/tcache_slow.h"
+#include "os/fork_gate.h"
 #include "pages/states.h"
 
 /* ---- Memory in a file --------------------------------------------------------------------- */
@@ -72,8 +73,15 @@ static void close_pool(lm_pool *pool) {
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
 
+/* A lock that is held here belongs to a thread for which the fork did not wait. Then the list may
+ * be half changed. */
+static void renew_central(lm_central *central) {
+  lm_assert(lm_fork_gate_has_given_up() || !lm_lock_is_held(&central->lock));
+  lm_lock_renew(&central->lock);
+}
+
 static void renew_pool(lm_pool *pool) {
-  for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_renew(&pool->central[c].lock);
+  for (unsigned c = 0; c < LM_CLASSES; c++) renew_central(&pool->central[c]);
   lm_lock_renew(&pool->large.lock);
   lm_lock_renew(&pool->regions.lock);
 }

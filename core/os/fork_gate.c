@@ -34,6 +34,9 @@ static struct {
 /* The thread is one of `gate.bare`. */
 static _Thread_local bool is_bare __attribute__((tls_model("initial-exec")));
 
+/* The last fork of this thread began before all other threads had left their guarded sections. */
+static _Thread_local bool has_given_up __attribute__((tls_model("initial-exec")));
+
 static uintptr_t own_name(void) { return (uintptr_t)&is_bare; }
 
 bool lm_fork_gate_is_forker(void) {
@@ -153,12 +156,14 @@ void lm_fork_gate_close(bool is_interrupted) {
     return;
   }
   int64_t until = lm_sys_clock_ns() + (is_interrupted ? SHORTEST_NS : LONGEST_NS);
+  has_given_up = true;
   if (!become_forker(until)) return;
   atomic_store_explicit(&gate.is_long, false, memory_order_relaxed);
   for (int tries = 0;; tries++) {
     atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSED);
     meet_others();
-    if (are_others_out(tries) || lm_sys_clock_ns() > until) return;
+    has_given_up = !are_others_out(tries);
+    if (!has_given_up || lm_sys_clock_ns() > until) return;
     atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSING);
     wait_a_little(tries);
   }
@@ -169,6 +174,8 @@ static void open_gate(void) {
   atomic_store(&lm_fork_gate_phase, gate.is_refused ? LM_GATE_FENCED : LM_GATE_OPEN);
   atomic_store(&gate.forker, 0);
 }
+
+bool lm_fork_gate_has_given_up(void) { return has_given_up; }
 
 void lm_fork_gate_open(void) {
   if (!lm_fork_gate_is_forker()) return; /* it gave up before it could close the gate */

@@ -73,6 +73,9 @@ void lm_fork_gate_adopt(lm_thread *t);
  * guarded or an active section, because a signal handler forks: then it waits for a short time
  * only, since other threads may wait for its locks, or a grace for its active section. */
 void lm_fork_gate_close(bool is_interrupted);
+/* Returns whether the calling thread's last lm_fork_gate_close has stopped waiting while other
+ * threads were in guarded sections. Then a child may inherit locks that those threads hold. */
+bool lm_fork_gate_has_given_up(void);
 /* Opens the gate, in the parent after the fork. */
 void lm_fork_gate_open(void);
 /* Opens the gate in the child, which has only the calling thread. */

@@ -1,6 +1,6 @@
 -- compare.lua - pairs of random policies: `loam diff` against plain Lua.
 --
---   luajit tests/lua/compare.lua --seed 1 --count 2000 --requests 500
+--   luajit tests/lua/compare.lua --from 1 --count 2500 --requests 4000 --jobs 2
 --
 -- A pair is a random policy and another one, or a policy and its text with one number or one
 -- strategy changed. Plain Lua, without loam's compiler, decides random requests and requests at the
@@ -15,6 +15,7 @@ local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
 package.loaded["loam.core"] = package.loaded["loam.core"] or require("core_stub")
 
+local box_index = require("box_index")
 local condition = require("loam.symbolic.condition")
 local confirm = require("loam.command.diff.confirm")
 local core = require("loam.core")
@@ -40,10 +41,24 @@ local function plan_of(cell, where)
   return cell
 end
 
+local gauges = setmetatable({}, { __mode = "k" }) -- dimension -> the result of gauge_of
+
+-- Returns the table of a point and the number in it that a dimension reads, as { kind, number };
+-- false for a dimension that is no gauge of free memory.
+local function gauge_of(dim)
+  local of = gauges[dim]
+  if of == nil then
+    local kind, n = (dim.field or ""):match("^(%l+_free):(%d+)$")
+    of = kind and { kind = kind, number = tonumber(n) } or false
+    gauges[dim] = of
+  end
+  return of
+end
+
 -- Returns the value of a dimension at a point; 0 or 1 for a computed condition.
 local function value_of(dim, point)
-  local kind, n = (dim.field or ""):match("^(%l+_free):(%d+)$")
-  if kind then return point[kind][tonumber(n)] or 0 end
+  local of = gauge_of(dim)
+  if of then return point[of.kind][of.number] or 0 end
   if dim.field == "zero" then return point.zero and 1 or 0 end
   if dim.field then return point[dim.field] end
   local function read(input) return value_of(input.dim, point) end
@@ -53,12 +68,17 @@ local function value_of(dim, point)
     and 1 or 0
 end
 
-local function is_inside(box, point)
-  for dim, range in pairs(box) do
-    local value = value_of(dim, point)
-    if value < range[1] or value > range[2] then return false end
+-- Returns a function that gives the value of a dimension at a point, and computes it once.
+local function values_at(point)
+  local values = {}
+  return function(dim)
+    local value = values[dim]
+    if value == nil then
+      value = value_of(dim, point)
+      values[dim] = value
+    end
+    return value
   end
-  return true
 end
 
 local function names_of(chain)
@@ -74,13 +94,9 @@ function compare.at(made, where, point)
   if a == b then return nil end
   local list = made.plans.done[a.id .. ":" .. b.id]
   if not list then return "a pair of plans was not compared" end
-  local found
-  for _, one in ipairs(list) do
-    if is_inside(one.box, point) then
-      if found then return "two regions have one request" end
-      found = one
-    end
-  end
+  list.index = list.index or box_index.new(list, made.dims.list)
+  local found, other = box_index.find(list.index, values_at(point))
+  if other then return "two regions have one request" end
   if not found then return list.left_over > 0 and "undecided" or nil end
   if not found.point then return "undecided" end
   return names_of(found.old.leaf) .. " -> " .. names_of(found.new.leaf), found.region
@@ -279,20 +295,23 @@ end
 
 local function main()
   local option = generate.option
-  local seed, count, requests = option("seed", 1), option("count", 1000), option("requests", 200)
-  local sum = { requests = 0, regions = 0, undecided = 0, doubts = 0 }
-  for i = seed, seed + count - 1 do
-    local old, new = compare.pair(i)
+  local requests = option("requests", 200)
+  local function check(seed, add)
+    generate.forget()
+    local old, new = compare.pair(seed)
     local found, message = compare.run(old, new, requests)
-    if not found then
-      io.write(old, new, ("seed %d: %s\n"):format(i, message))
-      return 1
-    end
-    for key, value in pairs(found) do sum[key] = sum[key] + value end
+    if not found then return message .. "\n" .. old .. new end
+    for key, value in pairs(found) do add(key, value) end
   end
-  io.write(("%d pairs, %d regions, %d requests: none missed, none invented; %d regions and %d "
-    .. "requests undecided\n"):format(count, sum.regions, sum.requests, sum.undecided, sum.doubts))
-  return 0
+  return require("workers").run {
+    from = option("from", 1), count = option("count", 1000), jobs = option("jobs", 1), chunk = 5,
+    counters = { "requests", "regions", "undecided", "doubts" }, check = check,
+    line = function(sums)
+      return ("%d pairs, %d regions, %d requests: %d missed or invented; %d regions and %d "
+        .. "requests undecided"):format(sums.seeds, sums.regions, sums.requests, sums.faults,
+        sums.undecided, sums.doubts)
+    end,
+  }
 end
 
 if arg and arg[0] and arg[0]:find("compare%.lua$") then os.exit(main()) end

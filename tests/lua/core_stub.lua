@@ -72,6 +72,9 @@ function core.description(id) return descriptions[id] end
 
 local by_image = {}
 
+-- Forgets all plans, as a Lua state for another policy has none.
+function core.forget() by_image = {} end
+
 local function array(ctype, text, at, n)
   local data = ffi.new(ctype .. "[?]", math.max(n, 1))
   ffi.copy(data, text:sub(at + 1, at + n * ffi.sizeof(ctype)), n * ffi.sizeof(ctype))

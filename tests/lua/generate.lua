@@ -1,6 +1,10 @@
 -- generate.lua - random policies, whose compiled plans are compared with the policy in plain Lua.
 --
---   luajit tests/lua/generate.lua --seed 1 --count 5000
+--   luajit tests/lua/generate.lua --from 1 --count 1000000 --jobs 2
+--
+-- Each seed makes one policy. Its plans and its class tree are compared with plain Lua at
+-- `--sites` random sites (10), with `--points` random requests each (10). The requests have numbers
+-- near those in the text of the policy and near the thresholds of the plan.
 --
 -- The plain Lua here does not use the sandbox: the text runs in an environment of a dozen lines,
 -- with a request of ordinary numbers and strings, so that a fault in loam's checks shows as well. A
@@ -176,10 +180,11 @@ local function is_any(tag)
 end
 ]]
 
--- Returns the text of a policy. Equal seeds give equal texts.
-function generate.policy(seed)
+-- Returns the text of a policy, in which at most `depth` blocks lie in each other (nil: 3). Equal
+-- arguments give equal texts.
+function generate.policy(seed, depth)
   seed_with(seed)
-  return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(3, "    ")
+  return HEAD .. "return loam.policy {\n  pick = function(req)\n" .. block(depth or 3, "    ")
     .. "    return s1\n"
     .. "  end,\n}\n"
 end
@@ -201,14 +206,16 @@ function plain_loam.policy(given) return given.pick end
 local plain_globals = { loam = plain_loam, math = math, ipairs = ipairs, pairs = pairs, type = type,
                         tonumber = tonumber }
 
-local function with_helpers(f, ...)
-  local metatable = getmetatable("")
-  local library = metatable.__index
-  metatable.__index = setmetatable({ under = tag.under, glob = tag.glob, part = tag.part,
-    is = tag.is },
-    { __index = string })
-  local result = f(...)
-  metatable.__index = library
+local string_metatable = getmetatable("")
+local helpers = setmetatable({ under = tag.under, glob = tag.glob, part = tag.part, is = tag.is },
+  { __index = string })
+
+-- Returns f(argument), in which strings have the methods of tags.
+local function with_helpers(f, argument)
+  local library = string_metatable.__index
+  string_metatable.__index = helpers
+  local result = f(argument)
+  string_metatable.__index = library
   return result
 end
 
@@ -266,6 +273,9 @@ function generate.requests(text)
   return function() return random_site(), random_point(numbers) end
 end
 
+-- Forgets the plans of the policies so far.
+generate.forget = core.forget
+
 -- Returns a whole number from 0 to n - 1.
 function generate.below(n) return random.below(n) end
 
@@ -275,11 +285,29 @@ function generate.decide(pick, where, at)
   return with_helpers(pick, plain_request(where)).name
 end
 
+local names_of = setmetatable({}, { __mode = "k" }) -- leaf -> the names of its chain
+
 -- Returns the answers of the compiled plan and of plain Lua to one request.
 local function both(class, pick, where)
-  local ids = class.leaves[core.decide(class.plan, point) + 1].words:gsub("' or else '",
-    ","):gsub("'", "")
-  return ids, with_helpers(pick, plain_request(where)).name
+  local leaf = class.leaves[core.decide(class.plan, point) + 1]
+  local names = names_of[leaf]
+  if not names then
+    names = leaf.words:gsub("' or else '", ","):gsub("'", "")
+    names_of[leaf] = names
+  end
+  return names, with_helpers(pick, plain_request(where)).name
+end
+
+local MOST = { [0] = { "size", 2 ^ 47 }, [5] = { "live", 2 ^ 50 }, [8] = { "line", 2 ^ 31 - 1 } }
+
+-- Gives an input of the request a number at a threshold of the plan, or beside it. The keys of MOST
+-- are LM_IN_* of plan.h.
+local function move_to_threshold(plan)
+  if plan.nodes == 0 then return end
+  local node = plan.node[random.below(plan.nodes)]
+  local input = node.code_n == 0 and MOST[node.input]
+  if not input then return end
+  point[input[1]] = math.max(0, math.min(input[2], node.k + random.below(3) - 1))
 end
 
 local function describe(where)
@@ -306,6 +334,7 @@ local function compare_site(find, plans, pick, where, numbers, points)
   end
   for _ = 1, points do
     point = random_point(numbers)
+    if random.chance(50) then move_to_threshold(class.plan) end
     local plan, plain = both(class, pick, where)
     if plan ~= plain then
       return ("plan gives %s, plain Lua %s for %s"):format(plan, plain, describe(where))
@@ -315,9 +344,11 @@ local function compare_site(find, plans, pick, where, numbers, points)
 end
 
 -- Compiles a policy for all classes, and compares it for `sites` random sites at `points` requests
--- each. Returns the number of sites compared, or nil and a message.
-function generate.compare(text, sites, points)
-  local made, errors = policy.open("generated.lua", text)
+-- each. Returns the number of sites compared, or nil and a message. With `keeps` = "unchecked" the
+-- compiler does not compare the plans with plain Lua itself.
+function generate.compare(text, sites, points, keeps)
+  core.forget()
+  local made, errors = policy.open("generated.lua", text, keeps)
   if not made then return nil, fault(errors[1]) end
   errors = policy.compile_all()
   for _, d in ipairs(errors) do
@@ -344,22 +375,36 @@ function generate.option(name, default)
   return default
 end
 
+-- Returns the depth of the policy of a seed. Of sixteen seeds, one has depth 3, three have depth 2,
+-- and twelve have depth 1: a policy of depth 3 takes four times as long as one of depth 1.
+local function depth_of(seed)
+  local n = seed % 16
+  return n == 0 and 3 or n <= 3 and 2 or 1
+end
+
+-- Returns whether the compiler also compares the plans of a seed with plain Lua, as it does at each
+-- load. It does so for one seed in seven, because that takes most of the time of a load. This
+-- program compares the plans of all seeds.
+local function keeps_of(seed) return seed % 7 ~= 0 and "unchecked" or nil end
+
 local function main()
   local option = generate.option
-  local seed, count, points = option("seed", 1), option("count", 1000), option("points", 60)
-  local sites, all = option("sites", 20), 0
-  for i = seed, seed + count - 1 do
-    local text = generate.policy(i)
-    local compared, message = generate.compare(text, sites, points)
-    if not compared then
-      io.write(text, ("seed %d: %s\n"):format(i, message))
-      return 1
-    end
-    all = all + compared
+  local points, sites = option("points", 10), option("sites", 10)
+  local function check(seed, add)
+    local text = generate.policy(seed, depth_of(seed))
+    local compared, message = generate.compare(text, sites, points, keeps_of(seed))
+    if not compared then return message .. "\n" .. text end
+    add("refused", compared == 0 and 1 or 0)
+    add("requests", compared * points)
   end
-  io.write(("%d policies, %d sites compared at %d requests each: no difference\n"):format(count,
-    all, points))
-  return 0
+  return require("workers").run {
+    from = option("from", 1), count = option("count", 1000), jobs = option("jobs", 1),
+    counters = { "requests", "refused" }, check = check,
+    line = function(sums)
+      return ("%d policies, %d requests, %d refused for their size, %d differences"):format(
+        sums.seeds, sums.requests, sums.refused, sums.faults)
+    end,
+  }
 end
 
 if arg and arg[0] and arg[0]:find("generate%.lua$") then os.exit(main()) end

@@ -1,9 +1,11 @@
 # fork.sh - forks at moments when locks are held: in signal handlers, in handlers of pthread_atfork,
-# and beside the C library's own locks. Each program would hang if an allocation could wait for
-# something that is locked across fork.
+# beside the C library's own locks, and while other threads change free memory. The first three
+# programs would hang if an allocation could wait for something that is locked across fork. If a fork
+# did not wait for the other threads, an assertion of a debug build would end the fourth.
 . tests/system/_lib.sh
 need "$CC" timeout
 
 build interrupted.c && same "forks in signal handlers that interrupt allocations" timeout 100 "$program"
 build prepares.c && same "handlers of pthread_atfork that allocate" timeout 100 "$program"
 build flushes.c && same "fork beside fflush and getline" timeout 100 "$program"
+build midway.c && same "forks in the middle of slow calls of other threads" timeout 200 "$program"

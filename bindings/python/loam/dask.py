@@ -204,8 +204,9 @@ class Fleet:
 
         Raises FileError or OSError if the file cannot be read. Raises PolicyError, with file and
         line, if this process or a worker refuses the policy; then all workers obey the policy that
-        they obeyed before. Raises TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
-        obey the new policy already; a further load() puts all workers under one policy again.
+        they obeyed before. Raises TimeoutError if a worker does not answer in time. After a
+        TimeoutError, some workers may obey the new policy already; a further load() puts all
+        workers under one policy again.
         """
         if not 0 < share <= 1:
             raise ValueError(f"share {share!r}: it is above 0 and at most 1")

@@ -24,15 +24,18 @@ local FIELDS = {
 
 -- ---- instructions
 
-local function opcode(ins)
-  return (gsub(sub(vmdef.bcnames, ins % 256 * 6 + 1, ins % 256 * 6 + 6), " ", ""))
+local OPCODES = {} -- the names of the instructions, by their numbers
+for at = 0, #vmdef.bcnames / 6 - 1 do
+  OPCODES[at] = gsub(sub(vmdef.bcnames, at * 6 + 1, at * 6 + 6), " ", "")
 end
 
 -- Takes a 32-bit instruction apart: its opcode, A, and either C and B or, over both of them, D.
 local function decode(ins)
   ins = ins % 2 ^ 32
   local d = floor(ins / 65536)
-  return { op = opcode(ins), a = floor(ins / 256) % 256, b = floor(d / 256), c = d % 256, d = d }
+  return {
+    op = OPCODES[ins % 256], a = floor(ins / 256) % 256, b = floor(d / 256), c = d % 256, d = d,
+  }
 end
 
 local function constant_string(f, index)

@@ -82,6 +82,8 @@ end
 
 local STRING = "\"" -- stands for a string in pieces()
 
+local BEGINS_SKIPPED = { ["-"] = true, ["\""] = true, ["'"] = true, ["["] = true }
+
 -- Iterates over the words, strings and other characters of a text, with their lines. Leaves out
 -- comments and white space.
 local function pieces(text)
@@ -92,14 +94,18 @@ local function pieces(text)
   end
   return function()
     while at <= #text do
-      local last, start = skipped(text, at), line
-      local is_comment = last and sub(text, at, at + 1) == "--"
-      if last then pass(last) end
-      if last and not is_comment then return STRING, start end
-      if not last then
-        local word = string.match(text, "^[%w_]+", at) or sub(text, at, at)
-        pass(at + #word - 1)
-        if not find(word, "^%s$") then return word, start end
+      local space = find(text, "%S", at) or #text + 1
+      if space > at then pass(space - 1) end
+      local c = sub(text, at, at)
+      local last, start = BEGINS_SKIPPED[c] and skipped(text, at), line
+      if last then
+        local is_comment = c == "-"
+        pass(last)
+        if not is_comment then return STRING, start end
+      elseif c ~= "" then
+        local word = string.match(text, "^[%w_]+", at) or c
+        at = at + #word
+        return word, start
       end
     end
   end

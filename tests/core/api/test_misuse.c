@@ -261,6 +261,31 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
   }
 }
 
+static void free_wrongly(void *p) { loam_free_claimed(p, claimed); }
+
+/* Programs that delete an object through a pointer to its base claim sizes that are too small. This
+ * test must run before a test that requests an alignment. */
+static void a_wrong_claimed_size_is_told_only_of_a_guarded_block(void **state) {
+  (void)state;
+  char expected[100];
+  char *p = loam_malloc(loam_site_get("guarded.x"), 1000);
+  claimed = 300;
+  snprintf(expected, sizeof expected, "with size %zu: the block has 1000 bytes", claimed);
+  is_told(free_wrongly, p, expected);
+  p = loam_malloc(loam_site_get("guarded.x"), 1000);
+  told_n = 0;
+  loam_free_claimed(p, 1000);
+  for (size_t s = 2; s < LM_COUNT(sizes); s++) {
+    uint64_t before = live_blocks();
+    p = loam_malloc(loam_site_get("a.x"), sizes[s]);
+    loam_free_claimed(p, sizes[s] / 3);
+    assert_int_equal(live_blocks(), before);
+  }
+  loam_free_claimed(loam_malloc(loam_site_get("a.x"), 64 << 20), 20 << 20); /* no thread cache */
+  loam_free_claimed(loam_malloc(loam_site_get("system.x"), 1000), 5000);
+  assert_int_equal(told_n, 0);
+}
+
 /* This test must run before a test that requests an alignment. */
 static void a_size_that_is_too_small_is_told(void **state) {
   (void)state;
@@ -381,6 +406,7 @@ int main(void) {
     cmocka_unit_test(realloc_of_what_is_no_block_is_null),
     cmocka_unit_test(pointers_into_freed_blocks_say_whose),
     cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
+    cmocka_unit_test(a_wrong_claimed_size_is_told_only_of_a_guarded_block),
     cmocka_unit_test(a_size_that_is_too_small_is_told),
     cmocka_unit_test(who_frees_is_told),
     cmocka_unit_test(a_product_that_overflows_is_null),

@@ -286,7 +286,7 @@ describe("the blocks of programs", function()
     assert.same({ least = 13, most = 13 }, found.differ.live_blocks)
     assert.same({ least = 208, most = 208 }, found.kinds.moved.live_bytes)
     assert.equal(1526, found.all.total_blocks)
-    assert.equal(20, found.regions[made.regions[1]].rows[1].bounds.total_blocks.most)
+    assert.equal(20, impact.rows(found.regions[made.regions[1]])[1].bounds.total_blocks.most)
   end)
 
   it("have bounds where a region divides a size class", function()

@@ -26,6 +26,7 @@ impact.FIGURES = FIGURES
 ---@field unread table[] { pid, reason } programs that could not be read
 
 ---@class loam.RegionImpact { bounds: loam.Bounds, rows: table[] { tag, from, to, bounds } }
+--- impact.rows gives the rows in order
 
 -- ---- bounds
 
@@ -203,6 +204,23 @@ local function add_row(made, counted, known, row)
   end
 end
 
+local function has_more_blocks(a, b)
+  local x, y = a.bounds.total_blocks.most, b.bounds.total_blocks.most
+  if x ~= y then return x > y end
+  if a.tag ~= b.tag then return a.tag < b.tag end
+  return a.to < b.to
+end
+
+-- Returns the rows of a region, those with most blocks first. They are sorted when they are first
+-- asked for, because a report shows a part of the regions.
+---@param of loam.RegionImpact
+---@return table[]
+function impact.rows(of)
+  if not of.is_sorted then table.sort(of.rows, has_more_blocks) end
+  of.is_sorted = true
+  return of.rows
+end
+
 -- Counts the blocks of programs in the regions of a comparison.
 ---@param made loam.Comparison
 ---@param answers table[] to `stats`, one for each program
@@ -212,15 +230,6 @@ function impact.of(made, answers)
   for _, name in ipairs(FIGURES) do counted.all[name] = 0 end
   for _, answer in ipairs(answers) do
     for _, row in ipairs(answer.rows) do add_row(made, counted, known, row) end
-  end
-  for _, of in pairs(counted.regions) do
-    of.by_key = nil
-    table.sort(of.rows, function(a, b)
-      local x, y = a.bounds.total_blocks.most, b.bounds.total_blocks.most
-      if x ~= y then return x > y end
-      if a.tag ~= b.tag then return a.tag < b.tag end
-      return a.to < b.to
-    end)
   end
   return counted
 end

@@ -59,13 +59,14 @@ function impact_report.lines(counted, region)
   if not of then return { "no block of this program" .. (#counted.programs > 1 and "s" or "") } end
   local list = { ("%s so far, %s live"):format(blocks_words(of.bounds, "total"),
     blocks_words(of.bounds, "live")) }
-  for i = 1, math.min(#of.rows, MOST_ROWS) do
-    local row = of.rows[i]
+  local rows = impact.rows(of)
+  for i = 1, math.min(#rows, MOST_ROWS) do
+    local row = rows[i]
     list[#list + 1] = ("  %s %s: %s so far, %s live"):format(escape.text(describe.tag(row.tag)),
       class_words(row), blocks_words(row.bounds, "total"), blocks_words(row.bounds, "live"))
   end
-  if #of.rows > MOST_ROWS then
-    list[#list + 1] = ("  and %s"):format(units.plural(#of.rows - MOST_ROWS, "other size class",
+  if #rows > MOST_ROWS then
+    list[#list + 1] = ("  and %s"):format(units.plural(#rows - MOST_ROWS, "other size class",
       "other size classes"))
   end
   return list
@@ -96,11 +97,12 @@ function impact_report.region_json(counted, region)
     for _, name in ipairs(impact.FIGURES) do none[name] = { least = 0, most = 0 } end
     return { blocks = none, rows = rows, rows_left_out = 0 }
   end
-  for i = 1, math.min(#of.rows, MOST_ROWS_JSON) do
-    local row = of.rows[i]
+  local sorted = impact.rows(of)
+  for i = 1, math.min(#sorted, MOST_ROWS_JSON) do
+    local row = sorted[i]
     rows[i] = { tag = row.tag, from = row.from, to = row.to, blocks = bounds_json(row.bounds) }
   end
-  return { blocks = bounds_json(of.bounds), rows = rows, rows_left_out = #of.rows - #rows }
+  return { blocks = bounds_json(of.bounds), rows = rows, rows_left_out = #sorted - #rows }
 end
 
 -- Returns the member `impact` of the answer.
