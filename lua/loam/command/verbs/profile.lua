@@ -118,8 +118,9 @@ end
 
 -- Makes the profile of the samples of a process.
 ---@param program string|nil its name, if the process may have ended
-local function of_samples(context, pid, answer, program)
-  local found, words = symbols.open(pid)
+---@param maps string|nil the text of its mappings, if the process has ended
+local function of_samples(context, pid, answer, program, maps)
+  local found, words = symbols.open(pid, maps)
   if not found then context.warn(("loam profile: %s: the file has addresses\n"):format(words)) end
   for _, loss in ipairs(stacks.losses(answer)) do context.warn("loam profile: " .. loss .. "\n") end
   local made = stacks.live(answer, subject_of(context, pid, program), found)
@@ -165,7 +166,7 @@ local function take_last(context, pid, last, given, program)
   context.warn(("loam profile: the figures are from %.0f ms before its end was noticed\n"):format(
     last.ago))
   if given.stacks and last.samples then
-    return of_samples(context, pid, json.decode(last.samples), program)
+    return of_samples(context, pid, json.decode(last.samples), program, last.maps or "")
   end
   return tags.live(last.answer, subject_of(context, pid, program))
 end
