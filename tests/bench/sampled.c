@@ -10,7 +10,7 @@
 #include "engine/sample.h"
 #include "pairs.h"
 
-enum { ROUNDS = 15, EACH = 1000000 };
+enum { ROUNDS = 30, PAIRS = 1000000, SAMPLES = 2000 }; /* of a round, at most */
 
 __attribute__((noinline)) void sampled_pairs(void *ctx, long n);
 void sampled_pairs(void *ctx, long n) { pairs_run(ctx, n); }
@@ -24,9 +24,10 @@ static void set(uint64_t interval) {
 /* Returns the nanoseconds of a pair. The first pairs of a round, which make decisions for the new
  * interval, are not counted. */
 static double round_of(pairs_kind *k, uint64_t interval) {
+  double most = SAMPLES * (double)LM_SAMPLE_INTERVAL / (double)k->size;
   set(interval);
   pairs_run(k, 100);
-  return bench_once(sampled_pairs, k, EACH);
+  return bench_once(sampled_pairs, k, most < PAIRS ? (long)most : PAIRS);
 }
 
 static void row(size_t size) {
