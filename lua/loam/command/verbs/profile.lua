@@ -261,6 +261,15 @@ local function check_stacks(given)
   end
 end
 
+-- Says why a profile by stacks has nothing to show.
+local function explain_emptiness(context, made)
+  if data.total(made, made.default) ~= 0 then return end
+  context.warn(#made.samples > 0
+    and "loam profile: no block that was sampled is in use now; try --sample alloc_space\n"
+    or "loam profile: no block was sampled: the program requested little memory in that time; try "
+      .. "a smaller SIZE, or a longer --for\n")
+end
+
 function profile.run(context, given)
   check_stacks(given)
   local format = formats[choice("format", given.format or "pprof", FORMATS)]
@@ -275,6 +284,7 @@ function profile.run(context, given)
   if not made then return INTERRUPTED end
   if base then made = subtract(context, made, base, given.base) end
   set_type(context, made, kind)
+  if given.stacks and not base then explain_emptiness(context, made) end
   local text = format.write(made, "loam " .. context.api.version())
   if given.output == "-" then
     context.write(text)
