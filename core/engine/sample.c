@@ -32,8 +32,8 @@ static uint64_t draw(lm_thread *t) {
 
 /* Returns the natural logarithm of x, which is normal and above 0, with an error below 1e-10. x is
  * m * 2^e with m from 1 to 2; ln(m) is ln(sqrt 2) + 2 artanh((m - sqrt 2) / (m + sqrt 2)), by the
- * series of artanh. Has no branch, so the processor goes on while it is computed. libm is not linked
- * (CMakeLists.txt). */
+ * series of artanh. Has no branch, so the processor goes on while it is computed. libm is not
+ * linked (CMakeLists.txt). */
 static double ln(double x) {
   const double LN_2 = 0.69314718055994531, SQRT_2 = 1.4142135623730951;
   uint64_t bits;

@@ -53,8 +53,8 @@ typedef struct lm_samples {
   _Atomic uint64_t interval;
   _Atomic uint64_t
       started_at; /* when sampling was switched on first, as lm_sys_clock_ns; 0: never */
-  /* Entries in the table of live samples. Release, which pairs with the fence in lm_sample_may_have:
-   * a thread that reads a number above 0 also reads `head`. */
+  /* Entries in the table of live samples. Release, which pairs with the fence in
+   * lm_sample_may_have: a thread that reads a number above 0 also reads `head`. */
   _Atomic uint64_t live;
   _Atomic uint64_t live_lost; /* samples that found no room there: they count as allocated alone */
   _Atomic uint64_t skipped;   /* samples that were dropped, since the thread could not wait */

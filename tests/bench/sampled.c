@@ -4,7 +4,7 @@
  *
  *   sampled              the table, by size
  *   sampled WHAT SIZE N  N pairs of one of them (off, on), for a tool that counts instructions:
- *                        valgrind --tool=callgrind --toggle-collect=sampled_pairs sampled on 256 N */
+ *                        valgrind --tool=callgrind --toggle-collect=sampled_pairs sampled on 8 N */
 #include <string.h>
 
 #include "engine/sample.h"

@@ -1,5 +1,5 @@
-/* test_unwind - a stack that is read from known sizes of frames is the stack that the unwinder of the
- * C library finds, also through functions whose frames vary in size. */
+/* test_unwind - a stack that is read from known sizes of frames is the stack that the unwinder of
+ * the C library finds, also through functions whose frames vary in size. */
 #include "test.h"
 
 #include "os/unwind.h"
