@@ -265,7 +265,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   lm_assert(met.cell && met.span && lm_thread_is_active());
-  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met);
+  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met) ||
+              lm_engine_free_sampled(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);

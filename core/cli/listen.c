@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -89,6 +90,26 @@ static loam_status remove_abandoned(const struct sockaddr_un *at) {
   return unlink(at->sun_path) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
 }
 
+enum { LOCK_TRIES = 200, LOCK_NAP_US = 10000 };
+
+/* Locks the folder of a socket file, so that of several programs that find one abandoned file, one
+ * replaces it and the others find that this program listens. The lock is on the folder itself, and
+ * leaves no file behind. Sets *folder to a descriptor that the caller closes, or to -1 if the
+ * folder cannot be opened. Returns false if another program has held the lock for two seconds. */
+static bool lock_folder(const char *path, int *folder) {
+  char name[sizeof((struct sockaddr_un *)0)->sun_path];
+  const char *slash = strrchr(path, '/');
+  size_t length = slash ? (size_t)(slash - path) + (slash == path) : 1;
+  memcpy(name, slash ? path : ".", length);
+  name[length] = 0;
+  *folder = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  for (int i = 0; *folder >= 0 && i < LOCK_TRIES; i++) {
+    if (!flock(*folder, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) return true;
+    usleep(LOCK_NAP_US);
+  }
+  return *folder < 0;
+}
+
 static loam_status bind_unix(int fd, const struct sockaddr_un *at) {
   const struct sockaddr *any = (const struct sockaddr *)at;
   if (!bind(fd, any, sizeof *at)) return LOAM_OK;
@@ -96,6 +117,18 @@ static loam_status bind_unix(int fd, const struct sockaddr_un *at) {
   loam_status status = remove_abandoned(at);
   if (status != LOAM_OK) return status;
   return bind(fd, any, sizeof *at) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
+}
+
+/* Between bind and listen a socket looks abandoned, so both are done under the lock. */
+static loam_status listen_unix(int fd, const struct sockaddr_un *at) {
+  int folder;
+  loam_status status;
+  if (!lock_folder(at->sun_path, &folder))
+    status = fail_unix(at->sun_path, "another program has locked its folder for 2 s");
+  else status = bind_unix(fd, at);
+  if (status == LOAM_OK && listen(fd, BACKLOG)) status = fail_unix(at->sun_path, strerror(errno));
+  if (folder >= 0) close(folder);
+  return status;
 }
 
 loam_status lm_listen_unix(const char *path, int *descriptor) {
@@ -108,8 +141,7 @@ loam_status lm_listen_unix(const char *path, int *descriptor) {
   memcpy(at.sun_path, path, strlen(path) + 1);
   int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
   if (fd < 0) return fail_unix(path, strerror(errno));
-  loam_status status = bind_unix(fd, &at);
-  if (status == LOAM_OK && listen(fd, BACKLOG)) status = fail_unix(path, strerror(errno));
+  loam_status status = listen_unix(fd, &at);
   if (status != LOAM_OK) close(fd);
   else *descriptor = fd;
   return status;

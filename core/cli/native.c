@@ -263,6 +263,15 @@ static int native_hash(lua_State *L) {
   return push_text(L, hash);
 }
 
+/* hash_text(text): like hash(path), for a text that the caller has. */
+static int native_hash_text(lua_State *L) {
+  char hash[24];
+  size_t length;
+  const char *text = lua_tolstring(L, 1, &length);
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_open_hash(text, length));
+  return push_text(L, hash);
+}
+
 /* watch(board, policy, vetted, reads_nodes): starts the watcher of a board. `policy` is the file
  * that it follows; nil: none. `vetted` is what vet() has returned; nil if the policy was refused.
  * `reads_nodes` says whether the policy reads the free memory of nodes. Returns true. */
@@ -492,6 +501,7 @@ void lm_native_open(lua_State *L) {
     { "make_board", native_make_board },
     { "publish", native_publish },
     { "hash", native_hash },
+    { "hash_text", native_hash_text },
     { "shortcomings", native_shortcomings },
     { "watch", native_watch },
     { "vet", native_vet },

@@ -95,10 +95,31 @@ __attribute__((constructor)) static void look_for_python(void) {
   python.code_type = type;
 }
 
+/* Lines that were looked up: the interpreter reads the table of a function from its start, which
+ * takes about a microsecond. The interpreter's lock guards them. `lines` tells most later code at
+ * that address from the code whose line is known. */
+enum { KNOWN_LINES = 1024 };
+static struct {
+  const uint16_t *instruction;
+  const void *lines;
+  int line;
+} known_line[KNOWN_LINES];
+
+static int look_up_line(const py_code *code, const uint16_t *instruction) {
+  uint64_t hash = (uintptr_t)instruction * 0x9e3779b97f4a7c15u >> 54;
+  _Static_assert(KNOWN_LINES == 1 << (64 - 54), "the hash is a place");
+  if (known_line[hash].instruction == instruction && known_line[hash].lines == code->line_table)
+    return known_line[hash].line;
+  ptrdiff_t at = (const char *)instruction - (const char *)code->instruction;
+  known_line[hash].instruction = instruction;
+  known_line[hash].lines = code->line_table;
+  return known_line[hash].line = python.line_of(code, (int)at);
+}
+
 static uint32_t line_of(const py_frame *frame) {
   const py_code *code = frame->code;
-  ptrdiff_t at = (const char *)frame->instruction - (const char *)code->instruction;
-  int line = at < 0 ? code->first_line : python.line_of(code, (int)at);
+  bool has_begun = frame->instruction >= code->instruction;
+  int line = has_begun ? look_up_line(code, frame->instruction) : code->first_line;
   return line > 0 ? (uint32_t)line : 0;
 }
 

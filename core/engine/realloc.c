@@ -25,7 +25,8 @@ static void give_back(lm_thread *t, void *ptr) {
   lm_assert(ptr);
   lm_thread_begin(t);
   bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
-              (met.cell && lm_engine_free_counted(t, ptr, met));
+              (met.cell &&
+               (lm_engine_free_counted(t, ptr, met) || lm_engine_free_sampled(t, ptr, met)));
   lm_thread_leave(t);
   if (!done) give_back_slowly(ptr);
 }

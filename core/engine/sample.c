@@ -30,18 +30,27 @@ static uint64_t draw(lm_thread *t) {
   return x * 0x2545f4914f6cdd1du;
 }
 
-/* Returns a random number from the exponential distribution of mean 1, exactly, by comparisons
- * alone: von Neumann, "Various techniques used in connection with random digits", 1951. */
+/* Returns the natural logarithm of x, which is normal and above 0, with an error below 1e-10. x is
+ * m * 2^e with m from 1 to 2; ln(m) is ln(sqrt 2) + 2 artanh((m - sqrt 2) / (m + sqrt 2)), by the
+ * series of artanh. Has no branch, so the processor goes on while it is computed. libm is not
+ * linked (CMakeLists.txt). */
+static double ln(double x) {
+  const double LN_2 = 0.69314718055994531, SQRT_2 = 1.4142135623730951;
+  uint64_t bits;
+  double m;
+  memcpy(&bits, &x, sizeof bits);
+  int e = (int)(bits >> 52) - 1023;
+  bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
+  memcpy(&m, &bits, sizeof m);
+  double s = (m - SQRT_2) / (m + SQRT_2), z = s * s;
+  double series = 1 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z / 11))));
+  return (e + 0.5) * LN_2 + 2 * s * series;
+}
+
+/* Returns a random number from the exponential distribution of mean 1: -ln(u), where u is uniform
+ * above 0 and below 1. */
 static double draw_exponential(lm_thread *t) {
-  for (unsigned whole = 0;; whole++) {
-    uint64_t first = draw(t), before = first, next;
-    unsigned falling = 1; /* length of the run of falling numbers */
-    while ((next = draw(t)) < before) {
-      before = next;
-      falling++;
-    }
-    if (falling % 2) return whole + (double)first * 0x1p-64;
-  }
+  return -ln(((double)(draw(t) >> 12) + 0.5) * 0x1p-52);
 }
 
 static uint64_t interval_now(void) {
@@ -66,12 +75,12 @@ bool lm_sample_wants(lm_thread *t, size_t size) {
 }
 
 /* Returns 1 - exp(-x) for x >= 0: for small x by the series; 1 - exp(-2y) is e * (2 - e), where e
- * is 1 - exp(-y). libm is not linked (CMakeLists.txt). */
+ * is 1 - exp(-y). */
 static double missing_of_exp(double x) {
   int doublings = 0;
   if (x > 64) return 1;
   for (; x > 0x1p-6; x /= 2) doublings++;
-  double e = x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
+  double e = x * (1 - x * (1.0 / 2 - x * (1.0 / 6 - x * (1.0 / 24 - x * (1.0 / 120)))));
   while (doublings--) e *= 2 - e;
   return e;
 }
@@ -89,8 +98,15 @@ static uint32_t chain_of(uintptr_t base) {
   return (uint32_t)(base / 16 * 0x9e3779b97f4a7c15u >> 40) % LM_SAMPLE_HEADS;
 }
 
-static _Atomic uint32_t *head_of(const void *p) {
-  return &lm_sample_all.head[chain_of((uintptr_t)p)];
+static _Atomic uint32_t *heads(void) {
+  return atomic_load_explicit(&lm_sample_all.head, memory_order_relaxed);
+}
+static _Atomic uint32_t *head_of(const void *p) { return &heads()[chain_of((uintptr_t)p)]; }
+
+/* Adds to `live`, which only a thread that holds the lock changes. */
+static void add_live_locked(lm_samples *all, int more) {
+  uint64_t now = atomic_load_explicit(&all->live, memory_order_relaxed);
+  atomic_store_explicit(&all->live, now + (uint64_t)(int64_t)more, memory_order_release);
 }
 
 /* Returns the index plus 1 of an unused entry; 0: all are used. */
@@ -112,7 +128,7 @@ static void put_locked(lm_samples *all, const lm_sample_live *sample) {
   all->sample[at - 1] = *sample;
   all->sample[at - 1].next = atomic_load_explicit(head, memory_order_relaxed);
   atomic_store_explicit(head, at, memory_order_relaxed);
-  atomic_fetch_add_explicit(&all->live, 1, memory_order_relaxed);
+  add_live_locked(all, 1);
   lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), 1);
 }
 
@@ -130,15 +146,17 @@ static bool take_out_locked(lm_samples *all, uintptr_t base) {
   if (before) all->sample[before - 1].next = sample->next;
   else atomic_store_explicit(head, sample->next, memory_order_relaxed);
   lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), -1);
-  atomic_fetch_sub_explicit(&all->live, 1, memory_order_relaxed);
+  add_live_locked(all, -1);
   *sample = (lm_sample_live){ .next = all->unused };
   all->unused = at;
   return true;
 }
 
-/* Relaxed: whoever frees a block that is a sample knows the block from the thread that was given
- * it, after the block was put into its chain. */
+/* The fence makes the caller's load of `live` an acquire load. The chain is read relaxed: whoever
+ * frees a block that is a sample knows the block from the thread that was given it, after the block
+ * was put into its chain. */
 bool lm_sample_may_have(const void *p) {
+  lm_load_fence();
   return p && atomic_load_explicit(head_of(p), memory_order_relaxed) != 0;
 }
 
@@ -218,12 +236,11 @@ static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, 
   (void)take_out_locked(all, sample.base); /* a free that the process did without loam's notice */
   put_locked(all, &sample);
   lm_lock_drop(&all->lock);
-  mark(t, p);
   lm_probe_alloc(sample.base, size, lm_sample_bytes(size, sample.weight));
 }
 
-LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
-                                size_t size) {
+LM_NOINLINE void lm_sample_take_marked(lm_thread *t, const loam_site *site, uint32_t strategy,
+                                       void *p, size_t size) {
   lm_assert(t == lm_thread_self && p && size && !lm_thread_is_active());
   if (t->is_sampling || !lm_lock_try_hold_now()) {
     atomic_fetch_add_explicit(&lm_sample_all.skipped, 1, memory_order_relaxed);
@@ -235,12 +252,20 @@ LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t st
   lm_lock_allow_cancel();
 }
 
+LM_NOINLINE void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
+                                size_t size) {
+  mark(t, p);
+  lm_sample_take_marked(t, site, strategy, p, size);
+}
+
 /* ---- On and off --------------------------------------------------------------------------- */
 
 static bool make_tables_locked(lm_samples *all) {
-  if (!all->head) all->head = lm_metadata_alloc(LM_SAMPLE_HEADS * sizeof *all->head);
+  _Atomic uint32_t *head = heads();
+  if (!head) head = lm_metadata_alloc(LM_SAMPLE_HEADS * sizeof *head);
+  atomic_store_explicit(&all->head, head, memory_order_relaxed);
   if (!all->sample) all->sample = lm_metadata_alloc(LM_SAMPLE_LIVE * sizeof *all->sample);
-  return all->head && all->sample && lm_stacks_make(&all->stacks);
+  return head && all->sample && lm_stacks_make(&all->stacks);
 }
 
 loam_status lm_sample_set(uint64_t interval) {
@@ -281,9 +306,10 @@ void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
 
 static bool is_valid_locked(lm_samples *all) {
   uint64_t n = 0, live = 0, bytes = 0;
-  if (!all->head || !all->sample || !lm_stacks_is_valid(&all->stacks)) return !all->used;
+  const _Atomic uint32_t *head = heads();
+  if (!head || !all->sample || !lm_stacks_is_valid(&all->stacks)) return !all->used;
   for (uint32_t i = 0; i < LM_SAMPLE_HEADS; i++)
-    for (uint32_t at = all->head[i]; at; at = all->sample[at - 1].next) {
+    for (uint32_t at = head[i]; at; at = all->sample[at - 1].next) {
       const lm_sample_live *sample = &all->sample[at - 1];
       if (++n > all->used || chain_of(sample->base) != i || sample->stack >= all->stacks.count)
         return false;

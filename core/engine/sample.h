@@ -52,13 +52,17 @@ typedef struct lm_samples {
    * samples a few more or a few less blocks. */
   _Atomic uint64_t interval;
   _Atomic uint64_t
-      started_at;        /* when sampling was switched on first, as lm_sys_clock_ns; 0: never */
-  _Atomic uint64_t live; /* entries in the table of live samples */
+      started_at; /* when sampling was switched on first, as lm_sys_clock_ns; 0: never */
+  /* Entries in the table of live samples. Release, which pairs with the fence in
+   * lm_sample_may_have: a thread that reads a number above 0 also reads `head`. */
+  _Atomic uint64_t live;
   _Atomic uint64_t live_lost; /* samples that found no room there: they count as allocated alone */
   _Atomic uint64_t skipped;   /* samples that were dropped, since the thread could not wait */
   lm_stacks stacks;
-  lm_lock lock;           /* guards all below, and the rows of `stacks` */
-  _Atomic uint32_t *head; /* LM_SAMPLE_HEADS chains: index plus 1 of a live sample */
+  lm_lock lock; /* guards all below, and the rows of `stacks` */
+  /* LM_SAMPLE_HEADS chains: index plus 1 of a live sample. NULL: there are no tables. Written once,
+   * under the lock, before `live` is above 0. Relaxed: `live` orders it. */
+  _Atomic(_Atomic uint32_t *) head;
   lm_sample_live *sample; /* LM_SAMPLE_LIVE of them */
   uint32_t used;          /* how many of them were used so far */
   uint32_t unused;        /* a list of those that are unused again: index plus 1 */
@@ -91,6 +95,9 @@ bool lm_sample_wants(lm_thread *t, size_t size);
  * of the caller. The thread is not active. A thread that would have to wait for a fork notes
  * nothing. */
 void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p, size_t size);
+/* lm_sample_take for an object of a size class whose state is SAMPLED already. */
+void lm_sample_take_marked(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
+                           size_t size);
 /* lm_sample_take if lm_sample_wants. */
 LM_INLINE void lm_sample_maybe(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                                size_t size) {
@@ -98,7 +105,8 @@ LM_INLINE void lm_sample_maybe(lm_thread *t, const loam_site *site, uint32_t str
     lm_sample_take(t, site, strategy, p, size);
 }
 
-/* Returns whether a block may be a live sample. Any thread; exact for a block of the caller's. */
+/* Returns whether a block may be a live sample. Any thread that has read a number above 0 in
+ * lm_sample_all.live; exact for a block of the caller's. */
 bool lm_sample_may_have(const void *p);
 /* Takes a block that is about to be freed or resized out of the table of live samples. */
 void lm_sample_forget(const void *p);

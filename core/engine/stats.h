@@ -98,6 +98,15 @@ typedef struct lm_stats_subject {
  * can go on counting. Called by the thread that has the entry. */
 void lm_stats_reuse(lm_thread *t, lm_decision *d, lm_stats_subject next);
 
+/* Lets an entry that has served all its blocks serve `stock` more. The entry goes on counting, and
+ * counts one block more, which the caller has taken from its bin. One store changes the entry, so a
+ * thread that reads the count never finds a wrong one. Called by the thread that has the entry. */
+LM_INLINE void lm_stats_restock(lm_decision *d, int32_t stock) {
+  lm_assert(!d->left && stock >= 0 && stock < LM_STATS_STOCK - 1 - d->start);
+  uint64_t both = (uint64_t)(d->start + 1 + stock) << 32 | (uint32_t)stock;
+  __atomic_store_n(&d->both, both, __ATOMIC_RELAXED);
+}
+
 /* Requests that the policy denied, that a later member of a chain served, and that no member could
  * serve; and calls of free or realloc with a wrong pointer. */
 extern _Atomic uint64_t lm_stats_denied, lm_stats_fallbacks, lm_stats_failed, lm_stats_bad_frees;

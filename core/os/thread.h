@@ -73,15 +73,22 @@ typedef struct lm_decision {
   uint8_t class_;        /* the size class of the objects */
   /* How many blocks the entry may serve, and how many of them are left. When none is left, the next
    * request takes a slow path, which may sample the block (engine/sample.h). The entry counts
-   * start - left blocks. The thread alone writes `left`, with lm_count_down. */
-  int32_t left;
-  int32_t start;
+   * start - left blocks. The thread alone writes `left`, with lm_count_down. `both` is `left` in
+   * the low half and `start` in the high half: one access reads or writes the two together. */
+  union {
+    struct {
+      int32_t left;
+      int32_t start;
+    };
+    uint64_t both;
+  };
 } lm_decision;
 
 /* Returns how many blocks an entry counts. The calling thread is the entry's own, or it reads a
  * copy, or the count may be old by some blocks. */
 LM_INLINE uint32_t lm_thread_served(const lm_decision *d) {
-  return (uint32_t)lm_load(int32_t, &d->start) - (uint32_t)lm_load(int32_t, &d->left);
+  uint64_t both = lm_load(uint64_t, &d->both);
+  return (uint32_t)(both >> 32) - (uint32_t)both;
 }
 
 /* Bytes that the thread added to the live bytes of a tag, or took from them, and that are not in

@@ -125,6 +125,7 @@ local function new_context(answers, inspect)
       if found then return found end
       return nil, path .. ": No such file or directory"
     end,
+    hash_text = function(text) return answers.text_hashes[text] end,
     boards = function()
       local texts, rows = {}, answers and answers.boards or {}
       if rows.one_by_one then

@@ -187,7 +187,7 @@ for alert in LoamPolicyRefused LoamFleetSplit LoamRequestsDenied LoamLimitNearly
   clears "$alert"
   echo "ok: $alert clears"
 done
-counts 3 "count by (job) (loam_policy_info{program=\"$name\"}) == 2" > "$work/why" || fail "$(cat "$work/why")"
+await "not two programs in each job" counts 3 "count by (job) (loam_policy_info{program=\"$name\"}) == 2"
 
 # The dashboard asks for series that there are.
 "$python" - "$rules/loam.dashboard.json" > "$work/queries" << 'PY'

@@ -78,6 +78,12 @@ are_up() { [ "$(cat "$work"/up/* | grep -c up)" = $((WATCHED + SERVED + 1)) ]; }
 await "not all have started" are_up
 waits 0 --policy "$live"
 says "$work/out" 1 "$ALL programs obey"
+{ printf 'kind: ConfigMap\ndata:\n  live.lua: |\n'; sed 's/^/    /' "$live"; } > "$work/configmap.yaml"
+waits 0 --policy "$work/configmap.yaml"
+says "$work/out" 1 "$ALL programs obey"
+"$LOAM" check --json "$work/configmap.yaml" > "$work/why"
+says "$work/why" 1 "\"hash\":\"$(sed 's/.* obey //' "$work/out")\""
+echo "ok: the policy of a manifest is the text of its ConfigMap"
 
 begin=$(date +%s%N)
 write 128

@@ -59,7 +59,7 @@ local function find(lines)
           .. "indented"):format(i, name, name)
       end
       local last = block_end(lines, i)
-      found[#found + 1] = { name = name, first = i + 1, last = last }
+      found[#found + 1] = { name = name, first = i + 1, last = last, ending = rest:sub(2, 2) }
       i = last
     end
     i = i + 1
@@ -67,10 +67,23 @@ local function find(lines)
   return found
 end
 
--- Returns the text of the policy in a manifest. Each line has the number that it has in the
--- manifest, because the lines before the policy are empty.
+-- Returns the number of line ends that the text of a block has behind its last line: none for `|-`,
+-- one for `|`; for `|+`, one more for each empty line that follows.
+local function ends_of(lines, block)
+  if block.ending == "-" or block.last < block.first then return 0 end
+  local ends = 1
+  while block.ending == "+" and (lines[block.last + ends] or "x"):match("^%s*$") do
+    ends = ends + 1
+  end
+  return ends
+end
+
+-- Returns the text of the policy in a manifest, twice. In the first text each line has the number
+-- that it has in the manifest, because the lines before the policy are empty. The second text is
+-- the exact text, which the file has where the ConfigMap is mounted.
 ---@return string|nil text
----@return string|nil words why there is none; they may begin with the number of a line
+---@return string|nil exact; if there is no text, words that say why, which may begin with the
+---   number of a line
 function manifest.policy(text)
   local lines = lines_of(text)
   if not ("\n" .. text):match("\nkind:%s*[\"']?ConfigMap") then
@@ -88,7 +101,21 @@ function manifest.policy(text)
   for i = 1, block.last do
     out[i] = i >= block.first and lines[i]:sub(inner + 1) or ""
   end
-  return table.concat(out, "\n") .. "\n"
+  local exact = table.concat(out, "\n", block.first) .. ("\n"):rep(ends_of(lines, block))
+  return table.concat(out, "\n") .. "\n", exact
+end
+
+-- Reads the policy in the file of a manifest.
+---@return string|nil text the first text of manifest.policy
+---@return string|nil exact the second text of manifest.policy; if there is no text, why
+---@return number|nil line of the manifest where the fault is, if it is at a line
+function manifest.read(context, path)
+  local bytes, why = context.posix.read(path, manifest.MOST)
+  if not bytes then return nil, (why:gsub("^.-: ", "")) end
+  local text, exact = manifest.policy(bytes)
+  if text then return text, exact end
+  local line, reason = exact:match("^(%d+): file: (.*)")
+  return nil, reason or exact:match("^file: (.*)"), tonumber(line)
 end
 
 return manifest

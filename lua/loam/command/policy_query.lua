@@ -41,18 +41,16 @@ local function unread(verb, path, words, line)
   }, { "verb", "version", "policy", "ok" })
 end
 
--- Asks about the policy in a manifest of Kubernetes.
+-- Asks about the policy in a manifest of Kubernetes. The hash in the answer is the hash of the
+-- policy's exact text, which a host reads from the mounted ConfigMap.
 ---@return string answer
 local function ask_manifest(context, verb, path, query)
-  local text, why = context.posix.read(path, manifest.MOST)
-  if not text then return unread(verb, path, (why:gsub("^.-: ", ""))) end
-  local policy, words = manifest.policy(text)
-  if not policy then
-    local line, reason = words:match("^(%d+): file: (.*)")
-    return unread(verb, path, reason or words:match("^file: (.*)"), tonumber(line))
-  end
-  local answer, problem = context.api.inspect_text(path, policy, query)
-  return answer or context.fail(problem)
+  local text, exact, line = manifest.read(context, path)
+  if not text then return unread(verb, path, exact, line) end
+  local answer, problem = context.api.inspect_text(path, text, query)
+  if not answer then context.fail(problem) end
+  local hash = context.api.hash_text(text)
+  return (answer:gsub('"hash":"' .. hash .. '"', '"hash":"' .. context.api.hash_text(exact) .. '"'))
 end
 
 -- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.

@@ -96,6 +96,43 @@ static void an_abandoned_socket_is_replaced(void **state) {
   assert_int_equal(unlink(path), 0);
 }
 
+enum { RIVALS = 8, RACES = 100 };
+static pthread_barrier_t start;
+static _Atomic int winners;
+
+/* Tries to listen at a path at the time when the other threads do. Returns 1 plus the descriptor if
+ * it listens, else NULL. */
+static void *compete(void *path) {
+  int fd;
+  pthread_barrier_wait(&start);
+  if (lm_listen_unix(path, &fd) != LOAM_OK) return NULL;
+  atomic_fetch_add(&winners, 1);
+  return (void *)(intptr_t)(fd + 1);
+}
+
+static void of_those_that_replace_one_socket_at_a_time_one_listens(void **state) {
+  pthread_t rival[RIVALS];
+  int dead;
+  char *path = strdup(path_of("contested"));
+  (void)state;
+  pthread_barrier_init(&start, NULL, RIVALS);
+  assert_int_equal(lm_listen_unix(path, &dead), LOAM_OK);
+  close(dead);
+  for (int race = 0; race < RACES; race++) {
+    void *won[RIVALS];
+    winners = 0;
+    for (int i = 0; i < RIVALS; i++)
+      assert_int_equal(pthread_create(&rival[i], NULL, compete, path), 0);
+    for (int i = 0; i < RIVALS; i++) pthread_join(rival[i], &won[i]);
+    for (int i = 0; i < RIVALS; i++)
+      if (won[i]) close((int)(intptr_t)won[i] - 1);
+    assert_int_equal(winners, 1);
+  }
+  pthread_barrier_destroy(&start);
+  assert_int_equal(unlink(path), 0);
+  free(path);
+}
+
 static void a_file_is_not_replaced(void **state) {
   (void)state;
   int fd, file = open(path_of("file"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -156,6 +193,7 @@ int main(void) {
     cmocka_unit_test(an_address_of_another_machine_is_refused),
     cmocka_unit_test(without_a_host_all_addresses_are_meant),
     cmocka_unit_test(an_abandoned_socket_is_replaced),
+    cmocka_unit_test(of_those_that_replace_one_socket_at_a_time_one_listens),
     cmocka_unit_test(a_file_is_not_replaced),
     cmocka_unit_test(a_long_path_is_refused),
     cmocka_unit_test(a_signal_or_data_end_the_waiting),

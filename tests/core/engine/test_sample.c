@@ -197,7 +197,7 @@ static void other_ways_to_a_block_are_sampled(void **state) {
 }
 
 static void blocks_of_handlers_and_counted_tags_are_sampled(void **state) {
-  enum { EACH = 1, BLOCKS = 500 };
+  enum { EACH = 1, BLOCKS = 500 }; /* a block of 30 bytes is surely a sample */
   static void *p[BLOCKS];
   (void)state;
   for (int counted = 0; counted < 2; counted++) {
@@ -205,10 +205,10 @@ static void blocks_of_handlers_and_counted_tags_are_sampled(void **state) {
     if (counted) fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
     else CHAIN(counting_strategy());
     begin(EACH);
-    for (int i = 0; i < BLOCKS; i++) p[i] = take(of, 1 + (size_t)i * 100);
+    for (int i = 0; i < BLOCKS; i++) p[i] = take(of, 30 + (size_t)i * 100);
     assert_int_equal(live_of(of).samples, BLOCKS);
     if (counted) assert_int_equal(lm_live_of(lm_thread_get(), of), live_of(of).bytes);
-    for (int i = 0; i < BLOCKS; i += 2) p[i] = loam_realloc(NULL, p[i], 1 + (size_t)i * 150);
+    for (int i = 0; i < BLOCKS; i += 2) p[i] = loam_realloc(NULL, p[i], 30 + (size_t)i * 150);
     assert_int_equal(live_of(of).samples, BLOCKS);
     for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
     assert_int_equal(live_of(of).samples, 0);

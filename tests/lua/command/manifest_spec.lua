@@ -33,6 +33,16 @@ describe("a manifest", function()
     assert.equal(("\n"):rep(6), manifest.policy(of("  prod.lua: |\n")))
   end)
 
+  it("has the exact text that a mounted ConfigMap has, as the sign of the block says", function()
+    for sign, exact in pairs { ["|"] = "one\n\ntwo\n", ["|-"] = "one\n\ntwo",
+                               ["|+"] = "one\n\ntwo\n\n\n" } do
+      local text = of("  a.lua: " .. sign .. "\n    one\n\n    two\n\n\n  b.txt: x\n")
+      assert.equal(exact, (select(2, manifest.policy(text))))
+    end
+    assert.equal("one\n\n\n", (select(2, manifest.policy(of("  a.lua: |+\n    one\n\n\n")))))
+    assert.equal("", (select(2, manifest.policy(of("  a.lua: |\n")))))
+  end)
+
   local function refuses(text, words)
     local policy, why = manifest.policy(text)
     assert.is_nil(policy)

@@ -147,6 +147,16 @@ describe("loam profile --stacks", function()
     assert.equal("process 42 samples nothing\n", context.out)
   end)
 
+  it("says why it has nothing to show", function()
+    local function shown(rows)
+      local _, context = canned.run("profile 42 --stacks -o x", followed(samples(512 * KiB, rows)))
+      return context.err
+    end
+    assert.matches("no block was sampled: the program requested little", shown({}), 1, true)
+    assert.matches("try --sample alloc_space", shown { row("x", 0, { 4100 }) }, 1, true)
+    assert.not_matches("try --sample", shown(ROWS), 1, true)
+  end)
+
   it("says that an idle program begins later", function()
     local answers = followed(samples(0, ROWS))
     answers.obeys = false

@@ -36,6 +36,20 @@ local function wait(words, rows, one_by_one)
 end
 
 describe("loam wait", function()
+  it("compares with the text in a manifest, and not with the manifest", function()
+    local answers = {
+      files = { ["cm.yaml"] = "kind: ConfigMap\ndata:\n  a.lua: |\n    return 1\n" },
+      text_hashes = { ["return 1\n"] = NEW }, boards = { obeys(7) },
+    }
+    local status, context = run("wait --policy cm.yaml", answers)
+    assert.equal(0, status)
+    assert.equal("1 program obeys " .. NEW .. "\n", context.out)
+    answers.files["cm.yaml"] = "kind: Pod\n"
+    status, context = run("wait --policy cm.yaml", answers)
+    assert.equal(2, status)
+    assert.matches("cm.yaml: it has no ConfigMap", context.err, 1, true)
+  end)
+
   it("ends with 2 for arguments that do not fit", function()
     for args, words in pairs {
       [""] = "one of --policy FILE and --hash H is needed",

@@ -92,10 +92,14 @@ local function missed(context, pid, wanted, last, misses, words)
   return context.fail(("process %d has ended, and there was no occasion for a profile"):format(pid))
 end
 
+local MAPS_MOST = 64 * 2 ^ 20 -- bytes of a list of mappings
+
 -- Notes a look. Returns it as occasion.wait returns it.
 local function note(context, pid, answer, began, before, wanted, keeps_samples)
   local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
-  return { answer = answer, samples = samples or before and before.samples, at = began }
+  local maps = samples and context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
+  if not samples and before then samples, maps = before.samples, before.maps end
+  return { answer = answer, samples = samples, maps = maps, at = began }
 end
 
 -- Waits until there is an occasion.
@@ -103,7 +107,7 @@ end
 ---@param keeps_samples boolean whether the last look is to have the samples of stacks
 ---@return string|nil reason; nil: the user has interrupted
 ---@return table|nil last if a signal ended the program: the `answer` of the last look, its
----   `samples`, and `ago`, the milliseconds since then
+---   `samples`, the text of its mappings then (`maps`), and `ago`, the milliseconds since then
 function occasion.wait(context, pid, wanted, keeps_samples)
   local first, last, root
   local misses = 0

@@ -56,7 +56,8 @@ local function location_maker(made, list, symbols)
   local find, known = mapping_finder(add_mappings(made, list)), {}
   return function(address)
     if known[address] then return known[address] end
-    local found, mapping = symbols and symbols.find(address), find(address)
+    local mapping = find(address)
+    local found = symbols and symbols.find(address, mapping and mapping.build_id)
     local lines = {}
     if found then
       local func = profile.add_function(made, { name = found.name, file = found.file,

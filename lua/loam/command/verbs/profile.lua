@@ -118,8 +118,9 @@ end
 
 -- Makes the profile of the samples of a process.
 ---@param program string|nil its name, if the process may have ended
-local function of_samples(context, pid, answer, program)
-  local found, words = symbols.open(pid)
+---@param maps string|nil the text of its mappings, if the process has ended
+local function of_samples(context, pid, answer, program, maps)
+  local found, words = symbols.open(pid, maps)
   if not found then context.warn(("loam profile: %s: the file has addresses\n"):format(words)) end
   for _, loss in ipairs(stacks.losses(answer)) do context.warn("loam profile: " .. loss .. "\n") end
   local made = stacks.live(answer, subject_of(context, pid, program), found)
@@ -165,7 +166,7 @@ local function take_last(context, pid, last, given, program)
   context.warn(("loam profile: the figures are from %.0f ms before its end was noticed\n"):format(
     last.ago))
   if given.stacks and last.samples then
-    return of_samples(context, pid, json.decode(last.samples), program)
+    return of_samples(context, pid, json.decode(last.samples), program, last.maps or "")
   end
   return tags.live(last.answer, subject_of(context, pid, program))
 end
@@ -260,6 +261,15 @@ local function check_stacks(given)
   end
 end
 
+-- Says why a profile by stacks has nothing to show.
+local function explain_emptiness(context, made)
+  if data.total(made, made.default) ~= 0 then return end
+  context.warn(#made.samples > 0
+    and "loam profile: no block that was sampled is in use now; try --sample alloc_space\n"
+    or "loam profile: no block was sampled: the program requested little memory in that time; try "
+      .. "a smaller SIZE, or a longer --for\n")
+end
+
 function profile.run(context, given)
   check_stacks(given)
   local format = formats[choice("format", given.format or "pprof", FORMATS)]
@@ -274,6 +284,7 @@ function profile.run(context, given)
   if not made then return INTERRUPTED end
   if base then made = subtract(context, made, base, given.base) end
   set_type(context, made, kind)
+  if given.stacks and not base then explain_emptiness(context, made) end
   local text = format.write(made, "loam " .. context.api.version())
   if given.output == "-" then
     context.write(text)

@@ -2,6 +2,7 @@
 
 local arguments = require("loam.command.arguments")
 local hosts = require("loam.command.hosts")
+local manifest = require("loam.command.manifest")
 local obeying = require("loam.command.obeying")
 local units = require("loam.command.units")
 
@@ -19,7 +20,8 @@ with the given PIDs. A program that ends is left out. If no program runs under l
 is 0, and a line says so; if all that were named have ended, it is 3. After the first refusal
 the command waits one more second for the other programs. Nothing is asked of the programs.
 
-FILE is read once, at the start: a later edit is another policy. A process that `loam run`
+FILE is read once, at the start: a later edit is another policy. FILE may also be an image, or
+a manifest of Kubernetes: then it is the policy in its ConfigMap. A process that `loam run`
 has started obeys with its next request for memory; one that sleeps obeys later. With
 --published, a policy that is published for such a process counts as obeyed.]],
   options = {
@@ -45,12 +47,21 @@ local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
 
 -- ---- arguments
 
+-- Returns the hash of a policy's text. In a manifest, it is the text in the ConfigMap, which hosts
+-- read where the ConfigMap is mounted.
+local function hash_of(context, path)
+  if not manifest.is_one(path) then return context.api.hash(path) end
+  local text, exact, line = manifest.read(context, path)
+  if text then return context.api.hash_text(exact) end
+  return nil, ("%s:%s %s"):format(path, line and line .. ":" or "", exact)
+end
+
 local function read_hash(context, given)
   if (given.policy == nil) == (given.hash == nil) then
     arguments.misused("one of --policy FILE and --hash H is needed")
   end
   if given.policy then
-    local hash, words = context.api.hash(given.policy)
+    local hash, words = hash_of(context, given.policy)
     return hash or arguments.misused(words)
   end
   local hash = given.hash:lower()
