@@ -71,9 +71,10 @@ static struct {
   const void *code_type;
 } python;
 
-/* What CPython exports. The references are weak, so the dynamic loader resolves them when it loads
- * loam, and an object that no library exports has the address NULL. A dlsym(3) that finds nothing
- * would allocate the words of its error, with the C library's malloc, in every program. */
+/* Symbols that CPython exports. The references are weak, so the dynamic loader resolves them
+ * when it loads loam, and an object that no library exports has the address NULL. A dlsym(3)
+ * that finds nothing would allocate the words of its error, with the C library's malloc, in
+ * every program. */
 extern const unsigned long Py_Version __attribute__((weak));
 extern const char PyCode_Type[] __attribute__((weak));
 extern int PyCode_Addr2Line(const py_code *code, int at) __attribute__((weak));
