@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/governed.h"
 #include "cli/vet.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -125,6 +126,7 @@ static bool make_board(const char *policy, char board[PATH_MAX]) {
 void lm_run_plainly(int argc, char **argv) {
   static values v;
   if (!is_plain_form(argc, argv) || !is_plain_environment()) return;
+  if (lm_governed_why_not(argv[AT_COMMAND])) return; /* the Lua code says so */
   if (!vet(argv[AT_PATH], v.vetted) || !find_policy(argv[AT_PATH], v.policy) ||
       !find_library(v.library) || !make_board(v.policy, v.board))
     return;
