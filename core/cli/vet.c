@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "cli/kept.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
@@ -16,18 +17,37 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
                          .reads_nodes = reads & 1u << LM_IN_NODE_FREE };
 }
 
+/* Writes what the caller of lm_vet_text gets of an image, and closes the image. */
+static void take_results(lm_policy_image *image, char carried[LM_IMAGE_TEXT_SIZE],
+                         lm_vet_needs *needs) {
+  size_t size;
+  const void *bytes = lm_policy_image_bytes(image, &size);
+  *needs = needs_of(image);
+  if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
+  lm_policy_image_close(image);
+}
+
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
                         lm_vet_needs *needs) {
   lm_policy_opened opened;
   lm_assert(!source->is_host);
   loam_status status = lm_policy_open(source, false, &opened);
-  if (status != LOAM_OK) return status;
-  size_t size;
-  const void *bytes = lm_policy_image_bytes(opened.image, &size);
-  *needs = needs_of(opened.image);
-  if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
-  lm_policy_image_close(opened.image);
+  if (status == LOAM_OK) take_results(opened.image, carried, needs);
   return status;
+}
+
+/* Like lm_vet_text, but uses the image of an equal text that was kept, or keeps the image. */
+static loam_status vet_once(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
+                            lm_vet_needs *needs) {
+  lm_policy_opened opened;
+  if (lm_policy_image_is(source->text, source->length)) return lm_vet_text(source, carried, needs);
+  if (!lm_kept_find(source->text, source->length, &opened.image)) {
+    loam_status status = lm_policy_open(source, false, &opened);
+    if (status != LOAM_OK) return status;
+    lm_kept_put(opened.image);
+  }
+  take_results(opened.image, carried, needs);
+  return LOAM_OK;
 }
 
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs) {
@@ -36,8 +56,8 @@ loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *nee
   lm_assert(path);
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
   if (status != LOAM_OK) return status;
-  status = lm_vet_text(&(lm_script_source){ path, text, length, lm_policy_limits(), false },
-                       carried, needs);
+  status = vet_once(&(lm_script_source){ path, text, length, lm_policy_limits(), false }, carried,
+                    needs);
   const char *policy = text;
   if (status == LOAM_OK) status = lm_policy_open_text(path, &policy, &length);
   if (status == LOAM_OK)

@@ -4,7 +4,6 @@
  * Include/internal/pycore_frame.h, Include/cpython/code.h, Include/cpython/unicodeobject.h. */
 #include "engine/python_frames.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 typedef struct py_object {
@@ -72,27 +71,28 @@ static struct {
   const void *code_type;
 } python;
 
-/* ISO C has no conversion from dlsym's object pointer to a function's; POSIX promises it works. */
-static bool find(void *to, const char *name) {
-  void *found = dlsym(RTLD_DEFAULT, name);
-  memcpy(to, &found, sizeof found);
-  return found;
-}
+/* Symbols that CPython exports. The references are weak, so the dynamic loader resolves them
+ * when it loads loam, and an object that no library exports has the address NULL. A dlsym(3)
+ * that finds nothing would allocate the words of its error, with the C library's malloc, in
+ * every program. */
+extern const unsigned long Py_Version __attribute__((weak));
+extern const char PyCode_Type[] __attribute__((weak));
+extern int PyCode_Addr2Line(const py_code *code, int at) __attribute__((weak));
+extern const py_thread *PyGILState_GetThisThreadState(void) __attribute__((weak));
+extern const py_thread *_PyThreadState_UncheckedGet(void) __attribute__((weak));
 
-/* Looks for the interpreter here and not when a sample is taken, because dlsym(3) takes a lock of
- * the dynamic loader, and a thread that holds it may be inside malloc. */
+/* Chooses the interpreter here and not when a sample is taken: a constructor runs before the
+ * program has other threads. */
 __attribute__((constructor)) static void look_for_python(void) {
   enum { VERSION = 0x030b }; /* 3.11 */
-  const unsigned long *version;
-  const void *type;
-  int (*line_of)(const py_code *, int);
-  if (!find((void *)&version, "Py_Version") || *version >> 16 != VERSION) return;
-  if (!find((void *)&type, "PyCode_Type") || !find((void *)&line_of, "PyCode_Addr2Line") ||
-      !find((void *)&python.mine, "PyGILState_GetThisThreadState") ||
-      !find((void *)&python.holder, "_PyThreadState_UncheckedGet"))
+  if (!&Py_Version || Py_Version >> 16 != VERSION) return;
+  if (!PyCode_Type || !PyCode_Addr2Line || !PyGILState_GetThisThreadState ||
+      !_PyThreadState_UncheckedGet)
     return;
-  python.line_of = line_of;
-  python.code_type = type;
+  python.mine = PyGILState_GetThisThreadState;
+  python.holder = _PyThreadState_UncheckedGet;
+  python.line_of = PyCode_Addr2Line;
+  python.code_type = PyCode_Type;
 }
 
 /* Lines that were looked up: the interpreter reads the table of a function from its start, which

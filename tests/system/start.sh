@@ -108,3 +108,37 @@ for good in LOAM_BAD_FREE=abort LOAM_BAD_FREE= LOAM_WATCH=1 LOAM_WATCH=0 LOAM_EV
   [ -s "$work/err" ] && fail "$good: $(cat "$work/err")"
 done
 echo "ok: a value that means nothing is told"
+
+# The command starts a program without Lua if its line has the plainest form. Every other form has
+# the same effect: --policy=FILE is read by the command's Lua code.
+if [ -x "${LOAM:-}" ]; then
+  # effect WORDS... - the environment and the exit status of a program, without what differs each time.
+  effect() {
+    LOAM_LENIENT=0 LOAM_WATCH=0 "$LOAM" "$@" 2>&1 | sed 's/^\(LOAM_BOARD\|LOAM_RUN\)=.*/\1/; /^_=/d' | sort
+    echo "${PIPESTATUS[0]}"
+  }
+  for one in "$top/policies/default.lua" "$top/policies/low-latency.lua" "$work/deny.lua" "$broken"; do
+    for command in env "sh -c 'exit 7'" "$work/nosuch" nosuch "$work"; do
+      eval "plain=\$(effect run --policy '$one' -- $command)"
+      eval "other=\$(effect run --policy='$one' -- $command)"
+      [ "$plain" = "$other" ] || fail "run --policy $one -- $command: $plain; with =: $other"
+    done
+    (cd "$work" && [ "$(effect run --policy deny.lua -- env)" = "$(effect run --policy=deny.lua -- env)" ]) ||
+      fail "a relative path"
+  done
+  echo "ok: the plainest form of loam run is like the others"
+
+  # What is kept of a policy is obeyed only as long as the text is the same.
+  {
+    echo 'local plain = loam.host {}'
+    echo 'return loam.policy { name = "first", pick = function() return plain end }'
+  } > "$work/kept.lua"
+  name() {
+    "$LOAM" run --policy "$work/kept.lua" -- sh -c '"$0" ps --json; :' "$LOAM" |
+      sed -n 's/.*"name":"\([^"]*\)","path":"[^"]*kept.lua".*/\1/p'
+  }
+  for n in 1 2; do [ "$(name)" = first ] || fail "run $n: $(name)"; done
+  sed -i 's/first/other/' "$work/kept.lua"
+  for n in 1 2; do [ "$(name)" = other ] || fail "edited, run $n: $(name)"; done
+  echo "ok: a policy that was edited is compiled again"
+fi
