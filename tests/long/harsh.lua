@@ -4,10 +4,11 @@
 
 local KiB, MiB, GiB = loam.KiB, loam.MiB, loam.GiB
 
-local small   = loam.host { name = "small", align = 64, limit = 64 * GiB }
-local guarded = loam.host { name = "guarded", guard = 10, limit = 64 * GiB }
-local spread  = loam.host { name = "spread", align = 4 * KiB, numa = "interleave", limit = 64 * GiB }
-local huge    = loam.host { name = "huge", align = 2 * MiB, huge = "thp", limit = 64 * GiB }
+local far = 64 * GiB
+local small   = loam.host { name = "small", align = 64, limit = far }
+local guarded = loam.host { name = "guarded", guard = 10, limit = far }
+local spread  = loam.host { name = "spread", align = 4 * KiB, numa = "interleave", limit = far }
+local huge    = loam.host { name = "huge", align = 2 * MiB, huge = "thp", limit = far }
 local rest    = loam.host { name = "rest" }
 
 return loam.policy {
