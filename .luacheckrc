@@ -13,3 +13,4 @@ local policy = { unused_args = false, read_globals = { "loam" }, not_globals = {
 files["policies"] = policy
 files["examples"] = policy
 files["tests/bench/eight.lua"] = policy
+files["tests/long"] = policy

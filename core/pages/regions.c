@@ -9,7 +9,7 @@
  * memory, 256 KiB. HUGE_SLOTS is a huge page of 2 MiB. */
 enum { STEP_LEAST = 64, STEP_MOST = 1024, STEP_EAGER = 4, HUGE_SLOTS = 32 };
 /* A pool of this many slots (16 MiB) or more takes small requests at the far ends of clean runs. */
-enum { SPACED_FROM = 256 };
+enum { APART_FROM = 256 };
 /* Dirty slots that are kept for reuse: a quarter of the slots in use, but at least 96 MiB; 4 MiB
  * where a free slot costs more than plain memory. This bound is for bursts: in the long run, decay
  * gives back the slots that are not needed. */
@@ -244,9 +244,8 @@ static void raise_bound_locked(lm_regions *r, uint32_t slots) {
  * larger request would then get memory that the system has yet to zero. So in a large pool, small
  * requests are served at the far ends of clean runs. */
 static uint32_t take_clean_locked(lm_regions *r, uint32_t slots, size_t align) {
-  bool spaced = slots < HUGE_SLOTS && align <= LM_SLOT && r->held >= SPACED_FROM;
-  return spaced ? lm_runs_take_spaced(&r->clean, slots, HUGE_SLOTS)
-                : lm_runs_take(&r->clean, slots, align);
+  bool is_apart = slots < HUGE_SLOTS && align <= LM_SLOT && r->held >= APART_FROM;
+  return is_apart ? lm_runs_take_last(&r->clean, slots) : lm_runs_take(&r->clean, slots, align);
 }
 
 /* Dirty runs come first: to zero memory that is in the caches costs less than to have the kernel

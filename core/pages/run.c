@@ -119,22 +119,16 @@ static void cut_from_run(lm_runs *runs, uint32_t slot, uint32_t length, uint32_t
   if (slot < at) link_run(runs, slot, at - slot);
 }
 
-/* Returns where the last whole unit of a run of two units or more begins. */
-static uint32_t last_unit(uint32_t slot, uint32_t length, uint32_t unit) {
-  lm_assert(lm_is_pow2(unit) && length >= 2 * unit);
-  return (uint32_t)lm_align_down(slot + length - unit, unit);
-}
-
-/* Takes slots from one of the first runs of a list in which they fit; 0: they fit in none. `unit`
- * other than 0: as lm_runs_take_spaced says. */
+/* Takes slots from one of the first runs of a list in which they fit; 0: they fit in none.
+ * `at_end`: as lm_runs_take_last says. */
 static uint32_t take_from_list(lm_runs *runs, unsigned list, uint32_t slots, size_t align,
-                               uint32_t unit) {
+                               bool at_end) {
   int looks = LOOKS;
   for (uint32_t slot = runs->head[list]; slot && looks--; slot = lm_map_span(slot)->next) {
     uint32_t length = length_of(slot);
     uint32_t at = place_in_run(slot, length, slots, align);
     if (!at) continue;
-    if (unit && length >= 2 * unit) at = last_unit(slot, length, unit);
+    if (at_end) at = slot + length - slots;
     cut_from_run(runs, slot, length, at, slots);
     return at;
   }
@@ -151,10 +145,10 @@ static unsigned next_filled(const lm_runs *runs, unsigned list) {
   return LM_RUN_LISTS;
 }
 
-static uint32_t take_any(lm_runs *runs, uint32_t slots, size_t align, uint32_t unit) {
+static uint32_t take_any(lm_runs *runs, uint32_t slots, size_t align, bool at_end) {
   for (unsigned list = next_filled(runs, list_of(slots)); list < LM_RUN_LISTS;
        list = next_filled(runs, list + 1)) {
-    uint32_t slot = take_from_list(runs, list, slots, align, unit);
+    uint32_t slot = take_from_list(runs, list, slots, align, at_end);
     if (slot) return slot;
   }
   return 0;
@@ -162,12 +156,11 @@ static uint32_t take_any(lm_runs *runs, uint32_t slots, size_t align, uint32_t u
 
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align) {
   lm_assert(lm_is_pow2(align));
-  return take_any(runs, slots, align, 0);
+  return take_any(runs, slots, align, false);
 }
 
-uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit) {
-  lm_assert(slots <= unit && lm_is_pow2(unit));
-  return take_any(runs, slots, LM_SLOT, unit);
+uint32_t lm_runs_take_last(lm_runs *runs, uint32_t slots) {
+  return take_any(runs, slots, LM_SLOT, true);
 }
 
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots) {

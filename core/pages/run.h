@@ -41,10 +41,9 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
  * below a slot is met). Returns the first slot, or 0 if no run fits. The slots are then an extent
  * of LM_USE_NONE. */
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
-/* Takes at most `unit` slots (a power of two). From a run of two units or more, they are cut at the
- * beginning of its last whole unit, so that later small requests are served beside them and the
- * beginning of the run stays whole. Returns the first slot, or 0 if no run fits. */
-uint32_t lm_runs_take_spaced(lm_runs *runs, uint32_t slots, uint32_t unit);
+/* Takes the last `slots` slots of a run, so that later requests are served beside them and the
+ * beginning of the run stays whole. Returns the first of them, or 0 if no run fits. */
+uint32_t lm_runs_take_last(lm_runs *runs, uint32_t slots);
 /* Takes exactly these slots if a run begins with them. Returns whether it did. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
 /* Takes the run that begins at `slot` if it has at most `most` slots. Returns its length, or 0 if

@@ -76,6 +76,24 @@ static void a_tick_gives_back_what_was_free_since_the_last_one(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
+/* 17 slots are more than half of a huge page. */
+static void small_requests_leave_no_gaps(void **state) {
+  (void)state;
+  enum { SLOTS = 17, REQUESTS = 200 };
+  static lm_regions regions;
+  uint32_t taken[REQUESTS];
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  for (int i = 0; i < REQUESTS; i++) {
+    taken[i] = lm_regions_take(&regions, SLOTS, LM_SLOT, &clean);
+    assert_int_not_equal(taken[i], 0);
+  }
+  assert_true(is_valid(&regions));
+  assert_true(regions.held < SLOTS * REQUESTS * 3 / 2);
+  for (int i = 0; i < REQUESTS; i++) lm_regions_put(&regions, taken[i], SLOTS);
+  assert_true(lm_regions_drain(&regions));
+}
+
 /* Each queued run is noted and forgotten in the queue's law (lm_verify). */
 static void slots_that_the_system_refuses_to_take_are_returned_later(void **state) {
   (void)state;
@@ -144,6 +162,7 @@ int main(void) {
     cmocka_unit_test(touched_slots_are_taken_first),
     cmocka_unit_test(slots_that_follow_can_be_added),
     cmocka_unit_test(a_tick_gives_back_what_was_free_since_the_last_one),
+    cmocka_unit_test(small_requests_leave_no_gaps),
     cmocka_unit_test(slots_that_the_system_refuses_to_take_are_returned_later),
     cmocka_unit_test(a_wrong_count_breaks_the_law),
     cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),

@@ -89,15 +89,15 @@ static void honours_alignment_and_keeps_the_rest(void **state) {
 
 static void takes_few_from_the_far_end_of_many(void **state) {
   (void)state;
-  enum { UNIT = 32 };
-  uint32_t last = world.first + 3 * UNIT;
-  put(world.first + 1, 4 * UNIT);
-  for (uint32_t i = 0; i < 4; i++) /* the later ones are beside the first */
-    assert_int_equal(lm_runs_take_spaced(&world.runs, 5, UNIT), last + 5 * i);
+  enum { LENGTH = 129 };
+  uint32_t end = world.first + 1 + LENGTH;
+  put(world.first + 1, LENGTH);
+  for (uint32_t i = 1; i <= 5; i++) /* no slot is left between them */
+    assert_int_equal(lm_runs_take_last(&world.runs, 17), end - 17 * i);
   assert_true(lm_runs_is_valid(&world.runs));
-  assert_int_equal(lm_runs_take_spaced(&world.runs, UNIT, UNIT), world.first + 2 * UNIT);
-  assert_int_equal(lm_runs_take(&world.runs, UNIT, LM_SLOT), world.first + 1);
-  assert_int_equal(lm_runs_take_spaced(&world.runs, UNIT, UNIT), 0);
+  assert_int_equal(lm_runs_take(&world.runs, LENGTH - 5 * 17 - 1, LM_SLOT), world.first + 1);
+  assert_int_equal(lm_runs_take_last(&world.runs, 1), end - 5 * 17 - 1);
+  assert_int_equal(lm_runs_take_last(&world.runs, 1), 0);
   assert_true(lm_runs_is_valid(&world.runs));
 }
 
@@ -132,7 +132,7 @@ static void agrees_with_the_picture_over_many_steps(void **state) {
       p->slot = lm_runs_take(&world.runs, want, align);
       if (want < 16 && align == LM_SLOT && chance(2) && p->slot) {
         lm_runs_put(&world.runs, p->slot, want);
-        p->slot = lm_runs_take_spaced(&world.runs, want, 16);
+        p->slot = lm_runs_take_last(&world.runs, want);
       }
       if (!p->slot) continue;
       assert_int_equal((uintptr_t)lm_map_address(p->slot) % align, 0);
