@@ -21,7 +21,7 @@ import contextlib
 import logging
 import os
 import threading
-from typing import Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple
 
 from . import _loam
 from .errors import Error
@@ -66,6 +66,9 @@ _starting = threading.Lock()
 _delivering = threading.RLock()
 _thread: threading.Thread | None = None
 
+# Called after a policy has gone live. loam.children sets it.
+_on_live: Callable[[], None] | None = None
+
 
 def deliver(raised: str | None = None) -> None:
     """Logs all events that have happened so far, before it returns.
@@ -77,6 +80,8 @@ def deliver(raised: str | None = None) -> None:
             kind, level = _KINDS.get(number, ("event", logging.WARNING))
             if kind == "policy_refused" and message == raised:
                 level = logging.DEBUG
+            if kind == "policy_live" and _on_live:
+                _on_live()
             event = Event(kind, generation, pointer or 0, message)
             logger.log(level, "%s", message, extra={"event": event})
 
