@@ -1,9 +1,9 @@
 """setup - makes the wheel and the sdist. CMake builds the files of the wheel.
 
 A wheel holds all that it needs but Python, NumPy and the C library: the modules, libloam, the
-command, the preload library, and a copy of LuaJIT. To build it takes gcc, cmake, make, pkg-config,
-luajit and libluajit-5.1-dev (the names of Debian's packages), and the headers of the Python that runs
-it and of its NumPy. All build files are put in build-python/ of the checkout.
+command, the preload library, and a copy of LuaJIT. A build needs Debian's packages gcc, cmake, make,
+pkg-config, luajit and libluajit-5.1-dev, and the headers of the Python that runs this file and of
+its NumPy. All build files are put in build-python/ of the checkout.
 
 An sdist holds this file, and in tree/ the part of the checkout that a build reads.
 """
@@ -58,8 +58,8 @@ class Build(build_py):
 
     def run(self):
         if not os.path.exists(os.path.join(ROOT, "CMakeLists.txt")):
-            sys.exit("loam: the package is built from a checkout (pip install PATH/bindings/python) "
-                     "or from an sdist")
+            sys.exit("loam: the package is built from a checkout, by pip install "
+                     "PATH/bindings/python, or from an sdist")
         made = os.path.join(BUILD, "python", "loam")
         shutil.rmtree(made, ignore_errors=True)  # an earlier build may have left other files
         run("cmake", "-S", ROOT, "-B", BUILD, "-DCMAKE_BUILD_TYPE=Release", "-DLOAM_TESTS=OFF",

@@ -96,8 +96,8 @@ static PyMethodDef methods[] = {
   { 0 },
 };
 
-/* Returns the capsule with the table of NumPy's C functions. NumPy 2 has moved the module that holds
- * it. */
+/* Returns the capsule with the table of NumPy's C functions. In NumPy 2 the module that holds the
+ * capsule has another name than in NumPy 1. */
 static PyObject *find_functions(void) {
   PyObject *home = PyImport_ImportModule("numpy._core._multiarray_umath");
   if (!home && PyErr_ExceptionMatches(PyExc_ModuleNotFoundError)) {

@@ -90,7 +90,8 @@ class Children(Case):
             context = multiprocessing.get_context(method)
             with self.subTest(method), context.Pool(1) as pool:
                 self.assertEqual(pool.apply(_children.tell)["strategy"], "plain")
-        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        spawn = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
             self.assertEqual(pool.submit(_children.tell).result(300)["strategy"], "plain")
 
     def test_they_follow_the_file_that_their_parent_follows(self):
@@ -149,7 +150,8 @@ class UnderRun(Case):
                     file.write(text)
             here = os.path.dirname(os.path.abspath(__file__))
             path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
-            done = subprocess.run([command, "run", "--policy", policy, "--", sys.executable, script],
+            done = subprocess.run([command, "run", "--policy", policy, "--",
+                                   sys.executable, script],
                                   env={**os.environ, "PYTHONPATH": path}, capture_output=True,
                                   text=True, timeout=300)
             self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)

@@ -1,4 +1,4 @@
-"""test_install - an sdist, the wheel that is built from it, and the wheel in an environment of its own.
+"""test_install - an sdist, the wheel that is built from it, and an environment with the wheel.
 
 The environment lies in an empty folder. The package is used there as its manual says, checked for
 what it needs of the system, and removed.
@@ -80,7 +80,7 @@ class Install(Case):
             self.skipTest(f"{error}: apt-get install python3-venv python3-setuptools python3-wheel")
 
     def make_wheel(self, folder):
-        """Makes an sdist of the checkout and a wheel of the sdist; returns the path of the wheel."""
+        """Makes an sdist of the checkout and a wheel of the sdist; returns the wheel's path."""
         run(sys.executable, "-c", "import setuptools.build_meta as backend, sys; "
             "backend.build_sdist(sys.argv[1])", folder, cwd=HERE)
         sdist, = (name for name in os.listdir(folder) if name.endswith(".tar.gz"))
