@@ -1,9 +1,9 @@
 """setup - makes the wheel and the sdist. CMake builds the files of the wheel.
 
 A wheel holds all that it needs but Python, NumPy and the C library: the modules, libloam, the
-command, the preload library, and a copy of LuaJIT. A build needs Debian's packages gcc, cmake, make,
-pkg-config, luajit and libluajit-5.1-dev, and the headers of the Python that runs this file and of
-its NumPy. All build files are put in build-python/ of the checkout.
+command, the preload library, and a copy of LuaJIT. A build needs Debian's packages gcc, cmake,
+make, pkg-config, luajit and libluajit-5.1-dev, and the headers of the Python that runs this file
+and of its NumPy. All build files are put in build-python/ of the checkout.
 
 An sdist holds this file, and in tree/ the part of the checkout that a build reads.
 """
@@ -47,9 +47,9 @@ def run(*command):
                  "its messages are above (tests/install python installs what it needs)")
 
 
-def copy_new(source, target):
-    """Copies a file of an editable installation, but not over a file of the checkout."""
-    if ".so" in source or not os.path.exists(target):
+def copy_built(source, target):
+    """Copies a file of an editable installation, but no source over itself or a later edit."""
+    if not source.endswith((".py", ".pyi", "py.typed")):
         shutil.copy(source, target)
 
 
@@ -69,7 +69,7 @@ class Build(build_py):
             str(os.cpu_count() or 1))
         target = os.path.join(HERE if self.editable_mode else self.build_lib, "loam")
         shutil.copytree(made, target, dirs_exist_ok=True,
-                        copy_function=copy_new if self.editable_mode else shutil.copy)
+                        copy_function=copy_built if self.editable_mode else shutil.copy)
 
     def get_outputs(self, include_bytecode=True):
         return []
