@@ -3,6 +3,7 @@
 need luarocks lua5.4 cmake
 [ -f /usr/include/lua5.4/lua.h ] || skip "liblua5.4-dev is not installed"
 rock=bindings/lua/loam-scm-1.rockspec
+export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 luarocks lint "$rock" || fail "luarocks lint"
 
 # luarocks builds in the folder of the sources, so it gets a copy of what a build reads.
