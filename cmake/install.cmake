@@ -46,11 +46,12 @@ install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
   COMPONENT development)
 
 # Debian's Python looks for packages in this folder. The modules find libloam.so.0 as any program
-# does, so the path that leads to a library beside them is removed.
+# does, so the path that leads to a library beside them is removed. Debian's package loam has the command.
 if(LOAM_PYTHON_BUILT)
   set(python_dir lib/python3/dist-packages)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/python/loam DESTINATION ${python_dir} COMPONENT python
-    EXCLUDE_FROM_ALL PATTERN "libloam.so*" EXCLUDE PATTERN "__pycache__" EXCLUDE)
+    EXCLUDE_FROM_ALL PATTERN "libloam.so*" EXCLUDE PATTERN "bin" EXCLUDE
+    PATTERN "__pycache__" EXCLUDE)
   install(CODE "
     file(GLOB modules \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${python_dir}/loam/*.so\")
     foreach(module IN LISTS modules)

@@ -52,8 +52,9 @@ if(missing)
     "On Debian: apt-get install${packages}")
 endif()
 
-# The driver of a GPU is opened at run time; the build needs the header of its interface. A build for
-# tests has one: it makes the same binary.
+# The driver of a GPU is opened at run time; the build needs the header of its interface. The tests
+# have such a header, which makes the same binary. A wheel is built with it too, because people who
+# use CuPy and PyTorch install wheels.
 set(LOAM_CUDA_BUILT OFF)
 if(LOAM_CUDA STREQUAL "OFF")
   message(STATUS "loam: no GPU support, as LOAM_CUDA is OFF")
@@ -66,7 +67,7 @@ else()
     set(LOAM_CUDA_INCLUDE ${LOAM_CUDA_TOOLKIT})
     if(NOT LOAM_CUDA_TOOLKIT)
       set(LOAM_CUDA_INCLUDE "")
-      if(LOAM_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/tests/standin/cuda.h)
+      if((LOAM_TESTS OR LOAM_WHEEL) AND EXISTS ${PROJECT_SOURCE_DIR}/tests/standin/cuda.h)
         set(found "the tests' own header")
         set(LOAM_CUDA_INCLUDE ${PROJECT_SOURCE_DIR}/tests/standin)
       endif()

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import importlib as _importlib
 import os as _os
+import sys as _sys
 from typing import Any as _Any
 
-from . import _loam, events, policy
+from . import _loam, children, events, policy
 from ._loam import Arena, Array, Block, nrt_api, trim
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
 from .events import Event, on_event
@@ -63,9 +64,11 @@ def start(policy: str | _os.PathLike[str] | None = None, *, watch: bool = False,
     Raises StateError if the engine is already started, PolicyError if the policy is refused, and
     FileError if the file cannot be read.
     """
+    settings = (0 if control is None else 1 if control else -1, lenient, guard_report, leaks)
     with events.reporting():
-        _loam.start(policy, watch, 0 if control is None else 1 if control else -1, lenient,
-                    guard_report, leaks)
+        _loam.start(policy, watch, *settings)
+    children.note_settings(*settings)
+    children.note_live()
 
 
 def include_path() -> str:
@@ -85,3 +88,8 @@ def __getattr__(name: str) -> _Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, *_LATER, "__version__"])
+
+
+# Without multiprocessing there is no child yet, and loading it would cost 9 ms.
+if "multiprocessing.process" in _sys.modules:
+    children.enlist()

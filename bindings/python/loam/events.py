@@ -74,6 +74,9 @@ _starting = threading.Lock()
 _delivering = threading.RLock()
 _thread: threading.Thread | None = None
 
+# Called after a policy has gone live. loam.children sets it.
+_on_live: Callable[[], None] | None = None
+
 
 def on_event(callback: Callable[[Event], object] | None) -> None:
     """Calls callback(event) for each event from now on, after the event is logged.
@@ -114,6 +117,8 @@ def deliver(raised: str | None = None) -> None:
             kind, level = _KINDS.get(number, ("event", logging.WARNING))
             if kind == "policy_refused" and message == raised:
                 level = logging.DEBUG
+            if kind == "policy_live" and _on_live:
+                _on_live()
             event = Event(kind, generation, pointer or 0, message)
             logger.log(level, "%s", message, extra={"event": event})
             _call(event)

@@ -20,7 +20,7 @@ import os
 import threading
 from typing import Any
 
-from . import _numpy, events, policy, tags
+from . import _numpy, children, events, policy, tags
 from .errors import StateError
 
 __all__ = ["install", "is_installed", "uninstall"]
@@ -113,6 +113,7 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     """
     global _sites, _touch, _default
     events.start()
+    children.enlist()
     with _lock:
         if policy.info().generation == 0 and os.environ.get("NUMPY_MADVISE_HUGEPAGE") != "0":
             policy.load(text=_POLICY, name="numpy")
@@ -145,6 +146,13 @@ def uninstall() -> None:
 def is_installed() -> bool:
     """Returns True if loam would allocate an array that this context makes now."""
     return _numpy.is_ours(_variable.get())
+
+
+def _arguments() -> dict[str, bool] | None:
+    """Returns the arguments of install() that hold here, or None if loam is not installed."""
+    if _default is None and not is_installed():
+        return None
+    return {"sites": _sites, "touch": _touch, "everywhere": _default is not None}
 
 
 def _enter(name: str) -> contextvars.Token[Any] | None:

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Any, Iterable, Union
 
-from . import _loam, events
+from . import _loam, children, events
 from .errors import PolicyError
 
 __all__ = ["Check", "Explanation", "Info", "Problem", "check", "explain", "info", "load",
@@ -66,7 +66,12 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
         if text is None:
             _loam.policy_load(path)
         else:
-            _loam.policy_load_text(name, text if text.endswith("\n") else text + "\n")
+            text = text if text.endswith("\n") else text + "\n"
+            _loam.policy_load_text(name, text)
+    if text is None:
+        children.note_live()
+    else:
+        children.note_text(name, text)
     return info()
 
 
@@ -77,8 +82,10 @@ def watch(path: _Path) -> Info:
     switched. If the first load fails, its exception is raised and the file is followed
     nevertheless. Later failures are events (see loam.events), and the live policy stays.
     """
+    children.enlist()
     with events.reporting():
         _loam.policy_watch(path)
+    children.note_live()
     return info()
 
 

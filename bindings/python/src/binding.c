@@ -3,7 +3,10 @@
 
 #include <dlfcn.h>
 #include <string.h>
+/* Python 3.13 declares these functions in Python.h. */
+#if PY_VERSION_HEX < 0x030d0000
 #include <tracemalloc.h>
+#endif
 
 PyObject *binding_fail(loam_status status) {
   PyObject *errors = PyImport_ImportModule("loam.errors");

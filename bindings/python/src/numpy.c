@@ -96,10 +96,32 @@ static PyMethodDef methods[] = {
   { 0 },
 };
 
+/* Returns the capsule with the table of NumPy's C functions. In NumPy 2 the module that holds the
+ * capsule has another name than in NumPy 1. */
+static PyObject *find_functions(void) {
+  PyObject *home = PyImport_ImportModule("numpy._core._multiarray_umath");
+  if (!home && PyErr_ExceptionMatches(PyExc_ModuleNotFoundError)) {
+    PyErr_Clear();
+    home = PyImport_ImportModule("numpy.core._multiarray_umath");
+  }
+  PyObject *capsule = home ? PyObject_GetAttrString(home, "_ARRAY_API") : NULL;
+  Py_XDECREF(home);
+  return capsule;
+}
+
+/* Takes the place of import_array(), which refuses NumPy 2 in a module that was compiled with the
+ * headers of NumPy 1. The functions that this file calls have the same slots in the tables of both,
+ * so one wheel serves both. The capsule lives as long as NumPy, which cannot be unloaded. */
 static int execute(PyObject *module) {
   (void)module;
-  import_array1(-1);
-  return 0;
+  PyObject *capsule = find_functions();
+  void **functions = capsule ? PyCapsule_GetPointer(capsule, NULL) : NULL;
+  Py_XDECREF(capsule);
+  if (!functions) return -1;
+  PyArray_API = functions;
+  if (PyArray_GetNDArrayCFeatureVersion() >= NPY_1_22_API_VERSION) return 0;
+  PyErr_SetString(PyExc_ImportError, "loam needs NumPy 1.22 or later");
+  return -1;
 }
 
 static PyModuleDef_Slot slots[] = { { Py_mod_exec, (void *)execute }, { 0, NULL } };

@@ -1,5 +1,4 @@
--- story - the functions of a host in ten steps: examples/story.c in LuaJIT.
-local ffi = require("ffi")
+-- story - the functions of a host in ten steps: examples/story.c in LuaJIT and in Lua 5.4.
 local loam = require("loam")
 
 local function say(...) print(string.format(...)) end
@@ -36,8 +35,8 @@ end
 local policy = arg[1] or "story.lua"
 local file = not arg[2] and io.open(policy)
 if not file then
-  io.stderr:write("usage: luajit ", arg[0], " [POLICY]\nPOLICY is examples/story.lua in the ",
-    "sources of loam; without it, story.lua\n")
+  io.stderr:write("usage: ", arg[-1], " ", arg[0], " [POLICY]\n",
+    "POLICY is examples/story.lua in the sources of loam; without it, story.lua\n")
   os.exit(2)
 end
 file:close()
@@ -48,7 +47,7 @@ tell_policy("1 start")
 local frame = assert(loam.malloc("frame.pixels", 64 * 1024))
 local title = assert(loam.malloc("frame.title", 100))
 tell_owner("2 a frame", frame)
-tell_owner("2 its title", ffi.cast("char *", title) + 50)
+tell_owner("2 its title", loam.at(title, 50))
 
 local scoped = loam.within("frame.title", function() return assert(loam.malloc(nil, 10)) end)
 tell_owner("3 in a scope", scoped)
@@ -67,18 +66,18 @@ tell_owner("6 another", later)
 
 local block = assert(loam.block("frame.pixels", 1000))
 local row = assert(block:slice(100, 10))
-ffi.copy(block:data("char *") + 100, "row one")
+block:write("row one\0", 100)
 say("7 a block of %d bytes, owners %d", block:size(), block:refcount())
 block:release()
-say("7 its slice of %d bytes: %s", row:size(), ffi.string(row:data()))
+say("7 its slice of %d bytes: %s", row:size(), row:read():match("^%Z*"))
 row:release()
 
 local arena = assert(loam.arena("frame.title", { resizable = true }))
 local first, second = assert(arena:alloc(4, 1)), assert(arena:alloc(4, 1))
-ffi.copy(first, "one")
-ffi.copy(second, "two")
+loam.write(first, "one\0")
+loam.write(second, "two\0")
 first = assert(arena:resize(first, 1000))
-say("8 an arena of %d bytes: %s, %s", arena:size(), ffi.string(first), ffi.string(second))
+say("8 an arena of %d bytes: %s, %s", arena:size(), loam.read(first, 3), loam.read(second, 3))
 
 tell_live("9 live blocks")
 

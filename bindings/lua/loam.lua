@@ -1,0 +1,380 @@
+-- loam.lua - loam for programs in LuaJIT and in Lua 5.4: the functions of loam.h with Lua's names
+-- and lifetimes.
+--
+--   local loam = require("loam")
+--   assert(loam.policy.load("prod.lua"))
+--   local frame = assert(loam.block("frame.pixels", 1920 * 1080 * 4))
+--   frame:write("first pixel")
+--
+-- A site argument is a tag, a site of loam.site, or nil, which means the current scope. A function
+-- that fails returns nil and words; a wrong argument is an error. Blocks, arenas and arrays end
+-- when Lua collects them, or immediately by release. Lua's collector does not know their sizes, so
+-- release large ones; in Lua 5.4, `local b <close> = ...` releases b where its scope ends.
+--
+-- An address is a cdata pointer in LuaJIT and a light userdata in Lua 5.4. loam.native calls C: by
+-- FFI in LuaJIT (native.lua), and as a C module in Lua 5.4 (native.c). In LuaJIT, loam.C is the
+-- library itself, for functions that have no name here. Lua cannot receive callbacks from other
+-- threads (loam_on_event); call loam.policy.info instead. A module belongs to its Lua state, which
+-- one thread uses at a time.
+local native = require("loam.native")
+
+local loam = { C = native.C, policy = {}, null = native.null }
+
+-- ---- Errors, versions
+
+local function words()
+  local text = native.error()
+  return text ~= "" and text or "no reason was given"
+end
+
+local function check(ok)
+  if ok then return true end
+  return nil, words()
+end
+
+local function given(value)
+  if value ~= nil then return value end
+  return nil, words()
+end
+
+function loam.version() return native.version() end
+
+local function series(version) return version:match("^%d+%.%d+") end
+if series(loam.version()) ~= series(native.built) then
+  error(("loam.lua has version %s, the library has %s"):format(native.built, loam.version()), 0)
+end
+
+-- ---- Life and policy
+
+-- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
+function loam.start(config) return check(native.start(config or {})) end
+function loam.stop() native.stop() end
+function loam.trim() return native.trim() end
+
+function loam.policy.load(path) return check(native.policy_load(path)) end
+function loam.policy.load_text(name, text) return check(native.policy_load_text(name, text)) end
+function loam.policy.watch(path) return check(native.policy_watch(path)) end
+
+-- Returns the live policy and the last attempt to change it, as a table. `hash` is hexadecimal.
+function loam.policy.info() return native.policy_info() end
+
+-- Returns the answer of loam_policy_inspect as JSON text. `query` is lines such as "verb check".
+function loam.policy.inspect(path, query) return given(native.policy_inspect(path, query)) end
+
+-- ---- Sites
+
+local by_tag = {}
+
+local function site_of(site)
+  if type(site) ~= "string" then return site end
+  local found = by_tag[site]
+  if not found then
+    found = native.site_get(site)
+    if found == nil then error(words(), 3) end
+    by_tag[site] = found
+  end
+  return found
+end
+
+-- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
+function loam.site(what)
+  if type(what) == "string" then return site_of(what) end
+  return given(native.site_at(what))
+end
+
+-- Returns the site of a tag at the line that calls this function.
+function loam.here(tag)
+  local at = debug.getinfo(2, "Sln")
+  return loam.site { tag = tag, file = at.short_src, func = at.name, line = at.currentline }
+end
+
+local function leave(ok, ...)
+  native.scope_leave()
+  if not ok then error((...), 0) end
+  return ...
+end
+
+-- Calls f(...) in a scope of `site` and returns the results of f. An error of f is raised again.
+function loam.within(site, f, ...)
+  native.scope_enter(site_of(site))
+  return leave(pcall(f, ...))
+end
+
+-- ---- Memory, as in C: the caller frees each block once
+
+function loam.malloc(site, size) return given(native.malloc(site_of(site), size)) end
+function loam.calloc(site, count, size)
+  return given(native.calloc(site_of(site), count, size))
+end
+function loam.aligned_alloc(site, alignment, size)
+  return given(native.aligned_alloc(site_of(site), alignment, size))
+end
+function loam.realloc(site, p, size) return given(native.realloc(site_of(site), p, size)) end
+function loam.free(p) native.free(p) end
+function loam.usable_size(p) return native.usable_size(p) end
+
+-- Returns the owner of the block that p points into, as a table.
+function loam.owner(p) return given(native.owner(p)) end
+
+-- Bytes at an address. As in C, nothing checks that the address has so many bytes.
+function loam.at(p, offset) return native.at(p, offset) end
+function loam.read(p, size) return native.read(p, size) end
+function loam.write(p, text) native.write(p, text) end
+
+-- ---- Handles: Lua's objects for blocks, arenas and arrays, each with one reference
+
+-- Calls a function of C that makes an object, and returns a handle of it.
+local function make(kind, create, ...)
+  local handle = native.handle(kind)
+  local p = create(...)
+  if p == nil then return nil, words() end
+  return native.fill(handle, p)
+end
+
+-- Returns the pointer of a handle; raises an error once it is released.
+local function live(handle, kind)
+  local p = native.raw(handle, kind)
+  if p == nil then error("the " .. kind .. " was released", 3) end
+  return p
+end
+
+-- ---- Blocks
+
+local kinds = { "embedded", "owned", "external", "slice", "pooled" }
+local block = {}
+
+-- Returns the address of the data, which is valid while a handle is kept. In LuaJIT, `ctype` is the
+-- type of the pointer, such as "uint8_t *".
+function block:data(ctype)
+  local p = live(self, "block")
+  return ctype and native.block_typed(p, ctype) or native.block_data(p)
+end
+
+-- Returns the address of `size` bytes from `offset` on, which must be in the block.
+local function inside(p, offset, size)
+  local has = native.block_size(p)
+  if offset < 0 or size < 0 or offset + size > has then
+    error(("%d bytes from %d on: the block has %d"):format(size, offset, has), 3)
+  end
+  return native.at(native.block_data(p), offset)
+end
+
+-- Returns `size` bytes from `offset` on as a string; without them, all bytes.
+function block:read(offset, size)
+  local p = live(self, "block")
+  offset = offset or 0
+  size = size or native.block_size(p) - offset
+  return native.read(inside(p, offset, size), size)
+end
+
+-- Copies a string into the block, to `offset` (0 if it is left out).
+function block:write(text, offset)
+  native.write(inside(live(self, "block"), offset or 0, #text), text)
+end
+
+function block:size() return native.block_size(live(self, "block")) end
+function block:refcount() return native.block_refcount(live(self, "block")) end
+function block:tag() return native.block_tag(live(self, "block")) end
+function block:kind() return kinds[native.block_kind(live(self, "block"))] end
+function block:slice(offset, size)
+  return make("block", native.block_slice, live(self, "block"), offset, size)
+end
+-- Returns another handle on this block, with a reference of its own.
+function block:retain() return make("block", native.block_retain, live(self, "block")) end
+-- Gives the reference to C code: returns the C block and leaves this handle released.
+function block:give()
+  local p = live(self, "block")
+  native.clear(self)
+  return p
+end
+
+native.define("block", block, block.size)
+
+function loam.block(site, size) return make("block", native.block_new, site_of(site), size) end
+function loam.zeroed(site, size) return make("block", native.block_zeroed, site_of(site), size) end
+function loam.aligned(site, alignment, size)
+  return make("block", native.block_aligned, site_of(site), alignment, size)
+end
+-- Makes a block over memory at `p`. `dtor` is the address of a C function, not a callback into Lua,
+-- because any thread may call it. A nil `dtor` means that the memory outlives the block.
+function loam.wrap(site, p, size, dtor, ctx)
+  return make("block", native.block_wrap, site_of(site), p, size, dtor, ctx)
+end
+local function itself(p) return p end
+-- Returns a handle for a block from C, and takes over the reference.
+function loam.take(c_block) return make("block", itself, c_block) end
+
+-- ---- Arenas
+
+local arena = {}
+for name, method in pairs(block) do arena[name] = method end
+
+function arena:alloc(size, alignment)
+  return given(native.arena_alloc(live(self, "arena"), alignment or 16, size))
+end
+function arena:resize(piece, size)
+  return given(native.arena_resize(live(self, "arena"), piece, size))
+end
+function arena:reset() return check(native.arena_reset(live(self, "arena"))) end
+function arena:finalize() return check(native.arena_finalize(live(self, "arena"))) end
+
+native.define("arena", arena)
+
+local ZEROED, RESIZABLE = 1, 2 -- LOAM_ARENA_*
+
+-- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
+function loam.arena(site, options)
+  local o = options or {}
+  local flags = (o.zeroed and ZEROED or 0) + (o.resizable and RESIZABLE or 0)
+  return make("arena", native.arena_new, site_of(site), flags, o.first or 0)
+end
+
+-- ---- Arrays: elements are counted from 1, as everywhere in Lua, and from -1 at the end
+
+local array = {}
+
+-- Turns an index of Lua into one of C: { start, stop, step }. {2, 4} is the elements 2, 3 and 4.
+local function c_index(index)
+  if type(index) == "number" then
+    if index == 0 then error("element 0: the first element is 1", 3) end
+    return { index > 0 and index - 1 or index, nil, 0 }
+  end
+  local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1
+  if first == 0 or last == 0 or step <= 0 then
+    error(("{%d, %d, %d}: elements begin with 1, and a step is positive"):format(first, last, step),
+      3)
+  end
+  local stop = last
+  if last < 0 then stop = last < -1 and last + 1 or nil end
+  return { first > 0 and first - 1 or first, stop, step }
+end
+
+-- Returns a view: for each dimension a number, which selects one element, or a range {first, last,
+-- step}; {} is the whole dimension.
+function array:at(...)
+  local p, parts = live(self, "array"), { ... }
+  for i, part in ipairs(parts) do parts[i] = c_index(part) end
+  return make("array", native.array_index, p, parts)
+end
+function array:field(name) return make("array", native.array_field, live(self, "array"), name) end
+function array:follow() return make("array", native.array_follow, live(self, "array")) end
+function array:transpose() return make("array", native.array_transpose, live(self, "array")) end
+function array:readonly() return make("array", native.array_readonly, live(self, "array")) end
+function array:retain() return make("array", native.array_retain, live(self, "array")) end
+
+function array:type() return native.array_type(live(self, "array")) end
+-- Returns a list with the sizes of the fixed dimensions at the front of the type.
+function array:shape() return native.array_shape(live(self, "array")) end
+function array:bytes() return native.array_bytes(live(self, "array")) end
+function array:data() return native.array_data(live(self, "array")) end
+function array:json() return given(native.array_json(live(self, "array"))) end
+function array:repr() return given(native.array_repr(live(self, "array"))) end
+
+-- Gives a row `count` elements.
+function array:resize(count) return check(native.array_resize(live(self, "array"), count)) end
+
+local function element(self, ...)
+  if select("#", ...) == 0 then return native.array_retain(live(self, "array")) end
+  local parts = { ... }
+  for i, part in ipairs(parts) do parts[i] = c_index(part) end
+  return native.array_index(live(self, "array"), parts)
+end
+
+local limits = { int8 = { -2 ^ 7, 2 ^ 7 }, int16 = { -2 ^ 15, 2 ^ 15 },
+  int32 = { -2 ^ 31, 2 ^ 31 }, int64 = { -2 ^ 63, 2 ^ 63 }, uint8 = { 0, 2 ^ 8 },
+  uint16 = { 0, 2 ^ 16 }, uint32 = { 0, 2 ^ 32 }, uint64 = { 0, 2 ^ 63 } }
+
+-- Raises an error if a value is not one of this type.
+local function must_fit(value, kind)
+  local limit = limits[kind]
+  local ok = kind == "bool" and type(value) == "boolean"
+    or kind ~= "bool" and type(value) == "number"
+  if ok and limit then
+    ok = value >= limit[1] and value < limit[2] and value % 1 == 0
+  end
+  if not ok then error(("%s is no value of %s"):format(tostring(value), kind), 4) end
+end
+
+local function no_value(kind)
+  return nil, kind .. " has no value in Lua: take a view of it, or json()"
+end
+
+local function value_at(p)
+  if native.array_is_missing(p) then return nil end
+  local kind = native.array_type(p):gsub("^%?", "")
+  local data = native.array_data(p)
+  if kind == "string" or kind == "bytes" then return native.load_text(data) end
+  local value, known = native.load(data, kind)
+  if not known then return no_value(kind) end
+  return value
+end
+
+local function set_value(p, value)
+  if value == nil then return check(native.array_omit(p)) end
+  if type(value) == "string" then return check(native.array_set_text(p, value)) end
+  local kind = native.array_type(p):gsub("^%?", "")
+  local is_known = limits[kind] or kind == "bool" or kind:match("^float%d")
+  if not is_known then return no_value(kind) end
+  must_fit(value, kind)
+  if native.array_is_readonly(p) then return nil, "the array is read-only" end
+  if not native.store(native.array_data(p), kind, value) then return no_value(kind) end
+  return true
+end
+
+-- Calls `act` with a view for as long as that takes.
+local function on_element(self, act, value, ...)
+  local holder = native.handle("array")
+  local p = element(self, ...)
+  if p == nil then return nil, words() end
+  native.fill(holder, p)
+  local first, second = act(p, value)
+  holder:release()
+  return first, second
+end
+
+-- Returns the value of the element at these indices: a number, boolean or string, or nil if it is
+-- missing. In LuaJIT, integers of 64 bits become doubles.
+function array:get(...) return on_element(self, value_at, nil, ...) end
+-- Sets the element at the indices after `value`; nil makes an option missing. Returns true.
+function array:set(value, ...) return on_element(self, set_value, value, ...) end
+
+native.define("array", array, function(self)
+  return native.array_shape(live(self, "array"))[1] or 0
+end)
+
+-- Makes an array of a datashape such as "3 * var * float64".
+function loam.array(site, datashape)
+  return make("array", native.array_new, site_of(site), datashape)
+end
+-- Makes an array over the data of a block from `offset` on (0 if it is left out).
+function loam.array_over(over, datashape, offset)
+  return make("array", native.array_wrap, live(over, "block"), offset or 0, datashape)
+end
+
+-- ---- Figures
+
+function loam.stats() return native.stats() end
+
+local groups = { tag = 1, strategy = 2, generation = 4 } -- LOAM_BY_*
+
+-- Returns a list of rows grouped by the arguments: "tag", "strategy" and "generation". Without
+-- arguments the rows are grouped by tag and strategy.
+function loam.rows(...)
+  local keys = 0
+  for _, name in ipairs(select("#", ...) > 0 and { ... } or { "tag", "strategy" }) do
+    keys = keys
+      + (groups[name] or error(("rows by %s: use tag, strategy, generation"):format(name), 2))
+  end
+  return given(native.rows(keys))
+end
+
+-- Returns how many blocks were made and ended so far, by kind:
+-- { made = { embedded = 3, ... }, ended = { ... } }.
+function loam.block_stats()
+  local made, ended = native.block_stats()
+  local out = { made = {}, ended = {} }
+  for i, kind in ipairs(kinds) do out.made[kind], out.ended[kind] = made[i], ended[i] end
+  return out
+end
+
+return loam
