@@ -12,4 +12,5 @@ local policy = { unused_args = false, read_globals = { "loam" }, not_globals = {
   "rawset", "rawget", "rawequal", "getfenv", "setfenv", "module", "print" } }
 files["policies"] = policy
 files["examples"] = policy
+files["tests/manuals/scene"] = policy
 files["tests/bench/eight.lua"] = policy
