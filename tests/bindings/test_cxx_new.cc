@@ -246,6 +246,8 @@ void a_tag_is_a_literal(void **) {
   assert_string_equal(tag_of(one.get()), "scene.light");
   assert_string_equal(tag_of(other.get()), "scene.lamp");
 }
+#else
+void a_tag_is_a_literal(void **) { skip(); }
 #endif
 
 } // namespace
@@ -262,9 +264,7 @@ int main() {
     cmocka_unit_test(what_cannot_be_had_throws_or_is_null),
     cmocka_unit_test(a_tag_that_is_not_valid_is_an_error),
     cmocka_unit_test(a_wrong_size_is_told),
-#if defined(__cpp_nontype_template_args) && __cpp_nontype_template_args >= 201911L
     cmocka_unit_test(a_tag_is_a_literal),
-#endif
   };
   int failed = cmocka_run_group_tests_name("cxx_new", tests, nullptr, nullptr);
   return failed || wrong_frees;
