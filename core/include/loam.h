@@ -24,6 +24,13 @@
  *   - "Block" alone means one live allocation. A loam_block is an owner of memory that counts its
  *     references.
  *
+ * Versions are semantic. A program that was compiled with this header runs with every later library
+ * of the same major number; while that number is 0, of the same minor number. So functions, their
+ * arguments, values of constants and the layout of structs stay. Functions and constants may be
+ * added, and fields at the end of a struct whose first field is `size`. The words of loam_error()
+ * and of events, the order of rows, and which memory loam takes from the system may change with
+ * each version. core/CHANGELOG.md lists the changes.
+ *
  * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
  * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
  * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
@@ -324,9 +331,8 @@ LOAM_API loam_site *loam_scope_get(void);
 /* Returns a new block of `size` bytes, or NULL. */
 LOAM_API void *loam_malloc(loam_site *site, size_t size);
 
-/* The loam_code_* functions are for libraries that replace malloc. Such a library identifies a
- * request by the code that the call returns to, and each thread remembers the decision for that
- * code and size class. */
+/* The loam_code_* functions are for libraries that replace malloc. They identify a request by the
+ * code that the call returns to. Each thread remembers the decision for the code and size class. */
 
 /* Called when a thread has no decision for `code`. It finds the code's site and returns the result
  * of loam_code_learn or loam_code_learn_zeroed, or memory of another allocator. */
@@ -352,8 +358,7 @@ LOAM_API void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss
 /* Like loam_code_learn, but the memory is zeroed. */
 LOAM_API void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site);
 
-/* Returns a new zeroed block of count × size bytes, or NULL. It is also NULL if the product
- * overflows. */
+/* Returns a new zeroed block of count × size bytes, or NULL; NULL also if the product overflows. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
 
 /* Returns a new block of `size` bytes at a multiple of `alignment`, or NULL. NULL also if
@@ -860,16 +865,14 @@ LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t 
 LOAM_API loam_block *loam_block_retain(loam_block *block);
 
 /* Releases one reference; releasing the last one ends the block. NULL does nothing. One release too
- * many is an event (BAD_FREE) as long as loam can see it: until the header's memory is allocated
- * again. */
+ * many is an event (BAD_FREE), until the memory of the header is allocated again. */
 LOAM_API void loam_block_release(loam_block *block);
 
 /* Returns the address of the data; it is valid as long as the block. NULL for NULL and for a pooled
  * block: the pieces of an arena have addresses of their own. */
 LOAM_API void *loam_block_data(const loam_block *block);
 
-/* Returns the bytes of the data, as requested; of a pooled block, the sum of its pieces. 0 for
- * NULL. */
+/* Returns the requested bytes of the data; of a pooled block, the sum of its pieces; 0 for NULL. */
 LOAM_API size_t loam_block_size(const loam_block *block);
 
 /* Returns the number of references at this moment, 0 for NULL. Other threads can change it at any
@@ -1332,8 +1335,7 @@ LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct Ar
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact, because loam reads them off the memory itself. While other threads
- * allocate, each block is counted in its state at some moment of the call. Bytes are usable
- * bytes. */
+ * allocate, each block counts in its state at some moment of the call. Bytes are usable bytes. */
 
 /* The figures of the process. */
 struct loam_stats {
@@ -1355,8 +1357,7 @@ LOAM_API loam_status loam_stats(struct loam_stats *out);
 
 enum { LOAM_BY_TAG = 1, LOAM_BY_STRATEGY = 2, LOAM_BY_GENERATION = 4 };
 
-/* A row of figures. It lives for the duration of the callback; its strings live as long as the
- * process. */
+/* A row of figures. It lives during the callback; its strings live as long as the process. */
 typedef struct loam_stats_row {
   const char *tag;      /* "" when not grouped by tag */
   const char *strategy; /* "" when not grouped by strategy */
@@ -1514,8 +1515,7 @@ LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progre
 /* The memory that a strategy requested for its live blocks, compared with the memory that the
  * kernel gave. When memory is not available at all, loam knows it at the request, and the next
  * member of an or_else chain serves. But a preferred node may be full by the time that the memory
- * is touched, and pages may be small where huge pages were requested. Bytes are bytes of whole
- * pages. */
+ * is touched, and pages may be small where huge pages were requested. Bytes count whole pages. */
 typedef struct loam_got {
   const char *strategy;      /* its name; lives as long as the process */
   uint64_t failed;           /* requests that it could not serve */
