@@ -5,7 +5,7 @@
 --
 -- Rules:
 --   lua with loam.policy     saved as prod.lua, and checked by `loam check`
---   lua, c, cpp, python      run as programs; c without main becomes the body of main
+--   lua, c, cpp, rust, python   run as programs; c without main becomes the body of main
 --   cmake                    the end of a CMakeLists.txt, behind project() and the program `host`
 --   lines with "$ "          commands with their output; it is compared by shape.lua
 --   other indented lines     commands, one a line; each must end with status 0
@@ -107,6 +107,16 @@ function kinds.cpp(world, block)
   write(world.work .. "/block.cc", text_of(block))
   return run_program(world, block, "${CXX:-c++} -std=c++17 -Wall -Wextra -Werror block.cc -o block "
     .. "$(pkg-config --cflags --libs loam) && ./block", "printf%(", "// (.*)$")
+end
+
+function kinds.rust(world, block)
+  if os.execute("command -v rustc > /dev/null") ~= 0 then
+    return world.skip(block, "rustc is not installed")
+  end
+  write(world.work .. "/block.rs", text_of(block))
+  return run_program(world, block, "compile='rustc --edition 2021 -D warnings -L '$LD_LIBRARY_PATH"
+    .. " && $compile --crate-type rlib --crate-name loam bindings/rust/src/lib.rs -l loam && "
+    .. "$compile block.rs --extern loam=libloam.rlib -o block && ./block", "println!%(", "// (.*)$")
 end
 
 function kinds.python(world, block)
