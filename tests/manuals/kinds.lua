@@ -281,7 +281,7 @@ function kinds.of(block)
   local first = block.lines[1]
   if first:match("^%$ ") then return kinds.session end
   local word = first:match("^[%w./+_-]+")
-  local known = { loam = 1, cc = 1, ["g++"] = 1, cmake = 1, sudo = 1, python3 = 1 }
+  local known = { loam = 1, luacheck = 1, cc = 1, ["g++"] = 1, cmake = 1, sudo = 1, python3 = 1 }
   return word and (known[word] or word:match("/")) and kinds.commands or nil
 end
 

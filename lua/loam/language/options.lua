@@ -302,6 +302,9 @@ local function known(kind)
   return names
 end
 
+---@return string[] the names of the options that `loam.KIND{…}` takes
+function options.names(kind) return known(kind) end
+
 -- Checks the table of options that a policy gave to `loam.KIND{…}`. Returns the values by option,
 -- as core takes them, and the reason if this machine cannot serve them.
 function options.check(kind, given)
