@@ -30,9 +30,11 @@
 _Atomic int host_state;
 
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
+typedef enum telling { TELL_ERRORS, TELL_NONE, TELL_ALL } telling;
 
 static bad_free on_bad_free;
-static bool tell_events, strict, is_told, follow, service, guard_report;
+static telling events;
+static bool strict, is_told, follow, service, guard_report;
 static long run_pid;             /* the process that `loam run` became; 0: none */
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
@@ -84,12 +86,14 @@ static bool has_stderr(void) {
  * to make system calls. */
 static bool tells_refusals(void) { return (service || follow) && run_pid == (long)getpid(); }
 
-/* Writes what a person has to know who did not set LOAM_EVENTS: a limit or a denial that may end
- * the program, and a policy that was refused while the program runs. A policy is refused in all
- * processes that follow the file: only the one that `loam run` became says so, in one line. */
+/* Writes what a person has to know who did not set LOAM_EVENTS: a limit, a denial or a lack of
+ * memory that may end the program, and a policy that was refused while the program runs. A policy
+ * is refused in all processes that follow the file: only the one that `loam run` became says so, in
+ * one line. */
 static void tell_by_default(const loam_event *event) {
   bool is_refusal = event->kind == LOAM_EVENT_POLICY_REFUSED && tells_refusals();
-  if ((!is_refusal && event->kind != LOAM_EVENT_UNSERVED) || !has_stderr()) return;
+  bool is_end = event->kind == LOAM_EVENT_UNSERVED || event->kind == LOAM_EVENT_LAST_WORDS;
+  if ((!is_refusal && !is_end) || !has_stderr()) return;
   if (!is_refusal) tell("%s", event->message);
   else
     tell("policy refused, the last good one stays: %.*s", (int)strcspn(event->message, "\n"),
@@ -101,12 +105,13 @@ static void on_event(void *ctx, const loam_event *event) {
   if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
   if (event->kind == LOAM_EVENT_ENVIRONMENT) return tell("warning: %s", event->message);
   if (event->kind == LOAM_EVENT_BAD_FREE) {
-    if (on_bad_free != BAD_FREE_IGNORE || tell_events) tell_bad_free(event);
+    if (on_bad_free != BAD_FREE_IGNORE || events == TELL_ALL) tell_bad_free(event);
     if (on_bad_free == BAD_FREE_ABORT) abort();
     return;
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
-  if (tell_events) tell("%s", event->message);
+  if (events == TELL_NONE) return;
+  if (events == TELL_ALL) tell("%s", event->message);
   else if (!starting) tell_by_default(event);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && !strict && !is_told)
     tell("warning: policy refused, the built-in default is used: %s", event->message);
@@ -143,7 +148,7 @@ static void read_environment(void) {
   run_pid = run ? atol(run) : 0;
   if (fstat(STDERR_FILENO, &stderr_first)) stderr_first = (struct stat){ 0 };
   on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
-  tell_events = read_word("LOAM_EVENTS", "none|stderr");
+  events = (telling)read_word("LOAM_EVENTS", "errors|none|stderr");
   strict = !is_lenient();
   is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");

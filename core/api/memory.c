@@ -18,6 +18,7 @@
 #include "device/device_idle.h"
 #include "device/provider.h"
 #include "engine/engine.h"
+#include "engine/soft_limit.h"
 #include "heap/sweep.h"
 #include "heap/tcache_slow.h"
 #include "os/error.h"
@@ -37,15 +38,20 @@ static void *answer(void *from, void *to, size_t size, int before) {
   return to;
 }
 
+/* Ends a slow call that lm_in_fork_begin has begun. Returns p. */
+static void *end_slow(void *p) {
+  lm_soft_limit_poll();
+  lm_lock_allow_cancel();
+  return p;
+}
+
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
   lm_assert(!r->by_code || r->site);
   void *p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
-  p = answer(NULL, lm_engine_alloc(r), r->size, before);
-  lm_lock_allow_cancel();
-  return p;
+  return end_slow(answer(NULL, lm_engine_alloc(r), r->size, before));
 }
 
 /* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
@@ -73,9 +79,7 @@ static void *serve_guarded(const lm_request *r, bool holds) {
 static void *serve(const lm_request *r, bool holds) {
   void *p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
-  p = serve_guarded(r, holds);
-  lm_lock_allow_cancel();
-  return p;
+  return end_slow(serve_guarded(r, holds));
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -154,8 +158,7 @@ static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn
   lm_thread *t = lm_thread_self_or_empty;
   void *p = NULL;
   if (lm_likely(lm_lock_try_hold_now())) {
-    p = lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size));
-    lm_lock_allow_cancel();
+    p = end_slow(lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size)));
   }
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
@@ -252,9 +255,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   int before = errno;
   lm_start_awake();
   note_caller(__builtin_return_address(0));
-  p = answer(ptr, lm_engine_realloc(site, ptr, size), size, before);
-  lm_lock_allow_cancel();
-  return p;
+  return end_slow(answer(ptr, lm_engine_realloc(site, ptr, size), size, before));
 }
 
 /* ---- free --------------------------------------------------------------------------------- */

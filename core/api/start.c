@@ -14,6 +14,7 @@
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
+#include "engine/last_words.h"
 #include "engine/sample.h"
 #include "heap/large.h"
 #include "os/error.h"
@@ -122,6 +123,7 @@ static loam_status start_as(const loam_config *config) {
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   lm_policy_start();
   start_samples();
+  lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
   lm_handler_set_system(config->system);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "cli/compile.h"
+#include "cli/governed.h"
 #include "cli/listen.h"
 #include "cli/look.h"
 #include "cli/namespaces.h"
@@ -446,6 +447,11 @@ static int native_screen_suspend(lua_State *L) {
   return 0;
 }
 
+/* why_not_governed(program): why `loam run` cannot govern a program (governed.h); nil if it can. */
+static int native_why_not_governed(lua_State *L) {
+  return push_text(L, lm_governed_why_not(text_at(L, 1)));
+}
+
 /* exec(words): replaces this process by the program words[1]. Returns only if that fails: the errno
  * and its words. */
 static int native_exec(lua_State *L) {
@@ -504,6 +510,7 @@ void lm_native_open(lua_State *L) {
     { "listen", native_listen },
     { "listen_unix", native_listen_unix },
     { "exec", native_exec },
+    { "why_not_governed", native_why_not_governed },
     { "pages", native_pages },
     { "screen_open", native_screen_open },
     { "screen_close", native_screen_close },

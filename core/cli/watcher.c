@@ -114,12 +114,14 @@ static bool may_tell(const char *path) {
   return S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode);
 }
 
-/* Tells the program's user the first line of some words, behind a title. The descriptor is open for
+/* Tells the program's user the first line of some words, behind a title, unless LOAM_EVENTS is
+ * "none". The descriptor is open for
  * a moment alone. A pipe that is full gets nothing. */
 static void tell(const char *title, const char *words) {
   char path[64], line[1024];
+  const char *events = lm_sys_getenv("LOAM_EVENTS");
   snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
-  if (!may_tell(path)) return;
+  if ((events && !strcmp(events, "none")) || !may_tell(path)) return;
   int fd = open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return;
   int n = snprintf(line, sizeof line, "loam: %s: %.*s\n", title, (int)strcspn(words, "\n"), words);

@@ -16,6 +16,7 @@
 #include "device/provider.h"
 #include "engine/decision.h"
 #include "engine/engine.h"
+#include "engine/last_words.h"
 #include "engine/sample.h"
 #include "heap/large.h"
 #include "heap/sweep.h"
@@ -177,14 +178,17 @@ static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   if (o->why == lm_provider_words) (void)lm_error_null("%s", words);
 }
 
-/* Ends an order that gets no memory: sets the error words and returns NULL. If the policy is the
- * cause, reports it once in each generation. */
-static LM_NOINLINE void *fail(const lm_order *o, bool is_by_policy, const char *words) {
+/* Reports, once in each generation, that the policy leaves an order without memory. */
+static LM_NOINLINE void report_unserved(const lm_order *o, const char *words) {
   static _Atomic uint64_t told;
-  if (is_by_policy && lm_site_generation_first(&told))
+  if (lm_site_generation_first(&told))
     lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
                    "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
                    o->r.site->where.tag, words);
+}
+
+/* Ends an order that gets no memory: sets the error words and returns NULL. */
+static void *fail(const lm_order *o, const char *words) {
   return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
@@ -196,7 +200,9 @@ static void *fail_chain(const lm_order *o, const lm_strategy *last, uint32_t n) 
   int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", last->desc.name,
                       n > 1 ? ", the last of its chain," : "");
   copy_why(o, last, words + used, sizeof words - (size_t)used);
-  return fail(o, o->why == at_limit, words);
+  if (o->why == at_limit) report_unserved(o, words);
+  lm_last_words_tell(&o->r, o->why == at_limit);
+  return fail(o, words);
 }
 
 /* Returns the key under which the statistics count a block of the order. */
@@ -316,8 +322,10 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     s = lm_strategy_at(chain[i]);
     if (!lm_provider_fits(&o->r, s)) continue;
     if (s->desc.kind == LM_KIND_DENY) {
+      static const char words[] = "the policy denies it";
       lm_stats_bump(&lm_stats_denied);
-      return fail(o, true, "the policy denies it");
+      report_unserved(o, words);
+      return fail(o, words);
     }
     void *p = serve_by(o, s, token, misses, was);
     if (p) return p;

@@ -48,6 +48,8 @@ static loam_status check(const lm_desc *d) {
   if (!memchr(d->handler, 0, sizeof d->handler))
     return lm_error(LOAM_EINVAL, "a handler's name is longer than %zu bytes",
                     sizeof d->handler - 1);
+  if (d->soft > d->limit)
+    return lm_error(LOAM_EINVAL, "soft limit %zu: it is above the limit, %zu", d->soft, d->limit);
   if (d->kind == LM_KIND_FILE && !memchr(d->dir, 0, sizeof d->dir))
     return lm_error(LOAM_EINVAL, "a folder's path is longer than %zu bytes", sizeof d->dir - 1);
   if (d->kind == LM_KIND_FILE && d->dir[0] != '/')
@@ -87,6 +89,7 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->kind = d->kind;
   out->align = d->align;
   out->limit = d->limit;
+  out->soft = d->soft;
   copy_placement(&out->placement, &d->placement, d->huge);
   out->huge = d->huge;
   out->zero = d->zero;
@@ -114,16 +117,17 @@ static uint32_t hash_bytes(uint32_t h, const void *bytes, size_t n) {
   return h;
 }
 
-/* The bytes of a description before its limit, and from where those behind the limit begin. */
-enum { BEFORE = offsetof(lm_desc, limit), BEHIND = BEFORE + sizeof(size_t) };
+/* The bytes of a description before its limits, and from where those behind the limits begin. */
+enum { BEFORE = offsetof(lm_desc, limit), BEHIND = offsetof(lm_desc, soft) + sizeof(size_t) };
+_Static_assert(offsetof(lm_desc, soft) == BEFORE + sizeof(size_t), "the limits are side by side");
 
-/* FNV-1a of the description without its limit. */
+/* FNV-1a of the description without its limits. */
 static uint32_t hash_of(const lm_desc *desc) {
   uint32_t h = hash_bytes(0x811c9dc5u, desc, BEFORE);
   return hash_bytes(h, (const char *)desc + BEHIND, sizeof *desc - BEHIND);
 }
 
-static bool is_same_but_limit(const lm_desc *a, const lm_desc *b) {
+static bool is_same_but_limits(const lm_desc *a, const lm_desc *b) {
   return !memcmp(a, b, BEFORE) &&
          !memcmp((const char *)a + BEHIND, (const char *)b + BEHIND, sizeof *a - BEHIND);
 }
@@ -143,7 +147,7 @@ static lm_strategy *account_of(lm_strategy *made) {
   if (made->whole != made) return made->whole->account;
   lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
   while (made->desc.limit && s) {
-    if (s->desc.limit && s->hash == made->hash && is_same_but_limit(&s->desc, &made->desc))
+    if (s->desc.limit && s->hash == made->hash && is_same_but_limits(&s->desc, &made->desc))
       return s->account;
     s = s->older;
   }
@@ -151,12 +155,12 @@ static lm_strategy *account_of(lm_strategy *made) {
 }
 
 /* The family of a new strategy: a part has the family of its whole. Every whole that differs at
- * most in the limit has one family already. */
+ * most in the limits has one family already. */
 static lm_strategy *family_of(lm_strategy *made) {
   if (made->whole != made) return made->whole->family;
   lm_strategy *s = atomic_load_explicit(chain_of(made->hash), memory_order_acquire);
   for (; s; s = s->older)
-    if (s->whole == s && s->hash == made->hash && is_same_but_limit(&s->desc, &made->desc))
+    if (s->whole == s && s->hash == made->hash && is_same_but_limits(&s->desc, &made->desc))
       return s->family;
   return made;
 }
@@ -196,7 +200,7 @@ static bool is_one_valid(uint32_t id) {
   if (s->id != id || s->whole->whole != s->whole || s->account->account != s->account) return false;
   if (s->whole != s && (s->shares || s->twins || s->account != s->whole->account)) return false;
   if (s->family->family != s->family || s->family != s->whole->family) return false;
-  if (s->account != s && !is_same_but_limit(&s->account->desc, &s->whole->desc)) return false;
+  if (s->account != s && !is_same_but_limits(&s->account->desc, &s->whole->desc)) return false;
   return find(&s->desc, s->hash) == s;
 }
 
@@ -339,6 +343,24 @@ static size_t left_of(const lm_strategy *s, int64_t used) {
   return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
 }
 
+_Atomic uint32_t lm_strategy_soft_passed;
+
+/* Notes how a strategy with a soft limit stands to it: `used` bytes count against the limit now.
+ * Relaxed: the state publishes nothing. */
+static void note_soft(const lm_strategy *s, int64_t used) {
+  int64_t soft = (int64_t)s->desc.soft;
+  _Atomic uint32_t *state = &s->whole->soft_state;
+  uint32_t now = atomic_load_explicit(state, memory_order_relaxed);
+  bool passes = now == LM_SOFT_BELOW && used > soft;
+  bool falls = now == LM_SOFT_TOLD && used < soft - soft / 8;
+  lm_assert(soft > 0 && now <= LM_SOFT_TOLD);
+  if ((passes || falls) &&
+      atomic_compare_exchange_strong_explicit(state, &now, passes ? LM_SOFT_PASSED : LM_SOFT_BELOW,
+                                              memory_order_relaxed, memory_order_relaxed) &&
+      passes)
+    atomic_fetch_add_explicit(&lm_strategy_soft_passed, 1, memory_order_release);
+}
+
 /* Notes in the thread's area whether a limit has refused the latest request. */
 static void note_refusal(bool is_refused) {
   if (lm_thread_self) lm_thread_self->is_at_limit = is_refused;
@@ -357,6 +379,7 @@ uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want)
                                                   used + (int64_t)(n * size), memory_order_relaxed,
                                                   memory_order_relaxed));
   note_refusal(!n);
+  if (s->desc.soft && n) note_soft(s, used + (int64_t)(n * size));
   return (uint32_t)n;
 }
 
@@ -365,8 +388,9 @@ bool lm_strategy_limit_take(lm_strategy *s, size_t bytes) {
 }
 
 void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
-  if (s->desc.limit && bytes)
-    atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
+  if (!s->desc.limit || !bytes) return;
+  int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
+  if (s->desc.soft) note_soft(s, used - bytes);
 }
 
 size_t lm_strategy_limit_left(const lm_strategy *s) {

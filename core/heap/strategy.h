@@ -68,6 +68,7 @@ typedef struct lm_desc {
   lm_kind kind;
   size_t align; /* 0: as the request says; else a power of two, at most 1 GiB */
   size_t limit; /* bytes; 0: none */
+  size_t soft;  /* the soft limit, bytes; 0: none; at most `limit` */
   lm_placement placement;
   lm_huge huge;
   bool zero, prefault, lock;
@@ -85,13 +86,13 @@ typedef struct lm_desc {
 
 /* Law: a strategy that is a part has another strategy as its `whole`; the `whole` of a whole is the
  * whole itself. The `account` of a part is the account of its whole. Wholes that have limits and
- * differ only in the value of the limit have one account, the oldest of them. The account of any
+ * differ only in the values of the limits have one account, the oldest of them. The account of any
  * other whole is the whole itself. The `family` of a whole is the oldest whole that differs from it
- * at most in the limit; the family of a part is the family of its whole. Equal descriptions have
+ * at most in the limits; the family of a part is the family of its whole. Equal descriptions have
  * equal ids. lm_strategy_is_valid checks all strategies. */
 typedef struct lm_strategy {
   uint32_t id;
-  uint32_t hash; /* of desc without the limit */
+  uint32_t hash; /* of desc without the limits */
   lm_desc desc;
   struct lm_strategy *whole;    /* the strategy itself, or the one that it is a part of; constant */
   struct lm_shares *shares;     /* NULL: it has no shares; constant */
@@ -105,6 +106,7 @@ typedef struct lm_strategy {
   struct lm_pool *pool;         /* NULL until the first block; see pools.h */
   _Atomic uint32_t place;       /* of its bins in every thread; 0: none; see pools.h */
   _Atomic uint32_t retiring;    /* LM_POOL_OPEN, ...; see pools.h */
+  _Atomic uint32_t soft_state;  /* of a whole: LM_SOFT_BELOW, ... */
   _Atomic uint64_t told_failed, told_elsewhere, told_huge; /* lm_site_generation_first */
   struct lm_strategy *older; /* the next one in the chain of its hash; constant once it is there */
 } lm_strategy;
@@ -188,6 +190,16 @@ uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want)
 void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
 /* The bytes that are left; SIZE_MAX without a limit. */
 size_t lm_strategy_limit_left(const lm_strategy *s);
+
+/* How the bytes that count against a limit stand to the soft limit. From TOLD the state returns to
+ * BELOW when the bytes fall below 7/8 of the soft limit, so that a program which stays near its
+ * soft limit is not told again and again. */
+enum { LM_SOFT_BELOW, LM_SOFT_PASSED, LM_SOFT_TOLD };
+
+/* Not 0 if a strategy may have the state LM_SOFT_PASSED. Release at the increment, acquire in
+ * engine/soft_limit.c. */
+extern _Atomic uint32_t lm_strategy_soft_passed __attribute__((visibility("hidden")));
+
 /* Tells whether both count against one account. */
 LM_INLINE bool lm_strategy_limit_is_shared(const lm_strategy *a, const lm_strategy *b) {
   return a->account == b->account;

@@ -27,9 +27,8 @@
  * Versions are semantic. A program that was compiled with this header runs with every later library
  * of the same major number; while that number is 0, of the same minor number. So functions, their
  * arguments, values of constants and the layout of structs stay. Functions and constants may be
- * added, and fields at the end of a struct whose first field is `size`. The words of loam_error()
- * and of events, the order of rows, and which memory loam takes from the system may change with
- * each version. core/CHANGELOG.md lists the changes.
+ * added, and fields at the end of a struct whose first field is `size`. The words of messages, the
+ * order of rows and loam's own use of memory may change. core/CHANGELOG.md lists the changes.
  *
  * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
  * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
@@ -129,7 +128,9 @@ typedef enum loam_event_kind {
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
   LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
-  LOAM_EVENT_UNSERVED = 13       /* a limit or loam.deny left a request without memory; the first */
+  LOAM_EVENT_UNSERVED = 13,      /* a limit or loam.deny left a request without memory; the first */
+  LOAM_EVENT_SOFT_LIMIT = 14,    /* the memory of a strategy has grown past its `soft` limit */
+  LOAM_EVENT_LAST_WORDS = 15     /* memory has run out; which tags and strategies have most of it */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */
@@ -154,8 +155,7 @@ LOAM_API void loam_on_event(loam_event_fn callback, void *ctx);
  * Starting is optional. If the host does not call loam_start, the first allocation or policy call
  * starts the engine with the defaults and these environment variables: LOAM_POLICY (a path),
  * LOAM_WATCH=1, LOAM_CONTROL=0, LOAM_LEAKS=1. A refused LOAM_POLICY is then an event, not a
- * failure. A value other than 0 and 1 is reported (LOAM_EVENT_ENVIRONMENT) and treated as if the
- * variable were not set.
+ * failure. A value other than 0 and 1 is reported (LOAM_EVENT_ENVIRONMENT) and has no effect.
  *
  * A process with more rights than the user who started it (a set-user-ID or set-group-ID program,
  * or one with file capabilities) ignores every environment variable of loam. */
@@ -1335,7 +1335,7 @@ LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct Ar
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact, because loam reads them off the memory itself. While other threads
- * allocate, each block counts in its state at some moment of the call. Bytes are usable bytes. */
+ * allocate, a block is counted as it is at some moment of the call. Bytes are usable bytes. */
 
 /* The figures of the process. */
 struct loam_stats {

@@ -162,6 +162,21 @@ int lm_sys_file_punch(void *at, size_t size) {
   return outcome(madvise(at, size, MADV_REMOVE), before);
 }
 
+int lm_sys_file_append(const char *path, const void *bytes, size_t size) {
+  enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
+  int before = errno, error = 0;
+  if (is_refused()) return EIO;
+  lm_sys_cancel_off();
+  int fd = open(path, FLAGS, 0600);
+  ssize_t written = fd < 0 ? -1 : write(fd, bytes, size);
+  if (written < 0) error = errno;
+  else if ((size_t)written != size) error = EIO;
+  if (fd >= 0) close(fd);
+  lm_sys_cancel_restore();
+  errno = before;
+  return error;
+}
+
 void lm_sys_file_close(int fd) {
   int before = errno;
   lm_sys_cancel_off();

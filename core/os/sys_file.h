@@ -45,6 +45,10 @@ int lm_sys_file_scattered(void *at, size_t size);
  * process then reads zeros there. EINVAL for locked pages, EACCES for a private mapping. */
 int lm_sys_file_punch(void *at, size_t size);
 
+/* Appends bytes to the file at a path, which is made, for its owner alone, if there is none. A link
+ * at the path is not followed. EIO if only a part of the bytes was written. */
+int lm_sys_file_append(const char *path, const void *bytes, size_t size);
+
 /* Closes the descriptor. */
 void lm_sys_file_close(int fd);
 

@@ -17,7 +17,7 @@
 
 #define LM_POLICY_IMAGE_MAGIC "\177loamimg" /* 8 bytes, without a NUL */
 enum {
-  LM_POLICY_IMAGE_FORMAT = 1,
+  LM_POLICY_IMAGE_FORMAT = 2,
   LM_POLICY_IMAGE_NAME = 64,
   LM_POLICY_IMAGE_VERSION = LOAM_VERSION_MAJOR * 65536 + LOAM_VERSION_MINOR * 256 +
                             LOAM_VERSION_PATCH
@@ -67,7 +67,7 @@ typedef struct lm_policy_image_head {
 /* A strategy: the fields of lm_desc, except for `asked`, which policies cannot set. */
 typedef struct lm_policy_image_strategy {
   char name[64], handler[128], dir[256]; /* terminated */
-  uint64_t align, limit, nodes;
+  uint64_t align, limit, soft, nodes;
   uint32_t guard;
   uint8_t kind, mode, huge, supply, device, prefer;
   uint8_t zero, prefault, lock, mapped, portable, write_combined; /* 0 or 1 */

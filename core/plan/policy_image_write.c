@@ -125,6 +125,7 @@ static void put_strategy(lm_policy_image_strategy *out, const lm_desc *d) {
   lm_assert(!d->asked);
   *out = (lm_policy_image_strategy){ .align = d->align,
                                      .limit = d->limit,
+                                     .soft = d->soft,
                                      .nodes = d->placement.nodes,
                                      .guard = d->guard,
                                      .kind = (uint8_t)d->kind,

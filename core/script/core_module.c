@@ -303,6 +303,7 @@ static int core_strategy(lua_State *L) {
   }
   desc.align = (size_t)number_field(L, 1, "align", 0);
   desc.limit = (size_t)number_field(L, 1, "limit", 0);
+  desc.soft = (size_t)number_field(L, 1, "soft", 0);
   desc.guard = (uint32_t)number_field(L, 1, "guard", 0);
   desc.zero = bool_field(L, 1, "zero");
   desc.prefault = bool_field(L, 1, "prefault");

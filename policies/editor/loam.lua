@@ -67,6 +67,7 @@ function text:part(index) end
 ---@class loam.options options of every constructor
 ---@field name? string
 ---@field limit? integer the most bytes that may be live at a time
+---@field soft? integer bytes of live memory beyond which the host gets an event; needs `limit`
 
 ---@class loam.host_options: loam.options
 ---@field align? integer

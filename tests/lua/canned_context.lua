@@ -43,6 +43,9 @@ local function new_context(answers, inspect)
     end,
     program = function() return "python3" end,
     setenv = function(name, value) context.set[name] = value or false end,
+    why_not_governed = function(program)
+      return program == "static" and "linked statically" or nil
+    end,
     exec = function(words)
       context.executed = words
       return 2, "No such file or directory"

@@ -21,9 +21,11 @@ out_of() {
   "$LOAM" run --policy "$tight" -- perl -e "$2" > "$work/out" 2> "$err" && fail "$1: it did not end"
   [ "$(lines "$err")" = "${3:-1}" ] || fail "$1: $(cat "$err")"
 }
-out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000'
+out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
 grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: it is at its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
   fail "a limit: $(cat "$err")"
+grep -q "^loam: last words: no memory for size [0-9]* under tag 'malloc.*'; most is live under 'malloc[^']*' ([0-9]* bytes in [0-9]* blocks).*; in the strategies 'small' (" "$err" ||
+  fail "no last words: $(cat "$err")"
 out_of "a denial" '$a = "x" x 80_000_000'
 grep -q "^loam: size [0-9]* under tag 'malloc.*': the policy denies it (told once" "$err" ||
   fail "a denial: $(cat "$err")"
@@ -32,10 +34,41 @@ out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
 [ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"
 
+# Last words go to a file too, whatever is told on standard error.
+LOAM_LAST_WORDS=$work/last LOAM_EVENTS=none out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 0
+grep -q "^[0-9]*: last words: no memory for size [0-9]* under tag 'malloc" "$work/last" ||
+  fail "no last words in the file: $(cat "$work/last" "$err")"
+[ "$(stat -c %a "$work/last")" = 600 ] || fail "others may read last words"
+LOAM_LAST_WORDS=$work/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
+[ "$(wc -l < "$work/last")" = 2 ] || fail "last words are not appended: $(cat "$work/last")"
+LOAM_LAST_WORDS=$work/none/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
+grep -q "^loam: warning: LOAM_LAST_WORDS=$work/none/last: not written: No such file" "$err" ||
+  fail "no folder: $(cat "$err")"
+LOAM_LAST_WORDS=last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
+grep -q "^loam: warning: LOAM_LAST_WORDS=last: it may be an absolute path" "$err" ||
+  fail "a relative path: $(cat "$err")"
+(ulimit -v 300000; "$LOAM" run --policy "$policy" -- perl -e '$a[$_] = "x" x 100_000 for 1 .. 9000') \
+  > "$work/out" 2> "$err" && fail "ulimit -v: it did not end"
+grep -q "^loam: last words: no memory for size [0-9]*" "$err" || fail "ulimit -v: $(cat "$err")"
+echo "ok: last words say where the memory is, on standard error and in a file"
+
 # Descriptor 2 may be a data file of the program by then.
 out_of "another file" "close STDERR; open STDERR, '>', '$work/data'; \$a = 'x' x (80_000_000 + \$#ARGV)" 0
 [ "$(lines "$work/data")" = 0 ] || fail "a message in a file of the program"
 echo "ok: nothing is written to a file that the program opened as descriptor 2"
+
+# A program that loam cannot govern.
+printf 'int main(void) { return 7; }\n' > "$work/static.c"
+cc -static -o "$work/static" "$work/static.c"
+status=0
+"$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || status=$?
+[ "$status" = 7 ] || fail "a static program: status $status"
+grep -qx "loam: note: $work/static is linked statically, so loam does not govern it" "$err" ||
+  fail "a static program: $(cat "$err")"
+status=0
+LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || status=$?
+[ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
+echo "ok: a program that loam does not govern is told"
 
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
@@ -46,12 +79,18 @@ echo "$good" > "$work/edited.lua"
   > "$work/out" 2>> "$err" &
 host=$!
 children=$host
+LOAM_EVENTS=none "$LOAM" run --watch --policy "$work/edited.lua" -- sleep 60 2> "$work/none" &
+silent=$!
+children="$host $silent"
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
-children=$(sed 's/up //' "$work/out")
+children="$(sed 's/up //' "$work/out") $silent"
 echo 'return loam.polcy {}' > "$work/edited.lua"
 for _ in $(seq 100); do grep -q polcy "$err" && break; sleep 0.1; done
 sleep 1
 [ "$(grep -c polcy "$err")" = 1 ] || fail "a broken policy: $(cat "$err")"
 grep -q "^loam: policy refused, the last good one stays: .*edited.lua:1: .*polcy" "$err" ||
   fail "a broken policy: $(cat "$err")"
-echo "ok: a broken policy is told in one line"
+"$LOAM" wait --policy "$work/edited.lua" --pid "$silent" > "$work/out" 2>&1 && fail "it was not refused"
+grep -q polcy "$work/out" || fail "the silent program has not refused it: $(cat "$work/out")"
+[ -s "$work/none" ] && fail "LOAM_EVENTS=none: $(cat "$work/none")"
+echo "ok: a broken policy is told in one line, and with LOAM_EVENTS=none in none"

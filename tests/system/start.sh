@@ -97,7 +97,7 @@ told() {
 }
 told LOAM_BAD_FREE=aborted 'abort|report|ignore'
 told LOAM_BAD_FREE=Report 'abort|report|ignore'
-told LOAM_EVENTS=stdout 'none|stderr'
+told LOAM_EVENTS=stdout 'errors|none|stderr'
 told LOAM_WATCH=yes '0|1'
 told LOAM_LENIENT=2 '0|1'
 told LOAM_CONTROL=off '1|0'

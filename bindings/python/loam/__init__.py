@@ -24,16 +24,18 @@ from typing import Any as _Any
 from . import _loam, events, policy
 from ._loam import Arena, Array, Block, nrt_api, trim
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
+from .events import Event, on_event
 from .figures import BlockCount, Owner, block_leaks, block_stats, owner, stats, totals
 from .hooks import get_handler, on_block, on_memory, register_handler, set_handler
 from .log import AllocationLog, LogRow
 from .tags import current_tag, tag
 
-__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "FileError",
-           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError",
-           "block_leaks", "block_stats", "current_tag", "events", "get_handler", "include_path",
-           "nrt_api", "on_block", "on_memory", "owner", "policy", "register_handler",
-           "set_handler", "start", "stats", "tag", "totals", "tracemalloc_domain", "trim"]
+__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "Event",
+           "FileError", "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError",
+           "StateError", "block_leaks", "block_stats", "current_tag", "events", "get_handler",
+           "include_path", "nrt_api", "on_block", "on_event", "on_memory", "owner", "policy",
+           "register_handler", "set_handler", "start", "stats", "tag", "totals",
+           "tracemalloc_domain", "trim"]
 
 __version__ = _loam.version()
 

@@ -11,7 +11,11 @@ waits for events and logs them. So a free or a reload never waits for Python. Ev
 of the interpreter, such as leaks at exit (LOAM_LEAKS=1), and faults in guarded memory are written
 to standard error instead.
 
-Under `loam run` the preload library reports events, and nothing is logged here.
+A host that wants to act on an event, such as a soft limit that was passed, gives on_event() a
+function.
+
+Under `loam run` the preload library reports events. Then nothing is logged here, and the function
+of on_event() is not called.
 """
 
 from __future__ import annotations
@@ -21,12 +25,12 @@ import contextlib
 import logging
 import os
 import threading
-from typing import Iterator, NamedTuple
+from typing import Callable, Iterator, NamedTuple
 
 from . import _loam
 from .errors import Error
 
-__all__ = ["Event", "deliver", "logger", "reporting", "start"]
+__all__ = ["Event", "deliver", "logger", "on_event", "reporting", "start"]
 
 logger = logging.getLogger("loam")
 
@@ -42,8 +46,10 @@ _KINDS = {
     9: ("manager", logging.WARNING),
     10: ("moved", logging.INFO),
     11: ("shortfall", logging.WARNING),
-    13: ("unserved", logging.WARNING),
     12: ("environment", logging.WARNING),
+    13: ("unserved", logging.WARNING),
+    14: ("soft_limit", logging.WARNING),
+    15: ("last_words", logging.ERROR),
 }
 
 
@@ -51,7 +57,8 @@ class Event(NamedTuple):
     """An event of loam.
 
     `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
-    "fault", "leak", "manager", "moved", "shortfall", "environment" or "unserved".
+    "fault", "leak", "manager", "moved", "shortfall", "environment", "unserved",
+    "soft_limit" or "last_words".
     `generation` is the policy's number. `pointer` is the address of a bad free, otherwise 0.
     `message` is for people.
     """
@@ -62,9 +69,39 @@ class Event(NamedTuple):
     message: str
 
 
+_callback: Callable[[Event], object] | None = None
 _starting = threading.Lock()
 _delivering = threading.RLock()
 _thread: threading.Thread | None = None
+
+
+def on_event(callback: Callable[[Event], object] | None) -> None:
+    """Calls callback(event) for each event from now on, after the event is logged.
+
+    The callback runs in the thread that logs events, soon after the event happened. It may free
+    memory, load a policy and wait. While it runs, no further event is logged. An exception that
+    it raises is logged as an error. A process has one callback; None removes it.
+
+    A host that keeps a cache can shrink it before requests fail:
+
+        def shrink(event):
+            if event.kind == "soft_limit":
+                cache.clear()
+        loam.on_event(shrink)
+    """
+    global _callback
+    _callback = callback
+    start()
+
+
+def _call(event: Event) -> None:
+    callback = _callback
+    if callback is None:
+        return
+    try:
+        callback(event)
+    except Exception:
+        logger.exception("the callback of loam.on_event failed for: %s", event.message)
 
 
 def deliver(raised: str | None = None) -> None:
@@ -79,6 +116,7 @@ def deliver(raised: str | None = None) -> None:
                 level = logging.DEBUG
             event = Event(kind, generation, pointer or 0, message)
             logger.log(level, "%s", message, extra={"event": event})
+            _call(event)
 
 
 @contextlib.contextmanager

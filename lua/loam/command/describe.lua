@@ -6,7 +6,7 @@ local units = require("loam.command.units")
 local describe = {}
 
 local HIDDEN = { name = true, kind = true, line = true }
-local BYTES = { align = true, limit = true }
+local BYTES = { align = true, limit = true, soft = true }
 
 local function number_list(t)
   local list = {}

@@ -13,6 +13,7 @@ local posix = {
   readlink = native.readlink,
   getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
   setenv = native.setenv,
+  why_not_governed = native.why_not_governed,
   wait = native.wait,
   wait_for = native.wait_for,
   listen = native.listen,

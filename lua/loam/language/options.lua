@@ -288,10 +288,10 @@ local function absent(kind)
 end
 
 local ORDER = { "dir", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped",
-                "portable", "write_combined", "id", "pool", "prefer", "limit", "name" }
+                "portable", "write_combined", "id", "pool", "prefer", "limit", "soft", "name" }
 
 for _, checks in pairs(KINDS) do
-  checks.name, checks.limit = options.name, limit
+  checks.name, checks.limit, checks.soft = options.name, limit, limit
 end
 
 local function known(kind)
@@ -304,6 +304,16 @@ end
 
 ---@return string[] the names of the options that `loam.KIND{…}` takes
 function options.names(kind) return known(kind) end
+
+-- A soft limit tells the host that a limit is near, so it needs a limit.
+local function check_soft(soft, hard)
+  if not hard then
+    frame.refuse("option", "soft = " .. soft .. ": there is no limit",
+      "give the strategy a limit, which is the most bytes that it may have")
+  elseif soft > hard then
+    frame.refuse("option", ("soft = %d: must be at most the limit, %d"):format(soft, hard))
+  end
+end
 
 -- Checks the table of options that a policy gave to `loam.KIND{…}`. Returns the values by option,
 -- as core takes them, and the reason if this machine cannot serve them.
@@ -327,6 +337,7 @@ function options.check(kind, given)
       reason = reason or why
     end
   end
+  if values.soft then check_soft(values.soft, values.limit) end
   return values, reason
 end
 

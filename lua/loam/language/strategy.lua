@@ -103,7 +103,7 @@ local function words(values)
     local value = values[option]
     if value ~= nil and option ~= "name" then
       if option == "numa" then value = numa_text(value) end
-      if option == "limit" then value = string.format("%d", value) end
+      if option == "limit" or option == "soft" then value = string.format("%d", value) end
       parts[#parts + 1] = option .. "=" .. tostring(value)
     end
   end
@@ -127,6 +127,7 @@ end
 local function description(kind, values, handler)
   return {
     kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
+    soft = values.soft or 0,
     numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
     prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
     handler = handler, dir = values.dir, mapped = values.mapped, portable = values.portable,
@@ -205,8 +206,8 @@ end
 -- ---- strategies as invariants and reports show them
 
 local FIELDS = {
-  "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "mapped",
-  "portable", "write_combined", "id", "pool", "prefer", "handler",
+  "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "soft",
+  "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
 }
 
 local IS_FIELD = {}

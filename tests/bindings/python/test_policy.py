@@ -239,6 +239,43 @@ class Events(Case):
         self.assertEqual(log.records[0].event.kind, "bad_free")
         self.assertEqual(log.records[0].event.pointer, address)
 
+    def test_a_soft_limit_calls_the_host_back(self):
+        kept, heard = [], []
+
+        def shrink(event):
+            if event.kind == "soft_limit":
+                kept.clear()
+                heard.append(event)
+
+        with self.assertLogs("loam", logging.INFO) as log:
+            loam.policy.load(name="soft.lua", text="""
+                local MiB = loam.MiB
+                local cache = loam.host { name = "cache", limit = 4 * MiB, soft = 2 * MiB }
+                return loam.policy { pick = function(req) return cache end }
+                """)
+            events.on_event(shrink)
+            kept.extend(loam.Block(100_000) for _ in range(25))
+            for _ in range(6000):
+                if heard:
+                    break
+                time.sleep(0.01)
+            events.on_event(None)
+        self.assertEqual(kept, [])
+        self.assertIn("soft_limit", [record.event.kind for record in log.records])
+        message = heard[-1].message
+        self.assertIn("strategy 'cache' has passed its soft limit of 2097152 bytes: ", message)
+
+    def test_a_callback_that_fails_is_logged(self):
+        def fails(event):
+            raise ValueError("not today")
+
+        events.on_event(fails)
+        with self.assertLogs("loam", logging.ERROR) as log:
+            loam.policy.load(text=POLICY, name="fails.lua")
+        events.on_event(None)
+        self.assertIn("callback of loam.on_event failed for: fails.lua is live",
+                      log.records[0].getMessage())
+
     def test_under_loam_run_the_preload_library_tells(self):
         if not os.environ.get("LOAM_PRELOAD"):
             self.skipTest("LOAM_PRELOAD does not name the preload library; ctest sets it")

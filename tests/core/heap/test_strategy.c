@@ -38,7 +38,7 @@ static void equal_descriptions_are_one_strategy(void **state) {
   strcpy(b.name, "scratch");
   b.kind = LM_KIND_HOST;
   b.align = 64;
-  b.limit = 0;
+  b.limit = b.soft = 0;
   b.placement.mode = LM_BIND_DEFAULT; /* this mode uses neither nodes nor weights */
   b.huge = LM_HUGE_DEFAULT;
   b.zero = b.prefault = b.lock = false;
@@ -56,7 +56,7 @@ static void any_difference_makes_another(void **state) {
   lm_desc base = named("base");
   base.placement.mode = LM_BIND_BIND;
   base.placement.nodes = 1;
-  lm_desc other[12];
+  lm_desc other[13];
   for (size_t i = 0; i < LM_COUNT(other); i++) other[i] = base;
   other[0].kind = LM_KIND_SYSTEM;
   other[1].align = 128;
@@ -70,6 +70,8 @@ static void any_difference_makes_another(void **state) {
   other[9].guard = 1;
   other[10].name[0] = 'c';
   other[11].placement = (lm_placement){ .mode = LM_BIND_WEIGHTED, .weight = { 1 } };
+  other[12].limit = 2;
+  other[12].soft = 1;
   uint32_t before = lm_strategy_count();
   intern(&base);
   for (size_t i = 0; i < LM_COUNT(other); i++) intern(&other[i]);

@@ -108,6 +108,15 @@ describe("loam run", function()
     assert.matches("p.yaml: it is a manifest; mount its ConfigMap", context.err, 1, true)
   end)
 
+  it("says if the program is not governed, unless it is to be silent", function()
+    local _, context = run("run --policy p.lua -- static", FINE)
+    assert.matches("loam: note: static is linked statically, so loam does not govern it\n",
+      context.err, 1, true)
+    assert.equal("static", context.executed[1])
+    _, context = run("run --policy p.lua -- static", FINE, { LOAM_EVENTS = "none" })
+    assert.no.matches("note", context.err, 1, true)
+  end)
+
   it("starts with a warning where it is told to be lenient", function()
     local _, context = run("run --policy p.lua --lenient -- prog", { check = REFUSED })
     assert.equal("prog", context.executed[1])

@@ -25,11 +25,10 @@ end
 
 describe("options of host", function()
   it("reach core as it takes them", function()
-    local d = described [[loam.host { name = "x", align = 4096, limit = 2 * loam.MiB, huge = "thp",
-      zero = true, prefault = true, lock = true, guard = true }]]
-    assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, huge = "thp",
-      zero = true,
-                  prefault = true, lock = true, guard = 1 }, d)
+    local d = described [[loam.host { name = "x", align = 4096, limit = 2 * loam.MiB,
+      soft = loam.MiB, huge = "thp", zero = true, prefault = true, lock = true, guard = true }]]
+    assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, soft = 2 ^ 20,
+                  huge = "thp", zero = true, prefault = true, lock = true, guard = 1 }, d)
     assert.equal("never", described("loam.host { huge = false }").huge)
     assert.equal("default", described("loam.host {}").huge)
     assert.equal(7, described("loam.host { guard = 7 }").guard)
@@ -60,6 +59,11 @@ describe("options of host", function()
     refused("loam.host { limit = 0/0 }", "limit")
     refused("loam.host { limit = math.huge }", "limit")
     refused("loam.host { limit = 2^48 }", "2%^47")
+    refused("loam.host { soft = 4096 }", "soft = 4096: there is no limit",
+      "give the strategy a limit")
+    refused("loam.host { limit = 4096, soft = 4097 }",
+      "soft = 4097: must be at most the limit, 4096")
+    refused("loam.host { limit = 4096, soft = 0 }", "soft = 0")
     refused("loam.host { zero = 1 }", "true or false")
     refused("loam.host { guard = 0 }", "guard")
     refused("loam.host { guard = 'x' }", "guard")
@@ -87,7 +91,7 @@ describe("options of host", function()
   it("are misspelt with a suggestion", function()
     refused("loam.host { alig = 64 }", 'no option "alig"', "align")
     refused("loam.host { 64 }", "no option 1")
-    refused("loam.deny { align = 64 }", "loam.deny has no option", "limit, name")
+    refused("loam.deny { align = 64 }", "loam.deny has no option", "limit, soft, name")
   end)
 end)
 

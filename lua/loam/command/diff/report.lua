@@ -85,9 +85,11 @@ local function witness_words(made, region)
   return table.concat(out, " ") .. (#free > 0 and ", with " .. table.concat(free, ", ") or "")
 end
 
+local BYTES = { limit = true, soft = true, align = true }
+
 local function value_words(option, value)
   if value == nil then return "none" end
-  if (option == "limit" or option == "align") and type(value) == "number" then
+  if BYTES[option] and type(value) == "number" then
     return units.exact(value)
   end
   return type(value) == "table" and json.encode(value) or tostring(value)

@@ -139,7 +139,7 @@ end
 
 local function kind_of_change(options)
   for _, entry in ipairs(options) do
-    if entry.option ~= "limit" then return "options" end
+    if entry.option ~= "limit" and entry.option ~= "soft" then return "options" end
   end
   return #options > 0 and "limits" or "options"
 end

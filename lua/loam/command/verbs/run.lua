@@ -12,8 +12,9 @@ local run = {
 The policy decides the allocations of the command and of the programs that it starts, under
 the tag malloc.MODULE, where MODULE is the program or library that allocates. If the policy
 is refused, its errors are shown, nothing is started, and the exit status is 2. As in a
-shell, 126 means that the command could not be run, and 127 that it was not found. Static
-and setuid programs run as if loam were not there.
+shell, 126 means that the command could not be run, and 127 that it was not found. A
+program that is linked statically or with musl, has 32 bits, or has more rights than its user
+runs as if loam were not there, and a note says so.
 
 The programs are not changed in any other way: they have no thread, socket or open file of
 loam. With --watch, a small process beside them follows FILE and publishes each policy that
@@ -32,6 +33,8 @@ program does; if one has another value, the program says so and uses the default
   LOAM_BAD_FREE=ignore   the program goes on without a message
   LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
                          a strategy could not give what it asks for, and others
+  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out
+  LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
@@ -153,6 +156,14 @@ local function prepare(context, given, vetted, service, reads_nodes)
   set("LOAM_RUN", tostring(context.posix.process()))
 end
 
+-- Says so if loam cannot govern the program: its memory then is as without loam.
+local function tell_if_not_governed(context, program)
+  local why = context.posix.why_not_governed(program)
+  if why and context.getenv("LOAM_EVENTS") ~= "none" then
+    context.warn(("loam: note: %s is %s, so loam does not govern it\n"):format(program, why))
+  end
+end
+
 function run.run(context, given)
   local refused, vetted, why, reads_nodes = check(context, given.policy)
   if refused then
@@ -165,6 +176,7 @@ function run.run(context, given)
       .. "--service\n"):format(why))
   end
   prepare(context, given, vetted, wants_service or why ~= nil, reads_nodes == true)
+  tell_if_not_governed(context, given[1])
   context.finish()
   local errno, words = context.posix.exec(given)
   context.warn(("loam: %s: %s\n"):format(given[1], words))

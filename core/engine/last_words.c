@@ -1,0 +1,149 @@
+/* last_words.c - last words: where the memory is when a request gets none. */
+#include "engine/last_words.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/provider.h"
+#include "engine/sums.h"
+#include "heap/walk.h"
+#include "os/error.h"
+#include "os/sys_file.h"
+#include "plan/site.h"
+
+/* ---- Live bytes by tag and by strategy ---------------------------------------------------- */
+
+/* ROWS / 2 tags and strategies have a row of their own; the bytes of others are left out. SHOWN:
+ * the most tags, and strategies, that the words name. */
+enum { ROWS = 4096, SHOWN = 5 };
+
+/* Keys of rows: the index of a tag, or the id of the family of a strategy. */
+#define KEY_TAG ((uint64_t)1 << 62)
+#define KEY_STRATEGY ((uint64_t)1 << 61)
+
+/* Reserved, because no memory can be had when the rows are needed. A process that never tells last
+ * words never touches them. Used by one thread at a time (`telling`). */
+static LM_SPARSE lm_sums rows[ROWS];
+static _Atomic bool telling;
+
+static void add(lm_sums_table *table, uint64_t key, size_t size) {
+  lm_sums *row = lm_sums_get(table, key);
+  row->live_blocks++;
+  row->live_bytes += size;
+}
+
+static void add_block(void *ctx, lm_token token, uint32_t strategy, size_t size) {
+  const loam_site *site = lm_site_at(lm_site_token_index(token));
+  if (site) add(ctx, KEY_TAG | site->tag_index, size);
+  add(ctx, KEY_STRATEGY | lm_strategy_at(strategy)->family->id, size);
+}
+
+static void add_object(void *ctx, const lm_object *object) {
+  add_block(ctx, object->token, object->strategy, object->size);
+}
+
+/* A nested block (record.h) is skipped: the walk of the pools counts it. */
+static void add_provided(void *ctx, lm_provided *block) {
+  if (!lm_pool_owns(block->base)) add_block(ctx, block->token, block->strategy, block->size);
+}
+
+/* ---- Words -------------------------------------------------------------------------------- */
+
+typedef struct text {
+  size_t length;
+  char bytes[LM_ERROR_SIZE / 2];
+} text;
+
+/* Appends to the text. What does not fit is cut off. */
+static void LM_PRINTF(2, 3) append(text *out, const char *format, ...) {
+  va_list arguments;
+  size_t room = sizeof out->bytes - out->length;
+  va_start(arguments, format);
+  int n = vsnprintf(out->bytes + out->length, room, format, arguments);
+  va_end(arguments);
+  out->length += n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+static const char *tag_of(uint32_t tag_index) {
+  for (uint32_t i = 0; i < lm_site_count(); i++) {
+    const loam_site *site = lm_site_at(LM_SITE_FIRST + i);
+    if (site && site->tag_index == tag_index) return site->where.tag;
+  }
+  return "";
+}
+
+static const char *name_of(uint64_t key) {
+  uint32_t n = (uint32_t)key;
+  return key & KEY_TAG ? tag_of(n) : lm_strategy_at(n)->desc.name;
+}
+
+/* Appends the largest tags or strategies: the rows whose key has the bit `kind`. `n` rows are
+ * sorted, the largest first. */
+static void append_largest(text *out, uint64_t kind, size_t n) {
+  int shown = 0;
+  for (size_t i = 0; i < n && shown < SHOWN; i++) {
+    const lm_sums *row = &rows[i];
+    if (!(row->key & kind)) continue;
+    append(out, "%s'%.80s' (%" PRIu64 " bytes in %" PRIu64 " blocks)", shown++ ? ", " : " ",
+           name_of(row->key), row->live_bytes, row->live_blocks);
+  }
+}
+
+static void find_words(text *out, const lm_request *r) {
+  lm_sums_table table = { .row = rows, .size = ROWS, .is_fixed = true };
+  lm_sums_clear(&table);
+  lm_walk_each(add_object, &table);
+  lm_provider_each(add_provided, &table);
+  size_t n = lm_sums_sort(&table);
+  append(out, "last words: no memory for size %zu under tag '%.80s'; most is live under", r->size,
+         r->site->where.tag);
+  append_largest(out, KEY_TAG, n);
+  append(out, "; in the strategies");
+  append_largest(out, KEY_STRATEGY, n);
+}
+
+/* ---- Telling ------------------------------------------------------------------------------ */
+
+/* The file of LOAM_LAST_WORDS; "" if there is none. Written before any request. */
+static LM_SPARSE char path[LM_STRATEGY_DIR];
+
+void lm_last_words_start(const char *file) {
+  if (!file || !*file) return;
+  if (file[0] == '/' && strlen(file) < sizeof path) strcpy(path, file);
+  else
+    lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
+                   "LOAM_LAST_WORDS=%.100s: it may be an absolute path of at most %zu bytes; last "
+                   "words are written to no file",
+                   file, sizeof path - 1);
+}
+
+static void write_file(const text *words) {
+  text line = { 0 };
+  append(&line, "%ld: %s\n", (long)getpid(), words->bytes);
+  int error = lm_sys_file_append(path, line.bytes, line.length);
+  if (error)
+    lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "LOAM_LAST_WORDS=%s: not written: %s", path,
+                   strerror(error));
+}
+
+static bool has_run_out(const lm_request *r) {
+  lm_pool_figures figures;
+  lm_pool_figures_get(&figures);
+  return r->size <= figures.regions;
+}
+
+void lm_last_words_tell(const lm_request *r, bool is_at_limit) {
+  static _Atomic uint64_t told;
+  text words = { 0 };
+  lm_assert(r->site && !lm_thread_is_active());
+  if (lm_thread_self->inside || !(is_at_limit || has_run_out(r))) return;
+  if (!lm_site_generation_first(&told)) return;
+  if (atomic_exchange_explicit(&telling, true, memory_order_acquire)) return;
+  find_words(&words, r);
+  atomic_store_explicit(&telling, false, memory_order_release);
+  if (path[0]) write_file(&words);
+  lm_error_event(LOAM_EVENT_LAST_WORDS, atomic_load(&lm_site_generation), NULL, "%s", words.bytes);
+}

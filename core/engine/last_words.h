@@ -1,0 +1,22 @@
+/* last_words.h - last words: where the memory is when a request gets none.
+ *
+ * A program whose request fails often ends soon after. Then it is too late to ask it which tags
+ * and strategies have the memory. So the first request of a generation that gets no memory tells
+ * it, as an event, and in the file that LOAM_LAST_WORDS names. All that this needs was reserved
+ * before. */
+#ifndef LM_LAST_WORDS_H
+#define LM_LAST_WORDS_H
+
+#include "device/request.h"
+
+/* Makes last words go to a file too: `path` is the value of LOAM_LAST_WORDS, or NULL. A path that
+ * is not absolute, or too long, is reported as an event. Called by the start. */
+void lm_last_words_start(const char *path);
+
+/* Tells the last words, because the request *r got no memory. Does nothing if they were told in
+ * this generation, if the request comes from foreign code that loam calls, or if memory did not run
+ * out: no limit of the policy was the reason, and the request alone is larger than all that pools
+ * have taken from the system. The calling thread is not active. */
+void lm_last_words_tell(const lm_request *r, bool is_at_limit);
+
+#endif

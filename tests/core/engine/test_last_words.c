@@ -1,0 +1,129 @@
+/* test_last_words - last words: they are told when memory runs out, with the largest tags and
+ * strategies, once in each generation, and not for a request that could never be served. */
+#include "engine/last_words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "heap/pool.h"
+#include "loam.h"
+#include "test.h"
+
+enum { BLOCK = 100 << 10, MOST = 100 };
+
+static const char policy[] = "local cache = loam.host { name = 'cache', limit = 4 * loam.MiB }\n"
+                             "local rest = loam.host { name = 'rest' }\n"
+                             "local own = loam.system { name = 'own', limit = 100000 }\n"
+                             "local no = loam.deny {}\n"
+                             "return loam.policy { name = 'last', pick = function(req)\n"
+                             "  if req.tag:under('cache') then return cache end\n"
+                             "  if req.tag:is('own') then return own end\n"
+                             "  if req.tag:is('denied') then return no end\n"
+                             "  return rest\n"
+                             "end }\n";
+
+static void *kept[MOST];
+static int n, told;
+static char words[1024];
+
+static void on_event(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind != LOAM_EVENT_LAST_WORDS) return;
+  told++;
+  snprintf(words, sizeof words, "%s", event->message);
+  loam_free(loam_malloc(NULL, 1000)); /* a callback may allocate */
+}
+
+static int set_up(void **state) {
+  (void)state;
+  told = n = 0;
+  loam_on_event(on_event, NULL);
+  return loam_policy_load_text("last", policy);
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  while (n > 0) loam_free(kept[--n]);
+  loam_on_event(NULL, NULL);
+  return lm_pool_is_valid() ? 0 : -1;
+}
+
+/* Allocates under a tag until a request fails; at most `most` blocks. */
+static void fill(const char *tag, size_t size, int most) {
+  loam_site *site = loam_site_get(tag);
+  void *p = NULL;
+  for (int i = 0; i < most && n < MOST && (p = loam_malloc(site, size)); i++) kept[n++] = p;
+}
+
+static void they_name_the_largest_tags_and_strategies(void **state) {
+  (void)state;
+  fill("cache.small", BLOCK, 2);
+  fill("other", BLOCK, 3);
+  fill("cache.large", BLOCK, MOST);
+  assert_int_equal(told, 1);
+  size_t block = loam_usable_size(kept[0]);
+  int large = n - 5;
+  char expected[512];
+  snprintf(expected, sizeof expected,
+           "last words: no memory for size %d under tag 'cache.large'; most is live under "
+           "'cache.large' (%zu bytes in %d blocks), 'other' (%zu bytes in 3 blocks), "
+           "'cache.small' (%zu bytes in 2 blocks)",
+           BLOCK, large * block, large, 3 * block, 2 * block);
+  assert_memory_equal(words, expected, strlen(expected));
+  snprintf(expected, sizeof expected,
+           "; in the strategies 'cache' (%zu bytes in %d blocks), 'rest' (%zu bytes in 3 blocks)",
+           (large + 2) * block, large + 2, 3 * block);
+  assert_non_null(strstr(words, expected));
+}
+
+static void they_are_told_once_a_generation(void **state) {
+  (void)state;
+  fill("cache", BLOCK, MOST);
+  for (int i = 0; i < 3; i++) assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
+  assert_int_equal(told, 1);
+  assert_int_equal(loam_policy_load_text("last", policy), LOAM_OK);
+  for (int i = 0; i < 3; i++) assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
+  assert_int_equal(told, 2);
+}
+
+static void memory_of_the_system_counts(void **state) {
+  (void)state;
+  fill("own", 30000, MOST);
+  assert_int_equal(told, 1);
+  assert_non_null(strstr(words, "most is live under 'own' ("));
+  assert_non_null(strstr(words, "; in the strategies 'own' ("));
+}
+
+static void a_request_that_no_machine_can_serve_has_none(void **state) {
+  (void)state;
+  fill("other", BLOCK, 3);
+  assert_null(loam_malloc(loam_site_get("other"), (size_t)1 << 46));
+  assert_null(loam_malloc(loam_site_get("denied"), 100));
+  assert_int_equal(told, 0);
+}
+
+static void many_tags_are_cut_to_five(void **state) {
+  char tag[24];
+  (void)state;
+  for (int i = 0; i < 20; i++) {
+    snprintf(tag, sizeof tag, "many.%d", i);
+    fill(tag, 2000 + 100 * (size_t)i, 1);
+  }
+  fill("cache", BLOCK, MOST);
+  assert_int_equal(told, 1);
+  assert_non_null(strstr(words, "'many.19' ("));
+  assert_non_null(strstr(words, "'many.16' ("));
+  assert_null(strstr(words, "'many.15' ("));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+  const struct CMUnitTest tests[] = {
+    TEST(they_name_the_largest_tags_and_strategies),
+    TEST(they_are_told_once_a_generation),
+    TEST(memory_of_the_system_counts),
+    TEST(a_request_that_no_machine_can_serve_has_none),
+    TEST(many_tags_are_cut_to_five),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
