@@ -61,8 +61,9 @@ static bool is_in_use(const mapping *m, const char *line) {
 extern char __bss_start[] __attribute__((visibility("hidden")));
 extern char _end[] __attribute__((visibility("hidden")));
 
-/* Returns whether a mapping may be much larger than what the program has asked for: loam's memory,
- * what this library has of zeroed data, and private memory that can only be read. */
+/* Returns whether a mapping may be much larger than the memory that the program asked for. Such
+ * mappings are loam's memory, the zeroed data of this library, and private memory that can only be
+ * read. */
 static bool is_sparse(const mapping *m, const char *line) {
   if (m->access[3] != 'p' || !strstr(line, " 00:00 0")) return false;
   bool is_own = m->from < _end && m->from + m->size > __bss_start;
@@ -81,8 +82,8 @@ static bool lock_mapping(const mapping *m, int how) {
   return true;
 }
 
-/* Returns the bytes, from the beginning of a mapping, of its parts that are like the first one: all
- * have memory, or none has. Sets *has to which of the two. */
+/* A mapping begins with parts that all have memory, or that all have none. Returns the bytes of
+ * these parts. Sets *has to whether they have memory. */
 static size_t measure_parts(const mapping *m, bool *has) {
   size_t size = 0;
   while (size < m->size) {
@@ -146,7 +147,8 @@ static int lock_within_limit(int flags) {
   int future = flags & ~MCL_CURRENT;
   if (future & MCL_FUTURE && kernel_mlockall(future)) return -1;
   int how = flags & MCL_ONFAULT ? ON_FAULT : 0;
-  /* Tried without touching a page: what is touched in vain would then count as used. */
+  /* Tried without touching a page first: a page that was touched counts as used, also if the lock
+   * fails. */
   if (lock_used(ON_FAULT) && (how & ON_FAULT || lock_used(how))) return 0;
   munlockall();
   if (future & MCL_FUTURE) (void)kernel_mlockall(future);

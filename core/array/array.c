@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/handler_api.h"
+#include "array/missing.h"
 #include "block/arena.h"
 #include "engine/engine.h"
 #include "os/error.h"
@@ -203,8 +204,18 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
 
 /* ---- Finding elements --------------------------------------------------------------------- */
 
+/* Moves a cursor from an option to its value, which stands in the same place. */
+static loam_status follow_option(lm_array_cursor *spot) {
+  char words[LM_TYPE_WORDS];
+  if (lm_missing_is(spot->type->element, spot->data))
+    return lm_error(LOAM_ESTATE, "%s: the value is missing", lm_type_words(words, spot->type));
+  spot->type = spot->type->element;
+  return LOAM_OK;
+}
+
 loam_status lm_array_follow(lm_array_cursor *spot) {
-  lm_assert(spot->type->kind == LOAM_TYPE_POINTER);
+  lm_assert(lm_type_is_followed(spot->type));
+  if (spot->type->kind == LOAM_TYPE_OPTION) return follow_option(spot);
   const lm_pointer_layout *m = lm_layout_pointer(spot->meta);
   char words[LM_TYPE_WORDS];
   char *target;
@@ -219,7 +230,7 @@ loam_status lm_array_follow(lm_array_cursor *spot) {
 
 loam_status lm_array_follow_all(lm_array_cursor *spot) {
   loam_status status = LOAM_OK;
-  while (spot->type->kind == LOAM_TYPE_POINTER && !status) status = lm_array_follow(spot);
+  while (lm_type_is_followed(spot->type) && !status) status = lm_array_follow(spot);
   return status;
 }
 
@@ -341,15 +352,23 @@ static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *
   return status;
 }
 
+/* Makes a missing value with parts present; its bytes are zeros. A present value is kept. */
+static loam_status fill_option(loam_array *array, size_t count) {
+  if (count != 1) return lm_error(LOAM_EINVAL, "%zu elements: an option has one value", count);
+  lm_missing_clear(array->type->element, array->data);
+  return LOAM_OK;
+}
+
 loam_status loam_array_resize(loam_array *array, size_t count) {
   if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
   const loam_type *type = array->type;
   lm_verify(lm_array_is_valid(array));
   char words[LM_TYPE_WORDS];
-  if (type->kind != LOAM_TYPE_VAR && type->kind != LOAM_TYPE_POINTER)
+  if (type->kind != LOAM_TYPE_VAR && !lm_type_is_followed(type))
     return lm_error(LOAM_EINVAL, "type %s: only a row of a var dimension can be resized",
                     lm_type_words(words, type));
   loam_status status = lm_array_check_writable(array);
+  if (type->kind == LOAM_TYPE_OPTION) return status ? status : fill_option(array, count);
   if (!status) status = check_pool(*(loam_block *const *)array->meta);
   if (status) return status;
   if (type->kind == LOAM_TYPE_POINTER)
@@ -400,24 +419,26 @@ static loam_status set_text(loam_block *block, lm_piece *piece, const char *byte
 }
 
 /* Replaces a fixed string. Bytes of the string behind the new text become zeros. */
-static loam_status set_fixed_string(loam_array *array, const char *bytes, size_t size) {
-  size_t room = array->type->count;
+static loam_status set_fixed_string(loam_array *array, const loam_type *type, const char *bytes,
+                                    size_t size) {
+  size_t room = type->count;
   if (size > room)
-    return lm_error(LOAM_EINVAL, "text of %zu bytes: %s has no room for it", size,
-                    array->type->text);
+    return lm_error(LOAM_EINVAL, "text of %zu bytes: %s has no room for it", size, type->text);
   loam_status status = lm_array_check_writable(array);
   if (status) return status;
   if (size) memcpy(array->data, bytes, size);
   memset(array->data + size, 0, room - size);
+  if (type != array->type) lm_missing_clear(type, array->data);
   return LOAM_OK;
 }
 
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
   if (!array || (size && !bytes))
     return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
-  if (array->type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, bytes, size);
+  const loam_type *type = value_type(array->type);
+  if (type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, type, bytes, size);
   char words[LM_TYPE_WORDS];
-  if (!lm_type_is_text(value_type(array->type)->kind))
+  if (!lm_type_is_text(type->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",
                     lm_type_words(words, array->type));
   loam_block *block = lm_layout_text(array->meta)->block;

@@ -52,12 +52,13 @@ LM_INLINE lm_array_cursor lm_array_start(const loam_array *a) {
                             a->owner ? a->owner : (loam_block *)&a->block };
 }
 
-/* Moves a cursor from a pointer to the pointer's target. Fails with LOAM_ESTATE if the pointer is
- * NULL and its target has bytes; the cursor is then unchanged. */
+/* Moves a cursor from a pointer to the pointer's target, or from an option of a value with parts to
+ * that value (lm_type_is_followed). Fails with LOAM_ESTATE if the pointer is NULL and its target
+ * has bytes, or if the value is missing; the cursor is then unchanged. */
 loam_status lm_array_follow(lm_array_cursor *spot);
 
-/* Moves a cursor to the first value that is not a pointer, through any number of pointers. Fails
- * like lm_array_follow. */
+/* Moves a cursor to the first value that cannot be followed, through any number of pointers and
+ * options. Fails like lm_array_follow. */
 loam_status lm_array_follow_all(lm_array_cursor *spot);
 
 /* The elements of one dimension: `count` of them, `stride` bytes apart. `first` is the cursor of

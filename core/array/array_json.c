@@ -190,6 +190,49 @@ static void put_moment(out *o, const char *key, loam_type_kind kind, const char 
   lm_json_text(&o->json, key, text);
 }
 
+/* Writes a duration as ISO 8601 does, in seconds: "PT1.5S", or "-PT1.5S". */
+static void put_duration(out *o, const char *key, loam_type_kind kind, const char *data) {
+  unit u = unit_of(kind - LOAM_TYPE_TIMEDELTA + LOAM_TYPE_DATETIME);
+  int64_t time = READ(int64_t);
+  uint64_t size = time < 0 ? -(uint64_t)time : (uint64_t)time, second = (uint64_t)u.second;
+  char text[80], fraction[16] = "";
+  if (size % second) snprintf(fraction, sizeof fraction, ".%0*d", u.digits, (int)(size % second));
+  snprintf(text, sizeof text, "%sPT%llu%sS", time < 0 ? "-" : "",
+           (unsigned long long)(size / second), fraction);
+  lm_json_text(&o->json, key, text);
+}
+
+/* Divides the number of 128 bits in `half`, the low half first, by 10; returns the remainder. */
+static unsigned divide_by_ten(uint64_t half[2]) {
+  unsigned rest = 0;
+  for (int i = 3; i >= 0; i--) { /* 32 bits at a time, so that the remainder fits above them */
+    unsigned shift = i % 2 * 32;
+    uint64_t part = (uint64_t)rest << 32 | (half[i / 2] >> shift & UINT32_MAX);
+    half[i / 2] = (half[i / 2] & ~((uint64_t)UINT32_MAX << shift)) | part / 10 << shift;
+    rest = (unsigned)(part % 10);
+  }
+  return rest;
+}
+
+/* Writes a decimal as text, which keeps all digits in every reader of JSON: "-12.50". */
+static void put_decimal(out *o, const char *key, const loam_type *type, const char *data) {
+  uint64_t half[2];
+  char text[64], *to = text + sizeof text - 1;
+  memcpy(half, data, sizeof half);
+  bool is_negative = half[1] >> 63;
+  if (is_negative) {
+    half[0] = -half[0];
+    half[1] = ~half[1] + !half[0];
+  }
+  *to = 0;
+  for (size_t n = 0; n <= type->scale || half[0] || half[1]; n++) {
+    if (n && n == type->scale) *--to = '.';
+    *--to = (char)('0' + divide_by_ten(half));
+  }
+  if (is_negative) *--to = '-';
+  lm_json_text(&o->json, key, to);
+}
+
 static void put_scalar(out *o, const char *key, loam_type_kind kind, const char *data) {
   switch (kind) {
     case LOAM_TYPE_BOOL: lm_json_bool(&o->json, key, READ(uint8_t) != 0); break;
@@ -208,6 +251,10 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
     case LOAM_TYPE_DATETIME_S:
     case LOAM_TYPE_DATETIME_MS:
     case LOAM_TYPE_DATETIME_NS: put_moment(o, key, kind, data); break;
+    case LOAM_TYPE_TIMEDELTA:
+    case LOAM_TYPE_TIMEDELTA_S:
+    case LOAM_TYPE_TIMEDELTA_MS:
+    case LOAM_TYPE_TIMEDELTA_NS: put_duration(o, key, kind, data); break;
     default: put_integer(o, key, kind, data);
   }
 }
@@ -273,6 +320,7 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
     case LOAM_TYPE_OPTION: put_option(o, key, spot); break;
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
+    case LOAM_TYPE_DECIMAL: put_decimal(o, key, spot.type, spot.data); break;
     case LOAM_TYPE_FIXED_STRING:
       lm_json_text_n(&o->json, key, spot.data, strnlen(spot.data, spot.type->count));
       break;

@@ -34,12 +34,14 @@ struct ArrowArray {
 };
 
 /* Returns Arrow's format for a scalar kind, or "" for kinds that Arrow does not have. A date counts
- * days, a time of day microseconds; a timestamp has a unit, and ends in a colon: no time zone. */
+ * days, a time of day microseconds; a timestamp has a unit, and ends in a colon: no time zone.
+ * A duration has a unit. */
 LM_INLINE const char *lm_arrow_format(loam_type_kind kind) {
   /* In the order of the kinds. */
-  static const char *const formats[] = { "b",   "c",   "s",    "i",    "l",    "C",   "S",
-                                         "I",   "L",   "e",    "f",    "g",    "",    "",
-                                         "tdD", "ttu", "tsu:", "tss:", "tsm:", "tsn:" };
+  static const char *const formats[] = {
+    "b", "c", "s",   "i",   "l",    "C",    "S",    "I",    "L",   "e",   "f",   "g",
+    "",  "",  "tdD", "ttu", "tsu:", "tss:", "tsm:", "tsn:", "tDu", "tDs", "tDm", "tDn"
+  };
   return (size_t)kind < LM_COUNT(formats) ? formats[kind] : "";
 }
 

@@ -308,6 +308,9 @@ static loam_status put_numbers(const job *w, const column *c, size_t each, node 
 
 static loam_status put_scalars(const job *w, const column *c, const loam_type *value, node n) {
   const char *format = lm_arrow_format(value->kind);
+  char decimal[FORMAT];
+  snprintf(decimal, sizeof decimal, "d:%zu,%zu", value->count, value->scale);
+  if (value->kind == LOAM_TYPE_DECIMAL) format = decimal;
   if (!*format) return refuse(c, "Arrow has no such numbers");
   set_format(n, format);
   if (value->kind == LOAM_TYPE_BOOL) return put_bools(w, c, n);
@@ -522,7 +525,10 @@ static loam_status put_column(const job *w, const column *c, const char *name, n
   loam_status status = init_node(
       w, n, &(node_shape){ name, c->count, count_buffers(value->kind), is_option });
   if (!status && is_option) status = put_validity(w, c, value, n);
-  return status ? status : put_value(w, c, value, n);
+  if (status || !is_option) return status ? status : put_value(w, c, value, n);
+  column values = *c;
+  values.type = value;
+  return put_value(w, &values, value, n);
 }
 
 /* ---- The root ----------------------------------------------------------------------------- */

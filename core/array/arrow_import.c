@@ -7,6 +7,7 @@
  * Numbers and the bytes of text stay in Arrow's buffers. Only bools and numbers with missing values
  * are copied, because loam stores them in another way. For each string, and for each list of
  * variable length, loam makes an lm_piece that points to the text or the elements. */
+#include <stdio.h>
 #include <string.h>
 
 #include "array/arrow.h"
@@ -153,7 +154,7 @@ static loam_status copy_scalar(const source *s, const loam_type *value, bool has
   }
   if (value->kind == LOAM_TYPE_BOOL) *to = has_bit(from, s->from + i);
   else memcpy(to, from + (s->from + i) * value->size, value->size);
-  lm_assert(lm_type_is_scalar(value->kind));
+  lm_assert(lm_type_is_scalar(value->kind) || value->kind == LOAM_TYPE_DECIMAL);
   if (has_option && lm_missing_is(value, to))
     return lm_error(LOAM_EUNSUPPORTED, "element %zu has the value that marks a missing %s", i,
                     value->text);
@@ -184,16 +185,16 @@ static const char *why_copy(const source *s, const loam_type *value, bool has_op
   return is_aligned(s, value) ? NULL : "its buffer is not aligned, which needs a copy";
 }
 
-/* Imports numbers or bools. Numbers stay in Arrow's buffer. Bools, numbers of which some are
+/* Imports decimals, numbers or bools, of the type `value`, whose reference this takes over. Numbers
+ * stay in Arrow's buffer. Bools, numbers of which some are
  * missing, and numbers that are not aligned are copied; if the host does not allow copies, this
  * fails. */
-static loam_status import_scalars(const job *w, const source *s, loam_type_kind kind, values *out) {
-  loam_type *value = lm_type_plain(kind);
+static loam_status import_scalars(const job *w, const source *s, loam_type *value, values *out) {
   loam_status status = check_node(s, 2, 0);
-  if (status) return status;
-  bool has_option = has_missing(s);
+  bool has_option = !status && has_missing(s);
   out->type = value;
   if (has_option) status = lm_type_option(value, &out->type);
+  else if (status) loam_type_release(value);
   status = alloc_meta(status, out);
   if (status) return status;
   out->stride = (ptrdiff_t)value->size;
@@ -202,6 +203,18 @@ static loam_status import_scalars(const job *w, const source *s, loam_type_kind 
   if (s->count) out->first = (char *)s->array->buffers[1] + s->from * value->size;
   out->owner = loam_block_retain(w->holder);
   return LOAM_OK;
+}
+
+/* Imports decimals of 128 bits: "d:DIGITS,SCALE" or "d:DIGITS,SCALE,128". */
+static loam_status import_decimals(const job *w, const source *s, values *out) {
+  int digits, scale, bits = 128;
+  int end = 0;
+  loam_type *value;
+  int found = sscanf(s->schema->format, "d:%3d,%3d%n,%4d%n", &digits, &scale, &end, &bits, &end);
+  if (found < 2 || s->schema->format[end] || bits != 128 || digits < 1 || scale < 0)
+    return refuse(s, "loam has decimals of 128 bits, with a scale of 0 or more");
+  loam_status status = lm_type_decimal((size_t)digits, (size_t)scale, &value);
+  return status ? status : import_scalars(w, s, value, out);
 }
 
 /* ---- Pieces ------------------------------------------------------------------------------- */
@@ -222,22 +235,25 @@ static size_t offset_at(const source *s, bool is_wide, size_t i) {
 /* Makes an lm_piece for each element of a list or text node, in a new block. The pieces point to
  * bytes of text (`stride` is 1), or to values of the child that are `stride` bytes apart. `base` is
  * where the first element begins. The piece of a missing element is all zeros; in loam that means
- * missing text. */
+ * missing text, and a missing row is marked by the byte behind its piece. */
 static loam_status make_pieces(const source *s, bool is_wide, char *base, ptrdiff_t stride,
                                values *out) {
-  out->owner = loam_block_zeroed(NULL, s->count * sizeof(lm_piece));
+  out->owner = loam_block_zeroed(NULL, s->count * out->type->size);
   if (!out->owner) return LOAM_ENOMEM;
-  lm_piece *piece = loam_block_data(out->owner);
-  out->first = (char *)piece;
-  out->stride = sizeof *piece;
+  char *data = out->first = loam_block_data(out->owner);
+  out->stride = (ptrdiff_t)out->type->size;
   size_t first = offset_at(s, is_wide, 0);
   for (size_t i = 0; i < s->count; i++) {
     size_t begin = offset_at(s, is_wide, i), end = offset_at(s, is_wide, i + 1), size = end - begin;
     if (end < begin || end > LM_SIZE_MAX)
       return lm_error(LOAM_EINVAL, "element %zu of an Arrow array ends before it begins", i);
-    if (!is_present(s, i)) continue;
+    lm_piece *piece = (lm_piece *)(data + (ptrdiff_t)i * out->stride);
+    if (!is_present(s, i)) {
+      if (out->type->kind == LOAM_TYPE_OPTION) lm_missing_set(out->type->element, (char *)piece);
+      continue;
+    }
     /* The base is NULL if there are no parts, and NULL + 0 is not defined in C. */
-    piece[i] = (lm_piece){ size ? base + (ptrdiff_t)(begin - first) * stride : base, size };
+    *piece = (lm_piece){ size ? base + (ptrdiff_t)(begin - first) * stride : base, size };
   }
   return LOAM_OK;
 }
@@ -289,14 +305,14 @@ static loam_status import_list(const job *w, const source *s, bool is_wide, valu
                                values *out) {
   loam_status status = check_node(s, 2, 1);
   if (status) return status;
-  if (has_missing(s)) return refuse(s, "a row cannot be missing");
   size_t begin = offset_at(s, is_wide, 0), end = offset_at(s, is_wide, s->count);
   if (begin > end || !is_in_child(s, 0, end))
     return lm_error(LOAM_EINVAL, "an Arrow list reaches beyond its child");
   source child = child_of(s, 0, begin, end - begin);
   status = import_node(w, &child, element);
-  if (!status)
-    status = wrap_values(element, lm_type_var(loam_type_retain(element->type), &out->type), out);
+  if (!status) status = lm_type_var(loam_type_retain(element->type), &out->type);
+  if (!status && has_missing(s)) status = lm_type_option(out->type, &out->type);
+  status = wrap_values(element, status, out);
   if (status) return status;
   lm_var_layout *m = (lm_var_layout *)out->meta;
   m->block = loam_block_retain(element->owner);
@@ -311,7 +327,8 @@ static loam_status import_fixed_list(const job *w, const source *s, size_t size,
   loam_status status = check_node(s, 1, 1);
   size_t end;
   if (status) return status;
-  if (has_missing(s)) return refuse(s, "a row cannot be missing");
+  if (has_missing(s))
+    return refuse(s, "loam marks a missing row behind its elements, where Arrow has no room");
   if (!lm_mul(s->from + s->count, size, &end) || !is_in_child(s, 0, end))
     return lm_error(LOAM_EINVAL, "an Arrow list reaches beyond its child");
   source child = child_of(s, 0, s->from * size, s->count * size);
@@ -353,7 +370,8 @@ static loam_status import_node(const job *w, const source *s, values *out) {
   const char *format = s->schema->format;
   loam_type_kind kind;
   *out = (values){ .count = s->count };
-  if (find_scalar(format, &kind)) return import_scalars(w, s, kind, out);
+  if (find_scalar(format, &kind)) return import_scalars(w, s, lm_type_plain(kind), out);
+  if (format[0] == 'd') return import_decimals(w, s, out);
   if (!strcmp(format, "u") || !strcmp(format, "U"))
     return import_text(w, s, LOAM_TYPE_STRING, format[0] == 'U', out);
   if (!strcmp(format, "z") || !strcmp(format, "Z"))

@@ -8,7 +8,9 @@
  *   value     = "?" value | "option" "[" value "]" | "pointer" "[" type "]" | struct | tuple | name
  *             | "string" "[" number [ "," encoding ] "]" | "string" "[" encoding "]"
  *             | "complex" "[" ( "float32" | "float64" ) "]"
- *             | "datetime" "[" "'s'" | "'ms'" | "'us'" | "'ns'" "]"
+ *             | ( "datetime" | "timedelta" ) "[" [ "unit" "=" ] unit "]"
+ *             | "decimal" "[" [ "precision" "=" ] number [ "," [ "scale" "=" ] number ] "]"
+ *   unit      = "'s'" | "'ms'" | "'us'" | "'ns'"
  *   encoding  = a quoted name of UTF-8
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
@@ -159,6 +161,13 @@ static loam_status expect(parser *p, const char *text, const char *what) {
 
 static loam_status parse_count(parser *p, size_t *out);
 
+/* Fails because datashape has `words` and loam leaves it out. */
+static loam_status fail_left_out(const parser *p, const char *at, const char *words,
+                                 const char *instead) {
+  return fail_at(p, at, "\"%s\" is a part of datashape that loam leaves out: write %s", words,
+                 instead);
+}
+
 /* ---- Names of types */
 
 typedef struct type_name {
@@ -172,7 +181,7 @@ static const type_name names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32
                                    { "complex", LOAM_TYPE_COMPLEX128 },
                                    { "intptr", LOAM_TYPE_INT64 },
                                    { "uintptr", LOAM_TYPE_UINT64 } };
-static const char *const keywords[] = { "var", "fixed", "pointer", "option" };
+static const char *const keywords[] = { "var", "fixed", "pointer", "option", "decimal" };
 
 /* Returns how many letters of `a` have to be changed, added or left out to get `b` (the Levenshtein
  * distance, by dynamic programming over two rows). Returns LONGEST if a word is longer than
@@ -252,22 +261,51 @@ static loam_status parse_complex(parser *p, loam_type **out) {
   return expect(p, "]", "\"]\" after the type of the parts");
 }
 
-/* Parses the end of `"datetime" "[" unit "]"` from the bracket on. */
-static loam_status parse_datetime(parser *p, loam_type **out) {
+/* Moves past `word "="`, if that is next. */
+static loam_status skip_key(parser *p, const char *word) {
+  if (!is_token(p, word)) return LOAM_OK;
+  advance(p);
+  return expect(p, "=", "\"=\"");
+}
+
+/* Parses the end of `name "[" [ "unit" "=" ] unit "]"` from the bracket on. `kind` is
+ * LOAM_TYPE_DATETIME or LOAM_TYPE_TIMEDELTA; the kinds of its units follow it in one order. */
+static loam_status parse_unit(parser *p, loam_type_kind kind, loam_type **out) {
   static const type_name units[] = { { "'s'", LOAM_TYPE_DATETIME_S },
                                      { "'ms'", LOAM_TYPE_DATETIME_MS },
                                      { "'us'", LOAM_TYPE_DATETIME },
                                      { "'ns'", LOAM_TYPE_DATETIME_NS } };
   advance(p);
+  loam_status status = skip_key(p, "unit");
+  if (status) return status;
+  if (is_token(p, "tz"))
+    return fail_left_out(p, p->at, "tz", "the datetimes in UTC, and keep the zone elsewhere");
   if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
   for (size_t i = 0; i < LM_COUNT(units) && p->kind == QUOTED; i++) {
     const char *unit = units[i].name;
     if (p->length != strlen(unit) || memcmp(p->at + 1, unit + 1, p->length - 2) != 0) continue;
     advance(p);
-    *out = lm_type_plain(units[i].kind);
+    *out = lm_type_plain(units[i].kind - LOAM_TYPE_DATETIME + kind);
     return expect(p, "]", "\"]\" after the unit");
   }
   return fail_expected(p, "the unit 's', 'ms', 'us' or 'ns'");
+}
+
+/* Parses `"decimal" "[" [ "precision" "=" ] number [ "," [ "scale" "=" ] number ] "]"`. */
+static loam_status parse_decimal(parser *p, loam_type **out) {
+  const char *start = p->at;
+  size_t digits = 0, scale = 0;
+  advance(p);
+  loam_status status = expect(p, "[", "\"[\" and the number of digits");
+  if (!status) status = skip_key(p, "precision");
+  if (!status) status = parse_count(p, &digits);
+  if (!status && is_token(p, ",")) {
+    advance(p);
+    status = skip_key(p, "scale");
+    if (!status) status = parse_count(p, &scale);
+  }
+  if (!status) status = expect(p, "]", "\"]\" after the number of digits");
+  return status ? status : with_place(p, start, lm_type_decimal(digits, scale, out));
 }
 
 /* A type of datashape that loam leaves out, and what to write instead. */
@@ -279,8 +317,8 @@ typedef struct omission {
  * type. Datashape's type variables begin with an upper-case letter. */
 static const char *find_instead(const parser *p) {
   static const omission left_out[] = {
-    { "timedelta", "int64, and keep the unit in the name of a field" },
-    { "decimal", "int64, and keep the scale in the name of a field" },
+    { "units", "timedelta, or a number, and keep the unit in the name of a field" },
+    { "null", "a struct with the fields that there are" },
     { "categorical", "an integer, and a second array of the categories" },
     { "json", "string" },
     { "char", "string[1]" },
@@ -302,7 +340,11 @@ static loam_status parse_name(parser *p, loam_type **out) {
     advance(p);
     bool has_bracket = is_token(p, "[");
     if (has_bracket && names[i].kind == LOAM_TYPE_STRING) return parse_string(p, start, out);
-    if (has_bracket && names[i].kind == LOAM_TYPE_DATETIME) return parse_datetime(p, out);
+    if (has_bracket && names[i].kind == LOAM_TYPE_BYTES)
+      return fail_left_out(p, start, "bytes[", "4 * uint8");
+    if (has_bracket &&
+        (names[i].kind == LOAM_TYPE_DATETIME || names[i].kind == LOAM_TYPE_TIMEDELTA))
+      return parse_unit(p, names[i].kind, out);
     if (has_bracket && !strcmp(names[i].name, "complex")) return parse_complex(p, out);
     *out = lm_type_plain(names[i].kind);
     return LOAM_OK;
@@ -373,7 +415,7 @@ static loam_status parse_var(parser *p, loam_type **out) {
 
 /* ---- Values */
 
-/* Parses `?type`. A type with a dimension is refused by lm_type_option. */
+/* Parses `?type`. lm_type_option refuses types that cannot be missing. */
 static loam_status parse_option(parser *p, loam_type **out) {
   const char *start = p->at;
   loam_type *value;
@@ -555,7 +597,9 @@ static loam_status parse_token(parser *p, loam_type **out) {
   if (is_token(p, "option")) return parse_bracketed(p, lm_type_option, out);
   if (is_token(p, "pointer")) return parse_bracketed(p, lm_type_pointer, out);
   if (is_token(p, "{") || is_token(p, "(")) return parse_struct(p, out);
+  if (is_token(p, "decimal")) return parse_decimal(p, out);
   if (p->kind == NAME) return parse_name(p, out);
+  if (is_token(p, ".")) return fail_left_out(p, p->at, "...", "fixed or var for each dimension");
   return fail_expected(p, "a type");
 }
 

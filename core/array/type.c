@@ -212,24 +212,45 @@ loam_status lm_type_var(loam_type *element, loam_type **out) {
   return make_wrapped_type(&shape, "var * ", "", out);
 }
 
-loam_status lm_type_fixed_string(size_t count, loam_type **out) {
-  char words[40];
-  if (!count || count > LM_SIZE_MAX)
-    return lm_error(LOAM_EINVAL, "string[%zu]: a fixed string has 1 byte or more", count);
-  int length = snprintf(words, sizeof words, "string[%zu]", count);
-  loam_type *t = loam_malloc(lm_type_site(), sizeof *t + (size_t)length + 1);
+/* Makes a type without parts that is like `shape`, with a copy of the text `words`. */
+static loam_status make_leaf(const loam_type *shape, const char *words, loam_type **out) {
+  size_t length = strlen(words);
+  loam_type *t = loam_malloc(lm_type_site(), sizeof *t + length + 1);
   if (!t) return fail_memory();
-  *t = (loam_type){ .kind = LOAM_TYPE_FIXED_STRING,
-                    .depth = 1,
-                    .size = count,
-                    .align = 1,
-                    .count = count,
-                    .text = strcpy((char *)(t + 1), words),
-                    .text_length = (uint32_t)length };
+  *t = *shape;
+  t->depth = 1;
+  t->text = strcpy((char *)(t + 1), words);
+  t->text_length = (uint32_t)length;
   atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
   lm_verify(lm_type_is_valid(t));
   *out = t;
   return LOAM_OK;
+}
+
+loam_status lm_type_fixed_string(size_t count, loam_type **out) {
+  char words[40];
+  if (!count || count > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "string[%zu]: a fixed string has 1 byte or more", count);
+  snprintf(words, sizeof words, "string[%zu]", count);
+  loam_type shape = { .kind = LOAM_TYPE_FIXED_STRING, .size = count, .align = 1, .count = count };
+  return make_leaf(&shape, words, out);
+}
+
+loam_status lm_type_decimal(size_t digits, size_t scale, loam_type **out) {
+  char words[40];
+  if (!digits || digits > LM_DECIMAL_DIGITS)
+    return lm_error(LOAM_EINVAL, "a decimal of %zu digits: it has 1 to %d", digits,
+                    LM_DECIMAL_DIGITS);
+  if (scale > digits)
+    return lm_error(LOAM_EINVAL, "a decimal of %zu digits, %zu of them behind the point", digits,
+                    scale);
+  snprintf(words, sizeof words, "decimal[%zu, %zu]", digits, scale);
+  loam_type shape = { .kind = LOAM_TYPE_DECIMAL,
+                      .size = 2 * sizeof(uint64_t),
+                      .align = _Alignof(uint64_t),
+                      .count = digits,
+                      .scale = scale };
+  return make_leaf(&shape, words, out);
 }
 
 loam_status lm_type_pointer(loam_type *target, loam_type **out) {
@@ -244,16 +265,25 @@ loam_status lm_type_pointer(loam_type *target, loam_type **out) {
   return make_wrapped_type(&shape, "pointer[", "]", out);
 }
 
+/* Returns why a value of this type cannot be optional, or NULL if it can. */
+static const char *why_no_option(const loam_type *value) {
+  if (value->kind == LOAM_TYPE_OPTION) return "one \"?\" says that the value may be missing";
+  if (value->kind == LOAM_TYPE_POINTER) return "a pointer may be NULL, so it needs no \"?\"";
+  return value->is_symbolic ? "a dimension of any size cannot be missing" : NULL;
+}
+
 loam_status lm_type_option(loam_type *value, loam_type **out) {
   lm_assert(value && out);
-  if (!lm_type_is_plain(value->kind)) {
+  const char *why = why_no_option(value);
+  if (why) {
     char words[LM_TYPE_WORDS];
     lm_type_words(words, value);
     loam_type_release(value);
-    return lm_error(LOAM_EINVAL, "?%s: only a scalar, a string or bytes can be missing", words);
+    return lm_error(LOAM_EINVAL, "?%s: %s", words, why);
   }
+  bool has_flag = lm_type_has_flag(value->kind);
   loam_type shape = { .kind = LOAM_TYPE_OPTION,
-                      .size = value->size,
+                      .size = has_flag ? lm_align_up(value->size + 1, value->align) : value->size,
                       .align = value->align,
                       .meta = value->meta,
                       .has_pieces = value->has_pieces,
@@ -434,6 +464,7 @@ bool lm_type_is_valid(const loam_type *type) {
   if (!atomic_load_explicit(&type->refs, memory_order_relaxed)) return false;
   if (type->kind == LOAM_TYPE_STRUCT) return is_valid_struct(type);
   if (type->kind == LOAM_TYPE_FIXED_STRING) return type->size == type->count && !type->element;
+  if (type->kind == LOAM_TYPE_DECIMAL) return type->count >= type->scale && !type->element;
   return type->element && type->depth == type->element->depth + 1 &&
          lm_type_is_valid(type->element);
 }
@@ -453,7 +484,8 @@ loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
                                   .size = type->size,
                                   .align = type->align,
                                   .count = type->count,
-                                  .element = type->element };
+                                  .element = type->element,
+                                  .scale = type->scale };
   return LOAM_OK;
 }
 

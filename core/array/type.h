@@ -11,8 +11,9 @@
 #include "loam.h"
 #include "os/base.h"
 
-/* The greatest depth of a type, the most bytes of its text, and the most fields of a struct. */
-enum { LM_TYPE_DEPTH = 64, LM_TYPE_TEXT = 65536, LM_TYPE_FIELDS = 4096 };
+/* The greatest depth of a type, the most bytes of its text, the most fields of a struct, and the
+ * most digits of a decimal: 16 bytes hold each integer of 38 digits. */
+enum { LM_TYPE_DEPTH = 64, LM_TYPE_TEXT = 65536, LM_TYPE_FIELDS = 4096, LM_DECIMAL_DIGITS = 38 };
 
 /* What a var dimension, a string or bytes stores in the data of an array: the address and the
  * number of its elements or bytes, which lie outside this struct. Optional text (`?string` or
@@ -47,13 +48,15 @@ struct loam_type {
   bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
   size_t size, align; /* size and alignment that C gives to one value */
   size_t meta;        /* bytes of its metadata; a multiple of sizeof(size_t) */
-  size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n] */
+  size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n],
+                       * digits of a decimal */
+  size_t scale;       /* digits of a decimal behind its point; 0 in other types */
   loam_type *element; /* the element of a dimension, target of a pointer, or value of an option */
   lm_field *fields;   /* the fields of a struct; NULL in other types */
   const char *text;   /* the canonical datashape */
 };
 
-/* Each of the next seven functions makes a type from its parts and sets *out to it; the caller owns
+/* Each of the next eight functions makes a type from its parts and sets *out to it; the caller owns
  * this reference. The function takes over the caller's references to the parts, and if it fails, it
  * releases them. `out` may be the address of the variable from which the caller passes a part. Each
  * function fails with LOAM_EINVAL if the type would exceed a limit, and with LOAM_ENOMEM. */
@@ -73,7 +76,12 @@ loam_status lm_type_fixed_string(size_t count, loam_type **out);
 /* Makes `pointer[target]`. */
 loam_status lm_type_pointer(loam_type *target, loam_type **out);
 
-/* Makes `?value`. Fails with LOAM_EINVAL if `value` is not a plain type. */
+/* Makes `decimal[digits, scale]`. Fails with LOAM_EINVAL if `digits` is not from 1 to
+ * LM_DECIMAL_DIGITS, or `scale` exceeds `digits`. */
+loam_status lm_type_decimal(size_t digits, size_t scale, loam_type **out);
+
+/* Makes `?value`. Fails with LOAM_EINVAL if `value` is a pointer, which may be NULL already, an
+ * option, or a symbolic type. */
 loam_status lm_type_option(loam_type *value, loam_type **out);
 
 /* Makes a struct of `count` fields with copies of the names. Fails with LOAM_EINVAL if two names
@@ -95,6 +103,23 @@ LM_INLINE bool lm_type_is_scalar(loam_type_kind kind) { return kind < LOAM_TYPE_
 /* Returns whether a type of this kind is text: a string or bytes. Its value is an lm_piece. */
 LM_INLINE bool lm_type_is_text(loam_type_kind kind) {
   return kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_BYTES;
+}
+
+/* Returns whether a type of this kind has parts that can be indexed or named. If such a value is
+ * optional, a byte behind the value says whether it is missing, and a view leads to the value. */
+LM_INLINE bool lm_type_is_compound(loam_type_kind kind) {
+  return kind == LOAM_TYPE_FIXED || kind == LOAM_TYPE_VAR || kind == LOAM_TYPE_STRUCT;
+}
+/* Returns whether an option of this kind of value has a byte that says whether it is missing. The
+ * other kinds have one value that means "missing". */
+LM_INLINE bool lm_type_has_flag(loam_type_kind kind) {
+  return lm_type_is_compound(kind) || kind == LOAM_TYPE_FIXED_STRING;
+}
+/* Returns whether a value of this type stands for another one: a pointer, or an option of a value
+ * with parts. */
+LM_INLINE bool lm_type_is_followed(const loam_type *type) {
+  if (type->kind == LOAM_TYPE_OPTION) return lm_type_is_compound(type->element->kind);
+  return type->kind == LOAM_TYPE_POINTER;
 }
 
 /* Fails with LOAM_EINVAL if a type is symbolic. */

@@ -10,6 +10,8 @@
  *                       after a range it stays a var dimension if every element is selected, and
  *                       else becomes a pointer to the selected element or range, which every row
  *                       needs to have
+ *   an option           before any range it is its value, if that is not missing; after a range
+ *                       nothing of it can be selected
  *   a struct            one field: the field, whose offset is added to the nearest offset before
  *                       it; several fields: a struct of these fields with their offsets
  *
@@ -173,6 +175,7 @@ static void check_target(rows *r, lm_array_cursor spot, size_t index) {
 }
 
 static void check_rows(rows *r, lm_array_cursor spot, size_t index) {
+  if (spot.type->kind == LOAM_TYPE_OPTION) spot.type = spot.type->element; /* it is not missing */
   if (spot.type->kind == LOAM_TYPE_POINTER) {
     check_target(r, spot, index);
     return;
@@ -226,6 +229,27 @@ static loam_status derive_row(view *v, const lm_array_row *row, place at, loam_t
   loam_type *inner;
   loam_status status = derive(v, element, &inner);
   return status ? status : lm_type_fixed(s.count, inner, out);
+}
+
+/* Refuses an index or a field name at a value that has neither dimensions nor fields. */
+static loam_status fail_at_value(const view *v, place at) {
+  char words[LM_TYPE_WORDS];
+  lm_type_words(words, at.type);
+  if (has_index(v, at))
+    return lm_error(LOAM_EINVAL, "index %zu: %s has no dimension", at.index + 1, words);
+  return lm_error(LOAM_EINVAL, "%s has no fields", words);
+}
+
+/* Before any range an option of a value with parts is that value, if it is not missing. */
+static loam_status derive_option(view *v, place at, loam_type **out) {
+  char words[LM_TYPE_WORDS];
+  if (!lm_type_is_followed(at.type)) return fail_at_value(v, at);
+  if (!at.is_first)
+    return lm_error(LOAM_EINVAL, "%s: some may be missing; take one of them first",
+                    lm_type_words(words, at.type));
+  lm_array_cursor spot = { at.type, at.meta, v->data, v->owner };
+  loam_status status = lm_array_follow(&spot);
+  return status ? status : derive(v, part_of(at, at.type->element, at.meta), out);
 }
 
 static loam_status derive_pointer(view *v, place at, loam_type **out) {
@@ -308,15 +332,6 @@ static loam_status derive_struct(view *v, place at, loam_type **out) {
   return LOAM_OK;
 }
 
-/* Refuses an index or a field name at a value that has neither dimensions nor fields. */
-static loam_status fail_at_value(const view *v, place at) {
-  char words[LM_TYPE_WORDS];
-  lm_type_words(words, at.type);
-  if (has_index(v, at))
-    return lm_error(LOAM_EINVAL, "index %zu: %s has no dimension", at.index + 1, words);
-  return lm_error(LOAM_EINVAL, "%s has no fields", words);
-}
-
 static loam_status derive(view *v, place at, loam_type **out) {
   lm_assert(at.index <= v->indices);
   if (is_done(v, at)) {
@@ -325,6 +340,7 @@ static loam_status derive(view *v, place at, loam_type **out) {
   }
   switch (at.type->kind) {
     case LOAM_TYPE_POINTER: return derive_pointer(v, at, out);
+    case LOAM_TYPE_OPTION: return derive_option(v, at, out);
     case LOAM_TYPE_VAR: return derive_var(v, at, out);
     case LOAM_TYPE_FIXED: {
       const lm_fixed_layout *m = lm_layout_fixed(at.meta);
@@ -437,6 +453,7 @@ static void fill(const view *v, place at, output to) {
   }
   switch (at.type->kind) {
     case LOAM_TYPE_POINTER: fill_pointer(v, at, to); break;
+    case LOAM_TYPE_OPTION: fill(v, part_of(at, at.type->element, at.meta), to); break;
     case LOAM_TYPE_VAR: fill_var(v, at, to); break;
     case LOAM_TYPE_FIXED: fill_fixed(v, at, to); break;
     default:
@@ -499,7 +516,7 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
-  if (spot.type->kind != LOAM_TYPE_POINTER)
+  if (!lm_type_is_followed(spot.type))
     return lm_error(LOAM_EINVAL, "type %s: it is not a pointer", lm_type_words(words, spot.type));
   loam_status status = lm_array_follow(&spot);
   if (status) return status;

@@ -23,7 +23,8 @@ loam_status loam_share_get(const void *ptr, loam_share *out) {
   if (!out) return lm_error(LOAM_EINVAL, "loam_share_get: out is NULL");
   if (!lm_control_is_open())
     return lm_error(LOAM_ESTATE, "this process has no control socket, by which others would open "
-                                 "the block: start it with `control` 1");
+                                 "the block: start it with `control` 1, or by "
+                                 "`loam run --service`");
   return lm_share_export_key(ptr, out);
 }
 

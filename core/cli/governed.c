@@ -16,7 +16,7 @@
 enum { HEAD = 8192, PATH_ROOM = 4096 };
 typedef union head {
   Elf64_Ehdr elf;
-  char bytes[HEAD + 1]; /* with a NUL behind what was read */
+  char bytes[HEAD + 1]; /* the bytes that were read, and a NUL */
 } head;
 
 /* ---- Finding the program ------------------------------------------------------------------ */

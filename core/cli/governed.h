@@ -8,8 +8,8 @@
 #include "os/base.h"
 
 /* Returns why the program runs as if loam were not there, in static words behind "it is"; NULL if
- * loam governs it, or if the file cannot be read. `program` is searched for as execvp(3) does. Of a
- * script, the interpreter is examined. */
+ * loam governs it, or if the file cannot be read. `program` is searched for as execvp(3) does. If
+ * it is a script, its interpreter is examined. */
 const char *lm_governed_why_not(const char *program);
 
 #endif

@@ -16,9 +16,10 @@
  * namespaces are shown as `unknown`. */
 enum { MOUNTS = 4096, PROCESSES = 16384 };
 
-/* What one look at /proc has found. The command has one thread. */
+/* The namespaces that one reading of /proc found. No lock guards them: the command has one
+ * thread. */
 static struct {
-  uint64_t mount[MOUNTS]; /* inode numbers of mount namespaces; the first is the own one */
+  uint64_t mount[MOUNTS]; /* inode numbers of mount namespaces; [0] is of this process */
   int mount_pid[MOUNTS];  /* a process of each */
   unsigned mounts;
   struct {

@@ -8,7 +8,7 @@
 #include "loam.h"
 
 /* Calls `write` as lm_board_each (service/board_read.h) does: for the boards of this process's own
- * mount namespace, and for root also for those of the others. A process of another PID namespace is
+ * mount namespace, and for root also for the boards of other mount namespaces. A process of another PID namespace is
  * shown with the id that it has here. */
 void lm_namespaces_boards(loam_write_fn write, void *ctx);
 

@@ -24,7 +24,7 @@ enum { ROWS = 4096, SHOWN = 5 };
 #define KEY_TAG ((uint64_t)1 << 62)
 #define KEY_STRATEGY ((uint64_t)1 << 61)
 
-/* Reserved, because no memory can be had when the rows are needed. A process that never tells last
+/* The rows are reserved, because the system gives no memory when they are needed. A process that never tells last
  * words never touches them. Used by one thread at a time (`telling`). */
 static LM_SPARSE lm_sums rows[ROWS];
 static _Atomic bool telling;
@@ -57,7 +57,7 @@ typedef struct text {
   char bytes[LM_ERROR_SIZE / 2];
 } text;
 
-/* Appends to the text. What does not fit is cut off. */
+/* Appends to the text. Words that do not fit are cut off. */
 static void LM_PRINTF(2, 3) append(text *out, const char *format, ...) {
   va_list arguments;
   size_t room = sizeof out->bytes - out->length;

@@ -20,8 +20,9 @@ static bool add_text(lm_stacks *stacks, const char *text) {
   return true;
 }
 
-/* Returns the place of a code object among those whose texts are known: its own, or an unused one,
- * or, where all PROBES places that it may have are taken, the first of them. */
+/* Returns the place of a code object in the table of texts. A code object may have PROBES places.
+ * Returns the place that has this code object, else an unused place. If other code objects have all
+ * the places, it returns one of these places, and the caller replaces that code object. */
 static lm_stack_code *place_of_code(const lm_stacks *stacks, const void *code) {
   enum { PROBES = 32 };
   uint64_t first = mix(0, (uintptr_t)code);

@@ -358,7 +358,7 @@ LOAM_API void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss
 /* Like loam_code_learn, but the memory is zeroed. */
 LOAM_API void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site);
 
-/* Returns a new zeroed block of count × size bytes, or NULL; NULL also if the product overflows. */
+/* Returns a new zeroed block of count × size bytes, or NULL, also if the product overflows. */
 LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
 
 /* Returns a new block of `size` bytes at a multiple of `alignment`, or NULL. NULL also if
@@ -823,8 +823,7 @@ LOAM_API loam_status loam_ipc_close(void *ptr);
  * header is allocated under the tag "loam.block", so that it does not count as live bytes of the
  * data's tag. */
 
-/* Counting references is atomic, so any thread may retain and release; the owners have to guard the
- * data themselves. */
+/* Counting references is atomic, so any thread may retain and release; owners guard the data. */
 typedef struct loam_block loam_block;
 
 typedef enum loam_block_kind {
@@ -872,7 +871,7 @@ LOAM_API void loam_block_release(loam_block *block);
  * block: the pieces of an arena have addresses of their own. */
 LOAM_API void *loam_block_data(const loam_block *block);
 
-/* Returns the requested bytes of the data; of a pooled block, the sum of its pieces; 0 for NULL. */
+/* Returns the bytes of the data, as requested; of a pooled block, of all pieces. 0 for NULL. */
 LOAM_API size_t loam_block_size(const loam_block *block);
 
 /* Returns the number of references at this moment, 0 for NULL. Other threads can change it at any
@@ -1019,38 +1018,43 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * struct, and the tuple `(type, ...)` is a struct with the field names 0, 1 and so on;
  * `string[10]` is text of at most 10 bytes that stands in its place, padded with zeros;
  * `pointer[type]` is a value that stands elsewhere; `?type` is an option, a value that may be
- * missing (a scalar, a string or bytes). A name that is not an identifier stands in quotes. The
- * list below has the scalars; `int`, `real` and `complex` are int32, float64 and complex128, and
- * `intptr` and `uintptr` are int64 and uint64. A date is an int32, the days since 1970-01-01; a
- * time is an int64, the microseconds since midnight; a datetime is an int64, the microseconds since
- * 1970-01-01 without a time zone, or another unit ('s', 'ms', 'ns') of it. `#` begins a comment.
+ * missing. A name that is not an identifier stands in quotes. The list below has the scalars;
+ * `int`, `real` and `complex` are int32, float64 and complex128, `intptr` and `uintptr` int64 and
+ * uint64. A date is an int32, the days since 1970-01-01; a time is an int64, the microseconds since
+ * midnight; a datetime is an int64, the microseconds since 1970-01-01 without a time zone, and a
+ * timedelta those between two datetimes; both have other units ('s', 'ms', 'ns'). `decimal[10, 2]`
+ * is an integer of 128 bits, in hundredths, of at most 10 digits. `#` begins a comment.
  *
- * A missing value is marked in the data: an integer (a date, time or datetime too) by the smallest
- * value of its type, an unsigned integer by the largest, a bool by 2, a float by one NaN (with the
- * payload 1954, as in R), a string or bytes by a NULL `begin`. */
+ * The data mark a missing value: an integer (a decimal, date or time too) by the smallest value of
+ * its bytes, an unsigned one by the largest, a bool by 2, a float by one NaN (payload 1954, as in
+ * R), a string or bytes by a NULL `begin`; any other by a byte behind the value that is not 0. */
 
-#define LOAM_TYPE_LIST(X)                          \
-  X(LOAM_TYPE_BOOL, "bool", 1, 1)                  \
-  X(LOAM_TYPE_INT8, "int8", 1, 1)                  \
-  X(LOAM_TYPE_INT16, "int16", 2, 2)                \
-  X(LOAM_TYPE_INT32, "int32", 4, 4)                \
-  X(LOAM_TYPE_INT64, "int64", 8, 8)                \
-  X(LOAM_TYPE_UINT8, "uint8", 1, 1)                \
-  X(LOAM_TYPE_UINT16, "uint16", 2, 2)              \
-  X(LOAM_TYPE_UINT32, "uint32", 4, 4)              \
-  X(LOAM_TYPE_UINT64, "uint64", 8, 8)              \
-  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)            \
-  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)            \
-  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)            \
-  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)        \
-  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8)     \
-  X(LOAM_TYPE_DATE, "date", 4, 4)                  \
-  X(LOAM_TYPE_TIME, "time", 8, 8)                  \
-  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)          \
-  X(LOAM_TYPE_DATETIME_S, "datetime['s']", 8, 8)   \
-  X(LOAM_TYPE_DATETIME_MS, "datetime['ms']", 8, 8) \
-  X(LOAM_TYPE_DATETIME_NS, "datetime['ns']", 8, 8) \
-  X(LOAM_TYPE_STRING, "string", 16, 8)             \
+#define LOAM_TYPE_LIST(X)                            \
+  X(LOAM_TYPE_BOOL, "bool", 1, 1)                    \
+  X(LOAM_TYPE_INT8, "int8", 1, 1)                    \
+  X(LOAM_TYPE_INT16, "int16", 2, 2)                  \
+  X(LOAM_TYPE_INT32, "int32", 4, 4)                  \
+  X(LOAM_TYPE_INT64, "int64", 8, 8)                  \
+  X(LOAM_TYPE_UINT8, "uint8", 1, 1)                  \
+  X(LOAM_TYPE_UINT16, "uint16", 2, 2)                \
+  X(LOAM_TYPE_UINT32, "uint32", 4, 4)                \
+  X(LOAM_TYPE_UINT64, "uint64", 8, 8)                \
+  X(LOAM_TYPE_FLOAT16, "float16", 2, 2)              \
+  X(LOAM_TYPE_FLOAT32, "float32", 4, 4)              \
+  X(LOAM_TYPE_FLOAT64, "float64", 8, 8)              \
+  X(LOAM_TYPE_COMPLEX64, "complex64", 8, 4)          \
+  X(LOAM_TYPE_COMPLEX128, "complex128", 16, 8)       \
+  X(LOAM_TYPE_DATE, "date", 4, 4)                    \
+  X(LOAM_TYPE_TIME, "time", 8, 8)                    \
+  X(LOAM_TYPE_DATETIME, "datetime", 8, 8)            \
+  X(LOAM_TYPE_DATETIME_S, "datetime['s']", 8, 8)     \
+  X(LOAM_TYPE_DATETIME_MS, "datetime['ms']", 8, 8)   \
+  X(LOAM_TYPE_DATETIME_NS, "datetime['ns']", 8, 8)   \
+  X(LOAM_TYPE_TIMEDELTA, "timedelta", 8, 8)          \
+  X(LOAM_TYPE_TIMEDELTA_S, "timedelta['s']", 8, 8)   \
+  X(LOAM_TYPE_TIMEDELTA_MS, "timedelta['ms']", 8, 8) \
+  X(LOAM_TYPE_TIMEDELTA_NS, "timedelta['ns']", 8, 8) \
+  X(LOAM_TYPE_STRING, "string", 16, 8)               \
   X(LOAM_TYPE_BYTES, "bytes", 16, 8)
 
 typedef enum loam_type_kind {
@@ -1062,7 +1066,8 @@ typedef enum loam_type_kind {
   LOAM_TYPE_FIXED,
   LOAM_TYPE_VAR,
   LOAM_TYPE_STRUCT,
-  LOAM_TYPE_FIXED_STRING /* string[count] */
+  LOAM_TYPE_FIXED_STRING, /* string[count] */
+  LOAM_TYPE_DECIMAL       /* decimal[count, scale] */
 } loam_type_kind;
 
 /* A type is immutable and counted by reference; any number of threads may use one. */
@@ -1079,8 +1084,7 @@ LOAM_API loam_type *loam_type_retain(const loam_type *type);
 /* Releases one reference; releasing the last one ends the type. NULL does nothing. */
 LOAM_API void loam_type_release(loam_type *type);
 
-/* Returns the type's datashape; equal types have equal text. It lives as long as the type. "" for
- * NULL. */
+/* Returns the type's datashape, equal for equal types, while the type lives. "" for NULL. */
 LOAM_API const char *loam_type_text(const loam_type *type);
 
 /* Returns 1 if both types have the same datashape, otherwise 0. */
@@ -1101,9 +1105,9 @@ struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
   size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
-                             * struct, bytes of a fixed string, otherwise 0 */
-  const loam_type *element; /* of a dimension, pointer or option, otherwise NULL; lives as long as
-                             * the type */
+                             * struct, bytes of a fixed string, digits of a decimal, otherwise 0 */
+  const loam_type *element; /* of a dimension, pointer or option; else NULL. Lives like the type */
+  size_t scale;             /* digits of a decimal behind its point, otherwise 0 */
 };
 
 /* Fills in the properties of a type. Fails only if an argument is NULL (LOAM_EINVAL). */
@@ -1169,8 +1173,7 @@ LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loa
 /* Adds one reference and returns `array`. NULL does nothing. */
 LOAM_API loam_array *loam_array_retain(const loam_array *array);
 
-/* Releases one reference; releasing the last one ends the array. Its data end when no view is left.
- * NULL does nothing. */
+/* Releases one reference; NULL: none. The last one ends the array, and the last view its data. */
 LOAM_API void loam_array_release(loam_array *array);
 
 /* Returns the array's type; it lives as long as the array. NULL for NULL. */
@@ -1203,8 +1206,7 @@ LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */
 
-/* Selects from one dimension, as Python does: negative numbers count from the end, and a range is
- * cut off at both ends. */
+/* Selects from one dimension, as Python does: negatives count from the end, ranges are cut off. */
 typedef struct loam_index {
   int64_t start, stop; /* of a range; INT64_MIN: left out */
   int64_t step;        /* 0: the one element at `start` */
@@ -1235,8 +1237,8 @@ LOAM_API loam_status loam_array_field(const loam_array *array, const char *name,
 LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
                                        const char *const *names, loam_array **out);
 
-/* Makes a view of the target of a pointer. Fails with LOAM_EINVAL if the array's type is not a
- * pointer, and with LOAM_ESTATE if the pointer is NULL. */
+/* Makes a view of a pointer's target, or of the value of an optional dimension or struct. Fails
+ * with LOAM_EINVAL for other types, with LOAM_ESTATE if the pointer is NULL or it is missing. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
 /* Makes a view whose fixed dimensions at the front are in reverse: the transpose of a 2 * 3 *
@@ -1258,9 +1260,9 @@ LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_
  * read-only, or if its rows and text do not stand in an arena of loam. */
 
 /* Gives a row (an array of type `var * ...`) `count` elements. New elements are zero; the others
- * keep their values but may move. For a NULL pointer (an array of type `pointer[...]`), a `count`
- * of 1 makes the target. Fails with LOAM_EINVAL for other types, LOAM_ESTATE for a row of selected
- * fields, and LOAM_ENOMEM. */
+ * keep their values but may move. A `count` of 1 makes the target of a NULL pointer (an array of
+ * type `pointer[...]`), or a missing dimension or struct present. Fails with LOAM_EINVAL for other
+ * types, LOAM_ESTATE for a row of selected fields, and LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
 
 /* Appends one element to a row: a copy of the element at `element`, laid out as C does. Fails like
@@ -1357,7 +1359,7 @@ LOAM_API loam_status loam_stats(struct loam_stats *out);
 
 enum { LOAM_BY_TAG = 1, LOAM_BY_STRATEGY = 2, LOAM_BY_GENERATION = 4 };
 
-/* A row of figures. It lives during the callback; its strings live as long as the process. */
+/* A row of figures. It lives until the callback returns; its strings live for ever. */
 typedef struct loam_stats_row {
   const char *tag;      /* "" when not grouped by tag */
   const char *strategy; /* "" when not grouped by strategy */

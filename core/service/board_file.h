@@ -21,8 +21,8 @@ lm_board *lm_board_file_map(const char *path);
  * which has PATH_MAX bytes. NULL also if the environment names no board. */
 lm_board *lm_board_file_inherited(char *path);
 /* Names a board, and the absolute path of the policy that it is for, to the programs that this
- * process will start: sets LOAM_BOARD and LOAM_POLICY in the environment. For a start of loam,
- * while the process has one thread. If there is no memory, the environment stays as it was. */
+ * process will start: sets LOAM_BOARD and LOAM_POLICY in the environment. Called by a start of loam,
+ * while the process has one thread. If there is no memory, the environment does not change. */
 void lm_board_file_bequeath(const char *path, const char *policy);
 /* Maps the halves of a board, and its first page of news over lm_published. `path` is the path of
  * the board. NULL: there is no memory for that, or the file cannot be opened any more. The caller

@@ -413,6 +413,28 @@ static void remove_board(view *v, int dir, const char *name) {
   else unlinkat(dir, name, 0);
 }
 
+/* Tells whether the file is a board of another version of loam, written since the machine's boot.
+ * The magic and the version are the beginning of a board in every version. Only the version that
+ * made the board knows whether processes live on it, so no other version may remove it. */
+static bool is_of_other_version(const view *v, const struct stat *st) {
+  lm_board_head head;
+  int64_t booted_ns = lm_sys_unix_ns() - lm_sys_boot_ns();
+  return read_at(v->fd, &head, offsetof(lm_board_head, places), 0) &&
+         !memcmp(head.magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
+         head.version != LM_BOARD_VERSION && st->st_mtim.tv_sec >= booted_ns / 1000000000;
+}
+
+/* Writes the row of a board of another version, which is about the board alone. */
+static void write_other_version(const visit *t) {
+  lm_json out = { 0 };
+  lm_json_open(&out, NULL, '{');
+  lm_json_text(&out, "other_version", t->v->name);
+  lm_json_text(&out, "folder", t->v->folder);
+  lm_json_close(&out, '}');
+  if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
+  lm_json_finish(&out);
+}
+
 /* Removes a file that is no whole board, unless it is being made. */
 static void remove_half_made(const view *v, int dir, const char *name, const struct stat *st) {
   int64_t age_ns = lm_sys_unix_ns() - (int64_t)st->st_mtim.tv_sec * 1000000000;
@@ -445,6 +467,10 @@ static void clean_board(visit *t, int dir, const char *name) {
 static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {
   view *v = t->v;
   v->name = name;
+  if (is_of_other_version(v, st)) {
+    if (t->reader) write_other_version(t);
+    return;
+  }
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
                   read_at(v->fd, &v->head, sizeof v->head, 0);
   if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;

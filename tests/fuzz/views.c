@@ -143,8 +143,11 @@ static void add(const char *word) { strcat(type_text, word); }
 
 static void write_type(int depth) {
   static const char *const scalars[] = { "int32", "?int16", "float64", "string", "uint8" };
-  int64_t what = depth > 4 ? 9 : roll(10);
+  bool is_optional = depth <= 4 && !roll(8); /* only of a row or a struct */
+  int64_t what = depth > 4 ? 9 : is_optional ? roll(6 + (depth > 0)) : roll(10);
   char number[32];
+  if (is_optional) add("?");
+  if (is_optional && what == 6) what++;
   if (what < 3) {
     sprintf(number, "%d * ", (int)(1 + roll(4)));
     add(number);
@@ -207,6 +210,27 @@ static node *fill_struct(loam_array *a, const loam_type *type, size_t count) {
   return record;
 }
 
+/* Fills a pointer, or an option of a row or a struct, which is missing in one of four cases. */
+static node *fill_target(loam_array *a, const struct loam_type_info *info) {
+  loam_array *target;
+  bool is_option = info->kind == LOAM_TYPE_OPTION;
+  if (is_option && roll(2)) must(loam_array_omit(a));
+  must(loam_array_resize(a, 1));
+  must(loam_array_follow(a, &target));
+  node *made = fill(target, info->element);
+  loam_array_release(target);
+  if (!is_option || roll(4)) return made;
+  must(loam_array_omit(a));
+  return make(NOTHING, 0);
+}
+
+static bool is_compound(const loam_type *type) {
+  struct loam_type_info info;
+  must(loam_type_info(type, &info));
+  return info.kind == LOAM_TYPE_FIXED || info.kind == LOAM_TYPE_VAR ||
+         info.kind == LOAM_TYPE_STRUCT;
+}
+
 static node *fill_text(loam_array *a) {
   char digits[16];
   int value = (int)roll(1000);
@@ -234,14 +258,9 @@ static node *fill(loam_array *a, const loam_type *type) {
     case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: return fill_dimension(a, &info);
     case LOAM_TYPE_STRUCT: return fill_struct(a, type, info.count);
-    case LOAM_TYPE_POINTER: {
-      loam_array *target;
-      must(loam_array_resize(a, 1));
-      must(loam_array_follow(a, &target));
-      node *made = fill(target, info.element);
-      loam_array_release(target);
-      return made;
-    }
+    case LOAM_TYPE_POINTER: return fill_target(a, &info);
+    case LOAM_TYPE_OPTION:
+      return is_compound(info.element) ? fill_target(a, &info) : fill_scalar(a, info.kind);
     case LOAM_TYPE_STRING: return fill_text(a);
     default: return fill_scalar(a, info.kind);
   }
@@ -329,7 +348,7 @@ static bool has_field(const loam_type *type, const char *name) {
   for (;; type = info.element) {
     must(loam_type_info(type, &info));
     if (info.kind == LOAM_TYPE_STRUCT) break;
-    if (!info.element) return false;
+    if (!info.element || info.kind == LOAM_TYPE_OPTION) return false;
   }
   for (size_t i = 0; i < info.count; i++) {
     must(loam_type_field(type, i, &f));
@@ -373,19 +392,31 @@ static bool has_struct_within(const loam_type *type, bool is_within) {
   return has;
 }
 
+/* Whether a row of a fixed size or a struct in this type may be missing. */
+static bool has_optional_row(const char *type) {
+  for (; (type = strchr(type, '?')); type++)
+    if (type[1] == '{' || (type[1] >= '0' && type[1] <= '9')) return true;
+  return false;
+}
+
 /* What Arrow takes comes back the same, but for structs within dimensions: a row of them comes back
- * as a table, and what is deeper is not taken. */
+ * as a table, and what is deeper is not taken; nor are missing rows of a fixed size. */
 static void exchange(const loam_array *a, const node *t) {
   struct ArrowSchema schema;
   struct ArrowArray array;
   loam_array *back;
   if (loam_array_to_arrow(a, 1, &schema, &array)) {
     const loam_type *type = loam_array_type(a);
-    if (depth_of(type) && !strchr(loam_type_text(type), '{')) must(LOAM_EINTERNAL);
+    const char *words = loam_type_text(type);
+    bool may_be_null = has_optional_row(words) &&
+                       strchr(words, '['); /* pointers of a missing row */
+    if (depth_of(type) && !strchr(words, '{') && !may_be_null) must(LOAM_EINTERNAL);
     return;
   }
   if (loam_array_from_arrow(&schema, &array, 1, &back)) {
-    if (!has_struct_within(loam_array_type(a), false)) must(LOAM_EINTERNAL);
+    const loam_type *type = loam_array_type(a);
+    if (!has_struct_within(type, false) && !has_optional_row(loam_type_text(type)))
+      must(LOAM_EINTERNAL);
     schema.release(&schema);
     array.release(&array);
     return;

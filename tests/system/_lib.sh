@@ -77,6 +77,58 @@ answer_of() {
   fail "$1: $(cat "$work/why")"
 }
 
+# await WHAT COMMAND... - waits until the command succeeds. Fails after three minutes, with what the
+# command wrote at its last run and what programs have written to $work/err and $work/log.
+await() {
+  local what=$1 end=$((SECONDS + 180)) file
+  shift
+  while [ "$SECONDS" -lt "$end" ]; do
+    "$@" > "$work/await" 2>&1 && return
+    sleep 0.05
+  done
+  fail "$what: $(for file in await err log; do tail -n 20 "$work/$file" 2> "$work/why"; done)"
+}
+
+# started COMMAND... - starts a program in the background, and waits until it has written "ready". Its
+# pid is in $pid, its output in $work/said.
+started() {
+  rm -f "$work/said"
+  "$@" > "$work/said" 2> "$work/err" &
+  pid=$!
+  children="$children $pid"
+  await "it does not start" is_ready_or_ended
+  grep -q ready "$work/said" || fail "it has ended: $(cat "$work/err")"
+}
+is_ready_or_ended() { grep -q ready "$work/said" || ! kill -0 "$pid"; }
+# killed - kills the program that `started` has started.
+killed() {
+  kill -KILL "$pid"
+  wait "$pid" 2> "$work/why"
+  children=" $children "
+  children=${children/ $pid / }
+}
+# stopped PID - stops the process by a signal, and waits until the kernel says that it is stopped.
+stopped() {
+  kill -STOP "$1"
+  await "$1 does not stop" grep '^State:.*T (stopped)' "/proc/$1/status"
+}
+
+# free_port - prints a port of the loopback interface that no program listens on.
+free_port() {
+  python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# save FILE - replaces the file by what is on standard input. No reader sees a part of it.
+save() {
+  cat > "$work/next"
+  mv "$work/next" "$1"
+}
+# policy_text ALIGNMENT - prints a policy p<ALIGNMENT>, which gives each block that alignment.
+policy_text() {
+  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
+  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
+}
+
 # same WHAT COMMAND... - plain and under the policy, in the same words.
 same() {
   local what=$1 plain loam

@@ -21,8 +21,7 @@ write() {
   {
     echo "local s = loam.host { name = \"s\", align = $3 }"
     echo "return loam.policy { name = \"$2\", pick = function(req) return s end }"
-  } > "$work/next"
-  mv "$work/next" "$1"
+  } | save "$1"
 }
 
 # run_as WAY COMMAND... - replaces this shell by the command, as the user that `as` is for.
@@ -35,22 +34,6 @@ run_as() {
     preloaded) exec "${as[@]}" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@" ;;
     run) exec "${as[@]}" "$LOAM" run --watch --policy "$live" -- "$@" ;;
   esac
-}
-
-# await WHAT COMMAND... - waits for the command to succeed.
-await() {
-  local what=$1
-  shift
-  for _ in $(seq 1200); do
-    "$@" > "$work/await" 2>&1 && return
-    sleep 0.05
-  done
-  fail "$what: $(tail -n 20 "$work/await" "$work/log")"
-}
-
-# free_port - prints a port of the loopback interface that no program listens on.
-free_port() {
-  python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
 # tree PID - prints the ids of the process and of all that descend from it.

@@ -23,14 +23,5 @@ tell() { echo "$*" >&3; answered; }
 hex() { printf '%b' "$1" | od -An -v -tx1 | tr -d ' \n'; }
 # profile ARGUMENT... - runs the command; its output is in $work/said.
 profile() { "$LOAM" profile "$@" > "$work/said" 2> "$work/why" || fail "loam profile $*: $(cat "$work/why")"; }
-# stop - stops the program by a signal, and waits until it stands still.
-stop() {
-  kill -STOP "$pid"
-  for _ in $(seq 600); do
-    grep -q '^State:.*T (stopped)' "/proc/$pid/status" && return
-    sleep 0.1
-  done
-  fail "it does not stop"
-}
 # live - the live bytes that `loam stats` counts.
 live() { "$LOAM" stats "$pid" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["live_bytes"])'; }

@@ -13,10 +13,6 @@ need "$CC" ansible-playbook
 }
 unset XDG_RUNTIME_DIR
 
-text() { # text ALIGNMENT
-  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
-  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
-}
 export HOME=$work ANSIBLE_LOCALHOST_WARNING=false ANSIBLE_NOCOLOR=1 ANSIBLE_PYTHON_INTERPRETER=/usr/bin/python3
 # play TEXT [VARIABLE=VALUE...] - rolls the text out.
 play() {
@@ -29,25 +25,24 @@ play() {
 }
 
 live=$work/prod.lua
-play "$(text 64)" || fail "the first policy: $(tail -n 20 "$work/play")"
+play "$(policy_text 64)" || fail "the first policy: $(tail -n 20 "$work/play")"
 build aligned.c
 "$LOAM" run --watch --policy "$live" -- "$program" 64 2048 > "$work/out" 2>> "$work/err" &
 children="$children $!"
-for _ in $(seq 600); do grep -qx 'obeys 64' "$work/out" && break; sleep 0.1; done
-grep -qx 'obeys 64' "$work/out" || fail "the program does not start"
+await "the program does not start" grep -x 'obeys 64' "$work/out"
 
-play "$(text 2048)" || fail "the second policy: $(tail -n 20 "$work/play")"
+play "$(policy_text 2048)" || fail "the second policy: $(tail -n 20 "$work/play")"
 grep -qx 'obeys 2048' "$work/out" || fail "the play ended before the program obeyed"
 echo "ok: a program obeys what is rolled out"
 
 play 'return loam.polcy {}' && fail "a bad policy is rolled out"
 grep -qF "loam has no 'polcy'" "$work/play" || fail "its error: $(tail -n 20 "$work/play")"
 grep -qF s2048 "$live" || fail "a bad policy is in place"
-play "$(text 2048)" || fail "the policy that is in place already: $(tail -n 20 "$work/play")"
+play "$(policy_text 2048)" || fail "the policy that is in place already: $(tail -n 20 "$work/play")"
 grep -q 'changed=0' "$work/play" || fail "an equal policy is a change: $(tail -n 5 "$work/play")"
 echo "ok: a bad policy is not put into place, and an equal one changes nothing"
 
-play "$(text 4096)" policy_timeout=0s && fail "it was obeyed in no time"
+play "$(policy_text 4096)" policy_timeout=0s && fail "it was obeyed in no time"
 grep -qF s2048 "$live" || fail "the old policy is not back: $(tail -n 20 "$work/play")"
 grep -qF "the old one is back in place" "$work/play" || fail "no reason: $(tail -n 20 "$work/play")"
 echo "ok: a policy that is not obeyed in time is rolled back"

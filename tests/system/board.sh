@@ -21,15 +21,6 @@ shows() {
   "$LOAM" status "$1" --json > "$work/status" 2>&1 || fail "status $1: $(cat "$work/status")"
   grep -qF "$2" "$work/status" || fail "expected $2 of $1: $(cat "$work/status")"
 }
-# stopped PID - stops the process, and waits until the kernel says so.
-stopped() {
-  kill -STOP "$1"
-  for _ in $(seq 600); do
-    grep -q '^State:.*T (stopped)' "/proc/$1/status" && return
-    sleep 0.1
-  done
-  fail "$1 does not stop"
-}
 
 for each in $pid $child $dropped; do shows "$each" '"state":"running"'; done
 [ "$(ls "$LOAM_CONTROL_DIR" | grep -c 'board$')" = 1 ] || fail "boards: $(ls "$LOAM_CONTROL_DIR")"
@@ -49,10 +40,7 @@ done
 echo "ok: stopped processes are shown"
 
 kill -KILL "$child"
-for _ in $(seq 600); do
-  grep -q '^State:.*Z' "/proc/$child/status" && break
-  sleep 0.1
-done
+await "it does not end" grep '^State:.*Z' "/proc/$child/status"
 shows "$child" '"state":"ended"'
 shows "$child" '"name":"system"'
 "$LOAM" ps | grep -q "^ *$child " && fail "ps lists one that has ended: $("$LOAM" ps)"

@@ -56,15 +56,6 @@ ends() {
 # watcher BOARD - the watcher of a board. Its title ends where the words of its command did, which may
 # be amid the name of the board.
 watcher() { pgrep -n -f "^loam-watcher ${1%-*}"; }
-# eventually COMMAND... - whether the command succeeds in the end: a watcher takes its name after it
-# has started.
-eventually() {
-  for _ in $(seq 100); do
-    "$@" > "$work/watcher" && return
-    sleep 0.1
-  done
-  return 1
-}
 # keeps BYTES - writes the figure until the program has ended.
 keeps() { while kill -0 "$pid" 2> "$work/why" && "$gauge" set "$board" "$1"; do sleep 0.2; done; }
 
@@ -86,7 +77,8 @@ for way in edit reload; do
   starts $option -- "$guest" obey_confined
   write "$ALL"
   [ "$way" = edit ] || "$LOAM" reload "$pid" "$live" > "$work/reload" 2>&1 || fail "reload: $(cat "$work/reload")"
-  [ "$way" = edit ] || eventually watcher "$board" || fail "reload started no watcher"
+  # A watcher takes its name after it has started.
+  [ "$way" = edit ] || await "reload started no watcher" watcher "$board"
   ends "a gauge that comes by $way: the program opens no file"
 done
 

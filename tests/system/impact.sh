@@ -25,21 +25,9 @@ next whole 'req.size > 32 and req.size <= 48'
 next part 'req.size > 40 and req.size <= 48'
 next node 'req.size > 32 and req.size <= 48 and req.node == 1'
 
-# started - starts a program that holds 1000 blocks of 48 bytes; waits until it has them.
-started() {
-  rm -f "$work/said"
-  "$LOAM" run --policy "$policy" -- "$program" > "$work/said" 2> "$work/err" &
-  children="$children $!"
-  pid=$!
-  for _ in $(seq 600); do
-    grep -q ready "$work/said" && return
-    kill -0 "$pid" 2> "$work/why" || break
-    sleep 0.1
-  done
-  fail "it does not start: $(cat "$work/err")"
-}
-children=
-started
+# holds - starts a program that holds 1000 blocks of 48 bytes, and waits until it has them.
+holds() { started "$LOAM" run --policy "$policy" -- "$program"; }
+holds
 
 # compare WANTED ARGUMENT... - runs `loam diff` and checks its exit status.
 compare() {
@@ -89,14 +77,14 @@ echo "ok: without OLD, the policy is the one that the program obeys"
 
 first=$pid
 cp "$work/as_published.lua" "$policy"
-started
+holds
 compare 1 "$work/whole.lua" --pid "$first" --pid "$pid"
 shows '^of [0-9,]+ blocks .* that 2 programs have allocated so far,$'
 shows '^  2,000 \(93.8 KiB\) would be denied'
 compare 1 "$policy" "$work/whole.lua" --pid all
 shows '^  2,000 \(93.8 KiB\) would be denied'
 sed -i 's/name = "prod"/name = "prod2"/' "$policy"
-started
+holds
 compare 2 "$work/whole.lua" --pid all
 grep -q 'obey different policies: name OLD' "$work/err" || fail "all: $(cat "$work/err")"
 for one in $children; do

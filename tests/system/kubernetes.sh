@@ -34,21 +34,19 @@ publish() { # publish TEXT - a new version of the volume
   mv -T "$volume/..data_tmp" "$volume/..data"
   [ -z "$old" ] || rm -r "${volume:?}/$old"
 }
-text() { # text ALIGNMENT
-  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
-  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
-}
 # obey ALIGNMENT - waits until all say that they obey it.
-obey() {
-  for _ in $(seq 1200); do
-    [ "$(cat "$work"/out.* | grep -cx "obeys $1")" = "$HOSTS" ] && return
-    sleep 0.1
-  done
-  fail "$(cat "$work"/out.* | grep -cx "obeys $1") of $HOSTS obey $1: $(tail -n 3 "$work"/err.1)"
+obey() { await "not all of $HOSTS obey $1" all_say "obeys $1" "$work"/out.*; }
+# all_say LINE FILE... - whether each process has written the line.
+all_say() {
+  local line=$1 count
+  shift
+  count=$(cat "$@" | grep -cF -- "$line")
+  echo "$count"
+  [ "$count" = "$HOSTS" ]
 }
 
 build aligned.c
-publish "$(text 64)"
+publish "$(policy_text 64)"
 for i in $(seq "$HOSTS"); do
   unshare --user --map-root-user --pid --mount --mount-proc --kill-child --fork \
     "$LOAM" run --watch --policy "$volume/prod.lua" -- "$program" 64 2048 4096 \
@@ -60,30 +58,24 @@ obey 64
 echo "ok: $HOSTS processes in namespaces of their own obey"
 
 # Outside, each is shown with the process id that it has here.
-for _ in $(seq 600); do # a process writes its first entry some time after it has started
-  "$LOAM" ps > "$work/ps"
-  shown=$(grep -c ' aligned .*running' "$work/ps")
-  [ "$shown" = "$HOSTS" ] && break
-  sleep 0.1
-done
-[ "$shown" = "$HOSTS" ] || fail "loam ps shows $shown: $(head -n 5 "$work/ps")"
+all_shown() {
+  "$LOAM" ps | tee "$work/ps"
+  [ "$(grep -c ' aligned .*running' "$work/ps")" = "$HOSTS" ]
+}
+# A process writes its first entry some time after it has started.
+await "loam ps does not show all" all_shown
 pid=$(pgrep -f "^$program " | head -n 1)
 grep -q "^$pid .* aligned .*running" "$work/ps" || fail "loam ps does not show $pid as running: $(cat "$work/ps")"
 "$LOAM" stats "$pid" | grep -q 'malloc.aligned' || fail "loam stats $pid: $("$LOAM" stats "$pid")"
 echo "ok: loam ps and loam stats show them from outside"
 
 begin=$(date +%s%N)
-publish "$(text 2048)"
+publish "$(policy_text 2048)"
 obey 2048
 echo "ok: they obey the next version, $((($(date +%s%N) - begin) / 1000000)) ms after it was written"
 
 publish 'return loam.polcy {}'
-for _ in $(seq 600); do
-  refused=$(cat "$work"/err.* | grep -c "loam has no 'polcy'")
-  [ "$refused" -ge "$HOSTS" ] && break
-  sleep 0.1
-done
-[ "$refused" = "$HOSTS" ] || fail "$refused of $HOSTS tell of a refusal: $(cat "$work/err.1")"
-publish "$(text 4096)"
+await "not all tell of a refusal" all_say "loam has no 'polcy'" "$work"/err.*
+publish "$(policy_text 4096)"
 obey 4096
 echo "ok: each tells of a version that is refused, and obeys the one after it"

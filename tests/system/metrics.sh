@@ -2,13 +2,12 @@
 # scraped, the alerts of examples/fleet fire and clear again, and nothing breaks a page.
 . tests/system/_lib.sh
 . tests/system/_server.sh
-need "$CC" curl pgrep prometheus promtool prometheus-node-exporter
+. tests/system/_prometheus.sh
+need "$CC" pgrep promtool prometheus-node-exporter
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 python=/usr/bin/python3
 "$python" -c 'import prometheus_client.openmetrics.parser' 2> "$work/why" ||
   skip "python3-prometheus-client is not installed"
-export no_proxy='*'
-rules=examples/fleet
 : > "$work/log"
 
 # Alerts name the program, and no other program of this machine has this name.
@@ -31,10 +30,6 @@ return loam.policy {
   end,
 }
 LUA
-}
-save() { # save FILE - saves what is on standard input
-  cat > "$work/next"
-  mv "$work/next" "$1"
 }
 text fleet | save "$work/a.lua"
 text fleet | save "$work/b.lua"
@@ -140,14 +135,8 @@ mkdir "$work/text"
 "$LOAM" metrics --textfile "$work/text" --every 300ms 2> "$work/textfile" &
 writer=$!
 children="$children $writer"
-port=$(free_port)
 node_port=$(free_port)
-# The rules, with times that a test can wait for.
-sed 's/for: .*/for: 0s/; s/\[5m\]/[8s]/g; s/offset 5m/offset 8s/g' "$rules/loam.rules.yml" > "$work/rules.yml"
-cat > "$work/prometheus.yml" << END
-global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms }
-rule_files: [rules.yml]
-scrape_configs:
+quick_config << END
   - job_name: openmetrics
     static_configs: [{ targets: ["${url#http://}"] }]
   - job_name: text
@@ -166,27 +155,9 @@ prometheus-node-exporter --collector.disable-defaults --collector.textfile \
   --collector.textfile.directory="$work/text" --web.listen-address="127.0.0.1:$node_port" \
   > "$work/node.log" 2>&1 &
 children="$children $!"
-prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --log.level=warn \
-  --web.listen-address="127.0.0.1:$port" > "$work/prometheus.log" 2>&1 &
-children="$children $!"
+start_prometheus
 
-# asks QUERY - prints the labels and values of the answer of Prometheus, a line for each.
-asks() {
-  curl -fsS --data-urlencode "query=$1" "http://127.0.0.1:$port/api/v1/query" > "$work/answer" || return
-  "$python" - "$work/answer" << 'PY'
-import json, sys
-for found in json.load(open(sys.argv[1]))["data"]["result"]:
-    print(json.dumps(found["metric"], sort_keys=True), found["value"][1])
-PY
-}
-# counts NUMBER QUERY - the answer has so many series.
-counts() {
-  asks "$2" > "$work/rows" || return
-  cat "$work/rows"
-  [ "$(wc -l < "$work/rows")" = "$1" ]
-}
 # fires ALERT, clears ALERT - in all three jobs, for processes of this test.
-firing() { echo "ALERTS{alertname=\"$1\",alertstate=\"firing\",program=\"$name\"}"; }
 fires() { await "$1 does not fire" counts 3 "$(firing "$1")"; }
 clears() { await "$1 does not clear" counts 0 "$(firing "$1")"; }
 

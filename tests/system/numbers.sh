@@ -39,16 +39,6 @@ same "a program that puts its own everywhere" "$program" 4000
 
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 generation() { answer_of "$1" | sed -n 's/.*"generation":\([0-9]*\).*/\1/p'; }
-# awaited WHAT COMMAND... - until it succeeds.
-awaited() {
-  local what=$1
-  shift
-  for _ in $(seq 600); do
-    "$@" > /dev/null 2>&1 && return
-    sleep 0.1
-  done
-  fail "$what"
-}
 is_later() { [ "$(generation "$1")" -gt "$2" ]; }
 
 # Closed by the program, the socket and what follows the policy are there again.
@@ -60,11 +50,11 @@ for how in "" idle; do
   pid=$!
   children="$children $pid"
   exec 5> "$work/input$how"
-  awaited "it does not come to its end" grep -q rounds "$work/closes.out"
-  awaited "it is not reached${how:+, $how}" "$LOAM" stats "$pid"
+  await "it does not come to its end" grep -q rounds "$work/closes.out"
+  await "it is not reached${how:+, $how}" "$LOAM" stats "$pid"
   before=$(generation "$pid")
   echo "-- $how" >> "$policy"
-  awaited "it does not follow its policy${how:+, $how}" is_later "$pid" "$before"
+  await "it does not follow its policy${how:+, $how}" is_later "$pid" "$before"
   exec 5>&-
   wait "$pid" || fail "it ends with $?"
   echo "ok: all closed${how:+, $how}"

@@ -21,18 +21,11 @@ begin() {
   (exec "$LOAM" run --policy "$work/limited.lua" -- "$program") < "$work/in" > "$work/out" 2>> "$work/err" &
   pid=$!
   exec 3> "$work/in"
-  eventually grep -q ready "$work/out"
+  await "it does not start" grep ready "$work/out"
   "$LOAM" profile "$pid" --format collapsed -o "$work/p" "$@" > "$work/said" 2> "$work/why" 3>&- &
   waiter=$!
   children="$pid $waiter"
-  eventually grep -q "waiting for process $pid" "$work/why"
-}
-eventually() {
-  for _ in $(seq 600); do
-    "$@" 2> /dev/null && return
-    sleep 0.1
-  done
-  fail "never: $*: $(cat "$work/why" "$work/err")"
+  await "it does not wait" grep "waiting for process $pid" "$work/why"
 }
 # ended STATUS WORDS - the command ends with this status and these words.
 ended() {
@@ -70,7 +63,8 @@ echo "ok: a request that gets no memory"
 
 begin --on signal --stacks 4KiB
 grow 5
-eventually sh -c "[ \$('$LOAM' stats $pid --json | grep -c 'kept') -gt 0 ]"
+has_kept() { "$LOAM" stats "$pid" --json | grep kept; }
+await "it has no memory" has_kept
 sleep 0.5
 kill -KILL "$pid"
 ended 0 "a signal has ended the program"

@@ -8,25 +8,8 @@ NOBODY=65534
 chmod 755 "$work"
 build holds.c
 
-# started COMMAND... - starts a program that holds 1000 blocks of 48 bytes; waits until it has them.
-started() {
-  rm -f "$work/said"
-  "$@" > "$work/said" 2> "$work/err" &
-  pid=$!
-  children=$pid
-  for _ in $(seq 600); do
-    grep -q ready "$work/said" && return
-    kill -0 "$pid" 2> "$work/why" || break
-    sleep 0.1
-  done
-  fail "it does not start: $(cat "$work/err")"
-}
-ends() {
-  kill -KILL "$pid"
-  wait "$pid" 2> "$work/why"
-  children=
-}
-# counts PID - its 1000 blocks are counted. They are the only ones of more than 40 KiB together.
+# counts PID - the 1000 blocks of 48 bytes that holds.c has are counted. No other blocks have more than
+# 40 KiB together.
 counts() {
   "$LOAM" stats "$1" > "$work/stats" 2>&1 || fail "stats: $(cat "$work/stats")"
   grep -Eq '^malloc.holds +small .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
@@ -40,15 +23,11 @@ on_board() { exec "$LOAM" run --policy "$policy" -- "$@"; }
 
 started on_board "$program"
 counts "$pid"
-kill -STOP "$pid"
-for _ in $(seq 600); do
-  grep -q '^State:.*T (stopped)' "/proc/$pid/status" && break
-  sleep 0.1
-done
+stopped "$pid"
 counts "$pid"
 echo "ok: a stopped process is counted"
 
-ends
+killed
 "$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "last words: $(cat "$work/stats")"
 grep -q 'ended .*its last figures' "$work/stats" || fail "last words: $(cat "$work/stats")"
 grep -Eq '^small .* 2 MiB$' "$work/stats" || fail "last words: $(cat "$work/stats")"
@@ -57,7 +36,7 @@ echo "ok: the limits of a killed process are shown"
 started env LOAM_CONTROL=0 LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$program"
 [ -e "$LOAM_CONTROL_DIR/$pid.sock" ] && fail "it has a socket"
 counts "$pid"
-ends
+killed
 echo "ok: a process without a socket is counted"
 
 "$LOAM" stats $$ > "$work/stats" 2>&1 && fail "a shell without loam: $(cat "$work/stats")"
@@ -70,11 +49,11 @@ if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; the
     LD_PRELOAD="$LOAM_PRELOAD" "$program"
   "$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "another user: $(cat "$work/stats")"
   grep -Eq '^malloc.holds .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
-  ends
+  killed
   started become "$program"
   as_nobody "$LOAM" stats "$pid" > "$work/stats" 2>&1 && fail "shown: $(cat "$work/stats")"
   [ "$(wc -l < "$work/stats")" = 1 ] || fail "more than a line: $(cat "$work/stats")"
   grep -q 'only root may read the memory of user 0' "$work/stats" || fail "$(cat "$work/stats")"
-  ends
+  killed
   echo "ok: root counts a process of another user, and only root"
 fi

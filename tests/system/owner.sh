@@ -7,24 +7,6 @@ build addresses.c -lpthread
 sed 's/guard = 50/guard = true/' "$policy" > "$work/guarded.lua"
 policy=$work/guarded.lua
 
-# started COMMAND... - starts a program, and waits until it has said "ready".
-started() {
-  rm -f "$work/said"
-  "$@" > "$work/said" 2> "$work/err" &
-  pid=$!
-  children=$pid
-  for _ in $(seq 600); do
-    grep -q ready "$work/said" && return
-    kill -0 "$pid" 2> "$work/why" || break
-    sleep 0.1
-  done
-  fail "it does not start: $(cat "$work/err")"
-}
-ends() {
-  kill -KILL "$pid"
-  wait "$pid" 2> "$work/why"
-  children=
-}
 at() { sed -n "s/^$1 //p" "$work/said"; }
 
 # says STATUS NAME PATTERN - the line about the address that the program gave this name.
@@ -59,13 +41,9 @@ all=$(sed -n 's/^[a-z_]* 0x//p' "$work/said")
 # shellcheck disable=SC2086
 "$LOAM" owner "$pid" $all > "$work/lines" 2>&1
 [ "$(wc -l < "$work/lines")" = "$(echo "$all" | wc -l)" ] || fail "lines: $(cat "$work/lines")"
-kill -STOP "$pid"
-for _ in $(seq 600); do
-  grep -q '^State:.*T (stopped)' "/proc/$pid/status" && break
-  sleep 0.1
-done
+stopped "$pid"
 says 0 inside "live: .* offset 17 of 64 bytes"
-ends
+killed
 "$LOAM" owner "$pid" 7f00 > "$work/line" 2>&1 && fail "of an ended process: $(cat "$work/line")"
 grep -q "no such process" "$work/line" || fail "$(cat "$work/line")"
 echo "ok: several addresses, and addresses of a stopped program"
@@ -80,5 +58,5 @@ time.sleep(600)
 PY
 started become python3 "$work/program.py"
 says 0 array 'live: tag malloc.[a-z0-9]*python3, strategy large: offset 1,[0-9]+ of 5,2[0-9,]+ bytes'
-ends
+killed
 echo "ok: an address of a Python program"

@@ -15,25 +15,10 @@ return loam.policy {
 }
 LUA
 
-# started WORD... - starts the program and stops it, once it has its memory.
-started() {
-  rm -f "$work/said"
-  (exec "$LOAM" run --policy "$policy" -- "$program" "$@") > "$work/said" 2> "$work/err" &
-  pid=$!
-  children=$pid
-  for _ in $(seq 600); do grep -q ready "$work/said" && break; sleep 0.1; done
-  grep -q ready "$work/said" || fail "it does not start: $(cat "$work/err")"
-  kill -STOP "$pid"
-  for _ in $(seq 600); do
-    grep -q '^State:.*T (stopped)' "/proc/$pid/status" && return
-    sleep 0.1
-  done
-  fail "it does not stop"
-}
-ends() {
-  kill -KILL "$pid"
-  wait "$pid" 2> "$work/why"
-  children=
+# standing WORD... - starts the program and stops it, once it has its memory.
+standing() {
+  started "$LOAM" run --policy "$policy" -- "$program" "$@"
+  stopped "$pid"
 }
 
 cat > "$work/compare.py" <<'PY'
@@ -95,7 +80,7 @@ shows() {
     fail "figures: see above"
 }
 
-started
+standing
 shows
 [ "$(cut -d ' ' -f 1 "$work/scale")" = 65536 ] || fail "scale: $(cat "$work/scale")"
 "$LOAM" pages "$pid" -o - > "$work/again.svg" || fail "pages -o -"
@@ -109,14 +94,14 @@ if [ -w /dev/full ]; then
   "$LOAM" pages "$pid" -o /dev/full > "$work/line" 2> "$work/err" && fail "a full disk"
   grep -q 'cannot write /dev/full: No space left' "$work/err" || fail "$(cat "$work/err")"
 fi
-ends
+killed
 "$LOAM" pages "$pid" > "$work/line" 2>&1 && fail "a process that has ended"
 grep -q 'no such process' "$work/line" || fail "words: $(cat "$work/line")"
 "$LOAM" pages $$ > "$work/line" 2>&1 && fail "a shell without loam: $(cat "$work/line")"
 grep -q 'it has no loam' "$work/line" || fail "words: $(cat "$work/line")"
 echo "ok: the picture shows what the process has"
 
-started 100
+standing 100
 "$LOAM" pages "$pid" --json > "$work/pages"
 "$LOAM" pages "$pid" -o "$work/out.svg" > "$work/line" || fail "a process of 100 GiB"
 read -r cell cells < <(python3 -c '
@@ -127,5 +112,5 @@ print(pages["cell_bytes"], sum(len(group["cells"]) for group in pages["groups"])
 [ "$cell" = 33554432 ] || fail "a cell is $cell bytes"
 [ "$cells" -le 8300 ] || fail "$cells cells"
 [ "$(wc -c < "$work/out.svg")" -le 1500000 ] || fail "$(wc -c < "$work/out.svg") bytes"
-ends
+killed
 echo "ok: a process of 100 GiB has cells of 32 MiB"

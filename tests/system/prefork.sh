@@ -21,20 +21,9 @@ exec 3> "$work/in" 4< "$work/out"
 read -r -t 60 -a workers <&4 || fail "the program says nothing: $(cat "$work/err")"
 children="$pid ${workers[*]}"
 
-# until WHAT COMMAND... - waits for the command to succeed.
-await() {
-  local what=$1
-  shift
-  for _ in $(seq 600); do
-    "$@" && return
-    sleep 0.1
-  done
-  fail "$what: $(cat "$work/status")"
-}
-
-says() { "$LOAM" status "$1" --json > "$work/status" 2>&1 && grep -q "\"$2\"" "$work/status"; }
+says() { "$LOAM" status "$1" --json | tee "$work/status" && grep "\"$2\"" "$work/status"; }
 is_small() {
-  grep VmRSS "/proc/$1/status" > "$work/status" && [ "$(tr -dc 0-9 < "$work/status")" -lt 32768 ]
+  grep VmRSS "/proc/$1/status" | tee "$work/status" && [ "$(tr -dc 0-9 < "$work/status")" -lt 32768 ]
 }
 
 for worker in "${workers[@]}"; do await "worker $worker has no socket" says "$worker" one; done

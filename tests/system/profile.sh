@@ -8,7 +8,7 @@ start
 tell take "$(hex tensor.weights)" 3000000 4
 tell take "$(hex tensor.bias)" 1500 100
 for tag in 'a "quoted" tag' 'two\nlines;' '\377 no \200 text' '<a> & b' 'small.big'; do tell take "$(hex "$tag")" 100 7; done
-stop
+stopped "$pid"
 
 live=$(live)
 profile "$pid" --format collapsed -o "$work/p.collapsed"

@@ -14,7 +14,7 @@ tell take "$(hex 'a "quoted"\ntag \377')" 100 7
 profile "$pid" -o "$work/base.pb.gz"
 tell free "$(hex tensor.weights)"
 tell take "$(hex tensor.cache)" 2000000 3
-stop
+stopped "$pid"
 live=$(live)
 profile "$pid" -o "$work/now.pb.gz"
 profile "$pid" -o "$work/diff.pb.gz" --base "$work/base.pb.gz"

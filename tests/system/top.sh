@@ -6,26 +6,8 @@ need "$CC" grep python3
 build holds.c
 name="malloc.$(basename "$program")"
 
-# await WORDS COMMAND... - waits until the command succeeds.
-await() {
-  local words=$1
-  shift
-  for _ in $(seq 600); do
-    "$@" > "$work/why" 2>&1 && return
-    sleep 0.1
-  done
-  fail "$words: $(cat "$work/why")"
-}
-
-started() {
-  rm -f "$work/said"
-  (exec "$LOAM" run --policy "$policy" -- "$program") > "$work/said" 2> "$work/err" &
-  pid=$!
-  children="$children $pid"
-  await "it does not start" grep -q ready "$work/said"
-}
-
-started
+holds() { started "$LOAM" run --policy "$policy" -- "$program"; }
+holds
 first=$pid
 "$LOAM" top "$first" --every 100ms > "$work/list" 2>&1 || fail "list: $(cat "$work/list")"
 grep -Eq '^1 process, .* live in [0-9,]+ blocks; ' "$work/list" || fail "list: $(cat "$work/list")"
@@ -68,7 +50,7 @@ echo "ok: a rate"
 
 as_nobody() { setpriv --reuid=65534 --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/why" 2>&1; then
-  started
+  holds
   as_nobody "$LOAM" top "$pid" > "$work/list" 2>&1 && fail "shown: $(cat "$work/list")"
   grep -q 'only root may read the memory of user 0' "$work/list" || fail "$(cat "$work/list")"
   kill -KILL "$pid"
@@ -118,9 +100,9 @@ ended() {
   lacks '^loam top by'
 }
 
-started
+holds
 first=$pid
-started
+holds
 second=$pid
 tm new-session -d -s top -x 150 -y 20 "env -u LD_PRELOAD PS1='$ ' sh" || skip "tmux does not start"
 begins

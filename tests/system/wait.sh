@@ -24,14 +24,7 @@ build obedient.c
 live=$work/live.lua
 mkdir "$work/up"
 
-text() { # text ALIGNMENT - prints a policy that gives each block that alignment
-  printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1"
-  printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
-}
-write() { # write ALIGNMENT
-  text "$1" > "$work/next"
-  mv "$work/next" "$live"
-}
+write() { policy_text "$1" | save "$live"; } # write ALIGNMENT
 
 # starts [OPTION] WORDS... - starts a program under the policy; its process id is in $pid.
 starts() {
@@ -59,11 +52,7 @@ begins() {
   "$LOAM" wait "$@" > "$work/out" 2> "$work/why" &
   waiter=$!
   children="$children $waiter"
-  for _ in $(seq 600); do
-    grep -q '^SigBlk:.*[1-9a-f]' "/proc/$waiter/status" && return
-    sleep 0.1
-  done
-  fail "it does not wait: $(cat "$work/why")"
+  await "it does not wait" grep '^SigBlk:.*[1-9a-f]' "/proc/$waiter/status"
 }
 # ended STATUS - the command in the background ends with this status.
 ended() {
@@ -72,13 +61,7 @@ ended() {
   [ "$got" = "$1" ] || fail "in the background: $got, not $1: $(cat "$work/out" "$work/why")"
 }
 # shown PID - waits until a board shows the process.
-shown() {
-  for _ in $(seq 600); do
-    "$LOAM" status "$1" > "$work/status" 2>&1 && return
-    sleep 0.1
-  done
-  fail "it is on no board: $(cat "$work/status")"
-}
+shown() { await "it is on no board" "$LOAM" status "$1"; }
 
 write 64
 waits 0 --policy "$live"
@@ -91,10 +74,8 @@ starts "$program" "$TREE"
 tree=$pid
 for _ in $(seq "$WATCHED"); do starts "$program"; done
 for _ in $(seq "$SERVED"); do starts --service "$program"; done
-for _ in $(seq 1200); do
-  [ "$(cat "$work"/up/* | grep -c up)" = $((WATCHED + SERVED + 1)) ] && break
-  sleep 0.1
-done
+are_up() { [ "$(cat "$work"/up/* | grep -c up)" = $((WATCHED + SERVED + 1)) ]; }
+await "not all have started" are_up
 waits 0 --policy "$live"
 says "$work/out" 1 "$ALL programs obey"
 
@@ -159,12 +140,12 @@ says "$work/why" 1 "sleep ($sleeper) has ended"
 waits 2 --hash "$UNKNOWN" --pid "$sleeper"
 echo "ok: a process that ends is left out"
 
-text 1024 > "$work/next"
-begins --policy "$work/next"
+policy_text 1024 > "$work/later"
+begins --policy "$work/later"
 starts sleep 600
 sleeper=$pid
 shown "$sleeper"
-mv "$work/next" "$live"
+mv "$work/later" "$live"
 waits 0 --policy "$live" --published
 sleep 0.5
 kill -0 "$waiter" || fail "the program that has just started is not waited for: $(cat "$work/out")"

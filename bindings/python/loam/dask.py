@@ -11,8 +11,11 @@ after it was killed, gets the policy before its first task. From then on, loam a
 of NumPy in the worker (loam.numpy.install). Each worker compiles the policy for its own machine.
 
 Either all workers obey a new policy or none does: if one refuses it, the workers that took it go
-back to the policy before. To govern all memory of a worker and not only NumPy's, start it by
-`loam run --policy FILE -- dask-worker ...`.
+back to the policy before. A worker without loam refuses each policy; it works on, and workers() has
+the reason. Workers may have other versions of loam than the client.
+
+To govern all memory of a worker and not only NumPy's, start it by `loam run --policy FILE --
+dask-worker ...`.
 """
 
 from __future__ import annotations
@@ -23,9 +26,8 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Union
 
-from . import figures as _figures
 from . import policy as _policy
-from .errors import Error, PolicyError
+from .errors import PolicyError
 
 try:
     from distributed.diagnostics.plugin import WorkerPlugin
@@ -47,7 +49,8 @@ class Worker:
     address, name: of the worker, as Dask has them.
     policy, generation: the name of the live policy, and its number in this worker.
     is_trial: whether the worker tries a policy on trial.
-    error: why the worker refused the last policy, with file and line; "" if it did not.
+    error: why the worker refused the last policy, with file and line, or why it cannot obey at all;
+        "" if it obeys.
     answers: whether the worker answered. A worker that was killed is listed with False until Dask
         forgets it.
     """
@@ -63,7 +66,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class _Text:
-    """The text of a policy file. `name` is its path, which error messages show."""
+    """The text of a policy file. Error messages show `name`, the path of the file."""
 
     name: str
     text: str
@@ -78,61 +81,95 @@ class _Orders:
     share: float = 0.0
     names: frozenset[str] = field(default_factory=frozenset)  # the workers that try it
 
-    def tries(self, worker: str) -> bool:
-        return self.trial is not None and worker in self.names
 
-    def text_for(self, worker: str) -> _Text:
-        return self.trial if self.trial is not None and self.tries(worker) else self.base
-
-
-class _Plugin(WorkerPlugin):
-    """Makes a worker obey. Dask calls setup in each worker, also in one that starts later."""
-
-    name = _NAME
-
-    def __init__(self, orders: _Orders) -> None:
-        self.orders = orders
-        self.error = ""
-
-    def setup(self, worker: Any) -> None:
-        """Loads the policy. A refusal is kept for _state: an exception would end the worker."""
-        from . import numpy
-        name = str(worker.name)
-        text = self.orders.text_for(name)
-        try:
-            numpy.install()
-            _policy.load(text=text.text, name=text.name)
-        except Error as error:
-            self.error = str(error)
-
+# ---- What runs in workers
+#
+# A worker may lack loam, or have another version of it. If an object of this module were sent by
+# its name, such a worker could not import it: Dask would end the worker, and the client would wait
+# for its answer for good. So the plug-in and the functions below are made in functions: cloudpickle
+# sends such an object with its code. They hold plain values, and use nothing but distributed and
+# the public interface of loam.
 
 _UNTOLD = "it has no policy of the fleet"
 
 
-def _state(dask_worker: Any) -> dict[str, Any]:
-    """Runs in a worker: returns the fields of its Worker, except `address` and `answers`."""
-    plugin = dask_worker.plugins.get(_NAME)
-    info = _policy.info()
-    return {"name": str(dask_worker.name), "policy": info.name, "generation": info.generation,
-            "is_trial": plugin is not None and plugin.orders.tries(str(dask_worker.name)),
-            "error": plugin.error if plugin is not None else _UNTOLD}
+def _plugin(orders: _Orders) -> WorkerPlugin:
+    """Returns the plug-in that makes a worker obey the orders."""
+    name = _NAME
+    base = (orders.base.name, orders.base.text)
+    trial = None if orders.trial is None else (orders.trial.name, orders.trial.text)
+    names = tuple(orders.names)
+
+    class Plugin(WorkerPlugin):
+        """Dask calls setup in each worker, also in one that starts later."""
+
+        def __init__(self) -> None:
+            self.name, self.base, self.trial, self.names = name, base, trial, names
+            self.error = ""
+
+        def tries(self, worker: Any) -> bool:
+            return self.trial is not None and str(worker.name) in self.names
+
+        def setup(self, worker: Any) -> None:
+            """Loads the policy. A failure is kept for _state: an exception would end the worker."""
+            file, text = self.trial if self.trial and self.tries(worker) else self.base
+            try:
+                import loam.numpy
+            except Exception as error:  # the package, its library, LuaJIT or NumPy is missing
+                self.error = f"this worker has no loam: {error}"
+                return
+            try:
+                loam.numpy.install()
+                loam.policy.load(text=text, name=file)
+            except Exception as error:
+                self.error = str(error)
+
+    return Plugin()
+
+
+def _state_function() -> Any:
+    """Returns a function that returns the fields of a Worker, except `address` and `answers`."""
+    name, untold = _NAME, _UNTOLD
+
+    def state(dask_worker: Any) -> dict[str, Any]:
+        plugin = dask_worker.plugins.get(name)
+        found = {"name": str(dask_worker.name), "policy": "", "generation": 0,
+                 "is_trial": plugin is not None and plugin.tries(dask_worker),
+                 "error": plugin.error if plugin is not None else untold}
+        try:
+            import loam
+        except Exception as error:
+            found["error"] = f"this worker has no loam: {error}"
+            return found
+        info = loam.policy.info()
+        found.update(policy=info.name, generation=info.generation)
+        return found
+    return state
+
+
+def _forget_function() -> Any:
+    """Returns a function that replaces the policy by one that decides like the default."""
+    plain = _PLAIN
+
+    def forget() -> None:
+        import loam
+        if loam.policy.info().generation:
+            loam.policy.load(text=plain, name="no policy of the fleet")
+    return forget
+
+
+def _rows_function() -> Any:
+    """Returns a function that returns the figures of a worker."""
+    def rows(by: list[str]) -> list[dict[str, Any]]:
+        import loam
+        return loam.stats(by)
+    return rows
 
 
 _PLAIN = """
 local plain = loam.host {}
 return loam.policy { pick = function(req) return plain end }
 """
-
-
-def _forget() -> None:
-    """Runs in a worker: replaces the policy by one that decides like the built-in default."""
-    if _policy.info().generation:
-        _policy.load(text=_PLAIN, name="no policy of the fleet")
-
-
-def _rows(by: list[str]) -> list[dict[str, Any]]:
-    """Runs in a worker: returns its figures."""
-    return _figures.stats(by)
 
 
 def _chosen(names: Iterable[str], share: float) -> frozenset[str]:
@@ -165,9 +202,9 @@ class Fleet:
         workers that come later, obey the policy that was loaded before for all. To end the trial,
         load() the file without a share, or call rollback().
 
-        Raises FileError or OSError if the file cannot be read; PolicyError if it is refused here or
-        by a worker, with file and line, and then all workers obey what they obeyed before; and
-        TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
+        Raises FileError or OSError if the file cannot be read. Raises PolicyError, with file and
+        line, if this process or a worker refuses the policy; then all workers obey the policy that
+        they obeyed before. Raises TimeoutError if a worker does not answer in time. After a TimeoutError, some workers may
         obey the new policy already; a further load() puts all workers under one policy again.
         """
         if not 0 < share <= 1:
@@ -196,7 +233,7 @@ class Fleet:
     def workers(self) -> list[Worker]:
         """Returns what each worker obeys now, ordered by name."""
         found = []
-        for address, state in self._client.run(_state, on_error="return").items():
+        for address, state in self._client.run(_state_function(), on_error="return").items():
             if isinstance(state, dict):
                 found.append(Worker(address, **state))
             else:
@@ -213,7 +250,7 @@ class Fleet:
         keys = [by] if isinstance(by, str) else list(by)
         sums: dict[tuple[Any, ...], dict[str, Any]] = {}
         columns = [key for key in keys if key != "worker"]
-        answers = self._client.run(_rows, columns, on_error="return")
+        answers = self._client.run(_rows_function(), columns, on_error="return")
         for address, rows in answers.items():
             for row in rows if isinstance(rows, list) else []:
                 named = {"worker": address, **row} if "worker" in keys else row
@@ -233,12 +270,12 @@ class Fleet:
             self._send(self._orders, timeout)
         else:
             self._client.unregister_worker_plugin(_NAME)
-            self._client.run(_forget, on_error="return")
+            self._client.run(_forget_function(), on_error="return")
         raise PolicyError(_refusal(refused, len(workers)))
 
     def _send(self, orders: _Orders, timeout: float) -> list[Worker]:
         """Registers the plug-in and waits until it has run in each worker."""
-        self._client.register_worker_plugin(_Plugin(orders), name=_NAME)
+        self._client.register_worker_plugin(_plugin(orders), name=_NAME)
         deadline = time.monotonic() + timeout
         while True:
             workers = self.workers()

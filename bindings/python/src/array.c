@@ -306,7 +306,7 @@ static loam_array *resolve(PyObject *self, PyObject *key) {
  * `array`. */
 static PyObject *present(PyObject *self, loam_array *array) {
   loam_array *target;
-  while (array && array_kind(array) == LOAM_TYPE_POINTER) {
+  while (array && array_is_followed(array)) {
     loam_status status = loam_array_follow(array, &target);
     loam_array_release(array);
     if (status == LOAM_ESTATE) Py_RETURN_NONE;
@@ -314,8 +314,7 @@ static PyObject *present(PyObject *self, loam_array *array) {
     array = target;
   }
   if (!array) return NULL;
-  loam_type_kind kind = array_kind(array);
-  if (kind > LOAM_TYPE_POINTER && kind != LOAM_TYPE_FIXED_STRING) return wrap_view(self, array);
+  if (!array_is_value(array)) return wrap_view(self, array);
   PyObject *value = array_value(array);
   loam_array_release(array);
   return value;

@@ -3,6 +3,8 @@
 #ifndef ARRAY_H
 #define ARRAY_H
 
+#include <stdbool.h>
+
 #include "binding.h"
 
 /* All Arrays that are derived from one Array. `inside` counts the members whose data stand in rows,
@@ -30,6 +32,14 @@ typedef struct array_rows {
   int (*may_resize)(void *ctx);
   void *ctx;
 } array_rows;
+
+/* Returns whether an element of this array is presented as a value of Python, not as a view: a
+ * scalar, text or a decimal, and an option of one. */
+bool array_is_value(const loam_array *array);
+
+/* Returns whether loam_array_follow leads to what the array shows: a pointer, or an option of a
+ * value with parts. */
+bool array_is_followed(const loam_array *array);
 
 /* Returns the contents of an array: numbers, str, bytes and None, lists for dimensions, dicts for
  * structs. Returns NULL with an exception set. */

@@ -89,11 +89,14 @@ static void show_value(shown *s, const loam_array *array) {
 static void show(shown *s, const loam_array *array) {
   struct loam_type_info info;
   if (!s->text || loam_type_info(loam_array_type(array), &info)) return;
+  if (array_is_followed(array)) {
+    show_target(s, array);
+    return;
+  }
   switch (info.kind) {
     case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: show_row(s, array); break;
     case LOAM_TYPE_STRUCT: show_struct(s, array, info.count); break;
-    case LOAM_TYPE_POINTER: show_target(s, array); break;
     default: show_value(s, array);
   }
 }

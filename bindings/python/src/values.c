@@ -53,6 +53,10 @@ static const scalar scalars[] = {
   [LOAM_TYPE_DATETIME_S] = { NULL, "<M8[s]", 0, 0 },
   [LOAM_TYPE_DATETIME_MS] = { NULL, "<M8[ms]", 0, 0 },
   [LOAM_TYPE_DATETIME_NS] = { NULL, "<M8[ns]", INT64_MIN, INT64_MAX },
+  [LOAM_TYPE_TIMEDELTA] = { NULL, "<m8[us]", 0, 0 },
+  [LOAM_TYPE_TIMEDELTA_S] = { NULL, "<m8[s]", 0, 0 },
+  [LOAM_TYPE_TIMEDELTA_MS] = { NULL, "<m8[ms]", 0, 0 },
+  [LOAM_TYPE_TIMEDELTA_NS] = { NULL, "<m8[ns]", INT64_MIN, INT64_MAX },
 };
 
 static bool is_float(loam_type_kind kind) {
@@ -63,7 +67,7 @@ static const scalar *scalar_of(const loam_type *type) {
   struct loam_type_info info = info_of(type);
   if (info.kind == LOAM_TYPE_OPTION && is_float(info_of(info.element).kind))
     info = info_of(info.element);
-  return info.kind <= LOAM_TYPE_DATETIME_NS ? &scalars[info.kind] : NULL;
+  return info.kind <= LOAM_TYPE_TIMEDELTA_NS ? &scalars[info.kind] : NULL;
 }
 
 const char *array_format(const loam_type *type) {
@@ -107,7 +111,16 @@ enum { EPOCH = 719163 }; /* 1970-01-01 as date.toordinal() counts */
 static const long long SECOND = 1000000, DAY = 86400 * 1000000LL; /* in microseconds */
 
 static bool is_moment(loam_type_kind kind) {
-  return kind >= LOAM_TYPE_DATE && kind <= LOAM_TYPE_DATETIME_NS;
+  return kind >= LOAM_TYPE_DATE && kind <= LOAM_TYPE_TIMEDELTA_NS;
+}
+
+static bool is_timedelta(loam_type_kind kind) {
+  return kind >= LOAM_TYPE_TIMEDELTA && kind <= LOAM_TYPE_TIMEDELTA_NS;
+}
+
+/* Python's datetimes and timedeltas have no nanoseconds: these are integers, as in NumPy. */
+static bool is_nanoseconds(loam_type_kind kind) {
+  return kind == LOAM_TYPE_DATETIME_NS || kind == LOAM_TYPE_TIMEDELTA_NS;
 }
 
 static bool has_datetime(void) {
@@ -120,25 +133,29 @@ static PyObject *epoch(void) {
                                                  PyDateTimeAPI->DateTimeType);
 }
 
-/* Returns how many of a datetime's unit are a second. */
+/* Returns how many units of a datetime or timedelta are a second. */
 static long long units_of(loam_type_kind kind) {
   switch (kind) {
-    case LOAM_TYPE_DATETIME_S: return 1;
-    case LOAM_TYPE_DATETIME_MS: return 1000;
-    case LOAM_TYPE_DATETIME_NS: return 1000 * SECOND;
+    case LOAM_TYPE_DATETIME_S:
+    case LOAM_TYPE_TIMEDELTA_S: return 1;
+    case LOAM_TYPE_DATETIME_MS:
+    case LOAM_TYPE_TIMEDELTA_MS: return 1000;
+    case LOAM_TYPE_DATETIME_NS:
+    case LOAM_TYPE_TIMEDELTA_NS: return 1000 * SECOND;
     default: return SECOND;
   }
 }
 
-/* Python's datetimes have no nanoseconds: these are integers, as in NumPy. */
+/* Returns a timedelta, or a datetime so long after 1970-01-01. */
 static PyObject *read_datetime(loam_type_kind kind, long long time) {
-  if (kind == LOAM_TYPE_DATETIME_NS) return PyLong_FromLongLong(time);
+  if (is_nanoseconds(kind)) return PyLong_FromLongLong(time);
   long long day = 86400 * units_of(kind), days = time / day - (time % day < 0);
   long long rest = (time - days * day) * (SECOND / units_of(kind));
   if (days < INT_MIN || days > INT_MAX)
     return PyErr_Format(PyExc_OverflowError, "%lld days are beyond a datetime", days);
-  PyObject *begin = epoch();
   PyObject *since = PyDelta_FromDSU((int)days, (int)(rest / SECOND), (int)(rest % SECOND));
+  if (is_timedelta(kind)) return since;
+  PyObject *begin = epoch();
   PyObject *made = begin && since ? PyNumber_Add(begin, since) : NULL;
   Py_XDECREF(begin);
   Py_XDECREF(since);
@@ -225,8 +242,54 @@ static PyObject *read_target(const loam_array *array) {
   return status ? binding_fail(status) : value_and_release(target);
 }
 
+/* ---- Decimals ---- */
+
+/* Returns a decimal.Decimal. loam.decimals makes it from the bytes. */
+static PyObject *read_decimal(size_t scale, const char *data) {
+  PyObject *module = PyImport_ImportModule("loam.decimals");
+  PyObject *value = module ? PyObject_CallMethod(module, "value", "y#n", data, (Py_ssize_t)16,
+                                                 (Py_ssize_t)scale)
+                           : NULL;
+  Py_XDECREF(module);
+  return value;
+}
+
+static int write_decimal(const loam_type *type, const struct loam_type_info *info, char *data,
+                         PyObject *value) {
+  PyObject *module = PyImport_ImportModule("loam.decimals");
+  PyObject *bytes = module ? PyObject_CallMethod(module, "bytes_of", "Onns", value,
+                                                 (Py_ssize_t)info->count, (Py_ssize_t)info->scale,
+                                                 loam_type_text(type))
+                           : NULL;
+  if (bytes) memcpy(data, PyBytes_AS_STRING(bytes), info->size);
+  Py_XDECREF(bytes);
+  Py_XDECREF(module);
+  return bytes ? 0 : -1;
+}
+
+/* ---- Values with parts ---- */
+
+/* Returns whether an option is of a value with parts, to which loam_array_follow leads. */
+static bool is_optional_compound(const struct loam_type_info *info) {
+  if (info->kind != LOAM_TYPE_OPTION) return false;
+  loam_type_kind kind = info_of(info->element).kind;
+  return kind == LOAM_TYPE_FIXED || kind == LOAM_TYPE_VAR || kind == LOAM_TYPE_STRUCT;
+}
+
+bool array_is_value(const loam_array *array) {
+  struct loam_type_info info = info_of(loam_array_type(array));
+  if (is_optional_compound(&info)) return false;
+  return info.kind < LOAM_TYPE_POINTER || info.kind > LOAM_TYPE_STRUCT;
+}
+
+bool array_is_followed(const loam_array *array) {
+  struct loam_type_info info = info_of(loam_array_type(array));
+  return info.kind == LOAM_TYPE_POINTER || is_optional_compound(&info);
+}
+
 PyObject *array_value(const loam_array *array) {
   struct loam_type_info info = info_of(loam_array_type(array));
+  if (is_optional_compound(&info)) return read_target(array);
   const char *data = loam_array_data(array);
   const piece *text = (const piece *)data;
   if (info.kind == LOAM_TYPE_OPTION) {
@@ -242,6 +305,7 @@ PyObject *array_value(const loam_array *array) {
     case LOAM_TYPE_VAR: return read_list(array);
     case LOAM_TYPE_STRUCT: return read_dict(array);
     case LOAM_TYPE_POINTER: return read_target(array);
+    case LOAM_TYPE_DECIMAL: return read_decimal(info.scale, data);
     default:
       return is_moment(info.kind) ? read_moment(info.kind, data) : read_number(info.kind, data);
   }
@@ -317,16 +381,25 @@ static int write_time_in(const loam_type *type, loam_type_kind kind, char *data,
   return fits ? 0 : -1;
 }
 
+static int write_timedelta(const loam_type *type, loam_type_kind kind, char *data,
+                           PyObject *value) {
+  long long us = 0, rest = PyDateTime_DELTA_GET_SECONDS(value) * SECOND +
+                           PyDateTime_DELTA_GET_MICROSECONDS(value);
+  if (__builtin_mul_overflow((long long)PyDateTime_DELTA_GET_DAYS(value), DAY, &us) ||
+      __builtin_add_overflow(us, rest, &us)) {
+    PyErr_Format(PyExc_OverflowError, "%R: a %s cannot hold it", value, loam_type_text(type));
+    return -1;
+  }
+  return write_time_in(type, kind, data, us);
+}
+
 /* Python refuses the difference if the datetime has a time zone. */
 static int write_datetime(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   PyObject *begin = epoch(), *since = begin ? PyNumber_Subtract(value, begin) : NULL;
+  int status = since ? write_timedelta(type, kind, data, since) : -1;
   Py_XDECREF(begin);
-  if (!since) return -1;
-  long long us = PyDateTime_DELTA_GET_DAYS(since) * DAY +
-                 PyDateTime_DELTA_GET_SECONDS(since) * SECOND +
-                 PyDateTime_DELTA_GET_MICROSECONDS(since);
-  Py_DECREF(since);
-  return write_time_in(type, kind, data, us);
+  Py_XDECREF(since);
+  return status;
 }
 
 static int write_time(const loam_type *type, char *data, PyObject *value) {
@@ -342,16 +415,18 @@ static int write_time(const loam_type *type, char *data, PyObject *value) {
 
 static int write_moment(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   if (!has_datetime()) return -1;
-  if (kind >= LOAM_TYPE_DATETIME && PyDateTime_Check(value))
+  bool is_delta = is_timedelta(kind);
+  if (is_delta && PyDelta_Check(value)) return write_timedelta(type, kind, data, value);
+  if (kind >= LOAM_TYPE_DATETIME && !is_delta && PyDateTime_Check(value))
     return write_datetime(type, kind, data, value);
-  if (kind == LOAM_TYPE_DATETIME_NS && PyLong_Check(value))
-    return write_integer(type, kind, data, value);
+  if (is_nanoseconds(kind) && PyLong_Check(value)) return write_integer(type, kind, data, value);
   if (kind == LOAM_TYPE_TIME && PyTime_Check(value)) return write_time(type, data, value);
   if (kind == LOAM_TYPE_DATE && PyDate_Check(value) && !PyDateTime_Check(value))
     return write_date(data, value);
   fail_type(type,
             kind == LOAM_TYPE_DATE   ? "a date"
             : kind == LOAM_TYPE_TIME ? "a time"
+            : is_delta               ? "a timedelta"
                                      : "a datetime",
             value);
   return -1;
@@ -391,7 +466,9 @@ static int write_bytes(loam_array *array, PyObject *value) {
 }
 
 /* Assigns to a scalar or text, or to an option of one. */
-static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, PyObject *value) {
+static int write_plain(loam_array *array, const struct loam_type_info *of, bool is_option,
+                       PyObject *value) {
+  loam_type_kind kind = of->kind;
   const loam_type *type = loam_array_type(array);
   struct loam_array_info info;
   if (is_option && value == Py_None) return done(loam_array_omit(array));
@@ -401,6 +478,7 @@ static int write_plain(loam_array *array, loam_type_kind kind, bool is_option, P
     PyErr_SetString(PyExc_ValueError, "the array is read-only");
     return -1;
   }
+  if (kind == LOAM_TYPE_DECIMAL) return write_decimal(type, of, loam_array_data(array), value);
   if (write_number(type, kind, loam_array_data(array), value)) return -1;
   if (!loam_array_is_missing(array) || PyFloat_Check(value) || PyComplex_Check(value)) return 0;
   PyErr_Format(PyExc_ValueError, "%R stands for a missing %s", value, loam_type_text(type));
@@ -481,8 +559,9 @@ static int write_struct(loam_array *array, size_t count, PyObject *value, const 
   return -1;
 }
 
-/* Assigns a value to the target of a pointer, and makes the target of a NULL pointer. If the value
- * is None, a NULL pointer stays NULL. */
+/* Assigns a value to the target of a pointer, or to an option of a value with parts. Makes the
+ * target of a NULL pointer, and a missing value present. If the value is None, a NULL pointer stays
+ * NULL. */
 static int write_target(loam_array *array, PyObject *value, const array_rows *rows) {
   loam_array *target;
   if (value == Py_None && !*(void *const *)loam_array_data(array)) return 0;
@@ -490,14 +569,23 @@ static int write_target(loam_array *array, PyObject *value, const array_rows *ro
   return assign_and_release(target, value, rows);
 }
 
+/* Assigns to an option of a value with parts. Omitting it frees the rows in it. */
+static int write_optional(loam_array *array, PyObject *value, const array_rows *rows) {
+  if (value != Py_None) return write_target(array, value, rows);
+  return rows->may_resize(rows->ctx) ? done(loam_array_omit(array)) : -1;
+}
+
 int array_assign(loam_array *array, PyObject *value, const array_rows *rows) {
-  struct loam_type_info info = info_of(loam_array_type(array));
+  struct loam_type_info info = info_of(loam_array_type(array)), inner;
+  if (is_optional_compound(&info)) return write_optional(array, value, rows);
   switch (info.kind) {
     case LOAM_TYPE_FIXED:
     case LOAM_TYPE_VAR: return write_sequence(array, info.kind == LOAM_TYPE_VAR, value, rows);
     case LOAM_TYPE_STRUCT: return write_struct(array, info.count, value, rows);
     case LOAM_TYPE_POINTER: return write_target(array, value, rows);
-    case LOAM_TYPE_OPTION: return write_plain(array, info_of(info.element).kind, true, value);
-    default: return write_plain(array, info.kind, false, value);
+    case LOAM_TYPE_OPTION:
+      inner = info_of(info.element);
+      return write_plain(array, &inner, true, value);
+    default: return write_plain(array, &info, false, value);
   }
 }

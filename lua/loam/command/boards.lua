@@ -29,27 +29,32 @@ end
 -- Reads all boards that this user may see. The command itself is left out: it is on a board when it
 -- runs under loam.
 ---@return loam.BoardRow[] one for each process id, in ascending order
+---@return string[] the paths of boards of other versions of loam, which cannot be read
 function boards.read(context)
-  local by_pid, rows = {}, {}
+  local by_pid, rows, others = {}, {}, {}
   for _, text in ipairs(context.api.boards()) do
     local status = json.decode(text)
     local row = status and { status = status, text = text }
-    if row and status.pid ~= context.posix.process() then
+    if row and status.other_version then
+      others[#others + 1] = status.folder .. "/" .. status.other_version
+    elseif row and status.pid ~= context.posix.process() then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end
   end
   for _, row in pairs(by_pid) do rows[#rows + 1] = row end
   table.sort(rows, function(a, b) return a.status.pid < b.status.pid end)
-  return rows
+  table.sort(others)
+  return rows, others
 end
 
 ---@return loam.BoardRow[] the living processes
+---@return string[] as of boards.read
 function boards.living(context)
-  local rows = {}
-  for _, row in ipairs(boards.read(context)) do
+  local rows, all, others = {}, boards.read(context)
+  for _, row in ipairs(all) do
     if is_alive(row.status) then rows[#rows + 1] = row end
   end
-  return rows
+  return rows, others
 end
 
 ---@return loam.BoardRow|nil

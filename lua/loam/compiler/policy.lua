@@ -98,9 +98,10 @@ local function read(text)
 end
 
 -- Makes the diagnostic of an error that was raised while the file was read.
-local function unread(problem)
+local function unread(problem, text)
   if frame.is_final(problem) then error(problem, 0) end
   local d = frame.diagnose(problem)
+  if not ran then diag.explain_syntax(d, text) end
   if ran and not d.line then d.line = last_line() end
   return d
 end
@@ -121,7 +122,7 @@ function policy.open(file_name, text, kept)
   ran = nil
   local ok, made = pcall(read, text)
   sandbox.reset()
-  if not ok then return nil, { unread(made) } end
+  if not ok then return nil, { unread(made, text) } end
   if made.errors then return nil, made.errors end
   current = made
   return made

@@ -5,6 +5,7 @@
 -- never as methods: while a policy runs, the methods of strings are the sandbox's.
 
 local missing = require("loam.report.missing")
+local not_lua = require("loam.report.not_lua")
 local diag = require("loam.report.diag")
 local json = require("loam.report.json")
 
@@ -57,9 +58,10 @@ function diag_text.suggest(word, known)
   return best
 end
 
--- ---- names of Lua that a policy does not have
+-- ---- names and operators that a policy does not have
 
 diag_text.explain_missing = missing.explain
+diag_text.explain_syntax = not_lua.explain
 
 -- ---- LuaJIT's own errors, in the operator's words
 
@@ -128,22 +130,6 @@ local SYNTAX = {
   "^undefined label", "^<goto", "^duplicate label", "^cannot use '...'", "^code too long",
 }
 
-local SYNTAX_HINTS = {
-  { "'=' expected near", "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
-  { "'then' expected near '='", "'==' compares, '=' assigns" },
-  { "^'end' expected .*near '<eof>'", "the file ends early: was it saved whole?" },
-  { "^'end' expected .*near <eof>", "the file ends early: was it saved whole?" },
-  { "near '!'", "Lua writes 'not' and '~='" },
-  { "near '&'", "Lua has no bit operators: write x % 4096 for x & 4095; 'and' is the logical one" },
-  { "near '|'", "Lua has no bit operators; the logical one is 'or'" },
-  { "near '/'", "write math.floor(a / b) for a // b; a comment begins with --" },
-  { "near '<'", "Lua has no shifts: write x * 2^n for x << n" },
-  { "near '>'", "Lua has no shifts: write math.floor(x / 2^n) for x >> n" },
-  { "near '%?'", "Lua writes `condition and a or b`, or an if" },
-  { "^malformed number near '%d[%d.]*[KMGTkmgt][iI]?[bB]?'", "write sizes as 4 * loam.MiB" },
-  { "^malformed number near '%d+_[%d_]*'", "write the digits without _" },
-}
-
 local function is_syntax(message)
   for _, pattern in ipairs(SYNTAX) do
     if find(message, pattern) then return true end
@@ -151,19 +137,12 @@ local function is_syntax(message)
   return false
 end
 
-local function syntax(message)
-  for _, hint in ipairs(SYNTAX_HINTS) do
-    if find(message, hint[1]) then return "syntax", message, hint[2] end
-  end
-  return "syntax", message, nil
-end
-
 local function fill(template, captures)
   return (gsub(template, "%%(%d)", function(n) return captures[tonumber(n)] or "" end))
 end
 
 local function translate(message)
-  if is_syntax(message) then return syntax(message) end
+  if is_syntax(message) then return "syntax", message, not_lua.advise(message) end
   for _, entry in ipairs(TRANSLATIONS) do
     local captures = { match(message, entry[1]) }
     if captures[1] then return entry[2], fill(entry[3], captures), entry[4] end

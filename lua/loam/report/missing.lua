@@ -21,6 +21,9 @@ local INSTEAD = {
   rawget = "index the table: t.key",
   rawset = "assign to the table: t.key = value",
   rawequal = "use ==",
+  null = "write nil",
+  True = "write true",
+  False = "write false",
   ["math.random"] = "the same request has to get the same answer; guard = N guards one block in N",
   ["string.find"] = HELPERS,
   ["string.dump"] = "a policy is one file; put everything into it",
@@ -29,6 +32,7 @@ local INSTEAD = {
 -- Names whose advice is in INSTEAD under another name.
 local ADVICE_OF = {
   xpcall = "pcall", dofile = "require", loadfile = "require", loadstring = "require",
+  None = "null", NULL = "null", undefined = "null", TRUE = "True", FALSE = "False",
   load = "require", module = "require", package = "require", getmetatable = "setmetatable",
   newproxy = "setmetatable", getfenv = "setmetatable", setfenv = "setmetatable", jit = "ffi",
   collectgarbage = "ffi", rawlen = "rawget", ["math.randomseed"] = "math.random",

@@ -2,6 +2,7 @@
 
 import copy
 import datetime
+import decimal
 import gc
 import pickle
 import struct
@@ -123,6 +124,89 @@ class Values(Case):
         with self.assertRaises(TypeError):
             loam.Array("datetime['s']", 5)
 
+    def test_timedeltas_are_pythons(self):
+        long = datetime.timedelta(days=-1, seconds=7)
+        for unit, value in [("s", long), ("ms", long + datetime.timedelta(milliseconds=1)),
+                            ("us", long + datetime.timedelta(microseconds=1)), ("ns", -1)]:
+            array = loam.Array(f"2 * timedelta['{unit}']", [value, value])
+            self.assertEqual(array.tolist(), [value, value])
+            seen = numpy.asarray(array)
+            self.assertEqual((seen.dtype, seen.tolist()),
+                             (numpy.dtype(f"m8[{unit}]"), [value, value]))
+            self.assertEqual(seen.ctypes.data, array.address)
+            back = loam.Array.from_arrow(array)
+            self.assertEqual((back.type, back.tolist()), (array.type, [value, value]))
+        self.assertEqual(loam.Array("timedelta['ns']", long).tolist(), -86393 * 10**9)
+        self.assertEqual(loam.Array("2 * ?timedelta", [None, long]).tolist(), [None, long])
+        with self.assertRaisesRegex(ValueError, "cannot hold it"):
+            loam.Array("timedelta['s']", datetime.timedelta(milliseconds=1))
+        with self.assertRaisesRegex(OverflowError, "cannot hold it"):
+            loam.Array("timedelta", datetime.timedelta.max)
+        for wrong in (5, datetime.time(), datetime.datetime(2024, 2, 29)):
+            with self.assertRaisesRegex(TypeError, "takes a timedelta"):
+                loam.Array("timedelta", wrong)
+
+    def test_decimals_are_pythons(self):
+        values = [decimal.Decimal("-12.50"), decimal.Decimal("999.99"), decimal.Decimal("0.00")]
+        array = loam.Array("3 * decimal[5, 2]", ["-12.5", values[1], 0])
+        self.assertEqual([str(value) for value in array.tolist()], ["-12.50", "999.99", "0.00"])
+        self.assertIn("Decimal('-12.50')", repr(array))
+        self.assertEqual((array[1], array[:2].tolist()), (values[1], values[:2]))
+        array[1] = "1e2"
+        self.assertEqual(str(array[1]), "100.00")
+        self.assertEqual(pickle.loads(pickle.dumps(array)).tolist(), array.tolist())
+        back = loam.Array.from_arrow(array)
+        self.assertEqual((back.type, back.tolist()), (array.type, array.tolist()))
+        least = decimal.Decimal("-" + "9" * 38)
+        self.assertEqual(loam.Array("2 * ?decimal[38]", [least, None]).tolist(), [least, None])
+        for wrong, error, words in [(1.5, TypeError, "not float"), (True, TypeError, "not bool"),
+                                    ("1.005", ValueError, "digits behind the point"),
+                                    ("1." + "1" * 99, ValueError, "digits behind the point"),
+                                    ("1000", OverflowError, "digits before the point"),
+                                    ("NaN", ValueError, "finite"), ("x", ValueError, "a number"),
+                                    (None, TypeError, "not NoneType")]:
+            with self.assertRaisesRegex(error, words):
+                array[0] = wrong
+        self.assertEqual(array[0], values[0])
+        for use in (numpy.asarray, memoryview, numpy.from_dlpack):
+            with self.assertRaises((TypeError, BufferError, ValueError)) as caught:
+                use(array)
+            self.assertIn("decimal", str(caught.exception))
+
+    def test_structs_and_rows_can_be_missing(self):
+        text = "3 * ?{x: int32, row: ?var * ?int16, pair: ?2 * float64, name: ?string[4]}"
+        array = loam.Array(text, [{"x": 1, "row": [1, None], "pair": (0.5, 2), "name": "four"},
+                                  None, {"x": 3, "row": None, "pair": None, "name": None}])
+        expected = [{"x": 1, "row": [1, None], "pair": [0.5, 2], "name": "four"}, None,
+                    {"x": 3, "row": None, "pair": None, "name": None}]
+        self.assertEqual(array.tolist(), expected)
+        self.assertEqual(pickle.loads(pickle.dumps(array)).tolist(), expected)
+        self.assertIsNone(array[1])
+        self.assertEqual((array[0]["x"], array[0, "row"].tolist()), (1, [1, None]))
+        self.assertIsNone(array[2]["row"])
+        self.assertEqual(numpy.asarray(array[0]["pair"]).tolist(), [0.5, 2])
+        self.assertIn("None", repr(array))
+        array[1] = {"x": 2}
+        array[0] = None
+        self.assertEqual(array[1].tolist(), {"x": 2, "row": [], "pair": [0, 0], "name": ""})
+        self.assertIsNone(array[0])
+        array[1, "row"] = [5]
+        view = array[1]["row"][:]
+        with self.assertRaises(BufferError):
+            array[1] = None  # the view shows memory that this would free
+        del view
+        array[1] = None
+        self.assertEqual(array.tolist()[:2], [None, None])
+        with self.assertRaises(loam.StateError):
+            array[0, "x"]
+        with self.assertRaisesRegex(KeyError, "take one of them first"):
+            array["x"]
+        with self.assertRaises(TypeError):
+            numpy.asarray(array)
+        rows = loam.Array("3 * ?var * int16", [[1, 2], None, []])
+        back = loam.Array.from_arrow(rows, copy=True)
+        self.assertEqual((back.type, back.tolist()), (rows.type, [[1, 2], None, []]))
+
     def test_integers_have_ends(self):
         for kind in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
             bits = int(kind.strip("uint"))
@@ -161,6 +245,13 @@ class Values(Case):
         self.assertEqual(loam.owner(array).tag, "array.tagged")
         with loam.tag("array.context"):
             self.assertEqual(loam.owner(loam.Array("1000 * int8")).tag, "array.context")
+        for value in ("{x: int8, y: string}", "var * int8", "string", "bytes", "pointer[int8]",
+                      "?int8", "?{x: ?2 * int8}", "string[4]", "decimal[4, 2]", "timedelta"):
+            for text in (value, f"2 * {value}", f"1000 * {value}"):
+                with self.subTest(text):
+                    array = loam.Array(text, tag="array.tagged")
+                    self.assertEqual(loam.owner(array).tag, "array.tagged")
+                    self.assertEqual(loam.owner(array), loam.owner(array.address))
         loam.policy.load(text=POLICY)
         for use in (lambda: loam.Array("1000000 * int8", tag="denied"),
                     lambda: loam.Array("2 * var * int8", tag="denied")):

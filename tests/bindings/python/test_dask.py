@@ -1,7 +1,10 @@
 """One policy for all workers of a Dask cluster: LocalCluster, with real processes and arrays."""
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -60,15 +63,18 @@ def identity():
     return os.getpid()
 
 
-@unittest.skipIf(distributed is None, "Dask's distributed is not installed")
-class Dask(Case):
+class Cluster(Case):
+    """A cluster of `count` workers on this machine."""
+
+    count = 0
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
         import dask
         dask.config.set({"distributed.logging.distributed": "critical"})
         cls.folder = tempfile.TemporaryDirectory()
-        cls.cluster = distributed.LocalCluster(n_workers=WORKERS, threads_per_worker=1,
+        cls.cluster = distributed.LocalCluster(n_workers=cls.count, threads_per_worker=1,
                                                dashboard_address=None)
         cls.client = distributed.Client(cls.cluster)
 
@@ -86,6 +92,11 @@ class Dask(Case):
 
     def policies(self, fleet):
         return sorted(worker.policy for worker in fleet.workers())
+
+
+@unittest.skipIf(distributed is None, "Dask's distributed is not installed")
+class Dask(Cluster):
+    count = WORKERS
 
     def wait_for_workers(self, gone):
         deadline = time.monotonic() + 120
@@ -160,6 +171,80 @@ class Dask(Case):
         self.assertIn("no node 7", str(caught.exception))
         self.assertIn(f"1 of {WORKERS}", str(caught.exception))
         self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
+
+
+@unittest.skipIf(distributed is None, "Dask's distributed is not installed")
+class OtherWorkers(Cluster):
+    count = 2
+
+    def add_worker(self, name, path):
+        """Starts a worker whose Python finds packages in `path`."""
+        before = len(self.client.scheduler_info()["workers"])
+        log = os.path.join(self.folder.name, name + ".log")
+        with open(log, "wb") as file:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "distributed.cli.dask_worker", "--name", name, "--no-nanny",
+                 "--nthreads", "1", "--no-dashboard", "--local-directory", self.folder.name,
+                 self.cluster.scheduler_address],
+                env={**os.environ, "PYTHONPATH": path}, stdout=file, stderr=file)
+
+        def end():
+            worker.terminate()
+            worker.wait()
+        self.addCleanup(end)
+        deadline = time.monotonic() + 120
+        while len(self.client.scheduler_info()["workers"]) == before:
+            if worker.poll() is not None or time.monotonic() > deadline:
+                with open(log, encoding="utf-8") as file:
+                    self.fail(f"worker {name} did not start: {file.read()}")
+            time.sleep(0.1)
+        return end
+
+    def wait_until(self, words, condition):
+        deadline = time.monotonic() + 120
+        while not condition():
+            if time.monotonic() > deadline:
+                self.fail(words)
+            time.sleep(0.1)
+
+    def test_a_worker_without_loam_is_named_and_works_on(self):
+        import loam.dask
+        fleet = loam.dask.Fleet(self.client)
+        fleet.load(self.write("first.lua", FIRST))
+        nothing = os.path.join(self.folder.name, "nothing")
+        os.mkdir(nothing)
+        end = self.add_worker("bare", nothing)
+
+        [bare] = [worker for worker in fleet.workers() if worker.name == "bare"]
+        self.assertEqual(bare.error, "this worker has no loam: No module named 'loam'")
+        with self.assertRaises(loam.PolicyError) as caught:
+            fleet.load(self.write("next.lua", NEXT))
+        self.assertEqual(str(caught.exception),
+                         "this worker has no loam: No module named 'loam' "
+                         f"(refused by 1 of {self.count + 1} workers: bare)")
+        self.assertEqual(self.policies(fleet), [""] + ["first"] * self.count)
+        self.assertTrue(fleet.figures())
+        self.assertEqual(self.client.submit(total, 10, workers=["bare"]).result(60), 10.0)
+
+        # Without it, the fleet obeys again.
+        end()
+        self.wait_until("Dask does not forget a worker",
+                        lambda: len(self.client.scheduler_info()["workers"]) == self.count)
+        fleet.load(self.write("next.lua", NEXT))
+        self.assertEqual(self.policies(fleet), ["next"] * self.count)
+
+    def test_a_worker_with_another_version_of_loam_obeys(self):
+        import loam.dask
+        fleet = loam.dask.Fleet(self.client)
+        fleet.load(self.write("first.lua", FIRST))
+        # An older package: it has no module for Dask yet.
+        old = os.path.join(self.folder.name, "old")
+        shutil.copytree(os.path.dirname(loam.__file__), os.path.join(old, "loam"))
+        os.remove(os.path.join(old, "loam", "dask.py"))
+        end = self.add_worker("old", old)
+        fleet.load(self.write("next.lua", NEXT))
+        self.assertEqual(self.policies(fleet), ["next"] * (self.count + 1))
+        end()
 
 
 if __name__ == "__main__":

@@ -270,32 +270,6 @@ static void a_fixed_string_stands_in_its_place(void **state) {
   EXPECT_ERROR(loam_type_parse("string[0]", &type), LOAM_EINVAL,
                "type \"string[0]\": column 1: string[0]: a fixed string has 1 byte or more");
   assert_int_equal(loam_type_parse("string[10", &type), LOAM_EINVAL);
-  assert_int_equal(loam_type_parse("?string[10]", &type), LOAM_EINVAL);
-}
-
-static void expect_moment(const char *text, int64_t value, const char *json) {
-  loam_array *a = new_array(text);
-  memcpy(loam_array_data(a), &value, strcmp(text, "date") ? 8 : 4);
-  expect_json(a, json);
-  loam_array_release(a);
-}
-
-static void dates_and_times_are_written_as_iso_8601(void **state) {
-  (void)state;
-  expect_moment("date", 0, "\"1970-01-01\"");
-  expect_moment("date", 19782, "\"2024-02-29\"");
-  expect_moment("date", -719528, "\"0000-01-01\"");
-  expect_moment("date", 2932896, "\"9999-12-31\"");
-  expect_moment("time", 0, "\"00:00:00\"");
-  expect_moment("time", 86399999999, "\"23:59:59.999999\"");
-  expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
-  expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
-  expect_moment("datetime['s']", 1709164801, "\"2024-02-29T00:00:01\"");
-  expect_moment("datetime['s']", INT64_MIN, "\"-292277022657-01-27T08:29:52\"");
-  expect_moment("datetime['ms']", -1, "\"1969-12-31T23:59:59.999\"");
-  expect_moment("datetime['ns']", -1, "\"1969-12-31T23:59:59.999999999\"");
-  expect_moment("datetime['ns']", INT64_MIN, "\"1677-09-21T00:12:43.145224192\"");
-  expect_moment("datetime", INT64_MIN, "\"-290308-12-21T19:59:05.224192\"");
 }
 
 static void any_scalar_can_be_missing(void **state) {
@@ -872,7 +846,6 @@ int main(void) {
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
     CASE(a_fixed_string_stands_in_its_place),
-    CASE(dates_and_times_are_written_as_iso_8601),
     CASE(any_scalar_can_be_missing),
     CASE(a_pointer_gets_a_target),
     CASE(arrays_that_cannot_be_filled_are_refused_in_words),

@@ -324,6 +324,54 @@ static void a_missing_value_has_bit_0(void **state) {
   expect_view(back, "10 * ?int8", "[0,0,0,null,0,0,0,0,0,null]");
 }
 
+static void decimals_and_durations_go_to_arrow_and_back(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * decimal[5, 2]"), *back;
+  int64_t *data = loam_array_data(a);
+  data[0] = 12345;
+  data[2] = data[3] = -1;
+  shipped s = ship(a, 0);
+  expect_node(&s.schema, &s.array, "d:5,2", "", 2, 0);
+  assert_ptr_equal(s.array.buffers[1], data);
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_OK);
+  loam_array_release(a);
+  expect_view(back, "2 * decimal[5, 2]", "[\"123.45\",\"-0.01\"]");
+  a = new_array("1 * ?timedelta['ms']");
+  s = ship(a, 0);
+  expect_node(&s.schema, &s.array, "tDm", "", 1, 0);
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_OK);
+  loam_array_release(a);
+  expect_view(back, "1 * timedelta['ms']", "[\"PT0S\"]");
+}
+
+static void rows_and_structs_that_are_missing_have_bit_0(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * ?var * ?int16"), *back;
+  loam_array *row = VIEW(a, LOAM_AT(0)), *last = VIEW(a, LOAM_AT(2)), *there;
+  assert_int_equal(loam_array_follow(last, &there), LOAM_OK);
+  assert_int_equal(loam_array_resize(there, 2), LOAM_OK);
+  assert_int_equal(loam_array_omit(row), LOAM_OK);
+  shipped s = ship(a, 1);
+  expect_node(&s.schema, &s.array, "+l", "", 3, 1);
+  assert_int_equal(*(const uint8_t *)s.array.buffers[0], 6);
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 1, &back), LOAM_OK);
+  expect_view(back, "3 * ?var * int16", "[null,[],[0,0]]");
+  loam_array_release(there);
+  loam_array_release(last);
+  loam_array_release(row);
+  loam_array_release(a);
+  a = new_array("2 * ?{x: int8, y: ?2 * int8}");
+  row = VIEW(a, LOAM_AT(1));
+  assert_int_equal(loam_array_omit(row), LOAM_OK);
+  s = ship(a, 1);
+  expect_node(&s.schema, &s.array, "+s", "", 2, 1);
+  assert_int_equal(*(const uint8_t *)s.array.buffers[0], 1);
+  expect_node(s.schema.children[1], s.array.children[1], "+w:2", "y", 2, 0);
+  end_shipped(&s);
+  loam_array_release(row);
+  loam_array_release(a);
+}
+
 static void a_struct_of_columns_is_a_table(void **state) {
   (void)state;
   loam_array *a = new_array("{id: 2 * int64, name: pointer[2 * ?string], ok: 2 * bool}"), *back;
@@ -448,6 +496,21 @@ static void imported_numbers_are_not_copied(void **state) {
   assert_int_equal(o.ended, 0);
   expect_view(view, "1 * int32", "[3]");
   assert_int_equal(o.ended, 1);
+}
+
+static void other_decimals_are_refused(void **state) {
+  (void)state;
+  static const char *const formats[] = { "d:5,2,256", "d:5,-2", "d:5", "d:0,0", "d:5,2,128x" };
+  static const int64_t value[4];
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    arrow_of_others o;
+    loam_array *a;
+    begin_others(&o, formats[i], 2, 1);
+    o.buffer[1] = value;
+    assert_int_equal(loam_array_from_arrow(&o.s.schema, &o.s.array, 1, &a), LOAM_EUNSUPPORTED);
+    assert_non_null(strstr(loam_error(), "decimals of 128 bits"));
+    end_shipped(&o.s);
+  }
 }
 
 static void text_and_bools_are_imported(void **state) {
@@ -708,6 +771,9 @@ int main(void) {
     CASE(contiguous_numbers_are_shared),
     CASE(dimensions_are_lists),
     CASE(a_missing_value_has_bit_0),
+    CASE(decimals_and_durations_go_to_arrow_and_back),
+    CASE(other_decimals_are_refused),
+    CASE(rows_and_structs_that_are_missing_have_bit_0),
     CASE(a_struct_of_columns_is_a_table),
     CASE(rows_of_structs_need_a_copy),
     CASE(a_child_that_was_moved_out_lives_on),

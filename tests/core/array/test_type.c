@@ -41,6 +41,12 @@ static void the_text_of_a_type_is_its_datashape(void **state) {
   expect_text("2 * ?datetime[ \"ns\" ]", "2 * ?datetime['ns']");
   expect_text("(datetime['s'], datetime['ms'])", "{'0': datetime['s'], '1': datetime['ms']}");
   expect_text("?complex[ float64 ]", "?complex128");
+  expect_text("timedelta[unit='us']", "timedelta");
+  expect_text("3 * ?timedelta[\"ns\"]", "3 * ?timedelta['ns']");
+  expect_text("decimal[18]", "decimal[18, 0]");
+  expect_text("?decimal[precision=38, scale=2]", "?decimal[38, 2]");
+  expect_text("2 * ?{x: int8, y: ?3 * ?string[4]}", "2 * ?{x: int8, y: ?3 * ?string[4]}");
+  expect_text("var * ?var * option[(int8,)]", "var * ?var * ?{'0': int8}");
   expect_text("fixed*2 * fixed * intptr", "fixed * 2 * fixed * int64");
   expect_text("(int8, ?uintptr, (string,),)", "{'0': int8, '1': ?uint64, '2': {'0': string}}");
   expect_text("007 * complex", "7 * complex128");
@@ -138,9 +144,28 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   expect_refused("N * T",
                  "type \"N * T\": column 1: \"N\" is a part of datashape that loam leaves "
                  "out: write a number, fixed or var for a dimension, or the name of a type");
-  expect_refused("3 * decimal[10, 2]",
-                 "type \"3 * decimal[10, 2]\": column 5: \"decimal\" is a part of datashape that "
-                 "loam leaves out: write int64, and keep the scale in the name of a field");
+  expect_refused("timedelta['D']", "type \"timedelta['D']\": column 11: expected the unit 's', "
+                                   "'ms', 'us' or 'ns', found \"'D'\"");
+  expect_refused("decimal", "type \"decimal\": column 8: expected \"[\" and the number of digits, "
+                            "found the end");
+  expect_refused("2 * decimal[39, 2]",
+                 "type \"2 * decimal[39, 2]\": column 5: a decimal of 39 digits: it has 1 to 38");
+  expect_refused("decimal[2, 3]", "type \"decimal[2, 3]\": column 1: a decimal of 2 digits, 3 of "
+                                  "them behind the point");
+  expect_refused("decimal[size=2]", "type \"decimal[size=2]\": column 9: expected a number of "
+                                    "elements, found \"size\"");
+  expect_refused("categorical[['a', 'b']]",
+                 "type \"categorical[['a', 'b']]\": column 1: \"categorical\" is a part of "
+                 "datashape that loam leaves out: write an integer, and a second array of the "
+                 "categories");
+  expect_refused("... * int8", "type \"... * int8\": column 1: \"...\" is a part of datashape that "
+                               "loam leaves out: write fixed or var for each dimension");
+  expect_refused("2 * bytes[4]",
+                 "type \"2 * bytes[4]\": column 5: \"bytes[\" is a part of datashape "
+                 "that loam leaves out: write 4 * uint8");
+  expect_refused("datetime[tz='UTC']",
+                 "type \"datetime[tz='UTC']\": column 10: \"tz\" is a part of datashape that loam "
+                 "leaves out: write the datetimes in UTC, and keep the zone elsewhere");
   expect_refused("char",
                  "type \"char\": column 1: \"char\" is a part of datashape that loam leaves "
                  "out: write string[1]");
@@ -151,11 +176,12 @@ static void an_invalid_type_is_refused_with_its_column(void **state) {
   expect_refused("{a: int8, a: int8}",
                  "type \"{a: int8, a: int8}\": column 11: the struct has a field \"a\" already");
   expect_refused("{'': int8}", "type \"{'': int8}\": column 2: a field's name is empty");
-  expect_refused("2 * ?var * int8", "type \"2 * ?var * int8\": column 5: ?var * int8: only a "
-                                    "scalar, a string or bytes can be missing");
-  expect_refused("??int8",
-                 "type \"?\?int8\": column 1: ??int8: only a scalar, a string or bytes can "
-                 "be missing");
+  expect_refused("2 * ?fixed * int8", "type \"2 * ?fixed * int8\": column 5: ?fixed * int8: a "
+                                      "dimension of any size cannot be missing");
+  expect_refused("?pointer[int8]", "type \"?pointer[int8]\": column 1: ?pointer[int8]: a pointer "
+                                   "may be NULL, so it needs no \"?\"");
+  expect_refused("??int8", "type \"?\?int8\": column 1: ??int8: one \"?\" says that the value may "
+                           "be missing");
   expect_refused("140737488355329 * int8", "type \"140737488355329 * int8\": column 1: "
                                            "140737488355329 elements of 1 bytes: no address space "
                                            "is that large");

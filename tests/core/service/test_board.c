@@ -260,6 +260,39 @@ static void a_board_of_last_words_is_kept_for_a_time(void **state) {
   assert_false(exists(path));
 }
 
+/* Writes a file of the folder that begins like a board of a version, `age_s` seconds ago. */
+static void make_other(const char *path, const char *magic, uint32_t version, int64_t age_s) {
+  struct {
+    char magic[16];
+    uint32_t version;
+  } head = { .version = version };
+  strncpy(head.magic, magic, sizeof head.magic - 1);
+  int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  assert_int_equal(write(fd, &head, sizeof head), sizeof head);
+  struct timespec made[2] = { { .tv_sec = time(NULL) - age_s }, { .tv_sec = time(NULL) - age_s } };
+  assert_int_equal(futimens(fd, made), 0);
+  close(fd);
+}
+
+static void a_board_of_another_version_is_told_and_kept(void **state) {
+  (void)state;
+  char path[sizeof folder + 40];
+  snprintf(path, sizeof path, "%s/77-1-1.board", folder);
+  int64_t up_s = lm_sys_boot_ns() / 1000000000;
+  make_other(path, LM_BOARD_MAGIC, LM_BOARD_VERSION + 1, up_s / 2);
+  lm_board_clean(folder);
+  assert_true(exists(path));
+  look();
+  assert_int_equal(rows, 1);
+  assert_non_null(strstr(row[0], "\"other_version\":\"77-1-1.board\""));
+  make_other(path, LM_BOARD_MAGIC, LM_BOARD_VERSION + 1, up_s + 3600); /* before the boot */
+  lm_board_clean(folder);
+  assert_false(exists(path));
+  make_other(path, "", LM_BOARD_VERSION + 1, 3600); /* its maker has died */
+  lm_board_clean(folder);
+  assert_false(exists(path));
+}
+
 static void a_full_board_counts_who_is_left_out(void **state) {
   (void)state;
   lm_board_head head;
@@ -434,6 +467,7 @@ int main(void) {
     TEST(a_program_that_took_the_id_is_no_host),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
+    TEST(a_board_of_another_version_is_told_and_kept),
     TEST(a_full_board_counts_who_is_left_out),
     TEST(a_refused_call_leaves_a_whole_process),
     TEST(writers_killed_at_any_moment_harm_no_reader),

@@ -323,6 +323,19 @@ describe("loam ps, status, stats, reload", function()
     assert.equal(PS .. other .. "]}\n", context.out)
   end)
 
+  it("names the boards of other versions of loam, whose programs it cannot list", function()
+    local other = { other_version = "7-1-2.board", folder = "/tmp/loam-0" }
+    local line = "loam ps: /tmp/loam-0/7-1-2.board: programs on this board have another version of "
+      .. "loam than this command, 1.2.3, and are not listed\n"
+    local status, context = run("ps", { boards = { other, on_board() } })
+    assert.equal(0, status)
+    assert.equal(line, context.err)
+    assert.matches(" 42  python3", context.out, 1, true)
+    context = select(2, run("ps --json", { boards = { other } }))
+    assert.equal(PS .. "]}\n", context.out)
+    assert.equal(line, context.err)
+  end)
+
   it("lists none as an empty array", function()
     assert.equal(PS .. "]}\n", select(2, run("ps --json")).out)
   end)

@@ -109,16 +109,81 @@ describe("a wrong operand", function()
     end
   end)
 
-  it("of an operator that Lua does not have is shown in Lua", function()
-    for text, hint in pairs {
-      ["req.size & 4095 == 0"] = "write x %% 4096 for x & 4095",
-      ["req.size // 4096 > 1"] = "write math.floor%(a / b%) for a // b",
-      ["req.size >> 12 > 1"] = "write math.floor%(x / 2%^n%)", ["1 << 12 < 5"] = "write x %* 2%^n",
-      ["req.size != 5"] = "'~='", ["req.size > 4MiB"] = "write sizes as 4 %* loam.MiB",
-      ["req.zero || false"] = "'or'", ["req.zero && false"] = "'and'",
-    } do
-      refused("if " .. text .. " then return a end return b", { class = "syntax", hint = hint })
+  it("with a number that Lua does not read is shown in Lua", function()
+    refused("if req.size > 4MiB then return a end return b", { class = "syntax",
+      hint = "write sizes as 4 %* loam.MiB" })
+    refused("if req.size > 4_096 then return a end return b", { class = "syntax",
+      hint = "without _" })
+  end)
+end)
+
+describe("what another language would write", function()
+  -- Each entry: a body of pick, what the reason names, and what the hint says.
+  local HABITS = {
+    { "if req.size & 4095 == 0 then return a end", "operator '&'", "x %% 4096 for x & 4095" },
+    { "if req.size // 4096 > 1 then return a end", "operator '//'", "math.floor%(a / b%)" },
+    { "if !req.zero then return a end", "operator '!'", "not a" },
+    { "if req.size != 5 then return a end", "operator '!='", "a ~= b" },
+    { "if req.size <> 5 then return a end", "operator '<>'", "a ~= b" },
+    { "if req.size === 5 then return a end", "operator '==='", "a == b" },
+    { "if req.size = 5 then return a end", "assignment in a condition", "a == b" },
+    { "if req.zero && 'x && y' then return a end", "operator '&&'", "a and b" },
+    { "if req.zero || false then return a end", "operator '||'", "a or b" },
+    { "if req.zero OR false then return a end", "word 'OR'", "or" },
+    { "local n = 1 | 2", "operator '|'", "x %+ y" },
+    { "local n = ~4", "operator '~'", "%-1 %- x" },
+    { "local n = 1 << 20", "operator '<<'", "x %* 2%^n" },
+    { "local n = 1 >> 2", "operator '>>'", "x / 2%^n" },
+    { "local n = 2 ** 20", "operator '%*%*'", "x %^ 2" },
+    { "local n = req.zero ? 1 : 2", "operator '%?:'", "condition and a or b" },
+    { "local n = 1; n += 1", "'%+='", "x = x %+ 1" },
+    { "local n = 1; n *= 2", "'%+='", "x = x %+ 1" },
+    { "local n = 1; n++", "operator '%+%+'", "x = x %+ 1" },
+    { "local n = 1; ++n", "operator '%+%+'", "x = x %+ 1" },
+    { "local n = 1; n--", "operator '%-%-'", "x = x %- 1" },
+    { "for i = 1, 3 do continue end", "word 'continue'", "inside an if" },
+    { "switch (req.line) { case 1: return a }", "word 'switch'", "elseif a == 2" },
+    { "if req.zero then return a elif req.line then return b end", "word 'elif'", "elseif" },
+    { "if (req.zero) { return a }", "braces around statements", "ends with 'end'" },
+    { "while (req.zero) { }", "braces around statements", "ends with 'end'" },
+    { "if req.zero: return a end", "':' before statements", "ends with 'end'" },
+    { "if req.zero:\nreturn a end", "':' before statements", "ends with 'end'" },
+    { "var n = 1", "'var' before a variable", "local x = 1" },
+    { "local n = [1, 2]", "list in '%['", "{ 1, 2 }" },
+    { "local n = { x: 1 }", "':' between a key and its value", "key = value" },
+    { "// all of it", "comments with '//'", "begins with %-%-" },
+    { "/* all of it */", "comments with '/%*'", "begins with %-%-" },
+    { "# all of it", "comments with '#'", "begins with %-%-" },
+  }
+
+  it("is named with its line, and shown in Lua", function()
+    for _, habit in ipairs(HABITS) do
+      refused("local m = '+='\n" .. habit[1] .. "\nreturn b", { class = "syntax", line = 3,
+        reason = "^Lua has no .*" .. habit[2], hint = habit[3] })
     end
+  end)
+
+  it("is not named in a line that only looks like it", function()
+    for body, reason in pairs {
+      ["local n = 'a != b' 5"] = "^unexpected symbol near '5'", -- a string
+      ["-- n--\nn n"] = "^'=' expected near 'n'",           -- a comment
+      ["local n = 4 // 2; n ~= 3"] = "operator '//'",
+    } do
+      refused(body .. "\nreturn b", { class = "syntax", reason = reason,
+        line = body:find("\n") and 3 or 2 })
+    end
+  end)
+
+  it("may be a word for no value", function()
+    refused("if req.func == null then return a end return b", { class = "name",
+      reason = "does not have 'null'", hint = "write nil" })
+    refused("if req.zero == True then return a end return b", { class = "name",
+      hint = "write true" })
+  end)
+
+  it("may be an `else if`, which needs an end of its own", function()
+    refused("if req.zero then return a else if req.size > 4 then return b end",
+      { class = "syntax", line = 3, hint = "write elseif" })
   end)
 end)
 

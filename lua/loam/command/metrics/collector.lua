@@ -10,6 +10,7 @@
 local boards = require("loam.command.boards")
 local folded_tags = require("loam.command.metrics.folded_tags")
 local json = require("loam.report.json")
+local rank = require("loam.command.rank")
 
 local collector = {}
 
@@ -21,6 +22,8 @@ local PATIENCE_MS = 2000
 -- A process, and the figures that were read from its memory.
 ---@class loam.Observed
 ---@field status table from its board
+---@field rank integer|nil in a parallel job
+---@field job string|nil the job and step of Slurm
 ---@field figures table|nil the answer to `stats`; nil: it could not be read yet
 ---@field series table[]|nil rows of figures whose labels differ
 ---@field folded number|nil tags without series of their own
@@ -45,7 +48,11 @@ end
 
 local function observe(self, row)
   local key = key_of(row.status)
-  local found = self.known[key] or { due_at = 0, tags = folded_tags.new() }
+  local found = self.known[key]
+  if not found then
+    found = { due_at = 0, tags = folded_tags.new() }
+    found.rank, found.job = rank.of(self.context, row.status)
+  end
   found.status = row.status
   return key, found
 end

@@ -82,8 +82,10 @@ local CATALOG = {
 
 -- Makes a function that adds a sample of a process: add(name, value, more_labels). It adds nothing
 -- for a value of nil.
-local function adder(page, status)
+local function adder(page, found)
+  local status = found.status
   local own = labels("pid", ("%d"):format(status.pid), "program", status.program or "")
+  if found.rank then own = own .. "," .. labels("rank", ("%d"):format(found.rank)) end
   return function(name, value, more)
     if value == nil then return end
     local samples = page[name].samples
@@ -252,9 +254,10 @@ end
 
 local function add_process(page, found, times)
   local status, figures = found.status, found.figures
-  local add = adder(page, status)
-  add("loam_process", 1,
-    labels("version", status.loam or "", "uid", ("%d"):format(status.uid or 0)))
+  local add = adder(page, found)
+  local about = labels("version", status.loam or "", "uid", ("%d"):format(status.uid or 0))
+  -- Prometheus has a label `job` of its own.
+  add("loam_process", 1, found.job and about .. "," .. labels("slurm_job", found.job) or about)
   add("loam_process_readable", one_if(figures))
   add("loam_process_stopped", one_if(status.state == "stopped"))
   add_policy(add, status)

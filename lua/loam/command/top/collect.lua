@@ -6,6 +6,7 @@
 
 local boards = require("loam.command.boards")
 local json = require("loam.report.json")
+local rank = require("loam.command.rank")
 local schedule = require("loam.command.top.schedule")
 
 local collect = {}
@@ -35,6 +36,8 @@ local GONE_MS = 3000   -- how long a process is shown that has ended
 ---@field state string
 ---@field hash string|nil of the live policy
 ---@field policy string|nil its name
+---@field rank integer|nil in a parallel job
+---@field job string|nil the job and step of Slurm
 ---@field figures table|nil the answer of the last look
 ---@field rows loam.TopRow[] by tag and strategy
 ---@field got table[]|nil what strategies got, by the last look at pages
@@ -66,6 +69,7 @@ local function add(self, pid, status)
     is_on_board = status ~= nil,
   }
   if status then note_status(process, status) end
+  process.rank, process.job = rank.of(self.context, status or process)
   self.by_pid[pid] = process
 end
 

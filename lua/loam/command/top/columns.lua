@@ -13,6 +13,7 @@ local BAR = 10 -- characters of a bar
 ---@field right boolean whether texts are aligned to the right
 ---@field is_name boolean|nil whether the column may be cut to fit the terminal
 ---@field is_text boolean|nil whether rows are sorted by a text
+---@field is_optional boolean|nil whether the column is left out where no group has a value
 ---@field value fun(group: loam.TopGroup): number|string|nil
 ---@field text fun(group: loam.TopGroup): string
 
@@ -99,6 +100,9 @@ local STATE = left(column("state", "STATE", state_text, state_text))
 POLICY.is_text, STATE.is_text = true, true
 local PID = column("pid", "PID", function(group) return group.process.pid end,
   function(group) return ("%d"):format(group.process.pid) end)
+local RANK = column("rank", "RANK", function(group) return group.process.rank end,
+  function(group) return group.process.rank and ("%d"):format(group.process.rank) or "-" end)
+RANK.is_optional = true
 
 columns.OF = {
   tag = { name_column("TAG"), LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT, PROCESSES, AGE },
@@ -106,7 +110,7 @@ columns.OF = {
                FAILED, SHORTFALL, PROCESSES, AGE },
   node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text), PEAK,
            PROCESSES, AGE },
-  process = { PID, name_column("PROGRAM"), STATE, LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
+  process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
               FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
   service = { name_column("PROGRAM"), PROCESSES, LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
               FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
@@ -126,6 +130,24 @@ function columns.ids(by)
   local ids = {}
   for i, one in ipairs(columns.OF[by]) do ids[i] = one.id end
   return ids
+end
+
+local function has_value(one, list)
+  for _, group in ipairs(list) do
+    if one.value(group) ~= nil then return true end
+  end
+  return false
+end
+
+-- Returns the columns to show for some groups: without optional ones where no group has a value.
+---@param list loam.TopGroup[]
+---@return loam.TopColumn[]
+function columns.shown(by, list)
+  local shown = {}
+  for _, one in ipairs(columns.OF[by]) do
+    if not one.is_optional or has_value(one, list) then shown[#shown + 1] = one end
+  end
+  return shown
 end
 
 -- ---- Order

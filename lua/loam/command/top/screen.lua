@@ -56,9 +56,11 @@ local function next_grouping(model)
 end
 
 local function move_sort(model, step)
-  local ids = columns.ids(model.by)
-  local _, at = columns.find(model.by, model.sort)
-  model.sort = ids[(at - 1 + step) % #ids + 1]
+  local list, at = columns.shown(model.by, model.groups), 1
+  for i, one in ipairs(list) do
+    if one.id == model.sort then at = i end
+  end
+  model.sort = list[(at - 1 + step) % #list + 1].id
 end
 
 local function scroll(rows)

@@ -148,7 +148,7 @@ end
 ---@param groups loam.TopGroup[] in the order of the lines
 ---@param most integer|nil characters of a line; nil: any number
 function view.table(groups, by, sort, reverse, most)
-  local list = columns.OF[by]
+  local list = columns.shown(by, groups)
   local rows, ended = { head_of(list, sort, reverse) }, {}
   for i, group in ipairs(groups) do
     rows[i + 1] = cells_of(group, list, by)

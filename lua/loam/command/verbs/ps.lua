@@ -1,6 +1,7 @@
 -- ps.lua - lists the programs of this user that run under loam.
 
 local boards = require("loam.command.boards")
+local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
 
 local ps = {
@@ -11,7 +12,9 @@ Lists each process of yours that runs under loam and has a place on a board, wit
 policy; for root, those of all users. Nothing is asked of the processes, so stopped and hung
 ones are listed too. With --all, also lists processes that have ended, as long as the file
 with their last words is kept: until their whole tree has ended, and ten minutes more if a
-process of it was killed or ended by _exit.]],
+process of it was killed or ended by _exit.
+
+RANK is the rank of a process that mpirun or srun started, and JOB its job and step of Slurm.]],
   options = {
     { "all", nil, "also processes that have ended" },
     { "json", nil, "a JSON object: what `loam status --json` shows of each" },
@@ -26,28 +29,52 @@ process of it was killed or ended by _exit.]],
 local function row(status, now)
   local last = status.last or {}
   return {
-    ("%d"):format(status.pid), status.program or "", boards.state(status, now),
+    ("%d"):format(status.pid), status.program or "",
+    status.rank and ("%d"):format(status.rank) or "-", status.job or "-", boards.state(status, now),
     ("%d"):format(status.generation), status.name ~= "" and status.name or "-",
     status.path ~= "" and status.path or "-", last.ok == false and "refused" or "ok",
   }
 end
 
+local HEAD = { "PID", "PROGRAM", "RANK", "JOB", "STATE", "GENERATION", "POLICY", "FILE",
+               "LAST RELOAD" }
+local RIGHT = { PID = true, RANK = true, GENERATION = true }
+
+-- Returns the lines without the columns RANK and JOB where no process has one.
+local function without_empty(lines)
+  local out, right = {}, {}
+  for i in ipairs(lines) do out[i] = {} end
+  for i, head in ipairs(HEAD) do
+    local is_shown = head ~= "RANK" and head ~= "JOB"
+    for at = 2, #lines do is_shown = is_shown or lines[at][i] ~= "-" end
+    for at, cells in ipairs(is_shown and lines or {}) do table.insert(out[at], cells[i]) end
+    if is_shown then right[#out[1]] = RIGHT[head] end
+  end
+  return out, right
+end
+
 local function show(context, rows)
-  local lines = { { "PID", "PROGRAM", "STATE", "GENERATION", "POLICY", "FILE", "LAST RELOAD" } }
+  local lines = { HEAD }
   for _, found in ipairs(rows) do lines[#lines + 1] = row(found.status, context.now()) end
-  context.write(terminal.table(lines, { true, false, false, true }, context.paint))
+  local shown, right = without_empty(lines)
+  context.write(terminal.table(shown, right, context.paint))
 end
 
 function ps.run(context, given)
-  local rows = given.all and boards.read(context) or boards.living(context)
+  local rows, others = (given.all and boards.read or boards.living)(context)
+  for _, found in ipairs(rows) do rank.add(context, found) end
   if given.json then
     local texts = {}
     for i, found in ipairs(rows) do texts[i] = found.text end
     context.write('{"programs":[' .. table.concat(texts, ",") .. "]}\n")
   elseif #rows > 0 then
     show(context, rows)
-  else
+  elseif #others == 0 then
     context.warn("no program of yours runs under loam\n")
+  end
+  for _, path in ipairs(others) do
+    context.warn(("loam ps: %s: programs on this board have another version of loam than this "
+      .. "command, %s, and are not listed\n"):format(terminal.plain(path), context.api.version()))
   end
   return 0
 end

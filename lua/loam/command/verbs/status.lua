@@ -2,6 +2,7 @@
 
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
+local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -36,6 +37,10 @@ local function policy_text(answer)
   if answer.generation == 0 then return "the built-in default" end
   local name = answer.name ~= "" and terminal.plain(answer.name) or "without a name"
   return ("%s, generation %d"):format(name, answer.generation)
+end
+
+local function rank_text(answer)
+  return ("%d"):format(answer.rank) .. (answer.job and ", job " .. answer.job or "")
 end
 
 local function file_text(answer)
@@ -73,6 +78,7 @@ local function show(context, answer)
   local rows = {}
   local function add(name, format, ...) rows[#rows + 1] = { name, format:format(...) } end
   add("program", "%s", program_text(answer))
+  if answer.rank then add("rank", "%s", rank_text(answer)) end
   if answer.state then add("state", "%s", boards.state(answer, context.now())) end
   add("policy", "%s", policy_text(answer))
   add("file", "%s", file_text(answer))
@@ -93,7 +99,10 @@ end
 -- A host that could make no board, or that has an older loam, is asked over its socket.
 local function find(context, pid)
   local row = boards.find(context, pid)
-  if row then return row.status, row.text end
+  if row then
+    rank.add(context, row)
+    return row.status, row.text
+  end
   local answer, words, text = hosts.ask(context, pid, "status")
   if not answer then context.fail(words) end
   return answer, text

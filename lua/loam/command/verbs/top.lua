@@ -118,6 +118,7 @@ local function json_group(group, by)
   if by ~= "process" then return row end
   local process = group.process
   row.pid, row.state, row.hash, row.error = process.pid, process.state, process.hash, process.error
+  row.rank, row.job = process.rank, process.job
   if process.ended_at then row.state = "ended" end
   return row
 end

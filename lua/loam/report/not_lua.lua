@@ -1,0 +1,145 @@
+-- not_lua.lua - what people write from the habit of another language, and what Lua writes instead.
+--
+-- LuaJIT's parser names one character of an operator that it does not know ("'then' expected near
+-- '&'"). This module also reads the line, so that the diagnostic can name the whole operator. It
+-- speaks only about a line that the parser has refused: an entry needs a place in LuaJIT's message
+-- and a place in the line.
+
+local find, format, gsub, sub = string.find, string.format, string.gsub, string.sub
+
+local not_lua = {}
+
+local MAX_LINE = 1000 -- bytes of a line that are looked at
+
+local NO_BITS = "Lua has no bit operators: write "
+local ASSIGN = "'=' expected near"
+local BLOCK = "a block ends with 'end': if a then ... end, while a do ... end, "
+  .. "function f(x) ... end"
+
+-- `x--` at the end of a line: Lua takes the end as a comment, so the parser notices it later.
+local DECREMENT = "[%w_%]]%-%-%s*;?%s*$"
+
+-- LuaJIT's messages where a block has no end.
+local UNBALANCED = "near '?[},<]"
+
+-- Each entry has a pattern of LuaJIT's message, a pattern of the line, the name of the construct
+-- that Lua lacks, and advice. The first entry that fits is taken. A pattern has at most one
+-- repetition without a bound, so that a long line costs little.
+local ENTRIES = {
+  { "near '!'", "!==?", "operator '!='", "write a ~= b" },
+  { "near '!'", "!", "operator '!'", "write not a" },
+  { "near '&'", "&&", "operator '&&'", "write a and b" },
+  { "near '&'", "&", "operator '&'", NO_BITS .. "x % 4096 for x & 4095" },
+  { "near '|'", "||", "operator '||'", "write a or b" },
+  { "near '|'", "|", "operator '|'", NO_BITS .. "x + y if x and y have no bit in common" },
+  { "near '/'", "^%s*//", "comments with '//'", "a comment begins with --" },
+  { "near '[/*]'", "/%*", "comments with '/*'", "a comment begins with --" },
+  { "near '/'", "//", "operator '//'", "write math.floor(a / b)" },
+  { "near '#'", "^%s*#", "comments with '#'", "a comment begins with --" },
+  { "near '<'", "<<", "operator '<<'", "Lua has no shifts: write x * 2^n" },
+  { "near '<'", "<%a+>", "attribute of a variable", "write local x = 1" },
+  { "near '>'", "<>", "operator '<>'", "write a ~= b" },
+  { "near '>'", ">>", "operator '>>'", "Lua has no shifts: write math.floor(x / 2^n)" },
+  { "near '~'", "~", "operator '~' before a number", NO_BITS .. "-1 - x for ~x" },
+  { "near '%?'", "%?", "operator '?:'", "write `condition and a or b`, or an if" },
+  { ASSIGN .. " '%+'", "%+%+", "operator '++'", "write x = x + 1" },
+  { "near '%+'", "%+%+", "operator '++'", "write x = x + 1" },
+  { ASSIGN, DECREMENT, "operator '--', which begins a comment", "write x = x - 1" },
+  { "near '%*'", "%*%*", "operator '**'", "write x ^ 2" },
+  { ASSIGN .. " '[-+*/%%^]'", "[-+*/%%^]=", "operator that assigns, such as '+='",
+    "write x = x + 1" },
+  { "near '='", "===", "operator '==='", "write a == b" },
+  { "near '='", ":=", "operator ':='", "write local x = 1" },
+  { "near '='", "=>", "function with '=>'", "write function(x) return x end" },
+  { "'[td][ho]%w*' expected near '='", "=", "assignment in a condition", "write a == b" },
+  { "near 'AND'", "AND", "word 'AND'", "write and" },
+  { "near 'OR'", "OR", "word 'OR'", "write or" },
+  { "near 'elif'", "elif", "word 'elif'", "write elseif" },
+  { "near 'elsif'", "elsif", "word 'elsif'", "write elseif" },
+  { " expected", "%f[%w_]continue%f[^%w_]", "word 'continue'",
+    "write the rest of the loop's body inside an if" },
+  { " expected", "%f[%w_]switch%f[^%w_]", "word 'switch'",
+    "write if a == 1 then ... elseif a == 2 then ... else ... end, or a table of the cases" },
+  { ASSIGN, "^%s*unless%s", "word 'unless'", "write if not a then ... end" },
+  { ASSIGN, "^%s*try%f[^%w_]", "word 'try'",
+    "a policy catches no errors: the last good policy stays live" },
+  { ASSIGN, "^%s*def%s", "word 'def'", "write local function f(x) ... end" },
+  { ASSIGN, "^%s*import%s", "word 'import'", "a policy is one file: put everything into it" },
+  { ASSIGN, "^%s*%a[%w_]*%s+%a[%w_]*%s*=", "word such as 'var' before a variable",
+    "write local x = 1" },
+  { " near ", "%)%s*{", "braces around statements", BLOCK },
+  { "near '{'", "{", "braces around statements", BLOCK },
+  { " near ", "^%s*}", "braces around statements", BLOCK },
+  { " near ", "[{,]%s*[%w_]+%s*:%s", "':' between a key and its value", "write { key = value }" },
+  { "near ':'", ":%s*$", "':' before statements", BLOCK },
+  { "'<name>' expected near", "%f[%w_]if%f[^%w_].*:%s*", "':' before statements", BLOCK },
+  { "'then' expected near ':'", ":", "':' before statements", BLOCK },
+  { "near '%['", "%[", "list in '[' and ']'", "write { 1, 2 }" },
+  { "^'then' expected near 'in'", "%sin%s", "operator 'in'",
+    "make a table with the values as keys, and write values[x]" },
+  { "^'then' expected near 'is'", "%sis%s", "operator 'is'", "write a == b" },
+}
+
+-- Advice for messages that need no line: a pattern of LuaJIT's message, and what to write.
+local ADVICE = {
+  { ASSIGN, "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
+  { "^'end' expected .*near '?<eof>", "the file ends early: was it saved whole?" },
+  { "^malformed number near '%d[%d.]*[KMGTkmgt][iI]?[bB]?'", "write sizes as 4 * loam.MiB" },
+  { "^malformed number near '%d+_[%d_]*'", "write the digits without _" },
+}
+
+-- Empties the strings of a line.
+local function bare(line)
+  return (gsub(gsub(sub(line, 1, MAX_LINE), "\"[^\"]*\"", "\"\""), "'[^']*'", "''"))
+end
+
+-- Returns the line `number` of a text, the last line before it that is not empty, and the number of
+-- that one.
+local function lines_at(text, number)
+  local n, before, before_number = 0, "", nil
+  for line in string.gmatch(text, "([^\n]*)\n") do
+    n = n + 1
+    if n == number then return bare(line), bare(before), before_number end
+    if find(line, "%S") then before, before_number = line, n end
+  end
+  return "", bare(before), before_number
+end
+
+-- Returns the entry for a message and a line, or nil.
+local function entry_for(message, line)
+  for _, entry in ipairs(ENTRIES) do
+    if find(message, entry[1]) and find(line, entry[2]) then return entry end
+  end
+  return nil
+end
+
+---@return string|nil what to write, by LuaJIT's message alone
+function not_lua.advise(message)
+  for _, advice in ipairs(ADVICE) do
+    if find(message, advice[1]) then return advice[2] end
+  end
+  return nil
+end
+
+-- Explains a syntax error of a policy, if its line has what another language would write. Changes
+-- the reason and the suggestion of the diagnostic, and its line where the parser noticed the fault
+-- only on a later line.
+---@param d loam.Diagnostic
+---@param text string the text of the policy
+function not_lua.explain(d, text)
+  if d.class ~= "syntax" or not d.line then return end
+  local line, before, before_number = lines_at(text, d.line)
+  local entry = entry_for(d.reason, line)
+  local is_decrement = find(before, DECREMENT) and not find(before, "^%s*%-%-")
+  if not entry and (is_decrement or find(before, "%)%s*{%s*}?%s*$") or find(before, ":%s*$")) then
+    entry = entry_for(d.reason, before)
+    d.line = entry and before_number or d.line
+  end
+  if entry then
+    d.reason, d.suggestion = format("Lua has no %s (%s)", entry[3], d.reason), entry[4]
+  elseif find(d.reason, UNBALANCED) and find(text, "%f[%w_]else[ \t]+if%f[^%w_]") then
+    d.suggestion = "write elseif: each `else if` needs an 'end' of its own"
+  end
+end
+
+return not_lua

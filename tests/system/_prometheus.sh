@@ -1,0 +1,42 @@
+# _prometheus.sh - a real Prometheus with the rules of examples/fleet; tests source it after _lib.sh.
+# The programs that it observes are called $name.
+need curl prometheus python3
+export no_proxy='*'
+rules=examples/fleet
+
+# quick_config - makes a configuration, with times that a test can wait for. Standard input has the
+# scrape_configs.
+quick_config() {
+  sed 's/for: .*/for: 0s/; s/\[5m\]/[8s]/g; s/offset 5m/offset 8s/g' "$rules/loam.rules.yml" > "$work/rules.yml"
+  {
+    echo 'global: { scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 500ms }'
+    echo 'rule_files: [rules.yml]'
+    echo 'scrape_configs:'
+    cat
+  } > "$work/prometheus.yml"
+}
+# start_prometheus - starts Prometheus with that configuration.
+start_prometheus() {
+  prometheus_port=$(free_port)
+  prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/tsdb" --log.level=warn \
+    --web.listen-address="127.0.0.1:$prometheus_port" > "$work/prometheus.log" 2>&1 &
+  children="$children $!"
+}
+
+# asks QUERY - prints the labels and values of the answer of Prometheus, a line for each.
+asks() {
+  curl -fsS --data-urlencode "query=$1" "http://127.0.0.1:$prometheus_port/api/v1/query" > "$work/answer" || return
+  python3 - "$work/answer" << 'PY'
+import json, sys
+for found in json.load(open(sys.argv[1]))["data"]["result"]:
+    print(json.dumps(found["metric"], sort_keys=True), found["value"][1])
+PY
+}
+# counts NUMBER QUERY - the answer has so many series.
+counts() {
+  asks "$2" > "$work/rows" || return
+  cat "$work/rows"
+  [ "$(wc -l < "$work/rows")" = "$1" ]
+}
+# firing ALERT - prints a query for the alert on the programs of the test.
+firing() { echo "ALERTS{alertname=\"$1\",alertstate=\"firing\",program=\"$name\"}"; }
