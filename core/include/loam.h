@@ -347,8 +347,7 @@ LOAM_API void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss
  * If the thread is in a scope with a site, that site is used instead and nothing is remembered. */
 LOAM_API void *loam_code_learn(size_t size, const void *code, loam_site *site);
 
-/* Makes all threads forget every `code`. Call it after code was unloaded: other code may be loaded
- * at the same addresses. */
+/* Makes all threads forget every `code`. Call it after code was unloaded: addresses are reused. */
 LOAM_API void loam_code_forget(void);
 
 /* Like loam_code_malloc, but the memory is zeroed. Both functions share their decisions; `miss`
@@ -1378,8 +1377,7 @@ typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
  * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
 
-/* Like loam_stats_each, with rows grouped by `keys`, a sum of LOAM_BY_*. Fails also with
- * LOAM_EINVAL for other keys. */
+/* Like loam_stats_each, by `keys`, a sum of LOAM_BY_*. LOAM_EINVAL also for other keys. */
 LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
 
 /* ---- Shared memory ---------------------------------------------------------------------------
