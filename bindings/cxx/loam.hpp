@@ -1,9 +1,12 @@
-/* loam.hpp - loam for C++17: memory resources, an allocator, owners of blocks and arenas.
+/* loam.hpp - loam for C++17: memory resources, an allocator, operator new by tag, owners of blocks
+ * and arenas.
  *
  *   loam::resource frames("frame.pixels");
  *   std::pmr::vector<float> pixels(1920 * 1080, &frames);
  *   std::vector<int, loam::allocator<int>> ids(loam::allocator<int>("frame.ids"));
  *   loam::block block("frame.row", 4096);
+ *   class mesh : public loam::tagged<"scene.mesh"> {};      C++20: `new mesh` allocates for the tag
+ *   std::unique_ptr<shader, loam::deleter> kept(new (loam::at("scene.shader")) shader);
  * A site argument is a tag, a loam_site * (such as LOAM_SITE("tag")), or nothing, which means the
  * current scope. A failed allocation throws std::bad_alloc, as new does. Every other failure throws
  * loam::error, with the words of loam_error().
@@ -140,6 +143,158 @@ template <class T, class U> bool operator!=(const allocator<T> &, const allocato
   return false;
 }
 
+/* ---- operator new ------------------------------------------------------------------------- */
+
+namespace detail {
+
+/* Like ::operator new: while memory cannot be had, calls the handler of std::set_new_handler.
+ * Throws std::bad_alloc if there is no handler. */
+inline void *make(loam_site *site, std::size_t size, std::size_t alignment) {
+  for (;;) {
+    void *p = alignment <= 16 ? loam_malloc(site, size) : loam_aligned_alloc(site, alignment, size);
+    if (p) return p;
+    std::new_handler handler = std::get_new_handler();
+    if (!handler) throw std::bad_alloc();
+    handler();
+  }
+}
+
+/* The site of a tag that is a type; looked up once. Throws loam::error if the tag is not valid. */
+template <class Tag> loam_site *site_of() {
+  static loam_site *const found = site(Tag::tag).get();
+  return found;
+}
+
+template <class Tag> void *make_or_null(std::size_t size, std::size_t alignment) noexcept {
+  try {
+    return make(site_of<Tag>(), size, alignment);
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+} // namespace detail
+
+/* A base class: `new` allocates objects of a class that derives from it, and arrays of them, for a
+ * tag. Tag is a type that names the tag:
+ *
+ *   struct mesh_tag { static constexpr const char *tag = "scene.mesh"; };
+ *   class mesh : public loam::tagged_by<mesh_tag> {};
+ *
+ * The base class adds no member and no virtual function. Classes that derive from `mesh` have its
+ * tag. `delete` tells loam the size of an object, unless its alignment is greater than that of a
+ * plain `new`. So if a derived class is deleted through a base class without a virtual destructor,
+ * that becomes an event (BAD_FREE) where loam_free_sized sees the difference. std::make_shared and
+ * containers do not call a class's operator new: use std::allocate_shared with loam::allocator. */
+template <class Tag> class tagged_by {
+public:
+  static void *operator new(std::size_t size) {
+    return detail::make(detail::site_of<Tag>(), size, 1);
+  }
+  static void *operator new(std::size_t size, std::align_val_t alignment) {
+    return detail::make(detail::site_of<Tag>(), size, static_cast<std::size_t>(alignment));
+  }
+  static void *operator new(std::size_t size, const std::nothrow_t &) noexcept {
+    return detail::make_or_null<Tag>(size, 1);
+  }
+  static void *operator new(std::size_t size, std::align_val_t alignment,
+                            const std::nothrow_t &) noexcept {
+    return detail::make_or_null<Tag>(size, static_cast<std::size_t>(alignment));
+  }
+  static void *operator new(std::size_t, void *place) noexcept { return place; }
+
+  static void *operator new[](std::size_t size) {
+    return detail::make(detail::site_of<Tag>(), size, 1);
+  }
+  static void *operator new[](std::size_t size, std::align_val_t alignment) {
+    return detail::make(detail::site_of<Tag>(), size, static_cast<std::size_t>(alignment));
+  }
+  static void *operator new[](std::size_t size, const std::nothrow_t &) noexcept {
+    return detail::make_or_null<Tag>(size, 1);
+  }
+  static void *operator new[](std::size_t size, std::align_val_t alignment,
+                              const std::nothrow_t &) noexcept {
+    return detail::make_or_null<Tag>(size, static_cast<std::size_t>(alignment));
+  }
+  static void *operator new[](std::size_t, void *place) noexcept { return place; }
+
+  static void operator delete(void *ptr, std::size_t size) noexcept { loam_free_sized(ptr, size); }
+  /* Without a size: GCC would not call a sized form if a constructor throws. */
+  static void operator delete(void *ptr, std::align_val_t) noexcept { loam_free(ptr); }
+  static void operator delete[](void *ptr) noexcept { loam_free(ptr); }
+  static void operator delete[](void *ptr, std::align_val_t) noexcept { loam_free(ptr); }
+
+  /* Called if a constructor throws in an expression with std::nothrow, or at a place. */
+  static void operator delete(void *ptr, const std::nothrow_t &) noexcept { loam_free(ptr); }
+  static void operator delete(void *ptr, std::align_val_t, const std::nothrow_t &) noexcept {
+    loam_free(ptr);
+  }
+  static void operator delete(void *, void *) noexcept {}
+  static void operator delete[](void *ptr, const std::nothrow_t &) noexcept { loam_free(ptr); }
+  static void operator delete[](void *ptr, std::align_val_t, const std::nothrow_t &) noexcept {
+    loam_free(ptr);
+  }
+  static void operator delete[](void *, void *) noexcept {}
+
+protected:
+  tagged_by() noexcept = default;
+  ~tagged_by() = default;
+};
+
+#if defined(__cpp_nontype_template_args) && __cpp_nontype_template_args >= 201911L
+namespace detail {
+
+/* A string literal as an argument of a template. */
+template <std::size_t Size> struct literal {
+  char text[Size] = {};
+  consteval literal(const char (&from)[Size]) {
+    static_assert(Size <= 256, "a tag of loam has at most 255 bytes");
+    for (std::size_t i = 0; i < Size; i++) text[i] = from[i];
+  }
+};
+
+template <literal Text> struct literal_tag { static constexpr const char *tag = Text.text; };
+
+} // namespace detail
+
+/* loam::tagged<"scene.mesh"> is loam::tagged_by with the tag in the place of a type. It needs C++20
+ * with class types as arguments of templates, as in GCC 12; elsewhere it is not declared. */
+template <detail::literal Text> class tagged : public tagged_by<detail::literal_tag<Text>> {
+protected:
+  tagged() noexcept = default;
+  ~tagged() = default;
+};
+#endif
+
+/* The argument of `new (loam::at("tag")) T`: the site for which one object is allocated. `delete`
+ * does not know that the memory is loam's: end the object by loam::destroy, or give it to a
+ * std::unique_ptr<T, loam::deleter>. There is no such form for arrays: use std::vector with
+ * loam::allocator. */
+class at {
+public:
+  explicit at(site of) noexcept : site_(of) {}
+  loam_site *get_site() const noexcept { return site_.get(); }
+
+private:
+  site site_;
+};
+
+/* Ends an object that `new (loam::at(site)) T` made; nullptr does nothing. The pointer may point to
+ * a base class, if that has a virtual destructor. */
+template <class T> void destroy(T *object) noexcept {
+  if (!object) return;
+  void *start;
+  if constexpr (std::is_polymorphic_v<T>) start = dynamic_cast<void *>(object);
+  else start = const_cast<std::remove_cv_t<T> *>(object);
+  object->~T();
+  loam_free(start);
+}
+
+/* Calls loam::destroy, for std::unique_ptr. */
+struct deleter {
+  template <class T> void operator()(T *object) const noexcept { destroy(object); }
+};
+
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
 /* One reference to a loam_block, or none. A copy adds one reference. */
@@ -257,5 +412,21 @@ private:
 };
 
 } // namespace loam
+
+/* Allocates the object of `new (loam::at(site)) T`. Throws std::bad_alloc, as new does. */
+inline void *operator new(std::size_t size, const loam::at &where) {
+  return loam::detail::make(where.get_site(), size, 1);
+}
+inline void *operator new(std::size_t size, std::align_val_t alignment, const loam::at &where) {
+  return loam::detail::make(where.get_site(), size, static_cast<std::size_t>(alignment));
+}
+void *operator new[](std::size_t size, const loam::at &where) = delete;
+void *operator new[](std::size_t size, std::align_val_t alignment, const loam::at &where) = delete;
+
+/* Called if the constructor throws in `new (loam::at(site)) T`. */
+inline void operator delete(void *ptr, const loam::at &) noexcept { loam_free(ptr); }
+inline void operator delete(void *ptr, std::align_val_t, const loam::at &) noexcept {
+  loam_free(ptr);
+}
 
 #endif

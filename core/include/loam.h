@@ -24,6 +24,12 @@
  *   - "Block" alone means one live allocation. A loam_block is an owner of memory that counts its
  *     references.
  *
+ * Versions are semantic. A program that was compiled with this header runs with every later library
+ * of the same major number; while that number is 0, of the same minor number. So functions, their
+ * arguments, values of constants and the layout of structs stay. Functions and constants may be
+ * added, and fields at the end of a struct whose first field is `size`. The words of messages, the
+ * order of rows and loam's own use of memory may change. core/CHANGELOG.md lists the changes.
+ *
  * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
  * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
  * points. A thread with asynchronous cancellation can be cancelled in the middle of a call; then
@@ -325,9 +331,8 @@ LOAM_API loam_site *loam_scope_get(void);
 /* Returns a new block of `size` bytes, or NULL. */
 LOAM_API void *loam_malloc(loam_site *site, size_t size);
 
-/* The loam_code_* functions are for libraries that replace malloc. Such a library identifies a
- * request by the code that the call returns to, and each thread remembers the decision for that
- * code and size class. */
+/* The loam_code_* functions are for libraries that replace malloc. They identify a request by the
+ * code that the call returns to. Each thread remembers the decision for the code and size class. */
 
 /* Called when a thread has no decision for `code`. It finds the code's site and returns the result
  * of loam_code_learn or loam_code_learn_zeroed, or memory of another allocator. */
@@ -342,8 +347,7 @@ LOAM_API void *loam_code_malloc(size_t size, const void *code, loam_code_fn miss
  * If the thread is in a scope with a site, that site is used instead and nothing is remembered. */
 LOAM_API void *loam_code_learn(size_t size, const void *code, loam_site *site);
 
-/* Makes all threads forget every `code`. Call it after code was unloaded: other code may be loaded
- * at the same addresses. */
+/* Makes all threads forget every `code`. Call it after code was unloaded: addresses are reused. */
 LOAM_API void loam_code_forget(void);
 
 /* Like loam_code_malloc, but the memory is zeroed. Both functions share their decisions; `miss`
@@ -859,8 +863,7 @@ LOAM_API loam_block *loam_block_slice(loam_block *parent, size_t offset, size_t 
 LOAM_API loam_block *loam_block_retain(loam_block *block);
 
 /* Releases one reference; releasing the last one ends the block. NULL does nothing. One release too
- * many is an event (BAD_FREE) as long as loam can see it: until the header's memory is allocated
- * again. */
+ * many is an event (BAD_FREE), until the memory of the header is allocated again. */
 LOAM_API void loam_block_release(loam_block *block);
 
 /* Returns the address of the data; it is valid as long as the block. NULL for NULL and for a pooled
@@ -1202,8 +1205,7 @@ LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */
 
-/* Selects from one dimension, as Python does: negative numbers count from the end, and a range is
- * cut off at both ends. */
+/* Selects from one dimension, as Python does: negatives count from the end, ranges are cut off. */
 typedef struct loam_index {
   int64_t start, stop; /* of a range; INT64_MIN: left out */
   int64_t step;        /* 0: the one element at `start` */
@@ -1375,8 +1377,7 @@ typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
  * may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
 
-/* Like loam_stats_each, with rows grouped by `keys`, a sum of LOAM_BY_*. Fails also with
- * LOAM_EINVAL for other keys. */
+/* Like loam_stats_each, by `keys`, a sum of LOAM_BY_*. LOAM_EINVAL also for other keys. */
 LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
 
 /* ---- Shared memory ---------------------------------------------------------------------------
@@ -1514,8 +1515,7 @@ LOAM_API loam_status loam_demote(const loam_demote_options *options, loam_progre
 /* The memory that a strategy requested for its live blocks, compared with the memory that the
  * kernel gave. When memory is not available at all, loam knows it at the request, and the next
  * member of an or_else chain serves. But a preferred node may be full by the time that the memory
- * is touched, and pages may be small where huge pages were requested. Bytes are bytes of whole
- * pages. */
+ * is touched, and pages may be small where huge pages were requested. Bytes count whole pages. */
 typedef struct loam_got {
   const char *strategy;      /* its name; lives as long as the process */
   uint64_t failed;           /* requests that it could not serve */

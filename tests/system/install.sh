@@ -77,9 +77,16 @@ flags=(-Wall -Wextra -Werror -Wl,-rpath,"$library")
   "$CC" "${flags[@]}" -o "$work/shared" "$work/host.c" $(pkg-config --cflags --libs loam)
   "$CC" "${flags[@]}" -o "$work/static" "$work/host.c" $(pkg-config --cflags loam) \
     "$library/libloam.a" $(pkg-config --static --libs-only-l loam | sed 's/-lloam//')
+  "$CC" "${flags[@]}" -o "$work/bstatic" "$work/host.c" $(pkg-config --cflags loam) \
+    -Wl,-Bstatic $(pkg-config --libs loam) -Wl,-Bdynamic $(pkg-config --static --libs loam |
+      sed 's/-lloam//')
+  "$CC" -Wall -Wextra -Werror -static -o "$work/whole" "$work/host.c" \
+    $(pkg-config --static --cflags --libs loam) 2> "$work/log" || { cat "$work/log"; exit 1; }
 }
 expect "pkg-config, shared" "$work/shared"
 expect "pkg-config, static" "$work/static"
+expect "pkg-config, static by -Bstatic" "$work/bstatic"
+expect "pkg-config --static, a static program" "$work/whole"
 expect "pkg-config, C++" bash -c '
   "$CXX" -Wall -Wextra -Werror -Wl,-rpath,"$1" -o "$2/cxx" "$2/host.cc" \
     $(pkg-config --cflags --libs loam) && "$2/cxx"' - "$library" "$work"
@@ -116,6 +123,27 @@ CMAKE
 expect "find_package, shared" "$work/build/shared"
 expect "find_package, static" "$work/build/static"
 expect "find_package, C++" "$work/build/words"
+
+# Versions and components that there are, and others, which find_package refuses.
+major=${version%%.*}
+rest=${version#*.}
+minor=${rest%%.*}
+finds() {
+  mkdir -p "$work/finds"
+  printf 'cmake_minimum_required(VERSION 3.25)\nproject(finds C)\nfind_package(loam %s)\n' "$1 REQUIRED" \
+    > "$work/finds/CMakeLists.txt"
+  cmake -S "$work/finds" -B "$work/finds/build" -DCMAKE_PREFIX_PATH="$prefix" \
+    -DCMAKE_C_COMPILER="$CC" > "$work/log" 2>&1
+}
+for wanted in "" "$version" "$major.$minor" "$version EXACT" "COMPONENTS loam static cxx" \
+  "$major.$minor COMPONENTS cxx OPTIONAL_COMPONENTS other"; do
+  finds "$wanted" || { cat "$work/log"; echo "find_package(loam $wanted) fails"; exit 1; }
+done
+for wanted in "$((major + 1)).0" "$major.$((minor + 1))" "$major.$minor.99 EXACT" "COMPONENTS other"; do
+  if finds "$wanted"; then echo "find_package(loam $wanted) finds loam $version"; exit 1; fi
+  grep -q 'loam' "$work/log" || { cat "$work/log"; exit 1; }
+done
+echo "find_package: versions and components"
 
 want=$version
 expect "LuaJIT" env LUA_PATH="$prefix/share/lua/5.1/?.lua" "$LUAJIT" -e '

@@ -1,4 +1,5 @@
-# subproject.sh - loam as a part of another project, by add_subdirectory and by FetchContent.
+# subproject.sh - loam as a part of another project, by add_subdirectory and by FetchContent. The
+# project has each type of build, and several at a time (Ninja Multi-Config).
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -30,6 +31,14 @@ C
 cat > "$work/src/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.25)
 project(parent C)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+enable_testing()
+add_executable(host host.c)
+add_test(NAME mine COMMAND host)
+if(ALONE)
+  target_include_directories(host PRIVATE $top/core/include)
+  return()
+endif()
 if(FETCHED)
   include(FetchContent)
   FetchContent_Declare(loam SOURCE_DIR $top)
@@ -37,7 +46,6 @@ if(FETCHED)
 else()
   add_subdirectory($top loam)
 endif()
-add_executable(host host.c)
 target_link_libraries(host PRIVATE loam::loam)
 CMAKE
 
@@ -57,22 +65,68 @@ cached() {
   grep -qx "$2:[A-Z]*=$3" "$work/$1/CMakeCache.txt" || fail "$1: $(grep "^$2:" "$work/$1/CMakeCache.txt")"
 }
 
-configure debug -DCMAKE_BUILD_TYPE=Debug
+# is_untouched FOLDER - the parent's own files are compiled as they are without loam, its list of
+# tests has its own test alone, and no target of loam's tests, benchmarks or Python is there.
+is_untouched() {
+  local line
+  line=$(grep "src/host\.c\",\$" "$work/$1/compile_commands.json" | sed 's/-isystem/-I/g; s/-I /-I/g')
+  [ -n "$line" ] || fail "$1: host.c is not compiled"
+  line=${line//"$work/$1"/FOLDER}
+  [ "$line" = "$2" ] || fail "$1: host.c is compiled otherwise:"$'\n'"$line"$'\n'"$2"
+  [ "$(ctest --test-dir "$work/$1" -C Debug -N | grep -c 'Test *#')" = 1 ] || fail "$1: the tests of loam"
+  if grep -E 'test_|bench_|python' "$work/targets"; then fail "$1: targets of tests or of Python"; fi
+}
+
+# Each type of build, of a parent without loam and with loam.
+for type in Debug Release RelWithDebInfo ''; do
+  for way in alone subdirectory fetched; do
+    folder=$way-$type
+    case $way in
+      alone) configure "$folder" -DCMAKE_BUILD_TYPE="$type" -DALONE=ON ;;
+      subdirectory) configure "$folder" -DCMAKE_BUILD_TYPE="$type" ;;
+      fetched) configure "$folder" -DCMAKE_BUILD_TYPE="$type" -DFETCHED=ON ;;
+    esac
+    cached "$folder" CMAKE_BUILD_TYPE "$type"
+    if [ "$way" = alone ]; then
+      alone=$(grep "src/host\.c\",\$" "$work/$folder/compile_commands.json")
+      alone=${alone//"$work/$folder"/FOLDER}
+    else
+      is_untouched "$folder" "$alone"
+    fi
+  done
+  echo "ok: a parent of build type '$type' is compiled and tested as it is without loam"
+done
+
+# BUILD_SHARED_LIBS chooses for libraries without a kind; both of loam's have one.
+configure debug -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF
 for option in TESTS BENCH WERROR INSTALL; do cached debug "LOAM_$option" OFF; done
 cached debug LOAM_CHECKS 0
 cached debug CMAKE_BUILD_TYPE Debug
-if grep -E 'test_|bench_|python' "$work/targets"; then fail "targets of tests or of Python"; fi
-configure fetched -DFETCHED=ON
-cached fetched CMAKE_BUILD_TYPE ''
-if grep -E 'test_|bench_|python' "$work/targets"; then fail "targets of tests or of Python"; fi
+cached debug BUILD_SHARED_LIBS OFF
 echo "ok: a parent gets no tests, no checks and no Python package, and keeps its build type"
 
+# The parent's build, of all its targets, makes what the parent uses: not the command.
+built=debug
+config=()
+if command -v ninja > /dev/null; then
+  built=several
+  config=(--config RelWithDebInfo)
+  configure several -G "Ninja Multi-Config"
+  if grep -q '^CMAKE_BUILD_TYPE' "$work/several/CMakeCache.txt"; then fail "several: a build type"; fi
+else
+  echo "not tested, as ninja is not installed: several types of build at a time"
+fi
+
 # The first target of a fresh folder.
-cmake --build "$work/debug" --target loam-command --parallel 2 > "$work/log" 2>&1 ||
+cmake --build "$work/$built" "${config[@]}" --target loam-command --parallel 2 > "$work/log" 2>&1 ||
   { cat "$work/log"; fail "the command's own library is not built alone"; }
 
-cmake --build "$work/debug" --target host --parallel 2 > "$work/log" 2>&1 || { cat "$work/log"; fail "build"; }
-[ "$("$work/debug/host")" = host.words ] || fail "the host"
-cmake --install "$work/debug" --prefix "$work/prefix" > "$work/log"
+cmake --build "$work/$built" "${config[@]}" --parallel 2 > "$work/log" 2>&1 ||
+  { cat "$work/log"; fail "build"; }
+host=$(find "$work/$built" -name host -type f -perm -u+x)
+[ "$("$host")" = host.words ] || fail "the host"
+made=$(find "$work/$built" -name loam -type f -perm -u+x)
+[ -z "$made" ] || fail "the parent's build makes what it does not use: $made"
+cmake --install "$work/$built" "${config[@]}" --prefix "$work/prefix" > "$work/log"
 if [ -e "$work/prefix" ]; then fail "installed: $(find "$work/prefix")"; fi
 echo "ok: a host of the parent is linked with loam::loam"

@@ -302,6 +302,9 @@ local function known(kind)
   return names
 end
 
+---@return string[] the names of the options that `loam.KIND{…}` takes
+function options.names(kind) return known(kind) end
+
 -- A soft limit tells the host that a limit is near, so it needs a limit.
 local function check_soft(soft, hard)
   if not hard then

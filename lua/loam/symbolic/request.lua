@@ -35,6 +35,9 @@ local FIELDS = {
   "tag", "file", "func", "module", "line", "size", "align", "zero", "node", "device", "live",
 }
 
+---@return string[] the names of the fields of `req`
+function request.fields() return FIELDS end
+
 local decide   -- function(condition) -> boolean
 local mode     -- "traced", "concrete", or nil outside pick
 local gauges   -- function(input name, n) -> number or symbol; nil outside pick

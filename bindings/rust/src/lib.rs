@@ -1,0 +1,208 @@
+//! loam - memory policies for Rust: a global allocator with tags.
+//!
+//! ```
+//! #[global_allocator]
+//! static MEMORY: loam::Loam = loam::Loam;
+//!
+//! let site = loam::Site::new("index.words").unwrap();
+//! let words = loam::with(site, || vec![0u8; 1000]);
+//! assert_eq!(loam::owner(words.as_ptr()).unwrap().tag, "index.words");
+//! ```
+//!
+//! All memory of the program is then loam's. What is allocated inside a scope has the tag of the scope's
+//! site; what is allocated outside every scope has the tag `""`. A block that grows keeps its tag, in
+//! whichever scope it grows, unless its type has an alignment above 16.
+//!
+//! A policy decides which memory each tag gets: [`load_policy`], or `LOAM_POLICY` in the environment.
+
+#[allow(non_camel_case_types)]
+pub mod ffi;
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::raw::{c_char, c_void};
+use std::path::Path;
+use std::ptr;
+
+/// The alignment that loam's plain allocations have at least.
+const PLAIN_ALIGNMENT: usize = 16;
+
+/// loam as the allocator of a program: `#[global_allocator] static MEMORY: Loam = Loam;`.
+///
+/// A request that the policy refuses, or for which there is no memory, makes `alloc` return null, as
+/// for any global allocator: Rust then ends the program, and `Vec::try_reserve` returns an error.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Loam;
+
+unsafe impl GlobalAlloc for Loam {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= PLAIN_ALIGNMENT {
+            ffi::loam_malloc(ptr::null_mut(), layout.size()) as *mut u8
+        } else {
+            ffi::loam_aligned_alloc(ptr::null_mut(), layout.align(), layout.size()) as *mut u8
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        ffi::loam_free_sized(block as *mut c_void, layout.size())
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= PLAIN_ALIGNMENT {
+            return ffi::loam_calloc(ptr::null_mut(), 1, layout.size()) as *mut u8;
+        }
+        let block = self.alloc(layout);
+        if !block.is_null() {
+            ptr::write_bytes(block, 0, layout.size());
+        }
+        block
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if layout.align() <= PLAIN_ALIGNMENT {
+            return ffi::loam_realloc(ptr::null_mut(), block as *mut c_void, size) as *mut u8;
+        }
+        // loam_realloc does not promise a greater alignment.
+        let grown = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+        if !grown.is_null() {
+            ptr::copy_nonoverlapping(block, grown, layout.size().min(size));
+            self.dealloc(block, layout);
+        }
+        grown
+    }
+}
+
+/// A failure, in the words of `loam_error()`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    words: String,
+}
+
+impl Error {
+    fn last() -> Error {
+        Error { words: text(unsafe { ffi::loam_error() }) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str(&self.words)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Returns a C string of loam as text; an empty one for null. Bytes that are not UTF-8 are replaced.
+fn text(of: *const c_char) -> String {
+    if of.is_null() {
+        return String::new();
+    }
+    unsafe { CStr::from_ptr(of) }.to_string_lossy().into_owned()
+}
+
+fn c_string(of: impl Into<Vec<u8>>) -> Result<CString, Error> {
+    CString::new(of).map_err(|_| Error { words: "the text has a zero byte".into() })
+}
+
+/// A site: a tag that memory is allocated for. Sites live as long as the process; equal tags have one
+/// site. Any thread may use a site.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Site {
+    site: *mut ffi::loam_site,
+}
+
+unsafe impl Send for Site {}
+unsafe impl Sync for Site {}
+
+impl Site {
+    /// Looks up the site of a tag. Fails if the tag has more than 255 bytes or a zero byte, or if there
+    /// is no memory for the site. Look a site up once and keep it.
+    pub fn new(tag: &str) -> Result<Site, Error> {
+        let tag = c_string(tag)?;
+        let site = unsafe { ffi::loam_site_get(tag.as_ptr()) };
+        if site.is_null() {
+            return Err(Error::last());
+        }
+        Ok(Site { site })
+    }
+}
+
+/// A scope of this thread: while it lives, the thread's memory is allocated for its site. Scopes nest up
+/// to 64 deep, and end in reverse order. A scope stays in its thread.
+#[must_use = "a scope ends when it is dropped"]
+pub struct Scope {
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        unsafe { ffi::loam_scope_leave() }
+    }
+}
+
+/// Begins a scope, which ends when the returned value is dropped. [`with`] cannot end scopes in a wrong
+/// order, so prefer it.
+pub fn scope(site: Site) -> Scope {
+    unsafe { ffi::loam_scope_enter(site.site) };
+    Scope { of_this_thread: PhantomData }
+}
+
+/// Calls a function inside a scope and returns its result. The scope also ends if the function panics.
+pub fn with<R>(site: Site, run: impl FnOnce() -> R) -> R {
+    let _scope = scope(site);
+    run()
+}
+
+/// The owner of an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The tag of the block.
+    pub tag: String,
+    /// The name of the strategy that serves it.
+    pub strategy: String,
+    /// The generation of the policy that decided.
+    pub generation: u64,
+    /// The address of the block.
+    pub base: usize,
+    /// The usable bytes of the block.
+    pub size: usize,
+}
+
+/// Returns the owner of the block that an address lies in; `None` if it is in no live block of loam.
+pub fn owner<T: ?Sized>(address: *const T) -> Option<Owner> {
+    let mut info = std::mem::MaybeUninit::<ffi::loam_owner_info>::uninit();
+    let status = unsafe { ffi::loam_owner(address as *const c_void, info.as_mut_ptr()) };
+    if status != 0 {
+        return None;
+    }
+    let info = unsafe { info.assume_init() };
+    Some(Owner {
+        tag: text(info.tag),
+        strategy: text(info.strategy),
+        generation: info.generation,
+        base: info.base as usize,
+        size: info.size,
+    })
+}
+
+/// Loads the policy in a file: it decides for memory to come. A policy that is refused leaves the policy
+/// in force, and the error says why.
+pub fn load_policy(path: impl AsRef<Path>) -> Result<(), Error> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = c_string(path.as_ref().as_os_str().as_bytes())?;
+    match unsafe { ffi::loam_policy_load(path.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(Error::last()),
+    }
+}
+
+/// Like [`load_policy`], for a policy that is text. `name` stands for the file in messages.
+pub fn load_policy_text(name: &str, text: &str) -> Result<(), Error> {
+    let (name, text) = (c_string(name)?, c_string(text)?);
+    match unsafe { ffi::loam_policy_load_text(name.as_ptr(), text.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(Error::last()),
+    }
+}

@@ -1,0 +1,87 @@
+# scene.sh - what the blocks of the manuals find where they run: an installed loam, two policies, a
+# program in Python, and functions that the marks in the manuals call.
+#
+# The manuals use these names: prod.lua is the policy in force, next.lua its edit, train.py an
+# unmodified program, host.c a host. /etc/loam stands for the folder itself.
+
+# make_scene FOLDER - makes the folder with all that is there before the first block runs.
+make_scene() {
+  scene=$1
+  mkdir -p "$scene/work" "$scene/control"
+  cmake --install "$LOAM_BUILD" --prefix "$scene/usr/local" > "$scene/log" || {
+    cat "$scene/log"
+    return 1
+  }
+  cp -r tests/manuals/scene/. "$scene/work"
+  local name library
+  for name in policies examples tests bindings core; do ln -s "$PWD/$name" "$scene/work/$name"; done
+  for name in build build-debug; do ln -s "$LOAM_BUILD" "$scene/work/$name"; done
+  library=$(dirname "$(find "$scene/usr/local" -name libloam.so)")
+  export PKG_CONFIG_PATH=$library/pkgconfig LD_LIBRARY_PATH=$library
+  export CMAKE_PREFIX_PATH=$scene/usr/local LUA_PATH="$scene/usr/local/share/lua/5.1/?.lua;;"
+  export PATH=$scene/usr/local/bin:/usr/bin:$PATH LOAM_CONTROL_DIR=$scene/control
+  export PYTHONPATH=$LOAM_BUILD/python PYTHONDONTWRITEBYTECODE=1
+  unset LOAM_PRELOAD LOAM_LIBRARY
+}
+
+# settle PID - waits until train.py is at work in a process, or the process has ended.
+settle() {
+  local deadline=$((SECONDS + 60))
+  until [ -e "ready.$1" ] || ! kill -0 "$1" 2> /dev/null; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.05
+  done
+}
+
+# start NUMBER FOLDER OPTION... - starts train.py by `loam run OPTION...` in a folder below, until the
+# end of the manual. NUMBER is the process id that the manual gives it.
+start() {
+  local number=$1 folder=$2
+  shift 2
+  [ ! -e "pid.$number" ] || return 0
+  (
+    cd "$folder" || exit 1
+    TRAIN_SECONDS=600 setsid loam run "$@" -- python3 "$scene/work/train.py" > started 2>&1 < /dev/null &
+    settle $! && kill -0 $! && echo $! > "$scene/work/pid.$number"
+  ) || {
+    cat "$folder/started"
+    return 1
+  }
+}
+
+# start_refused - starts program 32025 and saves its policy with an error, which it refuses.
+start_refused() {
+  [ ! -e pid.32025 ] || return 0
+  mkdir -p refused
+  cp refused.lua refused/prod.lua
+  start 32025 refused --watch --policy prod.lua || return 1
+  sed 's/req.tag:under/req.tga:under/' refused.lua > refused/edit
+  mv refused/edit refused/prod.lua
+  local deadline=$((SECONDS + 60))
+  until loam status "$(cat pid.32025)" | grep -q 'last *refused'; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.05
+  done
+}
+
+# wrong POLICY MISTAKE - runs wrong.c under a policy, by the name df, and shows the line that loam prints.
+wrong() {
+  "$CC" -w -O0 -o df wrong.c
+  loam run --policy "$1" -- ./df "$2" 2>&1 || true
+}
+
+# stop NUMBER - ends a program that `start` has started.
+stop() {
+  local pid
+  pid=$(cat "pid.$1") || return 0
+  rm "pid.$1"
+  kill "$pid"
+  while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done
+}
+
+stop_all() {
+  local file
+  for file in "$scene"/work/pid.*; do
+    [ ! -e "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
+  done
+}

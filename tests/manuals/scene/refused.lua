@@ -1,0 +1,11 @@
+-- refused.lua - the policy that gets a mistake at its line 8, which the manual shows.
+local MiB = loam.MiB
+local scratch = loam.host { name = "scratch" }
+local tensors = loam.host { name = "tensors", align = 64 }
+return loam.policy {
+  name = "production",
+  pick = function(req)
+    if req.tag:under("tensor") and req.size >= 4 * MiB then return tensors:or_else(scratch) end
+    return scratch
+  end,
+}
