@@ -550,7 +550,7 @@ void lm_board_refresh(void) {
 }
 
 /* Tells whether the tree has no other process. A process that died without a word counts as one:
- * its last words stay for the next reader. */
+ * its last figures stay for the next reader. */
 static bool is_last(void) {
   if (atomic_load(&board->head.expected)) return false;
   for (uint32_t i = 0; i < LM_BOARD_PLACES; i++) {

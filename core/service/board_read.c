@@ -24,7 +24,7 @@
 
 enum {
   TRIES = 64,       /* to copy an entry that its owner writes at the same time */
-  KEPT_S = 600,     /* the last words of a killed process stay that long */
+  KEPT_S = 600,     /* the last figures of a killed process stay that long */
   KEPT_BOARDS = 32, /* of trees that have ended, in one folder */
   HALF_MADE_S = 60, /* a file without a head is removed after that time */
 };
@@ -339,7 +339,7 @@ static void visit_place(const visit *t, uint32_t place) {
 /* Reasons to keep a board, for the sake of one of its places; the weakest first. */
 typedef enum use {
   USE_NONE,  /* no process has it, or its owner said that it ends */
-  USE_OLD,   /* the owner was killed, and its last words were kept long enough */
+  USE_OLD,   /* the owner was killed, and its last figures were kept long enough */
   USE_WORDS, /* the owner was killed a short time ago */
   USE_LIVES, /* the owner lives, or is where this process cannot see it */
 } use;

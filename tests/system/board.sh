@@ -45,7 +45,7 @@ shows "$child" '"state":"ended"'
 shows "$child" '"name":"system"'
 "$LOAM" ps | grep -q "^ *$child " && fail "ps lists one that has ended: $("$LOAM" ps)"
 "$LOAM" ps --all | grep "^ *$child " | grep -q 'ended' || fail "ps --all: $("$LOAM" ps --all)"
-echo "ok: a killed process leaves its last words"
+echo "ok: a killed process leaves its last figures"
 
 kill -CONT "$pid"
 exec 3>&-

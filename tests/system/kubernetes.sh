@@ -35,12 +35,12 @@ publish() { # publish TEXT - a new version of the volume
   [ -z "$old" ] || rm -r "${volume:?}/$old"
 }
 # obey ALIGNMENT - waits until all say that they obey it.
-obey() { await "not all of $HOSTS obey $1" all_say "obeys $1" "$work"/out.*; }
-# all_say LINE FILE... - whether each process has written the line.
+obey() { await "not all of $HOSTS obey $1" all_say "obeys $1" out; }
+# all_say LINE NAME - whether each process has written the line to its file NAME.NUMBER. The files of
+# processes that have not started yet do not exist.
 all_say() {
   local line=$1 count
-  shift
-  count=$(cat "$@" | grep -cF -- "$line")
+  count=$(cat "$work/$2".* | grep -cF -- "$line")
   echo "$count"
   [ "$count" = "$HOSTS" ]
 }
@@ -75,7 +75,7 @@ obey 2048
 echo "ok: they obey the next version, $((($(date +%s%N) - begin) / 1000000)) ms after it was written"
 
 publish 'return loam.polcy {}'
-await "not all tell of a refusal" all_say "loam has no 'polcy'" "$work"/err.*
+await "not all tell of a refusal" all_say "loam has no 'polcy'" err
 publish "$(policy_text 4096)"
 obey 4096
 echo "ok: each tells of a version that is refused, and obeys the one after it"

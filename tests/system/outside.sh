@@ -18,7 +18,7 @@ counts() {
   grep -q "^{\"verb\":\"stats\",\"version\":1,\"ok\":true,\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
 }
 
-# on_board COMMAND... - a program with a place on a board, where its last words stay.
+# on_board COMMAND... - a program with a place on a board, where its last figures stay.
 on_board() { exec "$LOAM" run --policy "$policy" -- "$@"; }
 
 started on_board "$program"
@@ -28,9 +28,9 @@ counts "$pid"
 echo "ok: a stopped process is counted"
 
 killed
-"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "last words: $(cat "$work/stats")"
-grep -q 'ended .*its last figures' "$work/stats" || fail "last words: $(cat "$work/stats")"
-grep -Eq '^small .* 2 MiB$' "$work/stats" || fail "last words: $(cat "$work/stats")"
+"$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "last figures: $(cat "$work/stats")"
+grep -q 'ended .*its last figures' "$work/stats" || fail "last figures: $(cat "$work/stats")"
+grep -Eq '^small .* 2 MiB$' "$work/stats" || fail "last figures: $(cat "$work/stats")"
 echo "ok: the limits of a killed process are shown"
 
 started env LOAM_CONTROL=0 LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$program"

@@ -92,7 +92,7 @@ grep -q 'cannot write: No space left' "$work/why" || fail "$(cat "$work/why")"
 ls "$work" | grep -q '\.tmp$' && fail "a temporary file is left"
 echo "ok: what cannot be read or written is told in one line"
 
-# A program that ends while it is read: a profile, last words, or one line that says why not.
+# A program that ends while it is read: a profile, last figures, or one line that says why not.
 for _ in 1 2 3 4; do
   kill -KILL "$pid" 2> "$work/gone"
   wait "$pid" 2> "$work/gone"

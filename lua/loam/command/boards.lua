@@ -1,4 +1,4 @@
--- boards.lua - the processes that boards show: living ones, and last words of ended ones.
+-- boards.lua - the processes that boards show: living ones, and last figures of ended ones.
 
 local json = require("loam.report.json")
 local units = require("loam.command.units")

@@ -1,4 +1,4 @@
--- figures.lua - the figures of a process's memory: read from outside, asked for, or its last words.
+-- figures.lua - the figures of a process's memory: read from outside, asked for, or its last ones.
 
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
@@ -8,7 +8,7 @@ local figures = {}
 
 -- Returns the figures of a process. The command reads the process from outside. If the kernel
 -- refuses that, or the process has another version of loam, the command asks over the process's
--- socket. If that fails too, the figures are the last words on the board. Without any, the command
+-- socket. If that fails too, they are the last figures on the board. Without any, the command
 -- fails.
 ---@param pid integer
 ---@return table answer the keys of `loam stats --json`, or those of `loam status --json`

@@ -361,7 +361,7 @@ describe("loam ps, status, stats, reload", function()
     assert.matches("as of     1 second ago", context.out, 1, true)
   end)
 
-  it("shows the last words of a process that has ended", function()
+  it("shows the last figures of a process that has ended", function()
     local _, context = run("status 42", { boards = {
       on_board { state = "ended", ended_at = 990e9, announced = true } } })
     assert.matches("state     ended 10 seconds ago\n", context.out, 1, true)

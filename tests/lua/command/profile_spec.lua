@@ -175,7 +175,7 @@ describe("loam profile", function()
     end
   end)
 
-  it("profiles the last words of a program by strategy", function()
+  it("profiles the last figures of a program by strategy", function()
     local dead = { pid = 42, program = "python3", state = "ended", announced = false,
       ended_at = 990e9, since_ms = 5, uid = 1000, updated_at = 940e9, strategies_left_out = 1,
       strategies = { { strategy = "large", live_bytes = 4096, held_bytes = 1, small_blocks = 7,

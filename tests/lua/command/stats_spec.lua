@@ -1,4 +1,4 @@
--- stats_spec.lua - `loam stats` reads a program from outside, asks it, or shows its last words.
+-- stats_spec.lua - `loam stats` reads a program from outside, asks it, or shows its last figures.
 
 local run = require("canned_context").run
 

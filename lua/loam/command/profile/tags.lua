@@ -12,7 +12,7 @@ local units = require("loam.command.units")
 local tags = {}
 
 local ALL_SIZES = 2 ^ 47 -- the largest request, with which a class of all sizes ends
-local UNKNOWN = "(tag not known)" -- in place of a tag in last words
+local UNKNOWN = "(tag not known)" -- in place of a tag in last figures
 
 -- Returns the prefixes of a tag: a policy's `under` is true for each of them. The last is the tag.
 ---@return string[]
@@ -131,7 +131,7 @@ end
 
 local IN_USE = { { type = "inuse_space", unit = "bytes" } }
 
--- Makes the profile of a process that can be neither read nor asked, from its last words on a
+-- Makes the profile of a process that can be neither read nor asked, from its last figures on a
 -- board. They have the live bytes of strategies alone, and not those of tags under a strategy.
 ---@param status table the keys of `loam status --json`
 ---@param subject loam.ProfileSubject

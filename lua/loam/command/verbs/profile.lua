@@ -139,7 +139,7 @@ local function take_stacks(context, pid, given)
   return answer and of_samples(context, pid, answer)
 end
 
--- Makes the profile of a process. Warns if the figures are not exact or are last words.
+-- Makes the profile of a process. Warns if the figures are not exact or are last figures.
 local function take(context, pid)
   local answer, _, is_last, words = figures.find(context, pid)
   local program = is_last and answer.program or nil
