@@ -111,11 +111,13 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *ctx
   return u->frames < LM_UNWIND_FRAMES ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
-/* Reads the stack from the known sizes of its frames. Returns false if one is not known. Ends where
- * the stack was seen to end, and reads nothing above that place. */
+/* Reads the stack from the known sizes of its frames. Returns false if one is not known. A size may
+ * be wrong, so nothing is read outside the part of a stack that the unwinder saw. On another stack
+ * of the thread the unwinder reads first. */
 __attribute__((no_sanitize("address"))) static bool walk(reader *r, uintptr_t at) {
   lm_unwound *u = r->u;
   uint32_t words = 0;
+  if (at < u->bottom) return false;
   for (const uintptr_t *place = (const uintptr_t *)at + 1; place <= u->top; place += words) {
     if (u->words == LM_COUNT(u->word)) return false;
     u->word[u->words++] = (lm_unwound_word){ place, *place };
@@ -135,6 +137,8 @@ static void unwind(reader *r) {
   if (!u->at || !u->words) return;
   const lm_unwound_word *last = &u->word[u->words - 1];
   if (u->frames < LM_UNWIND_FRAMES) learn(last->value, LAST);
+  bool is_deeper = last->place != u->top || u->at < u->bottom;
+  if (is_deeper) u->bottom = u->at;
   u->top = last->place;
 }
 

@@ -7,6 +7,8 @@
 #include <alloca.h>
 #include <execinfo.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
 
 enum { DEPTH = 24, STACKS = 20000 };
 
@@ -114,6 +116,45 @@ static void a_stack_deeper_than_its_table_has_the_innermost_frames(void **state)
   assert_int_equal(seen.frames, LM_UNWIND_FRAMES);
 }
 
+/* ---- Another stack of the thread ---------------------------------------------------------- */
+
+enum { STACK = 64 << 10, PAGE = 4096 };
+static ucontext_t back;
+static unsigned room_size;
+
+static LM_NOINLINE void near_the_top(void) {
+  char *room = alloca(room_size);
+  memset(room, 0, room_size);
+  __asm__ volatile("" ::"r"(room) : "memory");
+  (void)lm_unwind(&seen);
+  __asm__ volatile("" ::"r"(room) : "memory");
+}
+
+static void run_on(char *stack, unsigned size) {
+  ucontext_t there;
+  room_size = size;
+  assert_int_equal(getcontext(&there), 0);
+  there.uc_stack.ss_sp = stack;
+  there.uc_stack.ss_size = STACK;
+  there.uc_link = &back;
+  makecontext(&there, near_the_top, 0);
+  assert_int_equal(swapcontext(&back, &there), 0);
+}
+
+/* The memory behind the stack cannot be read. The second call has a frame that is smaller than the
+ * known one, so the known size leads out of the stack. */
+static void nothing_is_read_outside_a_stack(void **state) {
+  char *stack = mmap(NULL, STACK + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                     0);
+  (void)state;
+  assert_ptr_not_equal(stack, MAP_FAILED);
+  assert_int_equal(mprotect(stack + STACK, PAGE, PROT_NONE), 0);
+  run_on(stack, 368);
+  for (int i = 0; i < 3; i++) descend(1); /* the unwinder sees the thread's own stack again */
+  run_on(stack, 16);
+  munmap(stack, STACK + PAGE);
+}
+
 static LM_NOINLINE bool read_here(void) { return lm_unwind(&seen); }
 
 static void a_stack_that_comes_again_is_recognised(void **state) {
@@ -125,6 +166,7 @@ static void a_stack_that_comes_again_is_recognised(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(nothing_is_read_outside_a_stack),
     cmocka_unit_test(a_stack_is_what_the_c_library_finds),
     cmocka_unit_test(a_stack_deeper_than_its_table_has_the_innermost_frames),
     cmocka_unit_test(a_stack_that_comes_again_is_recognised),
