@@ -66,7 +66,9 @@ void lm_kept_put(const lm_policy_image *image) {
   char path[PATH_MAX];
   size_t size;
   const void *bytes = lm_policy_image_bytes(image, &size);
-  if (asks_about_machine(bytes) || !find_place(lm_policy_image_hash(image), path)) return;
+  if (asks_about_machine(bytes) || size > LM_KEPT_MOST ||
+      !find_place(lm_policy_image_hash(image), path))
+    return;
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
   if (fd < 0) return;
   if (write(fd, bytes, size) != (ssize_t)size) unlink(path);

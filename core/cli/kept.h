@@ -19,7 +19,8 @@
 
 #include "plan/policy_image.h"
 
-enum { LM_KEPT = 16 };
+/* LM_KEPT_MOST: larger images are not kept, in bytes. The folder is often in memory. */
+enum { LM_KEPT = 16, LM_KEPT_MOST = 256 << 10 };
 
 /* Opens the image that is kept of a text. The caller closes it. Returns false if there is none that
  * may be used; then loam_error() is of no interest. Nothing is kept where LOAM_CONTROL is 0. */

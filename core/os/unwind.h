@@ -39,8 +39,8 @@ typedef struct lm_unwound_word {
 typedef struct lm_unwound {
   uintptr_t at; /* how deep the thread was: the frame of lm_unwind; 0: it is always read again */
   uint32_t frames, words;
-  /* A part of one stack, as the unwinder saw it: the deepest frame of lm_unwind, and the place of the
-   * outermost return address. NULL: it has seen none. A thread may have several stacks. */
+  /* A part of one stack, as the unwinder saw it: the deepest frame of lm_unwind, and the place of
+   * the outermost return address. NULL: it has seen none. A thread may have several stacks. */
   uintptr_t bottom;
   const uintptr_t *top;
   /* Addresses of code, the innermost first. Of a caller: an address inside its call instruction. */

@@ -142,6 +142,19 @@ static void a_policy_that_asks_about_the_machine_is_compiled_each_time(void **st
   assert_false(is_kept(asks));
 }
 
+static void a_large_image_is_not_kept(void **state) {
+  static char large[LM_KEPT_MOST + 1];
+  (void)state;
+  int n = snprintf(large, sizeof large, "%s-- ", one);
+  memset(large + n, 'x', sizeof large - 1 - (size_t)n);
+  large[sizeof large - 2] = '\n';
+  vet(large);
+  assert_false(is_kept(large));
+  strcpy(large + LM_KEPT_MOST / 2, "\n");
+  vet(large);
+  assert_true(is_kept(large));
+}
+
 static void nothing_is_kept_where_the_user_wants_no_folder(void **state) {
   (void)state;
   setenv("LOAM_CONTROL", "0", 1);
@@ -172,6 +185,7 @@ int main(void) {
     cmocka_unit_test_setup(an_image_that_others_can_write_is_not_used, forget),
     cmocka_unit_test_setup(an_image_older_than_the_command_is_not_used, forget),
     cmocka_unit_test_setup(a_policy_that_asks_about_the_machine_is_compiled_each_time, forget),
+    cmocka_unit_test_setup(a_large_image_is_not_kept, forget),
     cmocka_unit_test_setup(nothing_is_kept_where_the_user_wants_no_folder, forget),
     cmocka_unit_test_setup(an_image_is_not_written_through_a_link, forget),
   };
