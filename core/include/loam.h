@@ -1336,7 +1336,7 @@ LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct Ar
 /* ---- Figures ---------------------------------------------------------------------------------
  *
  * Live figures are exact, because loam reads them off the memory itself. While other threads
- * allocate, a block is counted as it is at some moment of the call. Bytes are usable bytes. */
+ * allocate, a block counts in its state at some moment of the call. Bytes are usable bytes. */
 
 /* The figures of the process. */
 struct loam_stats {
