@@ -18,6 +18,7 @@
 #include "device/device_idle.h"
 #include "device/provider.h"
 #include "engine/engine.h"
+#include "engine/sampled.h"
 #include "engine/soft_limit.h"
 #include "heap/sweep.h"
 #include "heap/tcache_slow.h"
@@ -68,7 +69,7 @@ static void *serve_guarded(const lm_request *r, bool holds) {
   lm_assert(r->site && r->want == LM_WANT_HOST);
   if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
   if (holds) lm_board_refresh_calmly(); /* the bin is empty: a program that grows comes here */
-  void *p = holds ? lm_decision_refill(t, lm_decision_key_of_request(t, r)) : NULL;
+  void *p = holds ? lm_sampled_or_refill(t, lm_decision_key_of_request(t, r)) : NULL;
   if (p) return r->zero ? memset(p, 0, r->size) : p;
   p = lm_decision_make(t, r);
   return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
@@ -158,7 +159,7 @@ static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn
   lm_thread *t = lm_thread_self_or_empty;
   void *p = NULL;
   if (lm_likely(lm_lock_try_hold_now())) {
-    p = end_slow(lm_decision_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size)));
+    p = end_slow(lm_sampled_or_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size)));
   }
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
@@ -266,7 +267,7 @@ static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, co
   int before = errno;
   lm_assert(met.cell && met.span && lm_thread_is_active());
   bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met) ||
-              lm_engine_free_sampled(t, ptr, met);
+              lm_sampled_free(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);

@@ -115,45 +115,6 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
-/* Returns whether an entry has ended the stock that it drew, so that the request which the entry
- * does not serve any more is to be sampled. */
-static bool is_due(const lm_decision *d, uint64_t key) {
-  return d->key == key && !d->left && d->start != LM_STATS_STOCK && lm_sample_is_on();
-}
-
-/* Takes an object from the bin of an entry as lm_tcache_take_ready does, but with the state of an
- * object that the profiler knows. */
-static void *take_sampled(lm_thread *t, const lm_decision *d) {
-  lm_bin *bin = lm_tcache_bin_at(t, d->bin);
-  const lm_cached_object *last = lm_tcache_bin_top(bin) - 1;
-  if (lm_tcache_is_sentinel(last)) return NULL;
-  if (d->state > LM_STATE_COMMON_LAST && !lm_tcache_palette_has(last, d)) return NULL;
-  lm_state sampled = LM_STATE_SAMPLED + d->state % LM_STATE_IDS;
-  return lm_tcache_take_last(bin, last->p, last->cell, sampled);
-}
-
-LM_NOINLINE void *lm_decision_sample(lm_thread *t, lm_decision_key k) {
-  if (t->inside) return NULL;
-  uint64_t key = lm_decision_enter(t, k);
-  lm_decision *d = lm_decision_at(t, k);
-  if (!is_due(d, key)) {
-    lm_thread_leave(t);
-    return NULL;
-  }
-  lm_load_fence();
-  size_t size = lm_class_size(d->class_);
-  uint32_t strategy = d->strategy;
-  const loam_site *site = lm_site_at(atomic_load_explicit(&d->site, memory_order_relaxed));
-  int32_t stock = lm_sample_stock(t, size);
-  bool has_room = stock < LM_STATS_STOCK - 1 - d->start; /* to go on counting */
-  void *p = has_room ? take_sampled(t, d) : NULL;
-  if (p) lm_stats_restock(d, stock);
-  lm_assert(lm_decision_is_valid(t, d));
-  lm_thread_leave(t);
-  if (p) lm_sample_take_marked(t, site, strategy, p, size);
-  return p;
-}
-
 /* Makes the entry of a key keep a decision. Returns whether the request is to be sampled. */
 static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *site,
                              const choice *c) {
@@ -165,7 +126,7 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
   if (!lm_tcache_name_bin(t, c->serve.bin)) return false;
-  bool due = is_due(d, key);
+  bool due = lm_decision_is_due(d, key);
   int32_t stock = lm_sample_stock(t, units * (size_t)16);
   lm_stats_reuse(t, d,
                  (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_, stock });

@@ -34,6 +34,7 @@
 #define LM_DECISION_H
 
 #include "device/request.h"
+#include "engine/sample.h"
 #include "heap/strategy.h"
 #include "heap/tcache_slow.h"
 #include "os/published.h"
@@ -148,19 +149,12 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
   return p;
 }
 
-/* Serves a small request whose entry holds and has served all blocks that come before the next
- * sample: takes an object, notes it as a sample, and draws how many blocks the entry may serve now.
- * Returns NULL, and has done nothing, if there is no such entry, if its bin is empty, or if
- * lm_decision_make must count the entry's blocks first. The thread is not active. */
-void *lm_decision_sample(lm_thread *t, lm_decision_key k);
-
 /* Serves a small request for which lm_decision_serve returned NULL and set *holds: fills the bin if
- * it is empty, and notes the entry's token in the object's span. An entry that has served all
- * blocks that it may serve serves this one if it is to be sampled (lm_decision_sample). Returns
- * NULL if there is no memory (or none within the strategy's limit), if the entry does not hold any
- * more or may serve no further block, or if the strategy has a share for each NUMA node. In the
- * last case lm_decision_make decides again, for the node on which the thread runs now. The thread
- * is not active. */
+ * it is empty, and notes the entry's token in the object's span. Returns NULL if there is no memory
+ * (or none within the strategy's limit), if the entry does not hold any more or has served all
+ * blocks that it may serve, or if the strategy has a share for each NUMA node. In the last case
+ * lm_decision_make decides again, for the node on which the thread runs now. The thread is not
+ * active. */
 LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   uint64_t key = lm_decision_enter(t, k);
   lm_decision *d = lm_decision_at(t, k);
@@ -171,12 +165,15 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
     d->state = LM_STATE_LIVE + hint;
     lm_assert(lm_decision_is_valid(t, d));
     if (lm_likely(p != NULL)) lm_add_relaxed(&d->left, -1);
-  } else if (d->key == key && !d->left) {
-    lm_thread_leave(t);
-    return lm_decision_sample(t, k);
   }
   lm_thread_leave(t);
   return p;
+}
+
+/* Returns whether an entry has ended the stock that it drew, so that the request which the entry
+ * does not serve any more is to be sampled. */
+LM_INLINE bool lm_decision_is_due(const lm_decision *d, uint64_t key) {
+  return d->key == key && !d->left && d->start != LM_STATS_STOCK && lm_sample_is_on();
 }
 
 /* ---- Keys of other requests --------------------------------------------------------------- */

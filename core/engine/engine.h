@@ -40,11 +40,6 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   return true;
 }
 
-/* Frees a small object of a pool that the profiler knows, and takes it out of the table of live
- * samples. Returns false, and has done nothing to the object, if it is none, or if the thread would
- * have to wait for a fork. While active. */
-bool lm_engine_free_sampled(lm_thread *t, void *ptr, lm_located met);
-
 /* Sets the host's function for foreign pointers (loam_on_foreign); NULL removes it. A foreign
  * pointer is not loam's. When one is freed, the function gets it before the free is reported as
  * wrong, and returns 1 if it has freed the pointer. */

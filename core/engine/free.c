@@ -83,22 +83,6 @@ static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
   return true;
 }
 
-/* The object becomes a plain one and is then freed like any other. Of two threads that free it at
- * one time, by a mistake of the host's, only one makes it plain. */
-LM_NOINLINE bool lm_engine_free_sampled(lm_thread *t, void *ptr, lm_located met) {
-  uint32_t bin = lm_load(uint32_t, &met.span->bin);
-  lm_state state = lm_load(lm_state, met.cell);
-  bool is_small = lm_tcache_bin_place(bin) && lm_tcache_bin_class(bin) < LM_CLASSES;
-  if (!is_small || !lm_state_is_sampled(state) || !lm_lock_try_hold_now()) return false;
-  lm_sample_forget(ptr);
-  lm_state plain = LM_STATE_LIVE + state % LM_STATE_IDS;
-  bool done = atomic_compare_exchange_strong_explicit(met.cell, &state, plain, memory_order_acq_rel,
-                                                      memory_order_relaxed) &&
-              (lm_tcache_give_located(t, ptr, met) || lm_tcache_give_full(t, ptr, met));
-  lm_lock_allow_cancel();
-  return done;
-}
-
 void lm_engine_free(void *ptr, size_t size, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
   lm_assert(!lm_thread_is_active());

@@ -4,6 +4,7 @@
 #include "engine/bad_free.h"
 #include "engine/chain.h"
 #include "engine/engine.h"
+#include "engine/sampled.h"
 #include "os/error.h"
 #include "os/published.h"
 #include "os/spare.h"
@@ -25,8 +26,7 @@ static void give_back(lm_thread *t, void *ptr) {
   lm_assert(ptr);
   lm_thread_begin(t);
   bool done = lm_tcache_give_or_locate(t, ptr, &met) ||
-              (met.cell &&
-               (lm_engine_free_counted(t, ptr, met) || lm_engine_free_sampled(t, ptr, met)));
+              (met.cell && (lm_engine_free_counted(t, ptr, met) || lm_sampled_free(t, ptr, met)));
   lm_thread_leave(t);
   if (!done) give_back_slowly(ptr);
 }
@@ -42,7 +42,7 @@ static bool may_stay(const lm_map_object *place, size_t size) {
  * */
 static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
   if (lm_unlikely(lm_published_is_new()) || lm_unlikely(!lm_lock_try_hold())) return NULL;
-  void *p = holds ? lm_decision_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
+  void *p = holds ? lm_sampled_or_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
   if (!p) p = lm_decision_make(t, r);
   lm_lock_allow_cancel();
   return p;
