@@ -84,6 +84,7 @@ silent=$!
 children="$host $silent"
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
 children="$(sed 's/up //' "$work/out") $silent"
+await "the silent program does not start" "$LOAM" status "$silent"
 echo 'return loam.polcy {}' > "$work/edited.lua"
 for _ in $(seq 100); do grep -q polcy "$err" && break; sleep 0.1; done
 sleep 1
