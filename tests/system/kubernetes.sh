@@ -65,7 +65,7 @@ all_shown() {
 # A process writes its first entry some time after it has started.
 await "loam ps does not show all" all_shown
 pid=$(pgrep -f "^$program " | head -n 1)
-grep -q "^$pid .* aligned .*running" "$work/ps" || fail "loam ps does not show $pid as running: $(cat "$work/ps")"
+grep -q "^ *$pid .* aligned .*running" "$work/ps" || fail "loam ps does not show $pid as running: $(cat "$work/ps")"
 "$LOAM" stats "$pid" | grep -q 'malloc.aligned' || fail "loam stats $pid: $("$LOAM" stats "$pid")"
 echo "ok: loam ps and loam stats show them from outside"
 
