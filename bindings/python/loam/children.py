@@ -10,9 +10,9 @@ child follows this file. A policy under which the child runs already, as all pro
 `loam run` do, is not loaded again. If a child cannot obey, it logs an error and goes on without.
 
 It works through a dictionary that multiprocessing copies into each Process and pickles with it.
-Functions of a program (loam.on_event, loam.on_memory, loam.on_block, handlers) do not go to a child,
-and neither do loam.cupy.install(), loam.torch.install() and Numba's Manager: they belong to a device,
-and each process that uses the device calls them itself.
+Functions of a program (loam.on_event, loam.on_memory, loam.on_block, handlers) do not go to a
+child, and neither do loam.cupy.install(), loam.torch.install() and Numba's Manager: they belong to
+a device, and each process that uses the device calls them itself.
 """
 
 from __future__ import annotations
