@@ -109,25 +109,7 @@ for good in LOAM_BAD_FREE=abort LOAM_BAD_FREE= LOAM_WATCH=1 LOAM_WATCH=0 LOAM_EV
 done
 echo "ok: a value that means nothing is told"
 
-# The command starts a program without Lua if its line has the plainest form. Every other form has
-# the same effect: --policy=FILE is read by the command's Lua code.
 if [ -x "${LOAM:-}" ]; then
-  # effect WORDS... - the environment and the exit status of a program, without what differs each time.
-  effect() {
-    LOAM_LENIENT=0 LOAM_WATCH=0 "$LOAM" "$@" 2>&1 | sed 's/^\(LOAM_BOARD\|LOAM_RUN\)=.*/\1/; /^_=/d' | sort
-    echo "${PIPESTATUS[0]}"
-  }
-  for one in "$top/policies/default.lua" "$top/policies/low-latency.lua" "$work/deny.lua" "$broken"; do
-    for command in env "sh -c 'exit 7'" "$work/nosuch" nosuch "$work"; do
-      eval "plain=\$(effect run --policy '$one' -- $command)"
-      eval "other=\$(effect run --policy='$one' -- $command)"
-      [ "$plain" = "$other" ] || fail "run --policy $one -- $command: $plain; with =: $other"
-    done
-    (cd "$work" && [ "$(effect run --policy deny.lua -- env)" = "$(effect run --policy=deny.lua -- env)" ]) ||
-      fail "a relative path"
-  done
-  echo "ok: the plainest form of loam run is like the others"
-
   # What is kept of a policy is obeyed only as long as the text is the same.
   {
     echo 'local plain = loam.host {}'
