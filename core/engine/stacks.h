@@ -46,7 +46,7 @@ typedef struct lm_stack {
   lm_stack_python python[LM_PYTHON_FRAMES]; /* the innermost first */
 } lm_stack;
 
-/* Where the texts of a code object are. */
+/* A code object of Python, and the place of its texts. */
 typedef struct lm_stack_code {
   const void *code;
   const char *name, *file; /* tell most later code objects at that address from it */

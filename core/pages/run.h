@@ -42,7 +42,7 @@ void lm_runs_put(lm_runs *runs, uint32_t slot, uint32_t slots);
  * of LM_USE_NONE. */
 uint32_t lm_runs_take(lm_runs *runs, uint32_t slots, size_t align);
 /* Takes the last `slots` slots of a run, so that later requests are served beside them and the
- * beginning of the run stays whole. Returns the first of them, or 0 if no run fits. */
+ * beginning of the run stays whole. Returns the first slot that it took, or 0 if no run fits. */
 uint32_t lm_runs_take_last(lm_runs *runs, uint32_t slots);
 /* Takes exactly these slots if a run begins with them. Returns whether it did. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);

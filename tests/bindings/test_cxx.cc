@@ -16,23 +16,9 @@ extern "C" {
 #include <cmocka.h>
 }
 
+#include "live.hpp"
+
 namespace {
-
-struct live {
-  const char *tag;
-  uint64_t blocks;
-};
-
-void add_row(void *ctx, const loam_stats_row *row) {
-  auto sum = static_cast<live *>(ctx);
-  if (!std::strcmp(row->tag, sum->tag)) sum->blocks += row->live_blocks;
-}
-
-uint64_t live_under(const char *tag) {
-  live sum = { tag, 0 };
-  loam::check(loam_stats_by(LOAM_BY_TAG, add_row, &sum));
-  return sum.blocks;
-}
 
 template <class E, class F> std::string thrown_by(F f) {
   try {

@@ -46,7 +46,7 @@ local function run(world, block)
   if fault then complain(block, fault) end
 end
 
-local world = { scene = scene, work = scene .. "/work", skip = skip, mark_of = mark_of }
+local world = { scene = scene, work = scene .. "/here", skip = skip, mark_of = mark_of }
 save_hosts(world)
 local list = blocks.of(files.read(manual))
 world.blocks = list

@@ -7,15 +7,15 @@
 # make_scene FOLDER - makes the folder with all that is there before the first block runs.
 make_scene() {
   scene=$1
-  mkdir -p "$scene/work" "$scene/control"
+  mkdir -p "$scene/here" "$scene/control"
   cmake --install "$LOAM_BUILD" --prefix "$scene/usr/local" > "$scene/log" || {
     cat "$scene/log"
     return 1
   }
-  cp -r tests/manuals/scene/. "$scene/work"
+  cp -r tests/manuals/scene/. "$scene/here"
   local name library
-  for name in policies examples tests bindings core; do ln -s "$PWD/$name" "$scene/work/$name"; done
-  for name in build build-debug; do ln -s "$LOAM_BUILD" "$scene/work/$name"; done
+  for name in policies examples tests bindings core; do ln -s "$PWD/$name" "$scene/here/$name"; done
+  for name in build build-debug; do ln -s "$LOAM_BUILD" "$scene/here/$name"; done
   library=$(dirname "$(find "$scene/usr/local" -name libloam.so)")
   export PKG_CONFIG_PATH=$library/pkgconfig LD_LIBRARY_PATH=$library
   export CMAKE_PREFIX_PATH=$scene/usr/local LUA_PATH="$scene/usr/local/share/lua/5.1/?.lua;;"
@@ -41,8 +41,8 @@ start() {
   [ ! -e "pid.$number" ] || return 0
   (
     cd "$folder" || exit 1
-    TRAIN_SECONDS=600 setsid loam run "$@" -- python3 "$scene/work/train.py" > started 2>&1 < /dev/null &
-    settle $! && kill -0 $! && echo $! > "$scene/work/pid.$number"
+    TRAIN_SECONDS=600 setsid loam run "$@" -- python3 "$scene/here/train.py" > started 2>&1 < /dev/null &
+    settle $! && kill -0 $! && echo $! > "$scene/here/pid.$number"
   ) || {
     cat "$folder/started"
     return 1
@@ -81,7 +81,7 @@ stop() {
 
 stop_all() {
   local file
-  for file in "$scene"/work/pid.*; do
+  for file in "$scene"/here/pid.*; do
     [ ! -e "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
   done
 }

@@ -24,7 +24,7 @@ static void check(int fine) {
 /* The table, as one rank has it: its own block, or a block of another rank. */
 typedef struct table {
   double *entry;
-  loam_block *opened; /* NULL: the block is its own */
+  loam_block *opened; /* NULL: this rank has allocated the table */
 } table;
 
 /* Allocates and fills the table in the first rank of `machine`, and opens it in the others. */

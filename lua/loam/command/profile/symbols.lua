@@ -1,10 +1,10 @@
 -- symbols.lua - the functions and lines of addresses in a process, by elfutils' libdw.
 --
 -- libdw reads the symbol tables and the debugging information of the files that the process has
--- mapped; for that the process need not take part. For a process that has ended, it takes a list of
--- mappings that was read before. Names of C++ are demangled by the system's
--- libstdc++. Where a library is missing, its part is left out: then profiles have addresses, and
--- pprof looks them up itself.
+-- mapped; for that the process need not take part. If the process has ended, libdw reads a list of
+-- mappings that the caller read before. Names of C++ are demangled by the system's libstdc++. Where
+-- a library is missing, its part is left out: then profiles have addresses, and pprof looks them up
+-- itself.
 
 local symbols = {}
 
@@ -102,7 +102,7 @@ local function find_by(ffi, dw, session, demangle)
   end
 end
 
--- Tells libdw what the process has mapped. Returns whether that could be done.
+-- Gives the mappings of the process to libdw. Returns whether that could be done.
 local function report(ffi, dw, session, pid, maps)
   if not maps then return dw.dwfl_linux_proc_report(session, pid) == 0 end
   local bytes = ffi.new("char[?]", #maps + 1, maps)

@@ -128,7 +128,8 @@ local function show_got(context, got)
   end
 end
 
--- By key: the column that shows it. The text of a class is its largest request.
+-- By key: the column that shows it. The column of a size class shows the largest request of the
+-- class.
 local COLUMN = {
   { "tag", "TAG", function(row) return describe.tag(row.tag) end },
   { "strategy", "STRATEGY", strategy_text },

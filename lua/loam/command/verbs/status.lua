@@ -96,7 +96,8 @@ local function show(context, answer)
   context.write(terminal.list(rows, context.paint))
 end
 
--- A host that could make no board, or that has an older loam, is asked over its socket.
+-- Returns the status of a host as a table and as text. The command asks the host over its socket if
+-- the host could make no board, or has an older loam.
 local function find(context, pid)
   local row = boards.find(context, pid)
   if row then
