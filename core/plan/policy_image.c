@@ -192,7 +192,6 @@ static loam_status check_strategy(const lm_policy_image *image, uint32_t i) {
   if (s->huge > LM_HUGE_1GIB) return refuse("huge of a strategy", s->huge);
   if (s->supply >= LM_DEVICE_POOL_KINDS) return refuse("pool of a strategy", s->supply);
   if (s->limit > LM_SIZE_MAX) return refuse("limit of a strategy", s->limit);
-  if (s->soft > s->limit) return refuse("soft limit of a strategy", s->soft);
   if (!are_flags(s)) return refuse("flags of strategy", i);
   if (!is_placed(s, image->head->nodes)) return refuse("nodes of strategy", i);
   return has_devices(s, image->head->devices) ? LOAM_OK : refuse("devices of strategy", i);

@@ -119,6 +119,10 @@ static void what_makes_no_sense_is_refused_in_words(void **state) {
   desc.align = 2 * LM_GIB;
   expect_refused(&desc, "align 2147483648: a power of two up to 1 GiB is possible");
   desc.align = LM_GIB;
+  desc.limit = 4096;
+  desc.soft = 4097;
+  expect_refused(&desc, "soft limit 4097: it is above the limit, 4096");
+  desc.soft = 4096;
   desc.kind = (lm_kind)9;
   expect_refused(&desc, "strategy kind 9: there are kinds 0-8");
   desc.kind = LM_KIND_FILE;

@@ -332,6 +332,7 @@ static void refuses_a_damaged_strategy(void **state) {
   refuses_u8(AT_STRATEGY(huge), 5, "huge of a strategy");
   refuses_u8(AT_STRATEGY(supply), LM_DEVICE_POOL_KINDS, "pool of a strategy");
   refuses_u64(LOAM_EINVAL, AT_STRATEGY(limit), LM_SIZE_MAX + 1, "limit of a strategy");
+  refuses_u64(LOAM_EINVAL, AT_STRATEGY(soft), LM_SIZE_MAX, "it is above the limit");
   refuses_u64(LOAM_EINVAL, AT_STRATEGY(align), 3, "align 3");
   refuses_u8(AT_STRATEGY(mode), LM_BIND_WEIGHTED + 1, "nodes of strategy");
   refuses_u64(LOAM_EINVAL, AT_STRATEGY(nodes), 1ull << 63, "nodes of strategy");
