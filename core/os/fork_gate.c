@@ -8,10 +8,16 @@
 
 /* A forking thread gives up waiting after LONGEST_NS: that much time can only pass if the threads
  * wait for each other in the host's code. An interrupted one gives up after SHORTEST_NS. After
- * PATIENCE tries it asks the kernel whether a thread in a section still exists. */
+ * PATIENCE tries it asks the kernel whether a thread in a section still exists.
+ *
+ * It waits for FOREIGN_NS for foreign code in the middle of sections: a callback of the host, a
+ * handler, a driver. The thread that runs that code may hold a lock of the C library which fork
+ * takes next, and could not drop the lock before the fork ends. Foreign code that lasts longer may
+ * itself wait for the forking thread. */
 enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
 #define LONGEST_NS ((int64_t)10000000000)
 #define SHORTEST_NS ((int64_t)100000000)
+#define FOREIGN_NS ((int64_t)50000000)
 
 /* The pause after which a store of one processor is seen by all others. The store buffer of an x86
  * processor is empty after microseconds. */
@@ -82,8 +88,15 @@ static bool pass(bool while_closing) {
   return false;
 }
 
+/* The forking thread waits for the calling thread, which so passes while the gate is closing. */
+static bool is_awaited(void) {
+  const lm_thread *t = lm_thread_self;
+  return lm_thread_is_active() ||
+         (t && atomic_load_explicit(&t->interrupted, memory_order_relaxed) > 0);
+}
+
 void lm_fork_gate_enter(void) {
-  for (int tries = 0; !pass(lm_thread_is_active()); tries++) wait_a_little(tries);
+  for (int tries = 0; !pass(is_awaited()); tries++) wait_a_little(tries);
 }
 
 static bool is_long(void) { return atomic_load_explicit(&gate.is_long, memory_order_relaxed); }
@@ -93,7 +106,7 @@ bool lm_fork_gate_try(int64_t patience_ns) {
   int64_t until = patience_ns ? lm_sys_clock_ns() + patience_ns : 0;
   for (int tries = 0; patience_ns && !is_long() && lm_sys_clock_ns() < until; tries++) {
     wait_a_little(tries);
-    if (pass(lm_thread_is_active())) return true;
+    if (pass(is_awaited())) return true;
   }
   if (patience_ns) atomic_store_explicit(&gate.is_long, true, memory_order_relaxed);
   return false;
@@ -104,8 +117,19 @@ void lm_fork_gate_leave_slowly(void) {
   if (atomic_load_explicit(&lm_thread_owes_child, memory_order_relaxed)) lm_thread_begin_child();
 }
 
-void lm_fork_gate_return(void) {
+/* Only the thread itself writes `interrupted`, so a load and a store are enough. */
+bool lm_fork_gate_interrupt(void) {
+  lm_thread *t = lm_thread_self;
+  if (t) atomic_store_explicit(&t->interrupted, t->interrupted + 1, memory_order_relaxed);
+  lm_fork_gate_leave();
+  return t;
+}
+
+void lm_fork_gate_return(bool is_counted) {
+  lm_thread *t = lm_thread_self;
   for (int tries = 0; !pass(true); tries++) wait_a_little(tries);
+  lm_assert(!is_counted || t->interrupted > 0);
+  if (is_counted) atomic_store_explicit(&t->interrupted, t->interrupted - 1, memory_order_relaxed);
 }
 
 /* The forking thread reads `bare` before it takes the lock of the list. So it either finds the
@@ -135,9 +159,9 @@ static void meet_others(void) {
 }
 
 /* Acquire pairs with the release that ends a section. */
-static bool are_others_out(int tries) {
+static bool are_others_out(int tries, bool awaits_foreign) {
   if (atomic_load(&gate.bare) > is_bare) return false;
-  return !lm_thread_are_others_guarded(tries > PATIENCE);
+  return !lm_thread_are_others_guarded(tries > PATIENCE, awaits_foreign);
 }
 
 static bool become_forker(int64_t until) {
@@ -155,14 +179,14 @@ void lm_fork_gate_close(bool is_interrupted) {
     gate.nested++;
     return;
   }
-  int64_t until = lm_sys_clock_ns() + (is_interrupted ? SHORTEST_NS : LONGEST_NS);
+  int64_t begun = lm_sys_clock_ns(), until = begun + (is_interrupted ? SHORTEST_NS : LONGEST_NS);
   has_given_up = true;
   if (!become_forker(until)) return;
   atomic_store_explicit(&gate.is_long, false, memory_order_relaxed);
   for (int tries = 0;; tries++) {
     atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSED);
     meet_others();
-    has_given_up = !are_others_out(tries);
+    has_given_up = !are_others_out(tries, lm_sys_clock_ns() < begun + FOREIGN_NS);
     if (!has_given_up || lm_sys_clock_ns() > until) return;
     atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSING);
     wait_a_little(tries);

@@ -60,16 +60,20 @@ LM_INLINE void lm_fork_gate_leave(void) {
   else atomic_store_explicit(&t->guarded, false, memory_order_release);
 }
 
-/* Goes on with a section that foreign code interrupted. Other threads may wait for locks that the
- * caller still holds, so the caller also passes while a forking thread waits for sections. */
-void lm_fork_gate_return(void);
+/* Interrupt a section for foreign code, and go on with that section. The first returns what the
+ * second wants: whether the thread has an area, which counts the interruption. Other threads may
+ * wait for locks that the caller still holds, so the second also passes while a forking thread
+ * waits for sections. */
+bool lm_fork_gate_interrupt(void);
+void lm_fork_gate_return(bool is_counted);
 
 /* Moves the mark of the calling thread's section, if the thread is in one, from the counter to its
  * new area. The area is on the list of areas, and the caller holds the lock of that list. */
 void lm_fork_gate_adopt(lm_thread *t);
 
-/* Closes the gate for the calling thread, which is about to fork. It waits for other forks and for
- * the guarded sections of other threads. `is_interrupted` says that the caller itself is in a
+/* Closes the gate for the calling thread, which is about to fork. It waits for other forks, for the
+ * guarded sections of other threads, and for a moment for sections that foreign code interrupts.
+ * `is_interrupted` says that the caller itself is in a
  * guarded or an active section, because a signal handler forks: then it waits for a short time
  * only, since other threads may wait for its locks, or a grace for its active section. */
 void lm_fork_gate_close(bool is_interrupted);

@@ -61,9 +61,9 @@ void lm_lock_allow_cancel_last(void) {
   restore_cancel();
 }
 
-/* How long lm_lock_try_hold waits for a fork. Most forks last for less than this time, also on a
- * busy machine: spare memory costs a thread more than such a wait. */
-#define PATIENCE_NS ((int64_t)50000000)
+/* How long lm_lock_try_hold waits for a fork. Most forks last for less than this time. Where a fork
+ * and this thread wait for each other, both lose this time. */
+#define PATIENCE_NS ((int64_t)10000000)
 
 static LM_NOINLINE bool try_slowly(bool waits) {
   if (lm_fork_gate_try(waits ? PATIENCE_NS : 0)) return true;
@@ -80,10 +80,10 @@ bool lm_lock_try_hold_first(bool waits) {
 /* ---- Foreign code */
 
 lm_lock_suspended lm_lock_suspend(void) {
-  lm_lock_suspended section = { lm_lock_cancel_holds, lm_lock_cancel_was_async };
+  lm_lock_suspended section = { lm_lock_cancel_holds, lm_lock_cancel_was_async, false };
   if (!section.holds) return section;
   lm_lock_cancel_holds = 0;
-  lm_fork_gate_leave();
+  section.is_counted = lm_fork_gate_interrupt();
   return section;
 }
 
@@ -92,5 +92,5 @@ void lm_lock_resume(lm_lock_suspended section) {
   if (!section.holds) return;
   lm_lock_cancel_holds = section.holds;
   lm_lock_cancel_was_async = section.was_async;
-  lm_fork_gate_return();
+  lm_fork_gate_return(section.is_counted);
 }

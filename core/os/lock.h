@@ -65,12 +65,15 @@ LM_INLINE bool lm_lock_try_hold_now(void) {
 typedef struct lm_lock_suspended {
   uint32_t holds;
   bool was_async;
+  bool is_counted; /* in the thread's area, which did exist: `interrupted` in thread.h */
 } lm_lock_suspended;
 
 /* Between these two calls the calling thread is in no guarded section, whatever locks it holds, and
  * other threads may fork: foreign code is called there, which may itself fork or wait for a thread
- * that forks. A module whose locks may be held there renews them in a forked child. Outside of
- * guarded sections the two calls do nothing. lm_lock_resume waits while another thread forks. */
+ * that forks. A fork still waits for such code for a moment: most of it ends soon, and the calling
+ * thread may hold a lock of the C library which the fork needs. A module whose locks may be held
+ * there renews them in a forked child. Outside of guarded sections the two calls do nothing.
+ * lm_lock_resume waits while another thread forks. */
 lm_lock_suspended lm_lock_suspend(void);
 void lm_lock_resume(lm_lock_suspended section);
 

@@ -131,7 +131,8 @@ static bool is_listed_locked(const lm_thread *wanted) {
 /* The law of a vacant area: its thread did not end in the middle of an operation, no tally and no
  * entry of the decision cache is in use, and the bins hold few enough bytes. */
 static bool is_vacant_valid(const lm_thread *t) {
-  if (atomic_load(&t->active) || atomic_load(&t->guarded) || t->inside) return false;
+  if (atomic_load(&t->active) || atomic_load(&t->guarded) || t->interrupted) return false;
+  if (t->inside) return false;
   if (atomic_load(&t->used_tallies) || atomic_load(&t->used_decisions)) return false;
   return !t->late && t->bins_end <= LM_THREAD_BINS + LM_VACANT_BINS;
 }
@@ -688,15 +689,18 @@ bool lm_thread_has_others(void) {
   return has_others;
 }
 
-static bool is_guarded(lm_thread *t, bool asks_kernel) {
-  if (t == lm_thread_self || !atomic_load_explicit(&t->guarded, memory_order_acquire)) return false;
-  return !asks_kernel || !is_gone(t);
+/* `guarded` is read first: a thread sets `interrupted` before it clears `guarded`. */
+static bool is_guarded(lm_thread *t, bool asks_kernel, bool or_interrupted) {
+  if (t == lm_thread_self) return false;
+  bool is_in = atomic_load_explicit(&t->guarded, memory_order_acquire) ||
+               (or_interrupted && atomic_load_explicit(&t->interrupted, memory_order_relaxed));
+  return is_in && !(asks_kernel && is_gone(t));
 }
 
-bool lm_thread_are_others_guarded(bool asks_kernel) {
+bool lm_thread_are_others_guarded(bool asks_kernel, bool or_interrupted) {
   if (!lm_lock_try(&list.lock)) return true;
   lm_thread *found = list.first;
-  while (found && !is_guarded(found, asks_kernel)) found = found->next;
+  while (found && !is_guarded(found, asks_kernel, or_interrupted)) found = found->next;
   lm_lock_drop(&list.lock);
   return found;
 }

@@ -169,6 +169,9 @@ typedef struct lm_thread {
   /* The thread is in a guarded section. Only fork_gate.h and fork_gate.c write it; they name the
    * accesses that it pairs with. */
   _Atomic bool guarded;
+  /* How many guarded sections of the thread are interrupted for foreign code that runs now. Only
+   * fork_gate.c writes it; a store pairs with that of `guarded` which follows. */
+  _Atomic uint16_t interrupted;
   const loam_handler *handler; /* what loam_handler_set chose; NULL: the default */
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
   uint32_t is_sampling;        /* 1 while engine/sample.c notes a sample in this thread */
@@ -411,10 +414,11 @@ void lm_thread_trim_vacant(void);
 uint32_t lm_thread_count_vacant(void);
 
 /* Return whether there are areas of other threads, and whether another thread may be in a guarded
- * section. A thread that has ended in a section is in none if `asks_kernel` is set. If the list is
- * in use, the answers are yes. Only fork_gate.c calls them. */
+ * section; with `or_interrupted`, also in one that foreign code interrupts. A thread that has ended
+ * in a section is in none if `asks_kernel` is set. If the list is in use, the answers are yes. Only
+ * fork_gate.c calls them. */
 bool lm_thread_has_others(void);
-bool lm_thread_are_others_guarded(bool asks_kernel);
+bool lm_thread_are_others_guarded(bool asks_kernel, bool or_interrupted);
 
 /* ---- Hooks for the end of a thread and for fork */
 

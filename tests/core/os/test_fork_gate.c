@@ -51,7 +51,7 @@ static void wait_for_section(const how *h) {
   pthread_t helper, thread = begin_section(h);
   assert_int_equal(pthread_create(&helper, NULL, end_soon, NULL), 0);
   lm_fork_gate_close(false);
-  assert_true(may_end);
+  assert_true(may_end && !lm_fork_gate_has_given_up());
   lm_fork_gate_open();
   pthread_join(helper, NULL);
   pthread_join(thread, NULL);
@@ -63,10 +63,43 @@ static void a_fork_waits_for_guarded_sections(void **state) {
   wait_for_section(&(how){ .has_area = false });
 }
 
-static void a_fork_does_not_wait_for_foreign_code(void **state) {
+/* The thread may hold a lock that the fork needs. */
+static void a_fork_waits_for_foreign_code_in_a_section(void **state) {
+  (void)state;
+  wait_for_section(&(how){ .has_area = true, .suspends = true });
+}
+
+static void *allocate_in_foreign_code(void *ctx) {
+  lm_thread_get();
+  lm_lock_hold_cancel();
+  lm_lock_suspended section = lm_lock_suspend();
+  is_begun = true;
+  while (atomic_load(&lm_fork_gate_phase) == LM_GATE_OPEN) lm_sys_yield();
+  bool has_begun = lm_lock_try_hold();
+  if (has_begun) lm_lock_allow_cancel();
+  lm_lock_resume(section);
+  lm_lock_allow_cancel();
+  return has_begun ? ctx : NULL;
+}
+
+/* Else the fork and the foreign code would wait for each other. */
+static void foreign_code_passes_a_closing_gate(void **state) {
+  pthread_t thread;
+  void *result;
+  is_begun = false;
+  assert_int_equal(pthread_create(&thread, NULL, allocate_in_foreign_code, state), 0);
+  while (!is_begun) lm_sys_yield();
+  lm_fork_gate_close(false);
+  lm_fork_gate_open();
+  pthread_join(thread, &result);
+  assert_non_null(result);
+}
+
+static void a_fork_does_not_wait_for_long_foreign_code(void **state) {
   (void)state;
   pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
   lm_fork_gate_close(false);
+  assert_false(lm_fork_gate_has_given_up());
   may_end = true;
   lm_sys_sleep(20000000);
   assert_false(is_ended); /* its section goes on after the fork */
@@ -315,7 +348,9 @@ static void spare_memory_that_is_miscounted_is_not_valid(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
-    cmocka_unit_test(a_fork_does_not_wait_for_foreign_code),
+    cmocka_unit_test(a_fork_waits_for_foreign_code_in_a_section),
+    cmocka_unit_test(foreign_code_passes_a_closing_gate),
+    cmocka_unit_test(a_fork_does_not_wait_for_long_foreign_code),
     cmocka_unit_test(a_section_goes_on_in_a_new_area),
     cmocka_unit_test(the_forking_thread_alone_passes_the_gate),
     cmocka_unit_test(the_forking_thread_waits_for_no_grace),
