@@ -9,6 +9,7 @@ local not_run = {
   { "^tests/run", "it runs all tests" },
   { "^examples/run", "it is a test of its own" },
   { "^cmake %-B build", "it builds loam itself" },
+  { "^cmake/site/build", "it makes the site; manual.site tests it" },
   { "^cmake/debian/build", "it builds packages; tests/long/debian tests it" },
   { "^/usr/bin/python3 %-m venv", "it builds the Python package again" },
   { "^venv/bin/pip", "it builds the Python package again" },
