@@ -57,7 +57,8 @@ end
 
 -- Does a command need the running program of the manuals?
 function commands.needs_program(command)
-  return command:match("%f[%w]PID%f[%W]") or command:match("^loam wait")
+  local waits_for_all = command:match("^loam wait") and not command:match("%-%-pid")
+  return command:match("%f[%w]PID%f[%W]") or waits_for_all
     or command:match("%f[%w]29813%f[%W]") or command:match("%f[%w]4242%f[%W]")
 end
 

@@ -79,9 +79,13 @@ function kinds.save_host(world, block)
   write(path, text_of(block))
 end
 
--- Saves a block that is a policy as prod.lua.
+-- Saves a block that is a policy as prod.lua, unless the manual gives it another name.
 function kinds.save_policy(world, block)
-  if is_policy(block) then write(world.work .. "/prod.lua", text_of(block)) end
+  if is_policy(block) and not world.mark_of(block, "file") then write(world.work .. "/prod.lua", text_of(block)) end
+end
+
+function kinds.file(world, block)
+  write(world.work .. "/" .. world.mark_of(block, "file").value, text_of(block))
 end
 
 function kinds.lua(world, block)
@@ -144,10 +148,13 @@ local function pids_of(world)
   return pids
 end
 
--- The lines of a script that runs a command and prints its status behind a line "@@".
-local function step(world, command, pids)
+-- The lines of a script that runs a command and prints its status behind a line "@@". `keeps` is the
+-- process id by which the manual knows a program that goes on; nil if none does.
+local function step(world, command, pids, keeps)
   local here = commands.here(command, world.scene, pids)
-  if here:match("&$") then
+  if here:match("&$") and keeps then
+    return ("setsid %s\necho $! > pid.%s\ndisown\necho; echo @@ 0\n"):format(here, keeps)
+  elseif here:match("&$") then
     return "export TRAIN_SECONDS=600\n" .. here .. (here:find("train.py") and "\nsettle $!" or "")
       .. "\necho; echo @@ 0\n"
   end
@@ -168,13 +175,15 @@ local function results_of(printed)
   return results, lines
 end
 
--- Returns a text if a step did not do what the manual shows.
+-- Returns a text if a step did not do what the manual shows. `wanted.status` is the exit status that
+-- the manual tells.
 local function judge(wanted, result, rest)
   if not result then
     return ("it did not end: %s\n%s"):format(wanted.command, table.concat(rest, "\n"))
   end
   local printed = table.concat(result.lines, "\n")
-  if result.status ~= 0 and result.status ~= commands.other_status(wanted.command) then
+  local may_be = wanted.status == 0 and commands.other_status(wanted.command)
+  if result.status ~= wanted.status and result.status ~= may_be then
     return ("exit status %d: %s\n%s"):format(result.status, wanted.command, printed)
   end
   local missing = shape.missing(wanted.shown, result.lines)
@@ -199,7 +208,11 @@ local function run_steps(world, block, steps)
   end
   local script = { "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n" }
   local pids = pids_of(world)
-  for _, wanted in ipairs(steps) do script[#script + 1] = step(world, wanted.command, pids) end
+  local keeps, status = world.mark_of(block, "keeps"), world.mark_of(block, "status")
+  for number, wanted in ipairs(steps) do
+    wanted.status = number == #steps and status and tonumber(status.value) or 0
+    script[#script + 1] = step(world, wanted.command, pids, keeps and keeps.value)
+  end
   local _, printed = bash(world, table.concat(script))
   local results, rest = results_of(printed)
   for number, wanted in ipairs(steps) do
@@ -275,7 +288,9 @@ end
 function kinds.of(block)
   for _, mark in ipairs(block.marks) do
     if mark.kind == "output of" then return kinds.output end
-    if mark.kind == "text" or mark.kind == "keys" then return kinds[mark.kind] end
+    if mark.kind == "text" or mark.kind == "keys" or mark.kind == "file" then
+      return kinds[mark.kind]
+    end
   end
   if block.language then return kinds[block.language] end
   local first = block.lines[1]

@@ -70,6 +70,15 @@ wrong() {
   loam run --policy "$1" -- ./df "$2" 2>&1 || true
 }
 
+# until_true COMMAND... - repeats a command until it succeeds.
+until_true() {
+  local deadline=$((SECONDS + 60))
+  until "$@" > /dev/null 2>&1; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.05
+  done
+}
+
 # stop NUMBER - ends a program that `start` has started.
 stop() {
   local pid
