@@ -6,6 +6,7 @@
 -- Rules:
 --   lua with loam.policy     saved as prod.lua, and checked by `loam check`
 --   lua, c, cpp, rust, python   run as programs; c without main becomes the body of main
+--   pycon                    an interactive session of Python; all of a manual are one session
 --   cmake                    the end of a CMakeLists.txt, behind project() and the program `host`
 --   lines with "$ "          commands with their output; it is compared by shape.lua
 --   other indented lines     commands, one a line; each must end with status 0
@@ -126,6 +127,31 @@ end
 function kinds.python(world, block)
   write(world.work .. "/block.py", text_of(block))
   return run_program(world, block, "$LOAM_PYTHON tests/manuals/block.py block.py", "^$", "^$")
+end
+
+-- Returns a statement of Python that saves a block under its name.
+local function saving(block, name)
+  return (">>> _ = open(%q, 'w').write(%q)"):format(name, text_of(block)):gsub("\\\n", "\\n")
+end
+
+-- Runs all sessions of Python in the manual as one, at the first of them: the session has a line for
+-- each line of the manual, so that doctest names the lines of the manual. It also saves the files
+-- that the manual shows between the sessions.
+function kinds.pycon(world, block)
+  if world.has_session then return nil end
+  world.has_session = true
+  local lines, last = {}, 0
+  for _, other in ipairs(world.blocks) do
+    local name = world.mark_of(other, "file")
+    if other.at > block.at and name then lines[other.at] = saving(other, name.value) end
+    for number, line in ipairs(other.language == "pycon" and other.lines or {}) do
+      lines[other.at + number - 1] = line
+    end
+    last = other.at + #other.lines
+  end
+  for number = 1, last do lines[number] = lines[number] or "" end
+  write(world.work .. "/session", table.concat(lines, "\n") .. "\n")
+  return run_program(world, block, "$LOAM_PYTHON -m doctest -o ELLIPSIS session", "^$", "^$")
 end
 
 function kinds.cmake(world, block)
