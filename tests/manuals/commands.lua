@@ -12,6 +12,7 @@ local not_run = {
   { "^cmake/site/build", "it makes the site; manual.site tests it" },
   { "^cmake/debian/build", "it builds packages; tests/long/debian tests it" },
   { "^/usr/bin/python3 %-m venv", "it builds the Python package again" },
+  { "^/usr/bin/python3 %-m build", "it writes into the source tree; python.install makes a wheel" },
   { "^venv/bin/pip", "it builds the Python package again" },
   { "^prometheus ", "it runs until it is stopped; system.metrics has it" },
   { "^go tool pprof", "it needs Go; system.profile_readers reads the profiles" },
