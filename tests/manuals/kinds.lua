@@ -82,7 +82,8 @@ end
 
 -- Saves a block that is a policy as prod.lua, unless the manual gives it another name.
 function kinds.save_policy(world, block)
-  if is_policy(block) and not world.mark_of(block, "file") then write(world.work .. "/prod.lua", text_of(block)) end
+  if not is_policy(block) or world.mark_of(block, "file") then return end
+  write(world.work .. "/prod.lua", text_of(block))
 end
 
 function kinds.file(world, block)
@@ -134,9 +135,9 @@ local function saving(block, name)
   return (">>> _ = open(%q, 'w').write(%q)"):format(name, text_of(block)):gsub("\\\n", "\\n")
 end
 
--- Runs all sessions of Python in the manual as one, at the first of them: the session has a line for
--- each line of the manual, so that doctest names the lines of the manual. It also saves the files
--- that the manual shows between the sessions.
+-- Runs all sessions of Python in the manual as one, at the first of them. The session has a line
+-- for each line of the manual, so that doctest names the lines of the manual. It also saves the
+-- files that the manual shows between the sessions.
 function kinds.pycon(world, block)
   if world.has_session then return nil end
   world.has_session = true
@@ -174,8 +175,8 @@ local function pids_of(world)
   return pids
 end
 
--- The lines of a script that runs a command and prints its status behind a line "@@". `keeps` is the
--- process id by which the manual knows a program that goes on; nil if none does.
+-- The lines of a script that runs a command and prints its status behind a line "@@". `keeps` is
+-- the process id by which the manual knows a program that goes on; nil if none does.
 local function step(world, command, pids, keeps)
   local here = commands.here(command, world.scene, pids)
   if here:match("&$") and keeps then
@@ -201,8 +202,8 @@ local function results_of(printed)
   return results, lines
 end
 
--- Returns a text if a step did not do what the manual shows. `wanted.status` is the exit status that
--- the manual tells.
+-- Returns a text if a step did not do what the manual shows. `wanted.status` is the exit status
+-- that the manual tells.
 local function judge(wanted, result, rest)
   if not result then
     return ("it did not end: %s\n%s"):format(wanted.command, table.concat(rest, "\n"))
