@@ -88,9 +88,13 @@ stop() {
   while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done
 }
 
+# stop_all - ends all programs that were started and still run. The environment of a process tells
+# whether it is one of them: a program may have ended, and another may have got its process id.
 stop_all() {
-  local file
+  local file pid
   for file in "$scene"/here/pid.*; do
-    [ ! -e "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
+    [ -e "$file" ] || continue
+    pid=$(cat "$file")
+    if grep -qs "=$scene/control" "/proc/$pid/environ"; then kill "$pid" 2> /dev/null || true; fi
   done
 }
