@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 FOLDERS = ("bindings", "core", "examples", "policies", "tests")
+REFERENCES = (pathlib.PurePath("core/include/loam.h"),)
 LANGUAGES = {".c": "c", ".h": "c", ".cc": "cpp", ".hpp": "cpp", ".lua": "lua", ".py": "python",
              ".rs": "rust", ".json": "json", ".yml": "yaml", ".yaml": "yaml"}
 LINK = re.compile(r"(!?)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
@@ -24,7 +25,7 @@ class Stage:
 
     def __init__(self, source, target):
         self.source, self.target = source, target
-        self.shown = {pathlib.PurePath("core/include/loam.h")}
+        self.shown = set(REFERENCES)
 
     def write(self, path, text):
         file = self.target / path
@@ -57,10 +58,12 @@ class Stage:
         self.write(page.with_name("index.md") if page.name == "README.md" else page, text)
 
     def add_shown(self, path):
-        """Adds the page that shows a source file."""
+        """Adds the page that shows a source file. The search finds manuals, and of these pages only
+        the header, which is the reference of the interface."""
         text = (self.source / path).read_text(encoding="utf-8")
         fence = "`" * 8
-        self.write(f"{path}.md", f"---\norphan: true\n---\n\n# {path}\n\n"
+        marks = "orphan: true\n" + ("" if path in REFERENCES else "nosearch: true\n")
+        self.write(f"{path}.md", f"---\n{marks}---\n\n# {path}\n\n"
                    f"{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n")
 
     def add_man_page(self, path, page):
