@@ -1,7 +1,7 @@
 # conf.py - how Sphinx makes the site of the manuals from the pages that stage.py has collected.
 #
-# The site needs no other host: the theme brings its styles and scripts, and fonts are those of the
-# reader's machine.
+# The site needs no other host: the theme brings its styles and scripts, and the browser takes fonts
+# of the reader's machine.
 import pathlib
 import re
 import shutil
@@ -28,9 +28,10 @@ smartquotes = False
 
 
 def mend_theme(app, exception):
-    """Mends the theme as Debian 12 packages it, in the finished site. Where the package is whole,
-    nothing changes. It takes one style from a web server's root; the script imports another, which
-    browsers refuse in a plain script; and the rule for readers whose system is dark is missing."""
+    """Mends three faults of the theme in the finished site, which Debian 12's package of it has. One
+    style is taken from the root of a web server. The script imports another script, which browsers
+    refuse in a plain script. The rule for readers whose system is dark is missing. A package
+    without a fault is left as it is."""
     static = pathlib.Path(app.outdir) / "_static"
     if exception or not static.is_dir():
         return

@@ -15,4 +15,10 @@ elif [ "$status" != 0 ]; then
   cat "$work/log"
   exit 1
 fi
+
+fail() { echo "failed: $*"; exit 1; }
+static=$work/site/_static
+grep -q 'prefers-color-scheme: dark' "$static/styles/furo.css" || fail "no style for a dark system"
+if grep -q '^import' "$static/scripts/furo.js"; then fail "a browser refuses the theme's script"; fi
+grep -q 'policies/language' "$work/site/searchindex.js" || fail "the search does not know a manual"
 "${LOAM_PYTHON:-/usr/bin/python3}" tests/manuals/links.py "$work/site"
