@@ -28,10 +28,10 @@ smartquotes = False
 
 
 def mend_theme(app, exception):
-    """Mends three faults of the theme in the finished site, which Debian 12's package of it has. One
-    style is taken from the root of a web server. The script imports another script, which browsers
-    refuse in a plain script. The rule for readers whose system is dark is missing. A package
-    without a fault is left as it is."""
+    """Mends three faults of the theme, which Debian 12's package of it has, in the finished site.
+    One style is taken from the root of a web server. The script imports another script, which
+    browsers refuse in a plain script. The rule for readers whose system is dark is missing. A
+    package without a fault is left as it is."""
     static = pathlib.Path(app.outdir) / "_static"
     if exception or not static.is_dir():
         return

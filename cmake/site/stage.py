@@ -17,7 +17,14 @@ LANGUAGES = {".c": "c", ".h": "c", ".cc": "cpp", ".hpp": "cpp", ".lua": "lua", "
              ".rs": "rust", ".json": "json", ".yml": "yaml", ".yaml": "yaml"}
 LINK = re.compile(r"(!?)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 MARK = re.compile(r"^<!-- test: .* -->$", re.MULTILINE)
+PART = re.compile(r"^/\* ---- (.+?)(?: -+)?(?:\n \*\n \*|( \*/\n)|(?=\n))", re.MULTILINE)
 SECTION = re.compile(r'<h1 class="Sh" id="[^"]*"><a[^>]*>([^<]*)</a></h1>')
+
+
+def code(language, text):
+    """Returns a block of code; the language may also be a directive of Sphinx."""
+    fence = "`" * 8
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
 
 
 class Stage:
@@ -59,12 +66,16 @@ class Stage:
 
     def add_shown(self, path):
         """Adds the page that shows a source file. The search finds manuals, and of these pages only
-        the header, which is the reference of the interface."""
+        the header, which is the reference of the interface. Its parts have headings."""
         text = (self.source / path).read_text(encoding="utf-8")
-        fence = "`" * 8
+        language = LANGUAGES.get(path.suffix, "text")
         marks = "orphan: true\n" + ("" if path in REFERENCES else "nosearch: true\n")
-        self.write(f"{path}.md", f"---\n{marks}---\n\n# {path}\n\n"
-                   f"{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n")
+        start, *rest = PART.split(text) if path in REFERENCES else [text]
+        page = f"---\n{marks}---\n\n# {path}\n\n{code(language, start)}"
+        for title, is_closed, part in zip(rest[0::3], rest[1::3], rest[2::3]):
+            part = part.lstrip("\n") if is_closed else "/*" + part
+            page += f"\n## {title}\n\n{code(language, part)}"
+        self.write(f"{path}.md", page)
 
     def add_man_page(self, path, page):
         """Adds a page from the source of a manual page, which mandoc turns into HTML."""
@@ -74,12 +85,11 @@ class Stage:
                       flags=re.DOTALL)
         html = re.sub(r'href="#([A-Z-]+)"', lambda match: match.group(0).lower(), html)
         html = re.sub(r"\n\s*\n", "\n", html)
-        fence = "`" * 8
         parts = SECTION.split(html)
         text = f"# {path.stem}({path.suffix[1:]})\n"
         for title, body in zip(parts[1::2], parts[2::2]):
             title = " ".join(title.split()).capitalize()
-            text += f"\n## {title}\n\n{fence}{{raw}} html\n{body}\n{fence}\n"
+            text += f"\n## {title}\n\n{code('{raw} html', body)}"
         self.write(page, text)
 
     def add_contents(self, contents):
