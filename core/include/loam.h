@@ -234,7 +234,7 @@ LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 /* Loads the policy file at `path` and then follows it: the file is loaded again after it is
  * saved in place, replaced by a rename, or reached through a symbolic link that is switched. If
  * the first load fails, its status is returned and the file is followed nevertheless. NULL stops
- * following.
+ * following. While another thread is in loam_stop, the call fails with LOAM_ESTATE.
  *
  * A file is followed only if no user but root and the effective user of the process can change it.
  * So the file, its folder, and each symbolic link on the way with its folder must belong to one of

@@ -61,6 +61,8 @@ static _Atomic bool is_main_ended;
  * `control_socket` are none and has_lost is false. `incoming` is NULL unless has_incoming. */
 static bool is_running, is_stopping, wants_socket;
 static bool is_detached; /* no other thread joins the service thread */
+/* A thread waits in lm_control_stop for the end of the service thread. Implies is_stopping. */
+static bool is_awaited;
 /* This process is a forked child. Such children often end by _exit and leave sockets behind. */
 static bool is_forked;
 static bool is_guest; /* the process did not ask for a service */
@@ -252,7 +254,7 @@ static void shut_down(void) {
   *followed = 0;
   lm_policy_set_watched(false);
   close_wakeup_locked();
-  is_running = has_lost = false;
+  is_running = has_lost = is_awaited = false;
   if (is_detached) pthread_detach(pthread_self());
   lm_service_unlock();
 }
@@ -281,8 +283,10 @@ static void *run(void *arg) {
   return NULL;
 }
 
-/* Starts the service thread if it does not run. */
+/* Starts the service thread if it does not run. Fails with LOAM_ESTATE if a thread waits for its
+ * end: the wait would last as long as the process if the service thread went on. */
 static loam_status start_thread_locked(void) {
+  if (is_awaited) return lm_error(LOAM_ESTATE, "loam_stop has not ended yet");
   is_stopping = is_detached = false;
   if (is_running) return LOAM_OK;
   int error = open_wakeup_locked();
@@ -315,7 +319,7 @@ static void drop_service(void) {
   has_incoming = false;
   lm_control_socket_fork_child(&control_socket);
   close_wakeup_locked();
-  is_running = has_lost = false;
+  is_running = has_lost = is_awaited = false;
   lm_chores_fork_child();
 }
 
@@ -414,7 +418,8 @@ void lm_control_stop(void) {
    * cannot be woken, it ends with the process. Neither is joined. */
   bool is_woken = wake_service() || has_lost;
   is_detached = !is_woken || is_self;
-  bool is_joined = was_running && !is_detached;
+  is_awaited = was_running && !is_detached;
+  bool is_joined = is_awaited;
   lm_service_unlock();
   lm_assert(!is_joined || !is_service);
   if (is_joined) pthread_join(ended, NULL);
@@ -471,7 +476,8 @@ bool lm_control_is_open(void) {
 }
 
 /* Called when a policy has become live. If live memory is to follow it, the service thread will
- * move the memory; it is started for that. A failure is reported as an event. */
+ * move the memory; it is started for that. A failure is reported as an event. A policy that becomes
+ * live while a thread waits for the end of the service moves nothing. */
 static void apply_live_policy(bool is_followed) {
   if (!is_followed) {
     lm_chores_end_applying();
@@ -479,7 +485,7 @@ static void apply_live_policy(bool is_followed) {
   }
   register_hooks_once();
   lm_service_lock();
-  if (is_guest && !is_running) {
+  if ((is_guest && !is_running) || is_awaited) {
     lm_service_unlock();
     return;
   }

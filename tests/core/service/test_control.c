@@ -728,6 +728,61 @@ static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
   loam_free(q);
 }
 
+/* A stop that another thread makes while the service thread loads a policy. */
+typedef struct stop_amid_load {
+  _Atomic int calls;   /* of the callback for a policy that went live */
+  _Atomic pid_t tid;   /* of the thread that stops */
+  _Atomic int stopped; /* lm_control_stop has returned */
+  loam_status watched; /* what lm_control_watch returned before that */
+  int failures;        /* events of the service; lm_control_watch reports one */
+} stop_amid_load;
+
+static void *stop_control(void *argument) {
+  stop_amid_load *s = argument;
+  s->tid = gettid();
+  lm_control_stop();
+  s->stopped = 1;
+  return NULL;
+}
+
+/* Whether a thread of this process sleeps: for a lock, or for the end of a thread. */
+static bool is_thread_asleep(pid_t tid) {
+  char path[64], state = 0;
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  FILE *f = fopen(path, "r");
+  if (!f) return false;
+  if (fscanf(f, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+  fclose(f);
+  return state == 'S';
+}
+
+/* Runs in the service thread. Returns when the other thread waits for the end of this one. A thread
+ * that has slept in 20 looks in a row does not wait for the service lock, which is held shortly. */
+static void stop_elsewhere(void *ctx, const loam_event *event) {
+  stop_amid_load *s = ctx;
+  s->failures += event->kind == LOAM_EVENT_CONTROL;
+  if (event->kind != LOAM_EVENT_POLICY_LIVE || s->calls++) return;
+  pthread_detach(start_thread(stop_control, s));
+  for (int naps = 0, asleep = 0; asleep < 20 && be_patient(&naps);)
+    asleep = s->tid && is_thread_asleep(s->tid) ? asleep + 1 : 0;
+  s->watched = lm_control_watch(file);
+}
+
+static void a_stop_ends_a_service_that_loads_a_policy_for_live_memory(void **state) {
+  (void)state;
+  static stop_amid_load s;
+  save(LIVE("stop-amid"));
+  loam_on_event(stop_elsewhere, &s);
+  assert_int_equal(lm_control_watch(file), LOAM_OK);
+  for (int naps = 0; !s.stopped && be_patient(&naps);) continue;
+  loam_on_event(NULL, NULL);
+  assert_int_equal(s.stopped, 1);
+  assert_int_equal(s.watched, LOAM_ESTATE);
+  assert_int_equal(s.failures, 1); /* the policy for live memory is no failure */
+  assert_false(lm_policy_is_watched());
+  assert_int_equal(lm_control_watch(file), LOAM_OK); /* a later start works as before */
+}
+
 /* The job would take hours. A job that a person has begun goes on. */
 static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state) {
   (void)state;
@@ -810,6 +865,7 @@ int main(void) {
     TEST(time_in_which_nobody_is_heard_ends_no_job),
     TEST(a_job_is_ended_by_request_and_by_stopping),
     TEST(a_policy_has_live_memory_follow_without_a_socket),
+    TEST(a_stop_ends_a_service_that_loads_a_policy_for_live_memory),
     TEST(a_policy_that_leaves_what_lives_ends_what_another_began),
     TEST(a_gauge_is_kept_while_it_is_read),
   };
