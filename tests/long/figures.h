@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -67,12 +66,12 @@ static inline struct loam_stats figures(void) {
   return s;
 }
 
-/* Returns the processor time of all threads of this process, in seconds. */
-static inline double processor_time(void) {
-  struct rusage u;
-  getrusage(RUSAGE_SELF, &u);
-  return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-         (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+/* Returns the processor time in seconds: of this process by CLOCK_PROCESS_CPUTIME_ID, of the calling
+ * thread by CLOCK_THREAD_CPUTIME_ID. */
+static inline double processor_time(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 /* Returns a number that depends on `i` alone and looks random (the last step of splitmix64). */
