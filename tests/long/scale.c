@@ -31,7 +31,7 @@ enum {
   MOST_STRATEGIES = 1000
 };
 
-/* Sites and what lives under them, as the program counts it. Only the main thread writes here. */
+/* The sites, strategies and live blocks that the program has made, by its own count. Only the main thread writes here. */
 static struct {
   long sites, blocks, strategies;
   loam_site **site;
@@ -261,7 +261,7 @@ static void run_threads(long n) {
   expect_as_before(before, (uint64_t)n * EACH);
 }
 
-/* The growth while all threads live is what the step is about; it is kept in `grown`. */
+/* Fills `grown` and `resident_then` with the figures at a moment when all threads live. */
 static void run_at_once(long n, struct loam_stats *grown, int64_t *resident_then) {
   struct loam_stats before = figures();
   worker *all = notes((size_t)n * sizeof *all);
@@ -363,7 +363,7 @@ static void load_tags(long n) {
   expect("generations", figures().generation - generation, VERSIONS);
 }
 
-/* Two strategies serve all leaves, so that the growth is that of the plans. */
+/* Two strategies serve all leaves, so that nearly all growth comes from the plans. */
 static void load_once(long n) {
   enum { STRATEGIES = 2 };
   load("wide", wide_policy(n, STRATEGIES, 0));

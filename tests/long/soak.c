@@ -1,4 +1,4 @@
-/* soak.c - a process that uses every mechanism of loam for as long as it is told, and checks itself.
+/* soak.c - a process that uses every mechanism of loam for a given time, and checks itself.
  *
  *   soak MINUTES FOLDER    writes its policy file to FOLDER and edits it there
  *
@@ -32,7 +32,7 @@ enum {
   MARGIN_MIB = 8
 };
 
-/* What kind of block a place holds. */
+/* The kinds of blocks that a place can hold. */
 typedef enum kind { NONE, PLAIN, OWNER, DEVICE, PINNED } kind;
 
 /* A place for one block. A worker has its places for itself during a round. */
@@ -269,7 +269,7 @@ static void *work(void *argument) {
   while (w->most ? i < (uint64_t)w->most : !atomic_load(&round_ends)) {
     operate(w->all, scatter(w->seed + i), has_device);
     if (++i % 4096 || w->most) continue;
-    /* A thread that lives for a moment; meanwhile this thread leaves its places alone. */
+    /* A thread that lives for a moment. This thread waits for it, so only one uses the places. */
     worker brief = { .all = w->all, .seed = ~w->seed + i, .most = 200 };
     if (pthread_create(&brief.id, NULL, work, &brief)) give_up("pthread_create");
     pthread_join(brief.id, NULL);
@@ -390,7 +390,7 @@ static void check_growth(const char *what, int64_t now, int64_t early, int perce
           mib(early));
 }
 
-/* Prints a sample, and compares it with those of the first tenth of the time. The C library's free
+/* Prints a sample of memory, and compares it with the samples of the first tenth. The C library's free
  * memory goes back too: the blocks of loam.system{} and of the handler lie there. */
 static void sample(double elapsed, bool is_early) {
   loam_trim();
