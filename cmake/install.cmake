@@ -50,7 +50,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/loam.pc.in ${PROJECT_BINARY_DIR}/loam
 install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
 
-# Debian's Python looks for packages in this folder. The modules find libloam.so.0 as any program
+# Debian's Python looks for packages in this folder. The modules find libloam.so.1 as any program
 # does, so the path that leads to a library beside them is removed. Debian's package loam has the command.
 if(LOAM_PYTHON_BUILT)
   set(python_dir lib/python3/dist-packages)

@@ -79,8 +79,8 @@ extern "C" {
 #define LOAM_API
 #endif
 
-#define LOAM_VERSION_MAJOR 0
-#define LOAM_VERSION_MINOR 1
+#define LOAM_VERSION_MAJOR 1
+#define LOAM_VERSION_MINOR 0
 #define LOAM_VERSION_PATCH 0
 
 /* ---- Errors and events -----------------------------------------------------------------------
