@@ -73,6 +73,10 @@ local function new_context(answers, inspect)
       context.inspected = name
       return inspect(text, query)
     end,
+    one_node = function(text)
+      if text == "+0" then return 1 end
+      return nil, "no nodes as numactl writes them"
+    end,
     board_text = function(board, hash)
       local found = answers and answers.texts and answers.texts[hash]
       if found and answers.board == board then return found end
