@@ -88,7 +88,7 @@ git -C "$work/loam" -c user.name=test -c user.email=test commit -qm sources
 cp -r bindings/meson "$work/host/subprojects"
 sed -i "s|^url = .*|url = file://$work/loam|" "$work/host/subprojects/loam.wrap"
 # Without the optimiser the library is built in a fifth of the time.
-PKG_CONFIG_PATH= setup subproject -Dbuildtype=plain -Dc_args=-O0
+PKG_CONFIG_PATH='' setup subproject -Dbuildtype=plain -Dc_args=-O0
 builds subproject
 if needs "$work/subproject/host"; then fail "the subproject's host needs libloam.so"; fi
 made=$(find "$work/subproject" \( -name 'libloam*.so*' -o -name loam -type f \) -perm -u+x)
