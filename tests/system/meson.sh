@@ -61,7 +61,10 @@ builds() {
 # ---- An installed loam
 
 prefix=$work/prefix
-cmake --install "$LOAM_BUILD" --prefix "$prefix" > "$work/log" || fail "it cannot be installed"
+# By component, since system.install uses the list of files that a whole installation leaves.
+for component in library development; do
+  cmake --install "$LOAM_BUILD" --prefix "$prefix" --component $component > "$work/log" || fail "it cannot be installed"
+done
 library=$(dirname "$(find "$prefix" -name libloam.so)")
 needs() { readelf -d "$1" | grep -q 'NEEDED.*libloam\.so'; }
 
