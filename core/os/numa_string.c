@@ -72,7 +72,7 @@ static loam_status check_list(const char *text, bool is_relative) {
     unsigned first, last;
     end = skip_range(text, &first, &last);
     if (!end || (*end && *end != ','))
-      return lm_error(LOAM_EINVAL, "no nodes as numactl writes them");
+      return lm_error(LOAM_EINVAL, "nodes are written as 0-3, 0,2, !1, +0 or all");
     if (!status) status = check_number(first, is_relative);
     if (!status) status = check_number(last, is_relative);
     if (!*end) return status;

@@ -75,7 +75,7 @@ local function new_context(answers, inspect)
     end,
     one_node = function(text)
       if text == "+0" then return 1 end
-      return nil, "no nodes as numactl writes them"
+      return nil, "nodes are written as 0-3, 0,2, !1, +0 or all"
     end,
     board_text = function(board, hash)
       local found = answers and answers.texts and answers.texts[hash]

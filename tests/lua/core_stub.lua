@@ -36,7 +36,7 @@ core.node_strings = { ["0-1"] = { 0, 1 }, ["!1"] = { 0 }, ["+1"] = { 1 }, all = 
 core.absent_strings = { ["0-7"] = "node 7: this machine has nodes 0-1" }
 function core.parse_nodes(text)
   if core.node_strings[text] then return core.node_strings[text] end
-  return nil, core.absent_strings[text] or "no nodes as numactl writes them",
+  return nil, core.absent_strings[text] or "nodes are written as 0-3, 0,2, !1, +0 or all",
     not core.absent_strings[text]
 end
 core.the_free = {}

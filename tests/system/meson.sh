@@ -43,7 +43,7 @@ executable('host', 'host.c', dependencies: loam)
 executable('words', 'words.cc', dependencies: loam)
 MESON
 
-# setup FOLDER OPTION... - configures the project. Its compilers are those of the test.
+# setup FOLDER OPTION... - configures the project with the compilers in CC and CXX.
 setup() {
   local folder=$work/$1
   shift

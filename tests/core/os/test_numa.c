@@ -127,7 +127,7 @@ static void a_string_of_another_form_is_refused(void **state) {
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     uint64_t mask;
     assert_int_equal(parse(wrong[i], &mask), LOAM_EINVAL);
-    assert_string_equal(loam_error(), "no nodes as numactl writes them");
+    assert_string_equal(loam_error(), "nodes are written as 0-3, 0,2, !1, +0 or all");
     assert_true(!mask);
   }
 }
