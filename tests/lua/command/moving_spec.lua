@@ -113,8 +113,8 @@ describe("loam rebalance and demote", function()
       select(2, run("demote 42 --tag x --to node=+0", answers)).queries)
     local status, wrong = run("demote 42 --tag x --to node=near", answers)
     assert.equal(2, status)
-    assert.matches("--to: 'node=near' is not possible: nodes are written as 0-3, 0,2, !1, +0 or all", wrong.err,
-      1, true)
+    assert.matches("'node=near' is not possible: nodes are written as 0-3, 0,2, !1, +0 or all",
+      wrong.err, 1, true)
     assert.equal(2, (run("demote 42 --tag x --to up", answers)))
     assert.equal(2, (run("demote 42", answers)))
   end)
