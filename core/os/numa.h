@@ -51,6 +51,9 @@ const char *lm_numa_why_absent(double node, char *buffer, size_t size);
  * without the string. It allocates, so a request for memory may not call it. */
 loam_status lm_numa_parse(const char *text, uint64_t *out);
 
+/* Returns whether lm_numa_parse finds a usable libnuma. It allocates, as lm_numa_parse does. */
+bool lm_numa_can_parse(void);
+
 /* Returns the distance between two nodes as the firmware reports it: 10 from a node to itself, 20
  * where it is unknown. */
 unsigned lm_numa_distance(unsigned from, unsigned to);

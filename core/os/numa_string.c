@@ -111,15 +111,27 @@ static loam_status ask(const libnuma *numa, const char *text, uint64_t *out) {
   return LOAM_OK;
 }
 
+/* Opens libnuma. The caller closes numa->library if it is not NULL, also after a failure. */
+static loam_status open_library(libnuma *numa) {
+  numa->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
+  if (numa->library) return find_functions(numa);
+  return lm_error(LOAM_EUNSUPPORTED,
+                  "a string of nodes needs libnuma (Debian package libnuma1): %s", dlerror());
+}
+
 static loam_status open_and_ask(const char *text, uint64_t *out) {
-  libnuma numa = { .library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL) };
-  if (!numa.library)
-    return lm_error(LOAM_EUNSUPPORTED,
-                    "a string of nodes needs libnuma (Debian package libnuma1): %s", dlerror());
-  loam_status status = find_functions(&numa);
+  libnuma numa = { 0 };
+  loam_status status = open_library(&numa);
   if (!status) status = ask(&numa, text, out);
-  dlclose(numa.library);
+  if (numa.library) dlclose(numa.library);
   return status;
+}
+
+bool lm_numa_can_parse(void) {
+  libnuma numa = { 0 };
+  loam_status status = open_library(&numa);
+  if (numa.library) dlclose(numa.library);
+  return status == LOAM_OK;
 }
 
 /* The inversion is loam's own: libnuma's goes over all nodes of the machine, with those that this

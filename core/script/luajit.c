@@ -62,8 +62,8 @@ static inline bool evictable_is_valid(void) {
   return evictable.n <= PARTS;
 }
 
-/* A callback of dl_iterate_phdr, whose first object is the program. Writes to the bool `ctx` whether
- * the program has a dynamic linker. */
+/* A callback of dl_iterate_phdr, whose first object is the program. Sets the bool `ctx` if the
+ * program has a dynamic linker. */
 static int note_linker(struct dl_phdr_info *info, size_t size, void *ctx) {
   (void)size;
   for (int i = 0; i < info->dlpi_phnum; i++)

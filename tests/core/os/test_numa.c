@@ -155,7 +155,9 @@ static void a_string_of_nodes_needs_libnuma(void **state) {
   lm_numa_pretend_library("libc.so.6");
   assert_int_equal(parse("0", &mask), LOAM_EUNSUPPORTED);
   assert_string_equal(loam_error(), "libc.so.6 has no numa_available");
+  assert_false(lm_numa_can_parse());
   lm_numa_pretend_library("libnuma.so.1");
+  assert_true(lm_numa_can_parse());
   assert_int_equal(parse("0", &mask), LOAM_OK);
 }
 
