@@ -30,6 +30,7 @@
 #include "service/board_read.h"
 #include "service/board_use.h"
 #include "service/policy.h"
+#include "service/quota_file.h"
 #include "service/status.h"
 
 enum {
@@ -398,6 +399,7 @@ loam_status lm_board_make(const char *dir, const char *policy, char *made) {
   lm_board_clean(dir);
   loam_status status = lm_board_file_make(dir, made, &mapped);
   if (status != LOAM_OK) return status;
+  (void)lm_quota_file_make(dir); /* a process that needs it tries again, and tells why it fails */
   snprintf(mapped->news.policy, sizeof mapped->news.policy, "%s", policy);
   lm_board_file_unmap(mapped);
   return LOAM_OK;
@@ -453,8 +455,9 @@ static bool is_for_us(void) {
 }
 
 static void follow_locked(void) {
-  if (board && !lm_board_halves() && is_for_us())
-    atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  if (!board || lm_board_halves() || !is_for_us()) return;
+  atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  lm_quota_file_follow(path);
 }
 
 void lm_board_follow(void) {

@@ -33,7 +33,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 6,
+  LM_BOARD_VERSION = 7,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_USES = 32, /* strategies and tags with figures in an entry; further ones are counted */
@@ -186,6 +186,7 @@ typedef struct lm_board_image {
   uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   uint64_t guards;     /* 1: a strategy of the image guards blocks */
   uint64_t moves;      /* 1: live memory is to follow the policy (apply = "live") */
+  uint64_t shares;     /* 1: a strategy of the image has a limit that processes share */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;
