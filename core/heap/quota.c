@@ -236,12 +236,14 @@ void lm_quota_give(uint32_t quota, int64_t bytes) {
   else atomic_fetch_add(&table->share[i][quota - 1], -bytes);
 }
 
-/* Looks for dead members, at most once in a tick of the coarse clock, so that requests which a full
- * quota refuses one after another stay cheap. Returns whether there was one. The watchers of the
- * user see `refusals` change, and then look for those dead that this process cannot recognize. */
-static bool look_for_dead(lm_quota_table *table, uint32_t quota) {
+/* Once in a tick of the coarse clock, so that requests which a full quota refuses one after another
+ * stay cheap. The watchers of the user see `refusals` change, and then look for those dead that
+ * this process cannot recognize. */
+bool lm_quota_search(uint32_t quota) {
   static _Atomic int64_t looked_ns;
+  lm_quota_table *table = table_now();
   int64_t now = lm_sys_coarse_ns();
+  if (place_of_self(table) == NO_MEMBER) return false;
   if (atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed) == now) return false;
   atomic_fetch_add_explicit(&table->head.refusals, 1, memory_order_relaxed);
   return bury_dead(table, quota);
@@ -264,7 +266,7 @@ int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want
   for (int tries = 0; tries < TRIES; tries++) {
     *used = lm_quota_used_of(table, quota);
     uint32_t n = pieces(limit, *used, size, want);
-    if (!n && !look_for_dead(table, quota)) return 0;
+    if (!n && !lm_quota_search(quota)) return 0;
     if (!n) continue;
     atomic_fetch_add(share, (int64_t)(n * size));
     *used = lm_quota_used_of(table, quota);

@@ -125,6 +125,9 @@ uint32_t lm_quota_find(const lm_quota_id *id);
  * members that have died before it refuses. Returns LM_QUOTA_OF_PROCESS in a process that is no
  * member, such as a child that was made without the C library's fork. Any thread. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used);
+/* Looks for members that have died and have bytes of a quota, and gives their shares back. Looks
+ * once in a tick of the coarse clock. Returns whether there was one. Any thread. */
+bool lm_quota_search(uint32_t quota);
 /* Gives bytes back, at most what this process has; negative ones are taken, even if too few are
  * left. Any thread. */
 void lm_quota_give(uint32_t quota, int64_t bytes);

@@ -466,3 +466,8 @@ size_t lm_strategy_limit_left(const lm_strategy *s) {
   if (lm_unlikely(quota_of(s))) return left_of(s, (int64_t)lm_strategy_limit_used(s));
   return left_of(s, atomic_load_explicit(&s->account->used, memory_order_relaxed));
 }
+
+bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes) {
+  if (lm_strategy_limit_left(s) >= bytes) return true;
+  return quota_of(s) && lm_quota_search(quota_of(s)) && lm_strategy_limit_left(s) >= bytes;
+}
