@@ -117,6 +117,8 @@ static void fill_limits(lm_board_figures *f) {
     snprintf(limit->strategy, sizeof limit->strategy, "%s", s->desc.name);
     limit->limit_bytes = s->desc.limit;
     limit->used_bytes = used > 0 ? (uint64_t)used : 0;
+    snprintf(limit->shared, sizeof limit->shared, "%s", s->desc.shared);
+    limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
   }
 }
 
