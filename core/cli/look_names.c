@@ -215,8 +215,8 @@ static bool has_quota(const lm_look *look) {
   return false;
 }
 
-/* Copies the table of quotas, if a limit is shared. Without a copy, only what the process itself has
- * of its limits is known. */
+/* Copies the table of quotas, if a limit is shared. Without a copy, a limit shows only what the
+ * process itself uses of it. */
 static void read_quotas(lm_look *look) {
   uintptr_t at = 0;
   lm_metadata_free(look->quotas);

@@ -220,8 +220,8 @@ static int native_publish(lua_State *L) {
   bool lacks_keeper;
   loam_status status = lm_publisher_reload(text_at(L, 1), text_at(L, 2), &number, &lacks_keeper);
   if (status != LOAM_OK) return refuse(L, status);
-  /* Without that process, each process of the tree reads the figures itself, and shares of ended
-   * processes that nobody has waited for come back late. */
+  /* Without that process, each process of the tree reads the figures itself, and what an ended
+   * process had of a shared limit comes back only when its parent has waited for it. */
   if (lacks_keeper) (void)lm_watcher_start(&(lm_watcher_task){ .board = text_at(L, 1) });
   lua_pushnumber(L, (lua_Number)number);
   return 1;
@@ -274,7 +274,7 @@ static int native_hash_text(lua_State *L) {
 }
 
 /* watch(board, policy, vetted, reads_nodes, shares_limits): starts the watcher of a board. `policy`
- * is the file that it follows; nil: none. `vetted` is what vet() has returned; nil if the policy was
+ * is the file that it follows; nil: none. `vetted` is what vet() has returned; nil: the policy was
  * refused. `reads_nodes` says whether the policy reads the free memory of nodes, `shares_limits`
  * whether it shares limits with other processes. Returns true. */
 static int native_watch(lua_State *L) {

@@ -154,8 +154,8 @@ bool lm_stats_is_valid(void);
 loam_status lm_stats_get(struct loam_stats *out);
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
 
-/* Calls `visit` for each pair of tag and strategy, most live bytes first. `use` has the limit of the
- * strategy. `classes` has the sums of
+/* Calls `visit` for each pair of tag and strategy, most live bytes first. `use` has the limit of
+ * the strategy. `classes` has the sums of
  * the pair by class: their keys are `key` with each class (lm_sums_with_class). Returns LOAM_ENOMEM
  * if there is no memory for the rows. No lock is held while `visit` runs. */
 typedef void lm_stats_row_visit(void *ctx, const loam_stats_row *row, const lm_limit_use *use,

@@ -16,18 +16,18 @@
 lm_quota_table *_Atomic lm_quota_mapped;
 
 enum {
-  NO_MEMBER = -1,
-  TRIES = 64, /* of a process that takes bytes while others do */
+  NO_HOLDER = -1,
+  TRIES = 64, /* of a request that loses bytes to other processes */
 };
 
-/* Law: `me` is NO_MEMBER, or the place whose `owner` was self.owner when this process entered it.
+/* Law: `me` is NO_HOLDER, or the place whose `owner` became self.owner when this process took it.
  * Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
- * thread of a forked child; read by all. Relaxed: what a place contains is shared memory, and the
- * operations on it have their own order. */
-static _Atomic int32_t me = NO_MEMBER;
+ * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: what the
+ * place contains is memory of all processes, and the operations there have an order of their own. */
+static _Atomic int32_t me = NO_HOLDER;
 static lm_quota_self self;
-/* A page that the kernel clears in every child: its first word is 1 in the process that is the
- * member. NULL: the kernel does not do that. */
+/* A page that the kernel clears in every child. Its first word is 1 in the process that has taken
+ * the place `me`. NULL: the kernel has no such pages. */
 static uint64_t *signature;
 
 static lm_quota_table *table_now(void) {
@@ -37,40 +37,40 @@ static lm_quota_table *table_now(void) {
 bool lm_quota_is_sound(const lm_quota_head *head) {
   return !memcmp(head->magic, LM_QUOTA_MAGIC, sizeof LM_QUOTA_MAGIC) &&
          head->version == LM_QUOTA_VERSION && head->rows == LM_QUOTAS &&
-         head->members == LM_QUOTA_MEMBERS && memchr(head->boot_id, 0, sizeof head->boot_id);
+         head->holders == LM_QUOTA_HOLDERS && memchr(head->boot_id, 0, sizeof head->boot_id);
 }
 
-/* ---- Members ------------------------------------------------------------------------------ */
+/* ---- Holders ------------------------------------------------------------------------------ */
 
-/* Returns how many places of members to look at. */
+/* Returns how many places to look at. */
 static uint32_t taken_of(const lm_quota_table *table) {
   uint32_t n = atomic_load(&table->head.taken);
-  return n < LM_QUOTA_MEMBERS ? n : LM_QUOTA_MEMBERS;
+  return n < LM_QUOTA_HOLDERS ? n : LM_QUOTA_HOLDERS;
 }
 
-void lm_quota_bury(lm_quota_table *table, uint32_t member, uint64_t owner) {
-  lm_assert(member < LM_QUOTA_MEMBERS);
+void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner) {
+  lm_assert(holder < LM_QUOTA_HOLDERS);
   if (lm_quota_counts(owner))
-    atomic_compare_exchange_strong(&table->member[member].owner, &owner, owner | LM_QUOTA_ENDED);
+    atomic_compare_exchange_strong(&table->holder[holder].owner, &owner, owner | LM_QUOTA_ENDED);
 }
 
-/* Tells whether a member is an earlier program of this process: exec keeps the process id. */
-static bool is_earlier_self(const lm_quota_member *m, uint64_t owner) {
+/* Tells whether the place belongs to this process before exec, which keeps the process id. */
+static bool is_earlier_self(const lm_quota_holder *m, uint64_t owner) {
   return lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (self.owner & LM_QUOTA_PID) &&
          atomic_load(&m->pid_namespace) == self.pid_namespace;
 }
 
 static void bury_earlier_self(lm_quota_table *table) {
   for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
-    uint64_t owner = atomic_load(&table->member[i].owner);
-    if (is_earlier_self(&table->member[i], owner)) lm_quota_bury(table, i, owner);
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (is_earlier_self(&table->holder[i], owner)) lm_quota_bury(table, i, owner);
   }
 }
 
-/* Tells whether the member's process does not exist any more. A process of another PID namespace
- * cannot be asked for. A process that its parent has not waited for still exists here; who may read
- * /proc knows better (service/quota_file.c). */
-static bool is_dead(const lm_quota_member *m, uint64_t owner) {
+/* Tells whether the process of a holder does not exist any more. The id of a process in another PID
+ * namespace says nothing here. A process that has ended, and that its parent has not waited for,
+ * still exists; the watcher sees in /proc that it has ended (service/quota_file.c). */
+static bool is_dead(const lm_quota_holder *m, uint64_t owner) {
   int before = errno;
   bool dead = self.pid_namespace && atomic_load(&m->pid_namespace) == self.pid_namespace &&
               kill((int)(owner & LM_QUOTA_PID), 0) && errno == ESRCH;
@@ -78,15 +78,15 @@ static bool is_dead(const lm_quota_member *m, uint64_t owner) {
   return dead;
 }
 
-/* Buries the dead members that have bytes of a quota, or any dead member if `quota` is 0. Returns
- * whether there was one. */
+/* Ends the places of holders that have died: of those that have drawn from a quota, or of all if
+ * `quota` is 0. Returns whether there was one. */
 static bool bury_dead(lm_quota_table *table, uint32_t quota) {
   bool found = false;
   for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
-    uint64_t owner = atomic_load(&table->member[i].owner);
+    uint64_t owner = atomic_load(&table->holder[i].owner);
     if (!lm_quota_counts(owner) || owner == self.owner) continue;
-    if (quota && atomic_load(&table->share[i][quota - 1]) <= 0) continue;
-    if (!is_dead(&table->member[i], owner)) continue;
+    if (quota && atomic_load(&table->drawn[i][quota - 1]) <= 0) continue;
+    if (!is_dead(&table->holder[i], owner)) continue;
     lm_quota_bury(table, i, owner);
     found = true;
   }
@@ -98,16 +98,17 @@ static void raise_taken(lm_quota_table *table, uint32_t n) {
   while (now < n && !atomic_compare_exchange_weak(&table->head.taken, &now, n)) continue;
 }
 
-/* Takes the place of a member that has ended, or a fresh one. A process that is killed in here
- * leaves a place that nobody uses again, and no bytes in any quota. */
+/* Takes a place that was never used, or whose holder has ended. False: it has a holder. A process
+ * that is killed in this function leaves a place that no process can take again, and no bytes that
+ * count. */
 static bool take_place(lm_quota_table *table, uint32_t i) {
-  lm_quota_member *m = &table->member[i];
+  lm_quota_holder *m = &table->holder[i];
   uint64_t was = atomic_load(&m->owner);
   if (was && (was & (LM_QUOTA_ENDED | LM_QUOTA_ENTERING)) != LM_QUOTA_ENDED) return false;
   if (!atomic_compare_exchange_strong(&m->owner, &was, self.owner | LM_QUOTA_ENTERING))
     return false;
   for (uint32_t q = 0; q < LM_QUOTAS; q++)
-    atomic_store_explicit(&table->share[i][q], 0, memory_order_relaxed);
+    atomic_store_explicit(&table->drawn[i][q], 0, memory_order_relaxed);
   atomic_store_explicit(&m->pid_namespace, self.pid_namespace, memory_order_relaxed);
   atomic_store_explicit(&m->exe_device, self.exe_device, memory_order_relaxed);
   atomic_store_explicit(&m->exe_inode, self.exe_inode, memory_order_relaxed);
@@ -127,27 +128,27 @@ static void sign(void) {
   if (signature) *signature = 1;
 }
 
-/* Makes this process a member. False: all places are those of processes that live. */
+/* Makes this process a holder. False: each place has a holder that lives. */
 static bool join(lm_quota_table *table) {
   for (int round = 0; round < 2; round++) {
-    for (uint32_t i = 0; i < LM_QUOTA_MEMBERS; i++)
+    for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
       if (take_place(table, i)) return true;
     if (!bury_dead(table, 0)) break;
   }
   return false;
 }
 
-/* Returns the place of this process in the table; NO_MEMBER: it has none. Another process may have
+/* Returns the place of this process in the table; NO_HOLDER: it has none. Another process may have
  * taken the place, if it found that this process had died. */
 static int32_t place_of_self(const lm_quota_table *table) {
   int32_t i = atomic_load_explicit(&me, memory_order_relaxed);
-  if (i == NO_MEMBER || !table || (signature && !*signature)) return NO_MEMBER;
-  return atomic_load_explicit(&table->member[i].owner, memory_order_relaxed) == self.owner
+  if (i == NO_HOLDER || !table || (signature && !*signature)) return NO_HOLDER;
+  return atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed) == self.owner
              ? i
-             : NO_MEMBER;
+             : NO_HOLDER;
 }
 
-bool lm_quota_is_member(void) { return place_of_self(table_now()) != NO_MEMBER; }
+bool lm_quota_is_holder(void) { return place_of_self(table_now()) != NO_HOLDER; }
 
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
   lm_assert(!table_now() && given->owner && lm_quota_counts(given->owner));
@@ -159,23 +160,23 @@ void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
 
 void lm_quota_fork_child(const lm_quota_self *given) {
   lm_quota_table *table = table_now();
-  bool was_member = atomic_load_explicit(&me, memory_order_relaxed) != NO_MEMBER;
+  bool was_holder = atomic_load_explicit(&me, memory_order_relaxed) != NO_HOLDER;
   if (!table) return;
   self = *given;
-  atomic_store_explicit(&me, NO_MEMBER, memory_order_relaxed);
+  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
   if (signature) *signature = 1;
-  if (was_member) (void)join(table);
+  if (was_holder) (void)join(table);
 }
 
 void lm_quota_end(void) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i != NO_MEMBER) lm_quota_bury(table, (uint32_t)i, self.owner);
+  if (i != NO_HOLDER) lm_quota_bury(table, (uint32_t)i, self.owner);
 }
 
 void lm_quota_detach(void) {
   lm_quota_end();
-  atomic_store_explicit(&me, NO_MEMBER, memory_order_relaxed);
+  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
   atomic_store_explicit(&lm_quota_mapped, NULL, memory_order_release);
 }
 
@@ -197,7 +198,7 @@ uint32_t lm_quota_find(const lm_quota_id *id) {
   lm_quota_table *table = table_now();
   uint64_t key = key_of(id);
   lm_assert(id->name[0] && memchr(id->name, 0, sizeof id->name));
-  if (!table || (place_of_self(table) == NO_MEMBER && !join(table))) return 0;
+  if (!table || (place_of_self(table) == NO_HOLDER && !join(table))) return 0;
   for (uint32_t i = 0; i < LM_QUOTAS; i++) {
     uint32_t at = (uint32_t)((key + i) % LM_QUOTAS);
     if (is_row_of(&table->row[at], key, id)) return at + 1;
@@ -209,31 +210,32 @@ uint64_t lm_quota_used_of(const lm_quota_table *table, uint32_t quota) {
   uint64_t sum = 0;
   if (!table || !quota || quota > LM_QUOTAS) return 0;
   for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
-    if (!lm_quota_counts(atomic_load(&table->member[i].owner))) continue;
-    int64_t share = atomic_load(&table->share[i][quota - 1]);
-    if (share > 0) sum += (uint64_t)share < LM_SIZE_MAX ? (uint64_t)share : LM_SIZE_MAX;
+    if (!lm_quota_counts(atomic_load(&table->holder[i].owner))) continue;
+    int64_t drawn = atomic_load(&table->drawn[i][quota - 1]);
+    if (drawn > 0) sum += (uint64_t)drawn < LM_SIZE_MAX ? (uint64_t)drawn : LM_SIZE_MAX;
   }
   return sum;
 }
 
 uint64_t lm_quota_used(uint32_t quota) { return lm_quota_used_of(table_now(), quota); }
 
-/* ---- Taking and giving -------------------------------------------------------------------- */
+/* ---- Drawing and giving back ---------------------------------------------------------------- */
 
-/* A share is never below 0: a forked child frees what counts for its parent. */
-static void reduce(_Atomic int64_t *share, int64_t bytes) {
-  int64_t now = atomic_load(share);
+/* Takes bytes off what this process has drawn, which does not fall below 0: a forked child may free
+ * memory that counts for its parent. */
+static void reduce(_Atomic int64_t *drawn, int64_t bytes) {
+  int64_t now = atomic_load(drawn);
   while (now > 0 &&
-         !atomic_compare_exchange_weak(share, &now, now > bytes ? now - bytes : INT64_C(0)))
+         !atomic_compare_exchange_weak(drawn, &now, now > bytes ? now - bytes : INT64_C(0)))
     continue;
 }
 
 void lm_quota_give(uint32_t quota, int64_t bytes) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i == NO_MEMBER || !quota) return;
-  if (bytes > 0) reduce(&table->share[i][quota - 1], bytes);
-  else atomic_fetch_add(&table->share[i][quota - 1], -bytes);
+  if (i == NO_HOLDER || !quota) return;
+  if (bytes > 0) reduce(&table->drawn[i][quota - 1], bytes);
+  else atomic_fetch_add(&table->drawn[i][quota - 1], -bytes);
 }
 
 /* Once in a tick of the coarse clock, so that requests which a full quota refuses one after another
@@ -243,7 +245,7 @@ bool lm_quota_search(uint32_t quota) {
   static _Atomic int64_t looked_ns;
   lm_quota_table *table = table_now();
   int64_t now = lm_sys_coarse_ns();
-  if (place_of_self(table) == NO_MEMBER) return false;
+  if (place_of_self(table) == NO_HOLDER) return false;
   if (atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed) == now) return false;
   atomic_fetch_add_explicit(&table->head.refusals, 1, memory_order_relaxed);
   return bury_dead(table, quota);
@@ -255,23 +257,23 @@ static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want
   return n < want ? (uint32_t)n : want;
 }
 
-/* Another process may take bytes between the first sum and the addition. Then the sum is made
- * again; a process that has lost so often gets nothing. */
+/* Another process may draw bytes between the first sum and the addition. Then the request begins
+ * again, TRIES times at most. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i == NO_MEMBER) return LM_QUOTA_OF_PROCESS;
+  if (i == NO_HOLDER) return LM_QUOTA_OF_PROCESS;
   lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
-  _Atomic int64_t *share = &table->share[i][quota - 1];
+  _Atomic int64_t *drawn = &table->drawn[i][quota - 1];
   for (int tries = 0; tries < TRIES; tries++) {
     *used = lm_quota_used_of(table, quota);
     uint32_t n = pieces(limit, *used, size, want);
     if (!n && !lm_quota_search(quota)) return 0;
     if (!n) continue;
-    atomic_fetch_add(share, (int64_t)(n * size));
+    atomic_fetch_add(drawn, (int64_t)(n * size));
     *used = lm_quota_used_of(table, quota);
     if (*used <= limit) return n;
-    reduce(share, (int64_t)(n * size));
+    reduce(drawn, (int64_t)(n * size));
   }
   return 0;
 }

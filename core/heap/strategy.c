@@ -380,7 +380,7 @@ const lm_strategy *lm_strategy_bind_quotas(void) {
 
 uint64_t lm_strategy_limit_used(const lm_strategy *s) {
   if (!s->desc.limit) return 0;
-  if (quota_of(s) && lm_quota_is_member()) return lm_quota_used(quota_of(s));
+  if (quota_of(s) && lm_quota_is_holder()) return lm_quota_used(quota_of(s));
   int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   return used > 0 ? (uint64_t)used : 0;
 }

@@ -207,8 +207,8 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
 uint64_t lm_strategy_limit_used(const lm_strategy *s);
 /* The bytes that are left; SIZE_MAX without a limit. */
 size_t lm_strategy_limit_left(const lm_strategy *s);
-/* Returns whether so many bytes are left. If they are not, and the limit is shared, first gives back
- * what processes that have died had of it. */
+/* Returns whether so many bytes are left. If they are not, and the limit is shared, the function
+ * gives back what dead processes had of it, and looks again. */
 bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes);
 
 /* How the bytes that count against a limit stand to the soft limit. From TOLD the state returns to

@@ -23,7 +23,7 @@
 
 _Static_assert(LM_QUOTA_PID == LM_BOARD_PID && LM_QUOTA_ENDED == LM_BOARD_ENDED &&
                    (int)LM_QUOTA_MS_SHIFT == (int)LM_BOARD_MS_SHIFT,
-               "the word of a member is the owner word of a board");
+               "the word of a holder is the owner word of a board");
 
 /* The load lock of policy.c guards these; a start writes them before there is another thread. */
 static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
@@ -69,7 +69,7 @@ static int fill_file(int fd) {
   lm_quota_head head = { .magic = LM_QUOTA_MAGIC,
                          .version = LM_QUOTA_VERSION,
                          .rows = LM_QUOTAS,
-                         .members = LM_QUOTA_MEMBERS };
+                         .holders = LM_QUOTA_HOLDERS };
   lm_board_boot_id(head.boot_id, sizeof head.boot_id);
   int error = lm_sys_file_resize(fd, sizeof(lm_quota_table));
   if (!error) error = lm_sys_file_allocate(fd, 0, sizeof(lm_quota_table));
@@ -228,7 +228,7 @@ void lm_quota_file_bind(void) {
   if (!lm_strategy_bind_quotas() || !lm_quota_mapped) return;
   snprintf(why, sizeof why,
            "the table of shared limits is full: it has room for %d limits and %d processes",
-           LM_QUOTAS, LM_QUOTA_MEMBERS);
+           LM_QUOTAS, LM_QUOTA_HOLDERS);
 }
 
 void lm_quota_file_tell(void) {
@@ -245,7 +245,7 @@ void lm_quota_file_tell(void) {
 
 /* ---- The dead ----------------------------------------------------------------------------- */
 
-static bool is_gone(const lm_quota_member *m, uint64_t owner) {
+static bool is_gone(const lm_quota_holder *m, uint64_t owner) {
   lm_board_figures program = { .exe_device = atomic_load(&m->exe_device),
                                .exe_inode = atomic_load(&m->exe_inode) };
   return lm_board_look(owner, atomic_load(&m->pid_namespace), &program).state == LM_BOARD_GONE;
@@ -253,9 +253,9 @@ static bool is_gone(const lm_quota_member *m, uint64_t owner) {
 
 void lm_quota_file_bury(lm_quota_table *table) {
   uint32_t taken = atomic_load(&table->head.taken);
-  for (uint32_t i = 0; i < taken && i < LM_QUOTA_MEMBERS; i++) {
-    uint64_t owner = atomic_load(&table->member[i].owner);
-    if (lm_quota_counts(owner) && is_gone(&table->member[i], owner)) lm_quota_bury(table, i, owner);
+  for (uint32_t i = 0; i < taken && i < LM_QUOTA_HOLDERS; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (lm_quota_counts(owner) && is_gone(&table->holder[i], owner)) lm_quota_bury(table, i, owner);
   }
 }
 

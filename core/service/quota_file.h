@@ -23,8 +23,8 @@ void lm_quota_file_start(const char *dir, bool is_allowed);
  * version, boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
 loam_status lm_quota_file_make(const char *dir);
 /* Maps the file of the folder in which the board at `path` is, for a process that follows this
- * board. Later policies of the process can then share limits without opening a file. A failure is
- * told when a policy shares a limit. */
+ * board. Later policies of the process can then share limits without opening a file. If that
+ * fails, lm_quota_file_tell says so as soon as a policy shares a limit. */
 void lm_quota_file_follow(const char *path);
 
 /* Gives each shared limit of a policy that is about to become live its quota. A process that
@@ -39,8 +39,8 @@ void lm_quota_file_tell(void);
  * lm_quota_file_unmap ends the mapping. */
 lm_quota_table *lm_quota_file_map(const char *dir);
 void lm_quota_file_unmap(lm_quota_table *table);
-/* Gives back the shares of members that have ended, as far as /proc shows it: also of processes
- * that nobody has waited for, and of those that replaced their program. */
+/* Ends the places of holders that have ended, as far as /proc shows that. It also shows processes
+ * that their parents have not waited for, and processes that have become another program by exec. */
 void lm_quota_file_bury(lm_quota_table *table);
 
 #endif

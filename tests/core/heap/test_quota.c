@@ -1,5 +1,5 @@
 /* test_quota - quotas, which processes share: heap/quota.h. Other processes are children of this
- * one, or members that the test writes into the table. */
+ * one, or holders that the test writes into the table. */
 #include "heap/quota.h"
 
 #include <stdatomic.h>
@@ -42,12 +42,12 @@ static uint32_t find(const char *name) {
   return lm_quota_find(&id);
 }
 
-/* Writes a member into the table. */
-static void add_member(uint32_t place, uint64_t owner, uint64_t pid_namespace, uint32_t quota,
+/* Writes a holder into the table. */
+static void add_holder(uint32_t place, uint64_t owner, uint64_t pid_namespace, uint32_t quota,
                        int64_t share) {
-  table->member[place].owner = owner;
-  table->member[place].pid_namespace = pid_namespace;
-  table->share[place][quota - 1] = share;
+  table->holder[place].owner = owner;
+  table->holder[place].pid_namespace = pid_namespace;
+  table->drawn[place][quota - 1] = share;
   if (table->head.taken <= place) table->head.taken = place + 1;
 }
 
@@ -69,7 +69,7 @@ static void bytes_of_other_processes_count(void **state) {
   (void)state;
   uint64_t used;
   uint32_t quota = find("cache");
-  add_member(300, word_of(getppid()), PID_NAMESPACE, quota, 600);
+  add_holder(300, word_of(getppid()), PID_NAMESPACE, quota, 600);
   assert_int_equal(lm_quota_used(quota), 600);
   assert_int_equal(lm_quota_take(quota, LIMIT, 150, 5, &used), 2);
   assert_int_equal(used, 900);
@@ -78,7 +78,7 @@ static void bytes_of_other_processes_count(void **state) {
   assert_int_equal(lm_quota_take(quota, 2 * LIMIT, LIMIT, 1, &used), 1); /* another limit */
   lm_quota_give(quota, LIMIT + 300);
   assert_int_equal(lm_quota_used(quota), 700);
-  table->share[300][quota - 1] = 0;
+  table->drawn[300][quota - 1] = 0;
   assert_int_equal(take(quota, LIMIT), 900);
 }
 
@@ -159,13 +159,13 @@ static void a_process_of_another_namespace_is_not_judged(void **state) {
   uint32_t quota = find("a");
   pid_t gone = child_that_takes(quota, 0);
   end_child(gone);
-  add_member(300, word_of(gone), PID_NAMESPACE + 1, quota, 600);
+  add_holder(300, word_of(gone), PID_NAMESPACE + 1, quota, 600);
   for (int i = 0; i < 5; i++) {
     assert_true(take(quota, LIMIT) <= 400);
     lm_sys_sleep(5000000);
   }
   assert_int_equal(lm_quota_used(quota), LIMIT);
-  lm_quota_bury(table, 300, table->member[300].owner); /* whoever sees that namespace may */
+  lm_quota_bury(table, 300, table->holder[300].owner); /* whoever sees that namespace may */
   assert_int_equal(lm_quota_used(quota), 400);
 }
 
@@ -173,14 +173,14 @@ static void exec_ends_the_earlier_program(void **state) {
   (void)state;
   uint32_t quota = find("a");
   lm_quota_self self = self_now();
-  add_member(300, word_of(getpid()), PID_NAMESPACE + 1, quota, 1);
+  add_holder(300, word_of(getpid()), PID_NAMESPACE + 1, quota, 1);
   assert_int_equal(take(quota, 100), 100);
-  atomic_store(&lm_quota_mapped, NULL); /* as in a new program: nothing knows of the membership */
+  atomic_store(&lm_quota_mapped, NULL); /* as in a new program: nothing knows of the place */
   lm_quota_attach(table, &self);
-  assert_false(lm_quota_is_member());
+  assert_false(lm_quota_is_holder());
   assert_int_equal(lm_quota_used(quota), 1);
   assert_int_equal(find("a"), quota);
-  assert_true(lm_quota_is_member());
+  assert_true(lm_quota_is_holder());
 }
 
 /* ---- Fork */
@@ -188,8 +188,8 @@ static void exec_ends_the_earlier_program(void **state) {
 static int inherits(uint32_t quota) {
   lm_quota_self self = self_now();
   lm_quota_fork_child(&self);
-  bool starts_with_nothing = lm_quota_is_member() && lm_quota_used(quota) == 700;
-  lm_quota_give(quota, 500); /* what it inherited counts for its parent */
+  bool starts_with_nothing = lm_quota_is_holder() && lm_quota_used(quota) == 700;
+  lm_quota_give(quota, 500); /* inherited bytes count for the parent */
   bool gave_nothing = lm_quota_used(quota) == 700;
   return starts_with_nothing && gave_nothing && take(quota, LIMIT) == 300 ? 0 : 1;
 }
@@ -226,16 +226,16 @@ static void a_child_without_fork_hooks_has_no_share(void **state) {
 
 static void a_table_full_of_processes_shares_nothing(void **state) {
   (void)state;
-  for (uint32_t i = 0; i < LM_QUOTA_MEMBERS; i++)
-    add_member(i, word_of(getppid()), PID_NAMESPACE, 1, 0);
+  for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
+    add_holder(i, word_of(getppid()), PID_NAMESPACE, 1, 0);
   assert_int_equal(find("a"), 0);
   assert_int_equal(take(1, 1), LM_QUOTA_OF_PROCESS);
   pid_t gone = fork();
   if (!gone) _exit(0);
   assert_int_equal(waitpid(gone, NULL, 0), gone);
-  add_member(40, word_of(gone), PID_NAMESPACE, 1, 0);
+  add_holder(40, word_of(gone), PID_NAMESPACE, 1, 0);
   assert_int_not_equal(find("a"), 0); /* in the place of the dead one */
-  assert_int_equal(table->member[40].owner & LM_QUOTA_PID, getpid());
+  assert_int_equal(table->holder[40].owner & LM_QUOTA_PID, getpid());
 }
 
 static void a_table_full_of_quotas_has_no_other(void **state) {
@@ -254,10 +254,10 @@ static void a_broken_table_does_no_harm(void **state) {
   uint32_t quota = find("a");
   lm_quota_table *copy = malloc(sizeof *copy);
   assert_non_null(copy);
-  add_member(300, word_of(getppid()), PID_NAMESPACE, quota, -5);
+  add_holder(300, word_of(getppid()), PID_NAMESPACE, quota, -5);
   assert_int_equal(take(quota, 10), 10);
-  add_member(301, word_of(getppid()), PID_NAMESPACE, quota, INT64_MAX);
-  add_member(302, word_of(getppid()), PID_NAMESPACE, quota, INT64_MAX);
+  add_holder(301, word_of(getppid()), PID_NAMESPACE, quota, INT64_MAX);
+  add_holder(302, word_of(getppid()), PID_NAMESPACE, quota, INT64_MAX);
   assert_int_equal(take(quota, 10), 0);
   assert_true(lm_quota_used(quota) >= LM_SIZE_MAX);
   memset(copy, 0xff, sizeof *copy);
@@ -273,7 +273,7 @@ static void a_broken_table_does_no_harm(void **state) {
 
 /* ---- Many processes */
 
-/* What the children really have. */
+/* The bytes that the children have, as they count them themselves. */
 typedef struct children {
   _Atomic int64_t has[CHILDREN];
   _Atomic bool is_out[CHILDREN]; /* it is being killed, so its bytes count no more */
@@ -328,8 +328,8 @@ static void the_limit_holds_among_processes_that_are_killed(void **state) {
     all->has[i] = 0;
     /* The dead one's share ends before a new process counts at its place here. */
     for (uint32_t m = 0; m < table->head.taken; m++)
-      if ((table->member[m].owner & LM_QUOTA_PID) == (uint64_t)pid[i])
-        lm_quota_bury(table, m, table->member[m].owner);
+      if ((table->holder[m].owner & LM_QUOTA_PID) == (uint64_t)pid[i])
+        lm_quota_bury(table, m, table->holder[m].owner);
     all->is_out[i] = false;
     if (!(pid[i] = fork())) take_and_give(all, i, quota);
   }

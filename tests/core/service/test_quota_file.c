@@ -67,7 +67,7 @@ static void what_is_no_table_is_replaced(void **state) {
     if (way == 1) damage(offsetof(lm_quota_head, boot_id));
     if (way == 2) assert_int_equal(chmod(table_path(), 0644), 0);
     if (way == 3) assert_int_equal(truncate(table_path(), 4096), 0);
-    if (way == 4) damage(offsetof(lm_quota_head, members));
+    if (way == 4) damage(offsetof(lm_quota_head, holders));
     assert_false(is_good_table());
     assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
     assert_true(is_good_table());
@@ -210,7 +210,7 @@ static int parent_of_a_child(void) {
   int status;
   if (take_blocks(2) != 2) return 1;
   pid_t child = fork();
-  if (!child) _exit(take_blocks(BLOCKS) == 2 ? 0 : 1); /* what it inherits counts for its parent */
+  if (!child) _exit(take_blocks(BLOCKS) == 2 ? 0 : 1); /* inherited blocks count for the parent */
   waitpid(child, &status, 0);
   return status;
 }

@@ -98,7 +98,10 @@ describe("loam stats", function()
                             limits = limits }
     local _, context = run("stats 42", { boards = { dead } })
     assert.matches("kv        1 MiB  4 MiB, and all programs use 2 MiB\n", context.out, 1, true)
-    _, context = run("status 42", { boards = { dead } })
+    local alive = on_board { limits = limits, loam = "0.1.0", generation = 1, name = "p",
+      path = "/p.lua", hash = "00000000deadbeef", loaded_at = 0, loads = 1, refused = 0, plans = 1,
+      sites = 1, tags_refused = 0 }
+    context = select(2, run("status 42", { boards = { alive } }))
     assert.matches("kv: 1 MiB of 4 MiB; all programs that share 'all' use 2 MiB\n", context.out, 1,
       true)
   end)
