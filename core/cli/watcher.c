@@ -118,7 +118,8 @@ static void map_quotas(void) {
   if (end) self.quotas = lm_quota_file_map(dir);
 }
 
-/* Gives back what dead processes have drawn, if a process found a quota full since the last look. */
+/* Gives back what dead processes have drawn, if a process has found a quota full since the last
+ * look. */
 static void keep_quotas(void) {
   if (!shares_limits()) return;
   if (!self.quotas) map_quotas();

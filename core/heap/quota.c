@@ -22,8 +22,8 @@ enum {
 
 /* Law: `me` is NO_HOLDER, or the place whose `owner` became self.owner when this process took it.
  * Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
- * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: what the
- * place contains is memory of all processes, and the operations there have an order of their own. */
+ * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: the place
+ * is memory of all processes, and the operations there have an order of their own. */
 static _Atomic int32_t me = NO_HOLDER;
 static lm_quota_self self;
 /* A page that the kernel clears in every child. Its first word is 1 in the process that has taken

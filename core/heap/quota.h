@@ -8,8 +8,8 @@
  * A process that draws from quotas is a holder, and has a place in the table. For each holder and
  * quota, the table has the number of bytes that the holder has drawn. It has no sum of them. So a
  * process that is killed between any two instructions leaves nothing to repair: what a quota has
- * given is always the sum of what its living holders have drawn, and one store to the word of a dead
- * holder gives back all that it had drawn.
+ * given is always the sum of what its living holders have drawn, and one store to the word of a
+ * dead holder gives back all that it had drawn.
  *
  * How bytes are drawn. A process first adds the bytes to its own number, and then sums up the
  * numbers of all holders. If the sum is above the limit, it takes the bytes off again, and its
@@ -39,15 +39,16 @@ enum {
 
 /* The word of a place. It is 0 if the place was never used. Else it has the id of the process, the
  * milliseconds from the machine's boot to the time at which the process made the word, and two
- * bits: ENDED means that the holder has ended, and ENTERING that the process does not hold the place
- * yet. A place counts if it has neither bit. */
+ * bits: ENDED means that the holder has ended, and ENTERING that the process does not hold the
+ * place yet. A place counts if it has neither bit. */
 #define LM_QUOTA_PID ((UINT64_C(1) << 22) - 1)
 #define LM_QUOTA_ENDED (UINT64_C(1) << 22)
 #define LM_QUOTA_MS_SHIFT 23
 #define LM_QUOTA_ENTERING (UINT64_C(1) << 63)
 
-/* The name of a quota, and the memory that it counts. Memory of two kinds, devices or sets of nodes is never added up, so
- * strategies that differ in one of these draw from two quotas, even under one name. */
+/* The name of a quota, and the memory that it counts. Memory of two kinds, devices or sets of nodes
+ * is never added up, so strategies that differ in one of these draw from two quotas, even under one
+ * name. */
 typedef struct lm_quota_id {
   char name[LM_QUOTA_NAME]; /* terminated, and zeros behind it */
   uint64_t nodes;           /* the NUMA nodes that the strategy names; 0: none */
@@ -62,7 +63,8 @@ typedef struct lm_quota_row {
   uint64_t unused[5];
 } lm_quota_row;
 
-/* A place. The field `owner` is its word. The process stores the other fields while it is ENTERING. */
+/* A place. The field `owner` is its word. The process stores the other fields while it is
+ * ENTERING. */
 typedef struct lm_quota_holder {
   _Atomic uint64_t owner;
   _Atomic uint64_t pid_namespace;         /* inode number of its PID namespace; 0: not known */
@@ -106,9 +108,9 @@ bool lm_quota_is_sound(const lm_quota_head *head);
  * before exec: its place ends. The process gets a place of its own only from lm_quota_find. Called
  * once, before the process draws from a quota. */
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *self);
-/* Gives a forked child a place of its own, if its parent had one. The child has drawn nothing there:
- * memory that it inherits counts for its parent. `self` describes the child. Called by the fork hook
- * of the child. */
+/* Gives a forked child a place of its own, if its parent had one. The child has drawn nothing
+ * there: memory that it inherits counts for its parent. `self` describes the child. Called by the
+ * fork hook of the child. */
 void lm_quota_fork_child(const lm_quota_self *self);
 /* Ends the place of this process, which gives back all that it has drawn. Called as the process
  * ends. */
@@ -128,21 +130,21 @@ uint32_t lm_quota_find(const lm_quota_id *id);
  * LM_QUOTA_OF_PROCESS in a process that is no holder, such as a child that was made without the C
  * library's fork. Any thread. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used);
-/* Looks for holders that have drawn from a quota and have died, and ends their places. Looks once in
- * a tick of the coarse clock. Returns whether it found one. Any thread. */
+/* Looks for holders that have drawn from a quota and have died, and ends their places. Looks once
+ * in a tick of the coarse clock. Returns whether it found one. Any thread. */
 bool lm_quota_search(uint32_t quota);
 /* Gives bytes back, at most what this process has drawn. Negative ones are drawn, even if too few
  * are left. Any thread. */
 void lm_quota_give(uint32_t quota, int64_t bytes);
 /* Returns the bytes that a quota has given. Any thread. */
 uint64_t lm_quota_used(uint32_t quota);
-/* Like lm_quota_used, in any table, which may be a copy. Returns 0 if `quota` is no number of one. */
+/* Like lm_quota_used, in any table, which may be a copy. Returns 0 if there is no such quota. */
 uint64_t lm_quota_used_of(const lm_quota_table *table, uint32_t quota);
 /* Returns whether this process is a holder now. */
 bool lm_quota_is_holder(void);
 
-/* Ends the place of a holder that has died, unless its word is not `owner` any more. Any process may
- * call it. */
+/* Ends the place of a holder that has died, unless its word is not `owner` any more. Any process
+ * may call it. */
 void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner);
 /* Returns whether a place with this word has a holder. */
 LM_INLINE bool lm_quota_counts(uint64_t owner) {

@@ -372,8 +372,11 @@ const lm_strategy *lm_strategy_bind_quotas(void) {
                           .kind = (uint32_t)s->desc.kind,
                           .device = s->desc.device };
     strcpy(quota.name, s->desc.shared);
-    atomic_store_explicit(&s->quota, lm_quota_find(&quota), memory_order_relaxed);
-    if (!quota_of(s)) left = s;
+    uint32_t number = lm_quota_find(&quota);
+    /* Bytes that were taken while there was no table count from now on. */
+    lm_quota_give(number, -atomic_load_explicit(&s->used, memory_order_relaxed));
+    atomic_store_explicit(&s->quota, number, memory_order_relaxed);
+    if (!number) left = s;
   }
   return left;
 }

@@ -40,7 +40,7 @@ void lm_quota_file_tell(void);
 lm_quota_table *lm_quota_file_map(const char *dir);
 void lm_quota_file_unmap(lm_quota_table *table);
 /* Ends the places of holders that have ended, as far as /proc shows that. It also shows processes
- * that their parents have not waited for, and processes that have become another program by exec. */
+ * that their parents have not waited for, and processes that are another program since an exec. */
 void lm_quota_file_bury(lm_quota_table *table);
 
 #endif
