@@ -79,7 +79,7 @@ echo "$good" > "$work/edited.lua"
   > "$work/out" 2>> "$err" &
 host=$!
 children=$host
-LOAM_EVENTS=none "$LOAM" run --watch --policy "$work/edited.lua" -- sleep 60 2> "$work/none" &
+LOAM_EVENTS=none "$LOAM" run --watch --policy "$work/edited.lua" -- sleep 60 2>> "$work/none" &
 silent=$!
 children="$host $silent"
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
