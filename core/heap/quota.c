@@ -130,6 +130,7 @@ static void sign(void) {
 
 /* Makes this process a holder. False: each place has a holder that lives. */
 static bool join(lm_quota_table *table) {
+  sign();
   for (int round = 0; round < 2; round++) {
     for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
       if (take_place(table, i)) return true;
@@ -150,11 +151,23 @@ static int32_t place_of_self(const lm_quota_table *table) {
 
 bool lm_quota_is_holder(void) { return place_of_self(table_now()) != NO_HOLDER; }
 
+bool lm_quota_has_pid(const lm_quota_table *table, int pid) {
+  for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (uint64_t)pid) return true;
+  }
+  return false;
+}
+
+void lm_quota_describe(const lm_quota_self *given) {
+  lm_assert(lm_quota_counts(given->owner) && !lm_quota_is_holder());
+  self = *given;
+}
+
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
   lm_assert(!table_now() && given->owner && lm_quota_counts(given->owner));
   self = *given;
   bury_earlier_self(table);
-  sign();
   atomic_store_explicit(&lm_quota_mapped, table, memory_order_release);
 }
 
@@ -164,7 +177,6 @@ void lm_quota_fork_child(const lm_quota_self *given) {
   if (!table) return;
   self = *given;
   atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
-  if (signature) *signature = 1;
   if (was_holder) (void)join(table);
 }
 

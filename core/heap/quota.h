@@ -104,10 +104,14 @@ extern lm_quota_table *_Atomic lm_quota_mapped __attribute__((visibility("hidden
 /* Returns whether the head is of a table of this version. Does not look at the boot id. */
 bool lm_quota_is_sound(const lm_quota_head *head);
 
+/* Returns whether a place has a holder with this process id, in whatever PID namespace. */
+bool lm_quota_has_pid(const lm_quota_table *table, int pid);
 /* Gives this process the table. A holder that has the id of this process already is this process
  * before exec: its place ends. The process gets a place of its own only from lm_quota_find. Called
  * once, before the process draws from a quota. */
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *self);
+/* Replaces the description that this process gave to lm_quota_attach. Not in a holder. */
+void lm_quota_describe(const lm_quota_self *self);
 /* Gives a forked child a place of its own, if its parent had one. The child has drawn nothing
  * there: memory that it inherits counts for its parent. `self` describes the child. Called by the
  * fork hook of the child. */

@@ -459,7 +459,7 @@ static bool is_for_us(void) {
 static void follow_locked(void) {
   if (!board || lm_board_halves() || !is_for_us()) return;
   atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
-  lm_quota_file_follow(path);
+  lm_quota_file_follow(path, board->head.boot_id);
 }
 
 void lm_board_follow(void) {
@@ -497,6 +497,7 @@ loam_status lm_board_join(const char *dir) {
   loam_status status = dir ? make_own(dir) : LOAM_OK;
   if (board && !is_own_place()) {
     find_self();
+    lm_quota_file_describe(pid_namespace, program.st_dev, program.st_ino);
     (void)join();
   }
   unlock();

@@ -30,6 +30,7 @@ static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
 static bool may_make = true;
 static char why[LM_ERROR_SIZE / 2]; /* why the table cannot be used; "": no reason is known */
 static lm_quota_self self;
+static bool is_described; /* all fields of `self` are known */
 
 static loam_status fail(const char *path, int error) {
   return lm_error(LOAM_EIO, "shared limits: %s: %s", path, strerrordesc_np(error));
@@ -44,20 +45,22 @@ static bool is_own_file(int fd) {
          !(st.st_mode & 077) && st.st_size == (off_t)sizeof(lm_quota_table);
 }
 
-static bool is_of_this_boot(const lm_quota_head *head) {
-  char boot_id[sizeof head->boot_id];
-  lm_board_boot_id(boot_id, sizeof boot_id);
-  return lm_quota_is_sound(head) && !strcmp(head->boot_id, boot_id);
+/* Tells whether the head is of a table of this boot. `boot_id` is the present one; NULL: it is
+ * asked for. */
+static bool is_of_this_boot(const lm_quota_head *head, const char *boot_id) {
+  char now[sizeof head->boot_id];
+  if (!boot_id) lm_board_boot_id(now, sizeof now);
+  return lm_quota_is_sound(head) && !strncmp(head->boot_id, boot_id ? boot_id : now, sizeof now);
 }
 
 /* Opens the table at `path`, and no link. Returns a descriptor; -1, with errno, where there is no
  * file, and EINVAL where the file is no table that this process may use. */
-static int open_table(const char *path) {
+static int open_table(const char *path, const char *boot_id) {
   lm_quota_head head;
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return -1;
   if (is_own_file(fd) && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-      is_of_this_boot(&head))
+      is_of_this_boot(&head, boot_id))
     return fd;
   lm_sys_file_close(fd);
   errno = EINVAL;
@@ -100,7 +103,7 @@ static loam_status make_in(const char *dir, const char *path) {
   int lock = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (lock < 0) return fail(dir, errno);
   while (flock(lock, LOCK_EX) && errno == EINTR) continue;
-  int fd = open_table(path);
+  int fd = open_table(path, NULL);
   loam_status status = fd < 0 ? put_file(path) : LOAM_OK;
   if (fd >= 0) lm_sys_file_close(fd);
   close(lock);
@@ -116,7 +119,7 @@ loam_status lm_quota_file_make(const char *dir) {
   char path[PATH_MAX];
   loam_status status = path_in(dir, path, sizeof path);
   if (status != LOAM_OK) return status;
-  int fd = open_table(path);
+  int fd = open_table(path, NULL);
   if (fd >= 0) {
     lm_sys_file_close(fd);
     return LOAM_OK;
@@ -128,11 +131,11 @@ loam_status lm_quota_file_make(const char *dir) {
 /* ---- Mapping ------------------------------------------------------------------------------ */
 
 /* Maps the table. Returns 0 or an errno. */
-static int map(const char *dir, lm_quota_table **out) {
+static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
   char path[PATH_MAX];
   void *at = NULL;
   if (path_in(dir, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
-  int fd = open_table(path);
+  int fd = open_table(path, boot_id);
   if (fd < 0) return errno;
   int error = lm_sys_file_attach(fd, 0, sizeof(lm_quota_table), true, &at);
   lm_sys_file_close(fd);
@@ -145,7 +148,7 @@ static int map(const char *dir, lm_quota_table **out) {
 lm_quota_table *lm_quota_file_map(const char *dir) {
   lm_quota_table *table = NULL;
   int before = errno;
-  (void)map(dir, &table);
+  (void)map(dir, NULL, &table);
   errno = before;
   return table;
 }
@@ -157,44 +160,58 @@ void lm_quota_file_unmap(lm_quota_table *table) {
 /* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
  * nothing to other processes. */
 static void fork_child(void) {
+  if (!lm_quota_mapped) return;
   self.owner = lm_board_owner_now(getpid());
   if (!getppid()) self.pid_namespace = 0;
   lm_quota_fork_child(&self);
 }
 
-/* Gives this process the table. */
+void lm_quota_file_describe(uint64_t pid_namespace, uint64_t exe_device, uint64_t exe_inode) {
+  if (is_described) return;
+  self.pid_namespace = pid_namespace;
+  self.exe_device = exe_device;
+  self.exe_inode = exe_inode;
+  is_described = true;
+  if (self.owner) lm_quota_describe(&self);
+}
+
+static void describe(void) {
+  struct stat program;
+  if (is_described) return;
+  if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
+  lm_quota_file_describe(lm_board_own_namespace(), program.st_dev, program.st_ino);
+}
+
+/* Gives this process the table. The namespace is needed here if a holder has the id of this
+ * process. */
 static void attach(lm_quota_table *table) {
   static const lm_thread_hooks hooks = { .fork_child = fork_child };
   static bool is_registered;
-  struct stat program;
-  if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
-  self = (lm_quota_self){ .owner = lm_board_owner_now(getpid()),
-                          .pid_namespace = lm_board_own_namespace(),
-                          .exe_device = program.st_dev,
-                          .exe_inode = program.st_ino };
+  if (lm_quota_has_pid(table, getpid())) describe();
+  self.owner = lm_board_owner_now(getpid());
   lm_quota_attach(table, &self);
   if (!is_registered) lm_thread_add_hooks(&hooks);
   is_registered = true;
 }
 
 /* Maps the table of a folder, after the file was made if it was not there. */
-static loam_status open_in(const char *dir) {
+static loam_status open_in(const char *dir, const char *boot_id) {
   lm_quota_table *table = NULL;
-  int error = map(dir, &table);
+  int error = map(dir, boot_id, &table);
   if (error == ENOENT || error == EINVAL) {
     loam_status status = lm_quota_file_make(dir);
     if (status != LOAM_OK) return status;
-    error = map(dir, &table);
+    error = map(dir, NULL, &table);
   }
   if (error) return fail(dir, error);
   attach(table);
   return LOAM_OK;
 }
 
-static void open_or_note(const char *dir) {
+static void open_or_note(const char *dir, const char *boot_id) {
   int before = errno;
   why[0] = 0;
-  if (open_in(dir) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
+  if (open_in(dir, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
   errno = before;
 }
 
@@ -204,12 +221,12 @@ void lm_quota_file_start(const char *dir, bool is_allowed) {
   if (is_allowed && lm_control_dir(dir, folder, sizeof folder) != LOAM_OK) folder[0] = 0;
 }
 
-void lm_quota_file_follow(const char *path) {
+void lm_quota_file_follow(const char *path, const char *boot_id) {
   char dir[PATH_MAX];
   const char *end = strrchr(path, '/');
   if (!end || end == path || lm_quota_mapped) return;
   snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path);
-  open_or_note(dir);
+  open_or_note(dir, boot_id);
 }
 
 /* ---- Policies ----------------------------------------------------------------------------- */
@@ -218,13 +235,14 @@ static void open_for_policy(void) {
   if (lm_quota_mapped || lm_board_halves()) return;
   if (!folder[0] && may_make && lm_control_dir(NULL, folder, sizeof folder) != LOAM_OK)
     folder[0] = 0;
-  if (folder[0]) open_or_note(folder);
+  if (folder[0]) open_or_note(folder, NULL);
   else snprintf(why, sizeof why, "LOAM_CONTROL=0 allows no file in which processes could share it");
 }
 
 void lm_quota_file_bind(void) {
   if (!lm_strategy_lacks_quota()) return;
   open_for_policy();
+  describe();
   if (!lm_strategy_bind_quotas() || !lm_quota_mapped) return;
   snprintf(why, sizeof why,
            "the table of shared limits is full: it has room for %d limits and %d processes",

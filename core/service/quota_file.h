@@ -23,9 +23,14 @@ void lm_quota_file_start(const char *dir, bool is_allowed);
  * version, boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
 loam_status lm_quota_file_make(const char *dir);
 /* Maps the file of the folder in which the board at `path` is, for a process that follows this
- * board. Later policies of the process can then share limits without opening a file. If that
- * fails, lm_quota_file_tell says so as soon as a policy shares a limit. */
-void lm_quota_file_follow(const char *path);
+ * board. `boot_id` is that of the board, which is known to be of this boot. Later policies of the
+ * process can then share limits without opening a file. If that fails, lm_quota_file_tell says so
+ * as soon as a policy shares a limit. */
+void lm_quota_file_follow(const char *path, const char *boot_id);
+/* Notes the PID namespace of this process, and the file of its program, which the table of quotas
+ * is to have if the process draws from it. A start calls it, so that an edit needs no system call
+ * for that; a process without this call asks the system when a policy shares a limit. */
+void lm_quota_file_describe(uint64_t pid_namespace, uint64_t exe_device, uint64_t exe_inode);
 
 /* Gives each shared limit of a policy that is about to become live its quota. A process that
  * follows no board maps the file here if it must; one that follows a board opens nothing. Under the
