@@ -11,7 +11,7 @@
  * tree reads them. Otherwise it withdraws the figures and sleeps.
  *
  * While the live policy shares limits, the watcher looks every QUOTAS_MS whether a process found a
- * quota full since. If so, it looks with /proc for members that have ended (service/quota_file.h).
+ * quota full since. If so, it looks with /proc for holders that have ended (service/quota_file.h).
  *
  * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
  * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
