@@ -87,8 +87,8 @@ static void append_largest(text *out, uint64_t kind, size_t n) {
   for (size_t i = 0; i < n && shown < SHOWN; i++) {
     const lm_sums *row = &rows[i];
     if (!(row->key & kind)) continue;
-    append(out, "%s'%.80s' (%" PRIu64 " bytes in %" PRIu64 " blocks)", shown++ ? ", " : " ",
-           name_of(row->key), row->live_bytes, row->live_blocks);
+    append(out, "%s'%.80s' (%" PRIu64 " bytes in %" PRIu64 " block%s)", shown++ ? ", " : " ",
+           name_of(row->key), row->live_bytes, row->live_blocks, row->live_blocks == 1 ? "" : "s");
   }
 }
 
