@@ -10,8 +10,9 @@
  * and writes the figures on the board, also while it waits for a compiler. So no process of the
  * tree reads them. Otherwise it withdraws the figures and sleeps.
  *
- * While the live policy shares limits, the watcher looks every QUOTAS_MS whether a process found a
- * quota full since. If so, it looks with /proc for holders that have ended (service/quota_file.h).
+ * While the live policy shares limits, the watcher looks every LM_QUOTA_LOOK_MS whether a process
+ * found a quota full since. If so, it looks with /proc for holders that have ended
+ * (service/quota_file.h).
  *
  * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
  * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
@@ -51,7 +52,6 @@ enum {
   EMPTY_LOOKS = 2,    /* so many looks must find no living process before the watcher ends */
   COMPILE_MS = 60000, /* a compiler that runs longer is ended, and the policy is refused */
   IDLE_MS = 2000,     /* between two looks for a policy that another publisher has published */
-  QUOTAS_MS = 50,     /* between two looks whether a quota was found full */
   NODES_LOOKS = 40,   /* the list of nodes is read again after so many refreshes of the figures */
   PIDFD = 3,          /* the number to which the pidfd of the program is moved */
 };
@@ -73,7 +73,7 @@ static struct {
   int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
   bool first_shares;      /* the policy that the tree started with shares limits */
   lm_quota_table *quotas; /* NULL: not mapped */
-  uint32_t refusals;      /* of the table of quotas, when the watcher looked last */
+  uint32_t refusals;      /* of lm_quota_file_look */
   lm_publisher to;
   lm_watch *watch; /* NULL: no file is followed */
 } self;
@@ -123,11 +123,7 @@ static void map_quotas(void) {
 static void keep_quotas(void) {
   if (!shares_limits()) return;
   if (!self.quotas) map_quotas();
-  if (!self.quotas) return;
-  uint32_t now = atomic_load(&self.quotas->head.refusals);
-  if (now == self.refusals) return;
-  self.refusals = now;
-  lm_quota_file_bury(self.quotas);
+  if (self.quotas) lm_quota_file_look(self.quotas, &self.refusals);
 }
 
 /* Does what is to be done again and again. */
@@ -300,7 +296,7 @@ static bool wait_for_work(void) {
                            { .fd = self.pidfd, .events = POLLIN } };
   int timeout_ms = self.watch ? lm_watch_timeout_ms(self.watch) : IDLE_MS;
   if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
-  if (shares_limits() && timeout_ms > QUOTAS_MS) timeout_ms = QUOTAS_MS;
+  if (shares_limits() && timeout_ms > LM_QUOTA_LOOK_MS) timeout_ms = LM_QUOTA_LOOK_MS;
   if (self.keeps_nodes && timeout_ms > LM_NUMA_REFRESH_MS) timeout_ms = LM_NUMA_REFRESH_MS;
   (void)poll(fds, 2, timeout_ms);
   if (self.pidfd >= 0 && !fds[1].revents) return true;

@@ -277,5 +277,12 @@ void lm_quota_file_bury(lm_quota_table *table) {
   }
 }
 
+void lm_quota_file_look(lm_quota_table *table, uint32_t *refusals) {
+  uint32_t now = atomic_load(&table->head.refusals);
+  if (now == *refusals) return;
+  *refusals = now;
+  lm_quota_file_bury(table);
+}
+
 /* Runs when the process ends by exit or by the return of main. */
 __attribute__((destructor)) static void end(void) { lm_quota_end(); }

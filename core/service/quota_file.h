@@ -15,6 +15,10 @@
  * of loam do not replace the file of each other. */
 #define LM_QUOTA_FILE "quotas.1"
 
+/* Between two looks of a watcher, or of the service thread of a host, whether a quota was found
+ * full. */
+enum { LM_QUOTA_LOOK_MS = 50 };
+
 /* Says in which folder this process looks for the file: `dir` is loam_config.control_dir or NULL.
  * `is_allowed` is false where LOAM_CONTROL=0 forbids to make files. Called by each start. */
 void lm_quota_file_start(const char *dir, bool is_allowed);
@@ -47,5 +51,8 @@ void lm_quota_file_unmap(lm_quota_table *table);
 /* Ends the places of holders that have ended, as far as /proc shows that. It also shows processes
  * that their parents have not waited for, and processes that are another program since an exec. */
 void lm_quota_file_bury(lm_quota_table *table);
+/* Does this if a process has found a quota full since the last call. *refusals is what the call
+ * before has left there, at first 0. */
+void lm_quota_file_look(lm_quota_table *table, uint32_t *refusals);
 
 #endif

@@ -7,6 +7,7 @@
 #include "heap/strategy.h"
 #include "loam.h"
 #include "served.h"
+#include "service/chores.h"
 
 /* Large blocks count by themselves, so a block of 1 MiB takes little more than 1 MiB. */
 enum { BLOCK = 1000000, BLOCKS = 4 };
@@ -271,6 +272,30 @@ static void a_process_that_nobody_waited_for_has_no_share(void **state) {
   waitpid(other, NULL, 0);
 }
 
+/* In a host, the service thread looks for such processes. */
+static int lets_the_service_look(void) {
+  pid_t other = holder(3);
+  int n = take_blocks(BLOCKS);
+  int64_t deadline = lm_sys_clock_ns() + AN_HOUR / 60;
+  if (n != 1) return 1;
+  kill(other, SIGKILL);
+  wait_for_file("/proc/%d/stat", other, ") Z ");
+  n += take_blocks(BLOCKS);
+  if (n != 1) return 2;
+  while (n < BLOCKS && lm_sys_clock_ns() < deadline) {
+    int wait_ms = lm_chores_timeout_ms(-1);
+    if (wait_ms < 0 || wait_ms > LM_QUOTA_LOOK_MS + 1) return 3;
+    lm_chores_run();
+    n += take_blocks(BLOCKS - n);
+  }
+  return n == BLOCKS ? 0 : 4;
+}
+
+static void the_service_of_a_host_finds_the_dead(void **state) {
+  (void)state;
+  expect_all_is_well(lets_the_service_look);
+}
+
 /* ---- Without a table */
 
 static int limits_itself(void) {
@@ -299,6 +324,7 @@ int main(void) {
     IN_FOLDER(a_forked_child_counts_once),
     IN_FOLDER(another_program_has_no_share),
     IN_FOLDER(a_process_that_nobody_waited_for_has_no_share),
+    IN_FOLDER(the_service_of_a_host_finds_the_dead),
     IN_FOLDER(without_a_table_each_process_has_the_limit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
