@@ -12,6 +12,7 @@
 #include "os/hash.h"
 #include "os/lock.h"
 #include "os/sys.h"
+#include "os/thread.h"
 
 lm_quota_table *_Atomic lm_quota_mapped;
 
@@ -25,6 +26,10 @@ enum {
  * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: the place
  * is memory of all processes, and the operations there have an order of their own. */
 static _Atomic int32_t me = NO_HOLDER;
+/* This is a forked child, whose parent was a holder, and it has drawn nothing so far. Cleared under
+ * the lock, after the child has got a place. */
+static _Atomic bool awaits_place;
+static lm_lock joining;
 static lm_quota_self self;
 /* A page that the kernel clears in every child. Its first word is 1 in the process that has taken
  * the place `me`. NULL: the kernel has no such pages. */
@@ -149,7 +154,21 @@ static int32_t place_of_self(const lm_quota_table *table) {
              : NO_HOLDER;
 }
 
-bool lm_quota_is_holder(void) { return place_of_self(table_now()) != NO_HOLDER; }
+/* Like place_of_self, but gives the place to a child that awaits one. */
+static int32_t place_to_draw(lm_quota_table *table) {
+  int32_t i = place_of_self(table);
+  if (i != NO_HOLDER || !atomic_load_explicit(&awaits_place, memory_order_acquire)) return i;
+  lm_lock_take(&joining);
+  if (atomic_load_explicit(&awaits_place, memory_order_relaxed)) (void)join(table);
+  atomic_store_explicit(&awaits_place, false, memory_order_release);
+  lm_lock_drop(&joining);
+  return place_of_self(table);
+}
+
+bool lm_quota_is_holder(void) {
+  return place_of_self(table_now()) != NO_HOLDER ||
+         atomic_load_explicit(&awaits_place, memory_order_relaxed);
+}
 
 bool lm_quota_has_pid(const lm_quota_table *table, int pid) {
   for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
@@ -168,6 +187,7 @@ void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
   lm_assert(!table_now() && given->owner && lm_quota_counts(given->owner));
   self = *given;
   bury_earlier_self(table);
+  lm_thread_add_fork_lock(&joining);
   atomic_store_explicit(&lm_quota_mapped, table, memory_order_release);
 }
 
@@ -177,7 +197,7 @@ void lm_quota_fork_child(const lm_quota_self *given) {
   if (!table) return;
   self = *given;
   atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
-  if (was_holder) (void)join(table);
+  if (was_holder) atomic_store_explicit(&awaits_place, true, memory_order_relaxed);
 }
 
 void lm_quota_end(void) {
@@ -189,6 +209,7 @@ void lm_quota_end(void) {
 void lm_quota_detach(void) {
   lm_quota_end();
   atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
+  atomic_store_explicit(&awaits_place, false, memory_order_relaxed);
   atomic_store_explicit(&lm_quota_mapped, NULL, memory_order_release);
 }
 
@@ -210,7 +231,7 @@ uint32_t lm_quota_find(const lm_quota_id *id) {
   lm_quota_table *table = table_now();
   uint64_t key = key_of(id);
   lm_assert(id->name[0] && memchr(id->name, 0, sizeof id->name));
-  if (!table || (place_of_self(table) == NO_HOLDER && !join(table))) return 0;
+  if (!table || (place_to_draw(table) == NO_HOLDER && !join(table))) return 0;
   for (uint32_t i = 0; i < LM_QUOTAS; i++) {
     uint32_t at = (uint32_t)((key + i) % LM_QUOTAS);
     if (is_row_of(&table->row[at], key, id)) return at + 1;
@@ -257,7 +278,7 @@ bool lm_quota_search(uint32_t quota) {
   static _Atomic int64_t looked_ns;
   lm_quota_table *table = table_now();
   int64_t now = lm_sys_coarse_ns();
-  if (place_of_self(table) == NO_HOLDER) return false;
+  if (!lm_quota_is_holder()) return false;
   if (atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed) == now) return false;
   atomic_fetch_add_explicit(&table->head.refusals, 1, memory_order_relaxed);
   return bury_dead(table, quota);
@@ -273,7 +294,7 @@ static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want
  * again, TRIES times at most. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
-  int32_t i = place_of_self(table);
+  int32_t i = place_to_draw(table);
   if (i == NO_HOLDER) return LM_QUOTA_OF_PROCESS;
   lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
   _Atomic int64_t *drawn = &table->drawn[i][quota - 1];

@@ -112,9 +112,10 @@ bool lm_quota_has_pid(const lm_quota_table *table, int pid);
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *self);
 /* Replaces the description that this process gave to lm_quota_attach. Not in a holder. */
 void lm_quota_describe(const lm_quota_self *self);
-/* Gives a forked child a place of its own, if its parent had one. The child has drawn nothing
- * there: memory that it inherits counts for its parent. `self` describes the child. Called by the
- * fork hook of the child. */
+/* Lets a forked child draw for itself, if its parent was a holder. Memory that the child inherits
+ * counts for its parent. The child gets a place when it first draws, so that a child which soon
+ * calls exec leaves none behind. `self` describes the child. Called by the fork hook of the
+ * child. */
 void lm_quota_fork_child(const lm_quota_self *self);
 /* Ends the place of this process, which gives back all that it has drawn. Called as the process
  * ends. */
@@ -144,7 +145,7 @@ void lm_quota_give(uint32_t quota, int64_t bytes);
 uint64_t lm_quota_used(uint32_t quota);
 /* Like lm_quota_used, in any table, which may be a copy. Returns 0 if there is no such quota. */
 uint64_t lm_quota_used_of(const lm_quota_table *table, uint32_t quota);
-/* Returns whether this process is a holder now. */
+/* Returns whether this process is a holder, or a forked child that becomes one when it draws. */
 bool lm_quota_is_holder(void);
 
 /* Ends the place of a holder that has died, unless its word is not `owner` any more. Any process
