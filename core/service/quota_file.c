@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -25,10 +24,14 @@ _Static_assert(LM_QUOTA_PID == LM_BOARD_PID && LM_QUOTA_ENDED == LM_BOARD_ENDED 
                    (int)LM_QUOTA_MS_SHIFT == (int)LM_BOARD_MS_SHIFT,
                "the word of a holder is the owner word of a board");
 
+/* Bytes of a path, and of the reason in an event. The folder of the boards has a path of at most
+ * LM_CONTROL_PATH bytes. A start may run on a small stack, so both are short. */
+enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512 };
+
 /* The load lock of policy.c guards these; a start writes them before there is another thread. */
 static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
 static bool may_make = true;
-static char why[LM_ERROR_SIZE / 2]; /* why the table cannot be used; "": no reason is known */
+static char why[WORDS]; /* why the table cannot be used; "": no reason is known */
 static lm_quota_self self;
 static bool is_described; /* all fields of `self` are known */
 
@@ -83,7 +86,7 @@ static int fill_file(int fd) {
 /* Makes the file whole under another name, and then gives it its name. So whoever finds the file
  * finds all of it, and what stood under the name is replaced and not followed. */
 static loam_status put_file(const char *path) {
-  char made[PATH_MAX];
+  char made[ROOM];
   if (snprintf(made, sizeof made, "%s.new", path) >= (int)sizeof made)
     return fail(path, ENAMETOOLONG);
   (void)unlink(made);
@@ -116,7 +119,7 @@ static loam_status path_in(const char *dir, char *path, size_t size) {
 }
 
 loam_status lm_quota_file_make(const char *dir) {
-  char path[PATH_MAX];
+  char path[ROOM];
   loam_status status = path_in(dir, path, sizeof path);
   if (status != LOAM_OK) return status;
   int fd = open_table(path, NULL);
@@ -132,7 +135,7 @@ loam_status lm_quota_file_make(const char *dir) {
 
 /* Maps the table. Returns 0 or an errno. */
 static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
-  char path[PATH_MAX];
+  char path[ROOM];
   void *at = NULL;
   if (path_in(dir, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
   int fd = open_table(path, boot_id);
@@ -222,11 +225,11 @@ void lm_quota_file_start(const char *dir, bool is_allowed) {
 }
 
 void lm_quota_file_follow(const char *path, const char *boot_id) {
-  char dir[PATH_MAX];
+  char dir[ROOM];
   const char *end = strrchr(path, '/');
   if (!end || end == path || lm_quota_mapped) return;
-  snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path);
-  open_or_note(dir, boot_id);
+  if (snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path) < (int)sizeof dir)
+    open_or_note(dir, boot_id);
 }
 
 /* ---- Policies ----------------------------------------------------------------------------- */
