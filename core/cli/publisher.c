@@ -93,6 +93,7 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .reads = lm_policy_image_reads(image),
                           .guards = lm_policy_image_guards(image),
                           .moves = lm_policy_image_applies_live(image),
+                          .shares = lm_policy_image_shares(image),
                           .published_at = lm_sys_unix_ns() };
   snprintf(to->path, sizeof to->path, "%s", path);
   if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
@@ -200,7 +201,8 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p) {
   const lm_board_news *news = p->news;
   uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
   uint64_t keeper = atomic_load_explicit(&news->keeper, memory_order_relaxed);
-  if (!number || !lm_publisher_reads_nodes(news->image[number & 1].reads)) return false;
+  const lm_board_image *image = &news->image[number & 1];
+  if (!number || !(lm_publisher_reads_nodes(image->reads) || image->shares)) return false;
   if (!keeper) return true;
   return pread(p->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
          lm_board_look(keeper, head.pid_namespace, NULL).state == LM_BOARD_GONE;

@@ -10,6 +10,10 @@
  * and writes the figures on the board, also while it waits for a compiler. So no process of the
  * tree reads them. Otherwise it withdraws the figures and sleeps.
  *
+ * While the live policy shares limits, the watcher looks every LM_QUOTA_LOOK_MS whether a process
+ * found a quota full since. If so, it looks with /proc for holders that have ended
+ * (service/quota_file.h).
+ *
  * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
  * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
  * the caller itself is such a process, an orphan would become a child of the program, and wait(2)
@@ -40,6 +44,7 @@
 #include "service/board_owner.h"
 #include "service/board_read.h"
 #include "service/policy.h"
+#include "service/quota_file.h"
 #include "service/watch.h"
 
 enum {
@@ -66,6 +71,9 @@ static struct {
   bool keeps_nodes;       /* the figures on the board are kept now */
   unsigned refreshes;     /* of the figures, so far */
   int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
+  bool first_shares;      /* the policy that the tree started with shares limits */
+  lm_quota_table *quotas; /* NULL: not mapped */
+  uint32_t refusals;      /* of lm_quota_file_look */
   lm_publisher to;
   lm_watch *watch; /* NULL: no file is followed */
 } self;
@@ -90,6 +98,38 @@ static void keep_nodes(void) {
   if (++self.refreshes % NODES_LOOKS == 0) lm_numa_refresh();
   lm_numa_free_publish(to);
   self.refresh_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
+}
+
+/* ---- Shared limits ---- */
+
+/* Tells whether the policy that the tree obeys shares limits. */
+static bool shares_limits(void) {
+  const lm_board_news *news = self.to.news;
+  uint64_t number = atomic_load(&news->published.now.number);
+  return number ? news->image[number & 1].shares : self.first_shares;
+}
+
+/* Maps the table of quotas, which is in the folder of the board. */
+static void map_quotas(void) {
+  char dir[PATH_MAX];
+  snprintf(dir, sizeof dir, "%s", self.board);
+  char *end = strrchr(dir, '/');
+  if (end) *end = 0;
+  if (end) self.quotas = lm_quota_file_map(dir);
+}
+
+/* Gives back what dead processes have drawn, if a process has found a quota full since the last
+ * look. */
+static void keep_quotas(void) {
+  if (!shares_limits()) return;
+  if (!self.quotas) map_quotas();
+  if (self.quotas) lm_quota_file_look(self.quotas, &self.refusals);
+}
+
+/* Does what is to be done again and again. */
+static void keep(void) {
+  keep_nodes();
+  keep_quotas();
 }
 
 /* ---- Telling the user of the program ---- */
@@ -164,7 +204,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
   int status = 0;
   for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
     if (ms == COMPILE_MS) kill(compiler, SIGKILL);
-    keep_nodes();
+    keep();
     lm_sys_sleep(1000000);
   }
   if (WIFEXITED(status)) return !WEXITSTATUS(status);
@@ -256,13 +296,14 @@ static bool wait_for_work(void) {
                            { .fd = self.pidfd, .events = POLLIN } };
   int timeout_ms = self.watch ? lm_watch_timeout_ms(self.watch) : IDLE_MS;
   if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
+  if (shares_limits() && timeout_ms > LM_QUOTA_LOOK_MS) timeout_ms = LM_QUOTA_LOOK_MS;
   if (self.keeps_nodes && timeout_ms > LM_NUMA_REFRESH_MS) timeout_ms = LM_NUMA_REFRESH_MS;
   (void)poll(fds, 2, timeout_ms);
   if (self.pidfd >= 0 && !fds[1].revents) return true;
   if (self.pidfd >= 0) close(self.pidfd);
   self.pidfd = -1;
   for (int i = 0; i < EMPTY_LOOKS; i++) {
-    keep_nodes();
+    keep();
     if (i) lm_sys_sleep(LOOK_MS * 1000000ll);
     if (is_tree_alive()) return true;
   }
@@ -312,7 +353,7 @@ static _Noreturn void run(void) {
   if (self.watch) atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
   atomic_store(&self.to.news->keeper, lm_board_owner_now(getpid()));
   do {
-    keep_nodes();
+    keep();
     follow_published();
     if (self.watch && lm_watch_ready(self.watch)) load_changed_file();
   } while (wait_for_work());
@@ -361,6 +402,7 @@ static void set_up(const lm_watcher_task *task) {
   snprintf(self.policy, sizeof self.policy, "%s", task->policy ? task->policy : "");
   self.first_hash = task->hash;
   self.first_reads_nodes = task->reads_nodes;
+  self.first_shares = task->shares_limits;
   self.program = task->is_of_caller ? getpid() : 0;
   self.pidfd = self.program ? open_pidfd(self.program) : -1;
   if (!self.program || fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };

@@ -169,7 +169,7 @@ static uint32_t strategies_of(const lm_policy_image *image) {
 
 static bool are_texts(const lm_policy_image_strategy *s) {
   return memchr(s->name, 0, sizeof s->name) && memchr(s->handler, 0, sizeof s->handler) &&
-         memchr(s->dir, 0, sizeof s->dir);
+         memchr(s->dir, 0, sizeof s->dir) && memchr(s->shared, 0, sizeof s->shared);
 }
 
 static bool are_flags(const lm_policy_image_strategy *s) {
@@ -247,6 +247,7 @@ static loam_status intern(const lm_policy_image_strategy *s, uint32_t *id) {
   memcpy(d.name, s->name, sizeof d.name);
   memcpy(d.handler, s->handler, sizeof d.handler);
   memcpy(d.dir, s->dir, sizeof d.dir);
+  memcpy(d.shared, s->shared, sizeof d.shared);
   memcpy(d.placement.weight, s->weight, sizeof d.placement.weight);
   loam_status status = lm_strategy_intern(&d, &made);
   if (!status) *id = made->id;
@@ -475,6 +476,11 @@ const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size) {
 const char *lm_policy_image_name(const lm_policy_image *image) { return image->head->name; }
 bool lm_policy_image_applies_live(const lm_policy_image *image) {
   return image->head->applies_live;
+}
+bool lm_policy_image_shares(const lm_policy_image *image) {
+  for (uint32_t i = 0; i < strategies_of(image); i++)
+    if (image->strategy[i].shared[0]) return true;
+  return false;
 }
 bool lm_policy_image_guards(const lm_policy_image *image) {
   for (uint32_t i = 0; i < strategies_of(image); i++)

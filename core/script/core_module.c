@@ -315,6 +315,11 @@ static int core_strategy(lua_State *L) {
     lm_error(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
     return refuse(L);
   }
+  if (!text_field(L, 1, "shared", desc.shared, sizeof desc.shared)) {
+    lm_error(LOAM_EPOLICY, "the name of a shared limit is longer than %d bytes",
+             LM_STRATEGY_NAME - 1);
+    return refuse(L);
+  }
   if (!text_field(L, 1, "dir", desc.dir, sizeof desc.dir)) {
     lm_error(LOAM_EPOLICY, "the path of a folder is longer than %d bytes", LM_STRATEGY_DIR - 1);
     return refuse(L);

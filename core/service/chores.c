@@ -13,6 +13,7 @@
 #include "os/numa.h"
 #include "os/sys.h"
 #include "service/policy.h"
+#include "service/quota_file.h"
 
 enum { TICK_MS = 250 }; /* between two ticks of decay: idle memory goes back after three ticks */
 
@@ -22,6 +23,8 @@ static int64_t tick_ns;     /* decay */
 static int64_t job_ns = -1; /* a step of moving memory; -1: no memory is being moved */
 static int64_t gauge_ns;    /* reading the gauges */
 static int64_t round_ns;    /* a round of lm_age_tick */
+static int64_t quotas_ns;   /* a look for dead holders of quotas */
+static uint32_t refusals;   /* of lm_quota_file_look */
 
 /* Sequentially consistent. A thread sets `is_wanted` before it wakes the service thread, which
  * takes it before it looks at the live policy. */
@@ -97,12 +100,20 @@ static void date_blocks(void) {
   round_ns = lm_sys_clock_ns() + LM_AGE_ROUND_MS * 1000000ll;
 }
 
+/* A host has no watcher that looks after its shared limits. */
+static void look_after_quotas(void) {
+  if (!lm_quota_is_holder() || lm_sys_clock_ns() < quotas_ns) return;
+  lm_quota_file_look(lm_quota_mapped, &refusals);
+  quotas_ns = lm_sys_clock_ns() + LM_QUOTA_LOOK_MS * 1000000ll;
+}
+
 /* ---- all ---- */
 
 void lm_chores_run(void) {
   tick();
   refresh_gauges();
   date_blocks();
+  look_after_quotas();
   move_memory();
   lm_assert(job_ns >= -1);
 }
@@ -115,6 +126,8 @@ int lm_chores_timeout_ms(int timeout_ms) {
     timeout_ms = lm_chores_earlier_ms(timeout_ms, (round_ns - now) / 1000000 + 1);
   if (lm_numa_free_is_wanted())
     timeout_ms = lm_chores_earlier_ms(timeout_ms, (gauge_ns - now) / 1000000 + 1);
+  if (lm_quota_is_holder())
+    timeout_ms = lm_chores_earlier_ms(timeout_ms, (quotas_ns - now) / 1000000 + 1);
   if (lm_chores_has_applying()) timeout_ms = lm_chores_earlier_ms(timeout_ms, 1);
   if (lm_decay_is_asleep()) return timeout_ms;
   return lm_chores_earlier_ms(timeout_ms, (tick_ns - now) / 1000000 + 1);

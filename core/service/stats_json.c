@@ -25,8 +25,8 @@ static void put_classes(lm_json *out, const lm_sums_table *classes, uint64_t key
   lm_json_close(out, ']');
 }
 
-void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                       uint64_t key) {
+void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                       const lm_sums_table *classes, uint64_t key) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "tag", row->tag);
@@ -38,6 +38,8 @@ void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table
   lm_json_uint(out, "total_blocks", row->total_blocks);
   if (row->limit) lm_json_uint(out, "limit", row->limit);
   if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
+  if (use->shared) lm_json_text(out, "limit_shared", use->shared);
+  if (use->shared) lm_json_uint(out, "limit_own", use->own);
   put_classes(out, classes, key);
   lm_json_close(out, '}');
 }

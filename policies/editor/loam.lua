@@ -77,6 +77,7 @@ function text:part(index) end
 ---@field name? string
 ---@field limit? integer the most bytes that may be live at a time
 ---@field soft? integer bytes of live memory beyond which the host gets an event; needs `limit`
+---@field shared? string name under which all processes of the user share the limit; needs `limit`
 
 ---@class loam.host_options: loam.options
 ---@field align? integer

@@ -83,7 +83,9 @@ local function new_context(answers, inspect)
       return nil, board .. ": it is no board that can be read"
     end,
     vet = function()
-      if answers then return answers.vetted, answers.why, answers.reads_nodes end
+      if answers then
+        return answers.vetted, answers.why, answers.reads_nodes, answers.shares_limits
+      end
     end,
     compile = function(path, file)
       context.compiled = { path, file }

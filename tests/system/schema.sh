@@ -5,8 +5,10 @@ need python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 python3 -c 'import jsonschema' 2> "$work/why" || skip "python3-jsonschema is not installed"
 
+sed -i 's/limit = 32 \* MiB/&, shared = "large"/' "$policy"
 cat > "$work/all.lua" <<'LUA'
-local plain = loam.host { name = "plain", align = 64, huge = false, zero = true, limit = 2 ^ 40 }
+local plain = loam.host { name = "plain", align = 64, huge = false, zero = true, limit = 2 ^ 40,
+                          shared = "all" }
 local none = loam.deny()
 local kinds = {
   loam.host { name = "here", numa = "local", prefault = true, lock = true, guard = true },
@@ -104,7 +106,9 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 [ -e "$work/ready" ] || fail "the program does not start: $(cat "$work/err")"
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
+grep -q '"shared":"large","shared_used_bytes":' "$work/out" || fail "no shared limit: $(cat "$work/out")"
 gives answer 0 stats "$pid"
+grep -q '"limit_shared":"large","limit_own":' "$work/out" || fail "no shared limit: $(cat "$work/out")"
 gives answer 0 pages "$pid"
 for by in tag strategy node process service; do
   gives answer 0 top --by "$by" --every 100ms --count 1

@@ -46,7 +46,8 @@ local function add(groups, keys, row, class)
     group = {
       tag = keys.tag and row.tag, strategy = keys.strategy and row.strategy,
       kind = keys.strategy and row.kind, limit = keys.strategy and row.limit or nil,
-      limit_used = row.limit_used, from = class and class.from, to = class and class.to,
+      limit_used = row.limit_used, limit_own = row.limit_own,
+      from = class and class.from, to = class and class.to,
       live_bytes = 0, live_blocks = 0, total_bytes = 0, total_blocks = 0,
     }
     groups.by_key[key] = group

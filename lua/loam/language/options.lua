@@ -311,10 +311,11 @@ local function absent(kind)
 end
 
 local ORDER = { "dir", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped",
-                "portable", "write_combined", "id", "pool", "prefer", "limit", "soft", "name" }
+                "portable", "write_combined", "id", "pool", "prefer", "limit", "soft", "shared",
+                "name" }
 
 for _, checks in pairs(KINDS) do
-  checks.name, checks.limit, checks.soft = options.name, limit, limit
+  checks.name, checks.limit, checks.soft, checks.shared = options.name, limit, limit, options.name
 end
 
 local function known(kind)
@@ -336,6 +337,13 @@ local function check_soft(soft, hard)
   elseif soft > hard then
     frame.refuse("option", ("soft = %d: must be at most the limit, %d"):format(soft, hard))
   end
+end
+
+-- What processes share is a limit, so a shared limit needs one.
+local function check_shared(name, hard)
+  if hard then return end
+  frame.refuse("option", "shared = " .. options.show(name) .. ": there is no limit to share",
+    "give the strategy a limit, which is the most bytes that all processes may have together")
 end
 
 -- Checks the table of options that a policy gave to `loam.KIND{…}`. Returns the values by option,
@@ -361,6 +369,7 @@ function options.check(kind, given)
     end
   end
   if values.soft then check_soft(values.soft, values.limit) end
+  if values.shared then check_shared(values.shared, values.limit) end
   return values, reason
 end
 

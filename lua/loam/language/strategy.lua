@@ -127,7 +127,7 @@ end
 local function description(kind, values, handler)
   return {
     kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
-    soft = values.soft or 0,
+    soft = values.soft or 0, shared = values.shared,
     numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
     prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
     handler = handler, dir = values.dir, mapped = values.mapped, portable = values.portable,
@@ -207,7 +207,7 @@ end
 
 local FIELDS = {
   "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "soft",
-  "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
+  "shared", "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
 }
 
 local IS_FIELD = {}

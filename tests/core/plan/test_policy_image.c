@@ -328,6 +328,7 @@ static void refuses_a_damaged_strategy(void **state) {
   refuses(LOAM_EINVAL, AT_STRATEGY(name), text, 64, "text of strategy: 0");
   refuses(LOAM_EINVAL, AT_STRATEGY(handler), text, 128, "text of strategy: 0");
   refuses(LOAM_EINVAL, AT_STRATEGY(dir), text, 256, "text of strategy: 0");
+  refuses(LOAM_EINVAL, AT_STRATEGY(shared), text, 64, "text of strategy: 0");
   refuses_u8(AT_STRATEGY(kind), LM_KINDS, "kind of a strategy");
   refuses_u8(AT_STRATEGY(huge), 5, "huge of a strategy");
   refuses_u8(AT_STRATEGY(supply), LM_DEVICE_POOL_KINDS, "pool of a strategy");

@@ -8,6 +8,8 @@
 
 #include "cli/publisher.h"
 #include "heap/pool.h"
+#include "heap/quota.h"
+#include "heap/strategy.h"
 #include "os/hash.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
@@ -64,6 +66,31 @@ static const char *name_now(void) {
 
 /* A request that the thread has decided before; it misses only because of the word. */
 static void request(void) { loam_free(loam_malloc(NULL, 100)); }
+
+#define SHARED_LIMIT                                                          \
+  "local h = loam.host { name = 'h', limit = 4 * loam.MiB, shared = 'kv' }\n" \
+  "return loam.policy { name = 'kv', pick = function(req) return h end }\n"
+
+/* The table of quotas was mapped with the board. */
+static void an_edit_may_share_a_limit_where_no_file_can_be_opened(void **state) {
+  struct rlimit before, none;
+  (void)state;
+  request();
+  publish(SHARED_LIMIT);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){ 0, before.rlim_max };
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  request();
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_string_equal(name_now(), "kv");
+  assert_false(lm_strategy_lacks_quota());
+  assert_true(lm_quota_is_holder());
+  void *p = loam_malloc(NULL, LM_MIB);
+  uint64_t used = 0;
+  for (uint32_t quota = 1; quota <= LM_QUOTAS; quota++) used += lm_quota_used(quota);
+  assert_true(used >= LM_MIB);
+  loam_free(p);
+}
 
 static void the_next_request_obeys_a_publication(void **state) {
   (void)state;
@@ -382,6 +409,7 @@ static void an_image_of_another_version_is_refused_in_words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
     FOLLOWS(a_realloc_obeys_a_publication),
     FOLLOWS(replaced_policies_give_their_memory_back),

@@ -238,6 +238,21 @@ describe("the series of loam metrics", function()
     assert.equal(1, value_of(samples, "loam_processes"))
   end)
 
+  it("tell of a shared limit what the process uses, and what all use", function()
+    local of_kv = { strategy = "kv" }
+    local samples = samples_of(on_board(), seen {
+      rows = { row("a", 5, 50, { strategy = "kv", limit = 100, limit_used = 60, limit_own = 20,
+                                 limit_shared = "all" }) },
+    })
+    assert.equal(20, value_of(samples, "loam_limit_used_bytes", of_kv))
+    assert.equal(60, value_of(samples, "loam_limit_shared_used_bytes",
+      { strategy = "kv", shared = "all" }))
+    samples = samples_of(on_board { limits = { { strategy = "kv", limit_bytes = 10,
+      used_bytes = 4, shared = "all", shared_used_bytes = 9 } }, updated_at = 990e9 }, nil)
+    assert.equal(4, value_of(samples, "loam_limit_used_bytes", of_kv))
+    assert.equal(9, value_of(samples, "loam_limit_shared_used_bytes", of_kv))
+  end)
+
   it("tell failures by reason, and what was asked and got", function()
     local got = {
       strategy = "near", failed = 5, at_limit = 2, served_late = 7, live_bytes = 0,

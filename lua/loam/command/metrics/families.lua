@@ -19,7 +19,9 @@ local CATALOG = {
   { "loam_allocated_blocks", "counter", false, "Blocks allocated since the process started." },
   { "loam_tags_folded", "gauge", false, "Tags that share the series of the tag other." },
   { "loam_limit_bytes", "gauge", "bytes", "Limit of a strategy." },
-  { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that is used." },
+  { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that the process uses." },
+  { "loam_limit_shared_used_bytes", "gauge", "bytes",
+    "Part of a shared limit that all processes use." },
   { "loam_board_live_bytes", "gauge", "bytes",
     "About the memory in use of a strategy, as a process that cannot be read has noted it." },
   { "loam_board_held_bytes", "gauge", "bytes",
@@ -131,15 +133,24 @@ end
 -- memory yet, or the process could not be read.
 local function add_limits(add, status, figures)
   local seen = {}
-  local function put(strategy, limit, used)
+  local function put(strategy, limit, used, shared, all)
     if not limit or seen[strategy] then return end
     seen[strategy] = true
     local label = labels("strategy", strategy)
     add("loam_limit_bytes", limit, label)
     add("loam_limit_used_bytes", used, label)
+    if shared then
+      add("loam_limit_shared_used_bytes", all, label .. "," .. labels("shared", shared))
+    end
   end
   for _, row in ipairs(figures and figures.rows or {}) do
-    put(row.strategy, row.limit, row.limit_used)
+    put(row.strategy, row.limit, row.limit_own or row.limit_used, row.limit_shared, row.limit_used)
+  end
+  for _, limit in ipairs(status.limits or {}) do
+    if limit.shared then
+      put(limit.strategy, limit.limit_bytes, limit.used_bytes, limit.shared,
+        limit.shared_used_bytes)
+    end
   end
   for _, row in ipairs(figures and figures.got or {}) do
     put(row.strategy, row.limit, row.limit_used)

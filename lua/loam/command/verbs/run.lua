@@ -81,14 +81,18 @@ end
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
----@return boolean|nil reads_nodes the policy reads the free memory of NUMA nodes
+---@return table|nil needs of the watcher: { reads_nodes = the policy reads the free memory of NUMA
+---nodes, shares_limits = it shares limits with other processes }
 local function check(context, path)
   if require("loam.command.manifest").is_one(path) then
     context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
       .. "in that folder")
   end
-  local vetted, why, reads_nodes = context.api.vet(path)
-  if vetted then return false, vetted, why, reads_nodes == true end
+  local vetted, why, reads_nodes, shares_limits = context.api.vet(path)
+  if vetted then
+    return false, vetted, why,
+      { reads_nodes = reads_nodes == true, shares_limits = shares_limits == true }
+  end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   return policy_query.is_refused(context, answer), nil
@@ -121,17 +125,17 @@ end
 
 -- Starts the process that works for all programs of the tree.
 ---@param path string|nil the policy file that it follows
----@param reads_nodes boolean it keeps the free memory of NUMA nodes on the board
+---@param needs table as check() returns it
 ---@return boolean started
-local function start_watcher(context, board, path, vetted, reads_nodes)
-  local ok, words = context.api.watch(board, path, vetted, reads_nodes)
+local function start_watcher(context, board, path, vetted, needs)
+  local ok, words = context.api.watch(board, path, vetted, needs.reads_nodes, needs.shares_limits)
   if not ok then context.warn("loam: warning: " .. words .. "\n") end
   return ok == true
 end
 
 ---@param service boolean give each program a service thread and a control socket of its own
----@param reads_nodes boolean the policy reads the free memory of NUMA nodes
-local function prepare(context, given, vetted, service, reads_nodes)
+---@param needs table as check() returns it
+local function prepare(context, given, vetted, service, needs)
   local path = context.posix.absolute(given.policy)
   if not path then
     context.fail("the current folder was removed; write --policy as an absolute path")
@@ -145,8 +149,9 @@ local function prepare(context, given, vetted, service, reads_nodes)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.
-  local has_watcher = board and not service and (given.watch or reads_nodes)
-    and start_watcher(context, board, given.watch and path or nil, vetted, reads_nodes)
+  local is_needed = given.watch or needs.reads_nodes or needs.shares_limits
+  local has_watcher = board and not service and is_needed
+    and start_watcher(context, board, given.watch and path or nil, vetted, needs)
   local is_watched = given.watch and has_watcher
   set("LOAM_WATCH", given.watch and not is_watched and "1" or nil)
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
@@ -165,7 +170,7 @@ local function tell_if_not_governed(context, program)
 end
 
 function run.run(context, given)
-  local refused, vetted, why, reads_nodes = check(context, given.policy)
+  local refused, vetted, why, needs = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
     context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
@@ -175,7 +180,7 @@ function run.run(context, given)
     context.warn(("loam: the policy %s, so each program gets a service thread, as with "
       .. "--service\n"):format(why))
   end
-  prepare(context, given, vetted, wants_service or why ~= nil, reads_nodes == true)
+  prepare(context, given, vetted, wants_service or why ~= nil, needs or {})
   tell_if_not_governed(context, given[1])
   context.finish()
   local errno, words = context.posix.exec(given)

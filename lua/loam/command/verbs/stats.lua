@@ -14,7 +14,8 @@ local stats = {
   takes = { name = "PID", most = 1 },
   about = [[
 LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far.
-LIMIT is the limit of the strategy, and how much of it all tags together use. Below the
+LIMIT is the limit of the strategy, and how much of it all tags together use; of a limit
+that processes share, how much all of them use, and how much this one (here). Below the
 table stand the strategies whose memory is not on the nodes, or not on the huge pages,
 that they ask for, and how the memory of several nodes is shared out: the kernel is asked
 page by page. With --by, the rows are by other keys: `--by class` is a histogram of block
@@ -49,11 +50,13 @@ local function strategy_text(row)
   return ("%s (%s)"):format(row.strategy, row.kind)
 end
 
--- Returns how full a limit is: "63% of 2 MiB". Without a limit, an empty text.
+-- Returns how full a limit is: "63% of 2 MiB"; or "63% of 2 MiB, 10% here" if processes share the
+-- limit. Without a limit, an empty text.
 local function limit_text(row)
   if not row.limit then return "" end
-  return ("%d%% of %s"):format(math.floor(100 * row.limit_used / row.limit),
-    units.exact(row.limit))
+  local here = row.limit_own and (", %d%% here"):format(math.floor(100 * row.limit_own / row.limit))
+  return ("%d%% of %s%s"):format(math.floor(100 * row.limit_used / row.limit),
+    units.exact(row.limit), here or "")
 end
 
 local TROUBLES = {
@@ -213,7 +216,10 @@ end
 local function show_last_limits(context, status)
   local rows = {}
   for i, limit in ipairs(status.limits or {}) do
-    rows[i] = { limit.strategy, units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes) }
+    local all = limit.shared and (", and all programs use %s"):format(
+      units.bytes(limit.shared_used_bytes)) or ""
+    rows[i] = { limit.strategy, units.bytes(limit.used_bytes),
+      units.bytes(limit.limit_bytes) .. all }
   end
   show_rows(context, { "STRATEGY", "USED", "LIMIT" }, rows, { [2] = true, [3] = true },
     status.limits_left_out, "limit")

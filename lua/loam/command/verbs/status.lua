@@ -62,6 +62,10 @@ local function limits_text(answer)
   for i, limit in ipairs(answer.limits) do
     local used, most = units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes)
     lines[i] = ("%s: %s of %s"):format(terminal.plain(limit.strategy), used, most)
+    if limit.shared then
+      lines[i] = ("%s; all programs that share '%s' use %s"):format(lines[i],
+        terminal.plain(limit.shared), units.bytes(limit.shared_used_bytes))
+    end
   end
   local more = answer.limits_left_out or 0
   if more > 0 then lines[#lines + 1] = ("and %d more"):format(more) end
