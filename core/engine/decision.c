@@ -7,6 +7,7 @@
 #include "engine/live_bytes.h"
 #include "engine/sample.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
@@ -15,6 +16,7 @@ static LM_NOINLINE double called_gauge(const lm_inputs *inputs, int input, unsig
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
+  if (input == LM_IN_PRESSURE) return lm_pressure_now();
   return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
 }
 

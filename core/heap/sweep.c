@@ -4,6 +4,10 @@
  * service thread ticks, threads do the tick in steps from their slow paths (decay.h), and each
  * thread gives up its own idle bins. A thread that takes no slow path keeps its bins then.
  *
+ * If memory becomes short in the control group (os/pressure.h), the age of free memory no longer
+ * counts: with the next slow path of a thread all of it goes back, and ticks follow each other
+ * soon.
+ *
  * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
  * next operation takes the bit back and does that. If the bit is still set after a grace, the
  * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
@@ -13,6 +17,7 @@
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
 #include "os/decay.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "pages/states.h"
@@ -171,15 +176,19 @@ static void trim_pool(lm_pool *pool) {
   lm_regions_trim(&pool->regions);
 }
 
+static void trim_all_locked(void) {
+  lm_pools_each(trim_pool);
+  lm_states_trim();
+  lm_metadata_trim();
+  lm_thread_trim_vacant();
+}
+
 size_t lm_sweep_trim(void) {
   size_t before = lm_regions_released();
   if (lm_thread_self) lm_tcache_flush_thread(lm_thread_self);
   (void)sweep_threads(true, false);
   lm_lock_take(&lm_pools_end_lock);
-  lm_pools_each(trim_pool);
-  lm_states_trim();
-  lm_metadata_trim();
-  lm_thread_trim_vacant();
+  trim_all_locked();
   lm_lock_drop(&lm_pools_end_lock);
   return lm_regions_released() - before;
 }
@@ -239,6 +248,37 @@ void lm_sweep_decay(void) {
   lm_decay_end(more);
 }
 
+/* ---- Memory is short ---------------------------------------------------------------------- */
+
+/* lm_pressure_word of the last alarm for which free memory went back. Guarded by `sweeping`. */
+static uint32_t obeyed_alarm;
+
+bool lm_sweep_is_alarmed(lm_thread *t) {
+  uint32_t alarm = lm_pressure_word();
+  return lm_unlikely(alarm & 1) && lm_tcache_of(t)->alarm != alarm;
+}
+
+/* Gives free memory back, once for each alarm. Returns false if another thread holds a lock. */
+static bool trim_for_alarm(uint32_t alarm) {
+  if (!lm_lock_try(&sweeping)) return false;
+  bool is_done = obeyed_alarm == alarm;
+  if (!is_done && lm_lock_try(&lm_pools_end_lock)) {
+    trim_all_locked();
+    lm_lock_drop(&lm_pools_end_lock);
+    obeyed_alarm = alarm;
+    is_done = true;
+  }
+  lm_lock_drop(&sweeping);
+  return is_done;
+}
+
+LM_NOINLINE void lm_sweep_obey_alarm(lm_thread *t) {
+  uint32_t alarm = lm_pressure_word();
+  lm_assert(t == lm_thread_self);
+  lm_tcache_flush_own(t);
+  if (trim_for_alarm(alarm)) lm_tcache_of(t)->alarm = alarm;
+}
+
 /* ---- Ticks without a service thread ------------------------------------------------------- */
 
 /* A step of a tick takes STEP_NS, or the time for STEP_SLOTS slots (8 MiB). The next step is done
@@ -247,6 +287,8 @@ void lm_sweep_decay(void) {
 #define STEP_NS 500000
 #define PAUSE_NS 10000000
 #define TICK_NS 250000000
+/* The time between two ticks while memory is short. */
+#define TICK_SHORT_NS 50000000
 enum { STEP_SLOTS = 128 };
 
 /* How many ticks have begun. Relaxed: a thread that sees it late gives up its bins later. */
@@ -296,7 +338,8 @@ static void do_step_locked(void) {
   if (is_done && lm_decay_has_devices()) lm_thread_set_slow(lm_thread_self, LM_SLOW_DEVICES);
   if (is_done) lm_decay_end(step.more);
   step.has_begun = !is_done;
-  lm_decay_wait(is_done ? TICK_NS : PAUSE_NS);
+  int64_t calm_ns = lm_pressure_is_short() ? TICK_SHORT_NS : TICK_NS;
+  lm_decay_wait(is_done ? calm_ns : PAUSE_NS);
 }
 
 static LM_NOINLINE void poll_slowly(lm_thread *t) {
@@ -313,5 +356,6 @@ static LM_NOINLINE void poll_slowly(lm_thread *t) {
 
 void lm_sweep_poll(lm_thread *t) {
   lm_assert(t == lm_thread_self);
+  if (lm_unlikely(lm_sweep_is_alarmed(t))) lm_sweep_obey_alarm(t);
   if (++lm_tcache_of(t)->slow_calls % LM_DECAY_CALLS == 0) poll_slowly(t);
 }

@@ -20,6 +20,7 @@ enum { NODE_SHARE = 32 };
 static const char *self_file = "/proc/self/cgroup";
 static const char *groups_folder = "/sys/fs/cgroup";
 static const char *machine_file = "/proc/meminfo";
+static const char *stalls_file = "/proc/pressure/memory";
 static const char min_free_file[] = "/proc/sys/vm/min_free_kbytes";
 
 #if LOAM_CHECKS >= 1
@@ -28,6 +29,8 @@ void lm_available_pretend(const char *self, const char *groups, const char *mach
   groups_folder = groups;
   machine_file = machine;
 }
+
+void lm_available_pretend_stalls(const char *machine) { stalls_file = machine; }
 #endif
 
 /* ---- Control groups */
@@ -36,12 +39,17 @@ void lm_available_pretend(const char *self, const char *groups, const char *mach
 typedef struct layout {
   const char *folder; /* under groups_folder */
   const char *limit, *used;
+  const char *high; /* a limit above which the kernel makes the group slow; NULL: there is none */
   const char *inactive; /* a field of memory.stat: cached files not used for long, which can go */
 } layout;
 
-static const layout unified = { "", "memory.max", "memory.current", "\ninactive_file " };
-static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+static const layout unified = { "", "memory.max", "memory.current", "memory.high",
+                                "\ninactive_file " };
+static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", NULL,
                                "\ntotal_inactive_file " };
+/* Where the first version has the folder of the groups, systemd puts the second one here. It then
+ * limits no memory, but has the figures of stalls. */
+static const layout beside = { .folder = "/unified" };
 
 /* Reads a file of a group into `text`, which has FILE_SIZE bytes. False if it cannot be read. */
 static bool read_group(const layout *l, const char *group, const char *name, char *text) {
@@ -51,13 +59,20 @@ static bool read_group(const layout *l, const char *group, const char *name, cha
   return n < PATH_SIZE && lm_sys_read_file(path, text, FILE_SIZE, &length) == 0;
 }
 
-/* Returns the limit of a group; UINT64_MAX for "max" and for numbers above every machine's
- * memory. */
-static uint64_t group_limit(const layout *l, const char *group) {
+/* Returns the limit in a file of a group; UINT64_MAX for "max" and for numbers above every
+ * machine's memory. */
+static uint64_t limit_in(const layout *l, const char *group, const char *name) {
   char text[FILE_SIZE];
-  if (!read_group(l, group, l->limit, text) || text[0] == 'm') return UINT64_MAX;
+  if (!read_group(l, group, name, text) || text[0] == 'm') return UINT64_MAX;
   uint64_t limit = strtoull(text, NULL, 10);
   return limit < (uint64_t)1 << 60 ? limit : UINT64_MAX;
+}
+
+/* Returns the limit of a group. `high`: memory.high counts too. */
+static uint64_t group_limit(const layout *l, const char *group, bool high) {
+  uint64_t limit = limit_in(l, group, l->limit);
+  uint64_t lower = high && l->high ? limit_in(l, group, l->high) : UINT64_MAX;
+  return lower < limit ? lower : limit;
 }
 
 /* Returns how many bytes a group with a limit still allows. Inactive cached files count as free. */
@@ -74,10 +89,10 @@ static uint64_t left_in_group(const layout *l, const char *group, uint64_t limit
 /* Returns the least that a group and the groups above it allow, and lowers *limit to their lowest
  * limit. Overwrites `group`. In a container the path of the group is often not visible; then only
  * the root has files, and these are the container's. */
-static uint64_t left_in_groups(const layout *l, char *group, uint64_t *limit) {
+static uint64_t left_in_groups(const layout *l, char *group, bool high, uint64_t *limit) {
   uint64_t least = UINT64_MAX;
   for (;;) {
-    uint64_t most = group_limit(l, group);
+    uint64_t most = group_limit(l, group, high);
     if (most != UINT64_MAX) {
       uint64_t left = left_in_group(l, group, most);
       if (left < least) least = left;
@@ -104,19 +119,66 @@ static bool find_group(const char *text, const char *key, char *group) {
   return true;
 }
 
-uint64_t lm_available_in_group(uint64_t *limit) {
+static uint64_t left_for(const char *self, bool high, uint64_t *limit) {
   char text[FILE_SIZE], group[PATH_SIZE];
   size_t length;
   lm_assert(limit);
   *limit = UINT64_MAX;
-  if (lm_sys_read_file(self_file, text, sizeof text, &length)) return UINT64_MAX;
+  if (lm_sys_read_file(self, text, sizeof text, &length)) return UINT64_MAX;
   uint64_t left = UINT64_MAX;
-  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, limit);
+  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, high, limit);
   if (find_group(text, ":memory:", group)) {
-    uint64_t other = left_in_groups(&legacy, group, limit);
+    uint64_t other = left_in_groups(&legacy, group, high, limit);
     if (other < left) left = other;
   }
   return left;
+}
+
+uint64_t lm_available_in_group(uint64_t *limit) { return left_for(self_file, false, limit); }
+
+uint64_t lm_available_below_high(const char *self, uint64_t *limit) {
+  return left_for(self ? self : self_file, true, limit);
+}
+
+/* ---- Stalls */
+
+/* Returns the whole percents in the text of a file of stalls; -1: it has none. The text begins with
+ * a line such as "some avg10=1.53 avg60=0.87 avg300=0.21 total=5678". */
+static int percents_in(const char *text) {
+  static const char start[] = "some avg10=";
+  if (strncmp(text, start, sizeof start - 1)) return -1;
+  unsigned long percents = strtoul(text + sizeof start - 1, NULL, 10);
+  return percents < 100 ? (int)percents : 100;
+}
+
+/* Returns the stalls of a group, or of the nearest group above it that has the file. Overwrites
+ * `group`. */
+static int stalled_in(const layout *l, char *group) {
+  char text[FILE_SIZE];
+  for (;;) {
+    if (read_group(l, group, "memory.pressure", text)) return percents_in(text);
+    char *last = strrchr(group, '/');
+    if (!last) return -1;
+    *last = 0;
+  }
+}
+
+/* Returns the stalls of the group of a process; -1: its groups have no figure. */
+static int stalled_in_group(const char *self) {
+  char text[FILE_SIZE], group[PATH_SIZE];
+  size_t length;
+  if (lm_sys_read_file(self, text, sizeof text, &length)) return -1;
+  int percents = find_group(text, "0::", group) ? stalled_in(&unified, group) : -1;
+  if (percents < 0 && find_group(text, "0::", group)) percents = stalled_in(&beside, group);
+  return percents;
+}
+
+int lm_available_stalled(const char *self) {
+  char text[FILE_SIZE];
+  size_t length;
+  int percents = stalled_in_group(self ? self : self_file);
+  if (percents >= 0) return percents;
+  return lm_sys_read_file(stalls_file, text, sizeof text, &length) ? -1 : percents_in(text);
 }
 
 /* ---- Nodes */

@@ -8,6 +8,8 @@
  *           and then taken again soon, the bound is raised by as many slots. A tick lowers it again
  *           if the slots lay idle.
  *
+ * While memory is short for the control group (os/pressure.h), a small fixed bound holds instead.
+ *
  * Soon. Slots that went back cost page faults when they are taken again, about 11 microseconds for
  * a slot. They are taken again soon if that happens within 500 microseconds for each slot given
  * back, but at least 250 ms and at most 10 s. So a program that frees and takes a peak periodically

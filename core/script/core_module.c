@@ -388,6 +388,7 @@ static int core_decide(lua_State *L) {
   if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
   if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
+  if (is_read(plan, LM_IN_PRESSURE)) fixed[LM_IN_PRESSURE] = number_field(L, 2, "pressure", 0);
   if (is_read(plan, LM_IN_NODE_FREE)) request.node_free_n = read_gauges(L, "node_free", node_free);
   if (is_read(plan, LM_IN_DEVICE_FREE))
     request.device_free_n = read_gauges(L, "device_free", device_free);

@@ -11,10 +11,14 @@
 #include "os/decay.h"
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "service/policy.h"
 
-enum { TICK_MS = 250 }; /* between two ticks of decay: idle memory goes back after three ticks */
+enum {
+  TICK_MS = 250,      /* between two ticks of decay: idle memory goes back after three ticks */
+  TICK_SHORT_MS = 50, /* while memory is short */
+};
 
 /* Times of lm_sys_clock_ns at which the next work of each kind may be done. The
  * service thread's. */
@@ -22,6 +26,10 @@ static int64_t tick_ns;     /* decay */
 static int64_t job_ns = -1; /* a step of moving memory; -1: no memory is being moved */
 static int64_t gauge_ns;    /* reading the gauges */
 static int64_t round_ns;    /* a round of lm_age_tick */
+static int64_t look_ns;     /* a look at memory pressure */
+
+/* The latest look at memory pressure. The service thread's. */
+static lm_pressure pressure;
 
 /* Sequentially consistent. A thread sets `is_wanted` before it wakes the service thread, which
  * takes it before it looks at the live policy. */
@@ -75,13 +83,29 @@ bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
 
 /* ---- decay, gauges, ages ---- */
 
+/* Tells whether the service thread looks at memory pressure: while there is something to give back,
+ * and until an alarm has ended. */
+static bool has_looks(void) {
+  return !lm_published_is_mapped() && (!lm_decay_is_asleep() || pressure.is_short);
+}
+
+/* Looks at memory pressure if that is due. With an alarm all free memory goes back. */
+static void look(void) {
+  int64_t now = lm_sys_clock_ns();
+  if (!has_looks() || now < look_ns) return;
+  bool is_raised = lm_pressure_look(&pressure, NULL, now);
+  lm_pressure_publish(&pressure, &lm_published.gauges);
+  if (is_raised) (void)lm_sweep_trim();
+  look_ns = lm_sys_clock_ns() + lm_pressure_wait_ms(&pressure) * 1000000ll;
+}
+
 static void tick(void) {
   if (lm_decay_is_asleep() || lm_sys_clock_ns() < tick_ns) return;
   lm_sweep_decay();
   bool more = lm_device_pool_decay();
   more |= lm_pinned_decay();
   if (more) lm_decay_stir();
-  tick_ns = lm_sys_clock_ns() + TICK_MS * 1000000ll;
+  tick_ns = lm_sys_clock_ns() + (pressure.is_short ? TICK_SHORT_MS : TICK_MS) * 1000000ll;
 }
 
 static void refresh_gauges(void) {
@@ -100,6 +124,7 @@ static void date_blocks(void) {
 /* ---- all ---- */
 
 void lm_chores_run(void) {
+  look();
   tick();
   refresh_gauges();
   date_blocks();
@@ -115,6 +140,7 @@ int lm_chores_timeout_ms(int timeout_ms) {
     timeout_ms = lm_chores_earlier_ms(timeout_ms, (round_ns - now) / 1000000 + 1);
   if (lm_numa_free_is_wanted())
     timeout_ms = lm_chores_earlier_ms(timeout_ms, (gauge_ns - now) / 1000000 + 1);
+  if (has_looks()) timeout_ms = lm_chores_earlier_ms(timeout_ms, (look_ns - now) / 1000000 + 1);
   if (lm_chores_has_applying()) timeout_ms = lm_chores_earlier_ms(timeout_ms, 1);
   if (lm_decay_is_asleep()) return timeout_ms;
   return lm_chores_earlier_ms(timeout_ms, (tick_ns - now) / 1000000 + 1);

@@ -142,8 +142,10 @@ end
 
 local NAMES = {
   [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free", "line",
+  "pressure",
 }
-local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0 }
+local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0,
+                  pressure = 0 }
 
 local function read(input, arg, req)
   local name = NAMES[input]

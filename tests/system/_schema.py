@@ -48,7 +48,7 @@ OPTIONAL = {
     "diff answer.kinds": {"denied", "fallback", "limits", "options", "moved", "granted", "renamed",
                           "apply", "undecided"},
     "diff region": {"witness", "impact"},
-    "diff witness": {"file", "func", "module", "line", "node", "device", "live", "node_free",
+    "diff witness": {"file", "func", "module", "line", "node", "device", "live", "pressure", "node_free",
                      "device_free", "tag_hex", "file_hex", "func_hex", "module_hex"},
     "diff change": {"old", "new", "options"},
     "diff option": {"old", "new"},

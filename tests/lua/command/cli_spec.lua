@@ -134,9 +134,9 @@ describe("loam explain", function()
 
   it("asks with every input it was given", function()
     local _, context = run("explain p.lua --tag a --size 8MiB --align 4K --zero --node 1 --live 1G"
-      .. " --device -1 --module m", { explain = ANSWER })
+      .. " --device -1 --module m --pressure 40", { explain = ANSWER })
     assert.equal("verb explain\ntag a\nsize 8388608\nalign 4096\nnode 1\nlive 1073741824\n"
-      .. "device -1\nmodule m\nzero 1", context.queries[1])
+      .. "device -1\nmodule m\npressure 40\nzero 1", context.queries[1])
   end)
 
   it("names the strategy and the lines that decided", function()
