@@ -275,10 +275,10 @@ static int native_hash_text(lua_State *L) {
   return push_text(L, hash);
 }
 
-/* watch(board, policy, vetted, reads_nodes, reads_pressure): starts the watcher of a board. `policy` is the file
- * that it follows; nil: none. `vetted` is what vet() has returned; nil if the policy was refused.
- * `reads_nodes` and `reads_pressure` say whether the policy reads the free memory of nodes, and
- * memory pressure. Returns true. */
+/* watch(board, policy, vetted, reads_nodes, reads_pressure): starts the watcher of a board.
+ * `policy` is the file that it follows; nil: none. `vetted` is what vet() has returned; nil if the
+ * policy was refused. `reads_nodes` and `reads_pressure` say whether the policy reads the free
+ * memory of nodes, and memory pressure. Returns true. */
 static int native_watch(lua_State *L) {
   const char *vetted = text_at(L, 3);
   lm_watcher_task task = { .board = text_at(L, 1),

@@ -83,6 +83,12 @@ void lm_pressure_publish(const lm_pressure *p, lm_published_gauges *to) {
 static _Atomic int64_t own_at;
 static _Atomic uint32_t own;
 
+static _Atomic bool is_in_guest; /* relaxed: set while loam starts */
+
+void lm_pressure_set_guest(bool is_guest) {
+  atomic_store_explicit(&is_in_guest, is_guest, memory_order_relaxed);
+}
+
 static unsigned own_now(int64_t now) {
   int64_t then = atomic_load_explicit(&own_at, memory_order_relaxed);
   bool is_old = !then || now - then > LM_PRESSURE_REFRESH_MS * 1000000ll;
@@ -97,7 +103,8 @@ static unsigned own_now(int64_t now) {
 unsigned lm_pressure_now(void) {
   const lm_published_gauges *g = &lm_published.gauges;
   int64_t now = lm_sys_coarse_ns();
-  if (!lm_published_is_mapped()) return own_now(now);
+  bool is_guest = atomic_load_explicit(&is_in_guest, memory_order_relaxed);
+  if (!is_guest && !lm_published_is_mapped()) return own_now(now);
   int64_t age = now - atomic_load_explicit(&g->stalled_at, memory_order_relaxed);
   return age < FRESH_NS ? atomic_load_explicit(&g->stalled, memory_order_relaxed) : 0;
 }

@@ -67,10 +67,14 @@ void lm_pressure_publish(const lm_pressure *p, lm_published_gauges *to);
 
 /* Returns the percentage of the last ten seconds in which tasks of this process's control group
  * waited for memory, from 0 to 100. In a process that follows a board, it is the figure of the
- * watcher, or 0 if that is older than three seconds. In any other process, a thread that asks reads
- * the figure again if it is older than LM_PRESSURE_REFRESH_MS. 0 also where the kernel does not
- * count stalls. Allocates nothing; any thread may call it. */
+ * watcher, or 0 if that is older than three seconds. A guest without a board gets 0. In any other
+ * process, a thread that asks reads the figure again if it is older than LM_PRESSURE_REFRESH_MS. 0
+ * also where the kernel does not count stalls. Allocates nothing; any thread may call it. */
 unsigned lm_pressure_now(void);
+
+/* Says whether this process is a guest, which reads no file. Called before the first policy is
+ * loaded. */
+void lm_pressure_set_guest(bool is_guest);
 
 /* Returns the word of the alarm: the number of alarms times 2, plus 1 while memory is short. A
  * watcher that was killed leaves the word as it was. Relaxed: a thread that sees the word late

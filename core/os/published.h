@@ -38,9 +38,9 @@ typedef struct lm_published_words {
 
 enum { LM_PUBLISHED_NODES = 64, LM_PUBLISHED_LINES = 128 };
 
-/* The free memory of NUMA nodes, and memory pressure. All loads and stores are relaxed: each figure is a hint that
- * stands for itself. They begin at other cache lines than the words, because each malloc reads the
- * words and the figures change every 50 ms.
+/* The free memory of NUMA nodes, and memory pressure. All loads and stores are relaxed: each figure
+ * is a hint that stands for itself. They begin at other cache lines than the words, because each
+ * malloc reads the words and the figures change every 50 ms.
  *
  * A word of node_free says in which state the figure of a node is:
  *   0       no figure is kept

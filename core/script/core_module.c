@@ -13,6 +13,7 @@
 #include "gpu/gpu.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
+#include "os/available.h"
 #include "os/embed.h"
 #include "os/error.h"
 #include "os/kernel_support.h"
@@ -157,6 +158,13 @@ static int core_free(lua_State *L) {
 static int core_absent_node(lua_State *L) {
   char text[320];
   lua_pushstring(L, lm_numa_why_absent(lua_tonumber(L, 1), text, sizeof text));
+  return 1;
+}
+
+/* core.counts_stalls(): whether the kernel tells this process how long its control group, or the
+ * machine, waited for memory. */
+static int core_counts_stalls(lua_State *L) {
+  lua_pushboolean(L, lm_available_stalled(NULL) >= 0);
   return 1;
 }
 
@@ -492,11 +500,20 @@ static void push_core(lua_State *L, const lm_script *script) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "machine", core_machine },   { "refused", core_refused }, { "absent_node", core_absent_node },
-    { "free", core_free },         { "folder", core_folder },   { "handler", core_handler },
-    { "strategy", core_strategy }, { "plan", core_plan },       { "decide", core_decide },
-    { "step", core_step },         { "write", core_write },     { "devices", core_devices },
+    { "machine", core_machine },
+    { "refused", core_refused },
+    { "absent_node", core_absent_node },
+    { "free", core_free },
+    { "folder", core_folder },
+    { "handler", core_handler },
+    { "strategy", core_strategy },
+    { "plan", core_plan },
+    { "decide", core_decide },
+    { "step", core_step },
+    { "write", core_write },
+    { "devices", core_devices },
     { "hash", core_hash },
+    { "counts_stalls", core_counts_stalls },
   };
   lua_createtable(L, 0, 16);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {

@@ -34,6 +34,8 @@ core.the_free = {}
 function core.free() return core.the_free end
 core.the_refused = {}
 function core.refused() return core.the_refused end
+core.has_stalls = true
+function core.counts_stalls() return core.has_stalls end
 
 core.device_count, core.no_device = 0, "there is no driver"
 function core.devices() return core.device_count, core.no_device end

@@ -108,6 +108,11 @@ end
 ---@return boolean whether pick runs in plain Lua, on numbers
 function request.is_concrete() return mode == "concrete" end
 
+local has_pressure = false -- the policy has read memory pressure
+
+---@return boolean whether pick has read memory pressure so far
+function request.has_pressure() return has_pressure end
+
 ---@return any the percentage of time in which the control group waited for memory: a symbol or a
 --- number
 function request.pressure()
@@ -115,6 +120,7 @@ function request.pressure()
     return frame.refuse("field", "memory pressure is known only when memory is requested",
       "call loam.pressure() inside pick")
   end
+  has_pressure = true
   return mode == "traced" and pressure_symbol or current.pressure
 end
 

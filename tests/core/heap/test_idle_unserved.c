@@ -249,8 +249,8 @@ static void an_alarm_gives_a_kept_peak_back(void **state) {
   assert_int_equal(run_in_child(learn_and_be_alarmed, NULL), 0);
 }
 
-/* Returns the bytes of objects for which the bin of this thread has room, after it has allocated and
- * before it has freed many of them. */
+/* Returns the bytes of objects for which the bin of this thread has room, after it has allocated
+ * many of them and before it has freed them. */
 static size_t room_for(size_t size) {
   enum { MANY = 4096 };
   static void *small[MANY];

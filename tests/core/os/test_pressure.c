@@ -166,6 +166,12 @@ static void policies_get_the_stalls_in_percent(void **state) {
   long before = lm_sys_calls();
   for (int i = 0; i < 1000; i++) (void)lm_pressure_now();
   assert_true(lm_sys_calls() - before < 100); /* the file is not read each time */
+  lm_pressure_pretend(false);
+  lm_pressure_set_guest(true);
+  before = lm_sys_calls();
+  assert_int_equal(lm_pressure_now(), 0); /* a guest without a board reads no file */
+  assert_int_equal(lm_sys_calls(), before);
+  lm_pressure_set_guest(false);
 }
 
 static void any_file_may_be_unreadable(void **state) {

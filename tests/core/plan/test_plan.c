@@ -175,7 +175,7 @@ static void reads_each_gauge_once_for_a_decision(void **state) {
   (void)state;
   image m = small_image();
   static const unsigned gauges[] = { LM_IN_NODE, LM_IN_LIVE, LM_IN_NODE_FREE, LM_IN_DEVICE_FREE,
-                                    LM_IN_PRESSURE };
+                                     LM_IN_PRESSURE };
   for (size_t i = 0; i < LM_COUNT(gauges);
        i++) { /* x - x == 0, although the gauge changes at each reading */
     m.codes = 0;
@@ -196,8 +196,9 @@ static void reads_each_gauge_once_for_a_decision(void **state) {
 
 static void reads_every_input(void **state) {
   (void)state;
-  double fixed[LM_INPUTS] = { [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5,
-                              [LM_IN_PRESSURE] = 42 };
+  double fixed[LM_INPUTS] = {
+    [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5, [LM_IN_PRESSURE] = 42
+  };
   double free_of[2] = { 7, 8 };
   lm_inputs r = { .size = 1,
                   .align = 64,
