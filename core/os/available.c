@@ -9,7 +9,7 @@
 #include "os/numa.h"
 #include "os/sys.h"
 
-enum { PATH_SIZE = 512, FILE_SIZE = 4096 };
+enum { PATH_SIZE = 512, FILE_SIZE = 4096, LINE_SIZE = 128 };
 /* Memory that is kept back, since other processes take memory too, and page tables need some: of a
  * node 1/NODE_SHARE, but at most NODE_SPARE_MAX; of a group GROUP_SPARE and 1/256 of the
  * request. */
@@ -51,12 +51,19 @@ static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage
  * limits no memory, but has the figures of stalls. */
 static const layout beside = { .folder = "/unified" };
 
-/* Reads a file of a group into `text`, which has FILE_SIZE bytes. False if it cannot be read. */
-static bool read_group(const layout *l, const char *group, const char *name, char *text) {
+/* Reads the beginning of a file of a group into `text`, which has `size` bytes. False if it cannot
+ * be read. */
+static bool read_start(const layout *l, const char *group, const char *name, char *text,
+                       size_t size) {
   char path[PATH_SIZE];
   size_t length;
   int n = snprintf(path, sizeof path, "%s%s%s/%s", groups_folder, l->folder, group, name);
-  return n < PATH_SIZE && lm_sys_read_file(path, text, FILE_SIZE, &length) == 0;
+  return n < PATH_SIZE && lm_sys_read_file(path, text, size, &length) == 0;
+}
+
+/* Like read_start, for a `text` of FILE_SIZE bytes. */
+static bool read_group(const layout *l, const char *group, const char *name, char *text) {
+  return read_start(l, group, name, text, FILE_SIZE);
 }
 
 /* Returns the limit in a file of a group; UINT64_MAX for "max" and for numbers above every
@@ -154,29 +161,32 @@ static int percents_in(const char *text) {
 /* Returns the stalls of a group, or of the nearest group above it that has the file. Overwrites
  * `group`. */
 static int stalled_in(const layout *l, char *group) {
-  char text[FILE_SIZE];
+  char text[LINE_SIZE];
   for (;;) {
-    if (read_group(l, group, "memory.pressure", text)) return percents_in(text);
+    if (read_start(l, group, "memory.pressure", text, sizeof text)) return percents_in(text);
     char *last = strrchr(group, '/');
     if (!last) return -1;
     *last = 0;
   }
 }
 
-/* Returns the stalls of the group of a process; -1: its groups have no figure. */
-static int stalled_in_group(const char *self) {
-  char text[FILE_SIZE], group[PATH_SIZE];
+/* Finds the group of a process among those of the second version. It has a frame of its own,
+ * because requests for memory come here, perhaps on a small stack. */
+static LM_NOINLINE bool find_unified(const char *self, char *group) {
+  char text[FILE_SIZE];
   size_t length;
-  if (lm_sys_read_file(self, text, sizeof text, &length)) return -1;
-  int percents = find_group(text, "0::", group) ? stalled_in(&unified, group) : -1;
-  if (percents < 0 && find_group(text, "0::", group)) percents = stalled_in(&beside, group);
-  return percents;
+  return !lm_sys_read_file(self, text, sizeof text, &length) && find_group(text, "0::", group);
 }
 
 int lm_available_stalled(const char *self) {
-  char text[FILE_SIZE];
+  char group[PATH_SIZE], copy[PATH_SIZE], text[LINE_SIZE];
   size_t length;
-  int percents = stalled_in_group(self ? self : self_file);
+  int percents = -1;
+  if (find_unified(self ? self : self_file, group)) {
+    snprintf(copy, sizeof copy, "%s", group);
+    percents = stalled_in(&unified, copy);
+    if (percents < 0) percents = stalled_in(&beside, group);
+  }
   if (percents >= 0) return percents;
   return lm_sys_read_file(stalls_file, text, sizeof text, &length) ? -1 : percents_in(text);
 }
