@@ -41,12 +41,14 @@ typedef struct layout {
   const char *limit, *used;
   const char *high; /* a limit above which the kernel makes the group slow; NULL: there is none */
   const char *inactive; /* a field of memory.stat: cached files not used for long, which can go */
+  const char *active;   /* a field of memory.stat: other cached files, which can go at a price */
 } layout;
 
-static const layout unified = { "", "memory.max", "memory.current", "memory.high",
-                                "\ninactive_file " };
-static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", NULL,
-                               "\ntotal_inactive_file " };
+static const layout unified = {
+  "", "memory.max", "memory.current", "memory.high", "\ninactive_file ", "\nactive_file "
+};
+static const layout legacy = { "/memory", "memory.limit_in_bytes",  "memory.usage_in_bytes",
+                               NULL,      "\ntotal_inactive_file ", "\ntotal_active_file " };
 /* Where the first version has the folder of the groups, systemd puts the second one here. It then
  * limits no memory, but has the figures of stalls. */
 static const layout beside = { .folder = "/unified" };
@@ -82,14 +84,21 @@ static uint64_t group_limit(const layout *l, const char *group, bool high) {
   return lower < limit ? lower : limit;
 }
 
-/* Returns how many bytes a group with a limit still allows. Inactive cached files count as free. */
-static uint64_t left_in_group(const layout *l, const char *group, uint64_t limit) {
+/* Returns the number of a field in the text of memory.stat; 0 if the field is missing. */
+static uint64_t field_of(const char *text, const char *field) {
+  const char *at = strstr(text, field);
+  return at ? strtoull(at + strlen(field), NULL, 10) : 0;
+}
+
+/* Returns how many bytes a group with a limit still allows. Inactive cached files count as free,
+ * and with `files` all cached files do. */
+static uint64_t left_in_group(const layout *l, const char *group, bool files, uint64_t limit) {
   char text[FILE_SIZE];
   if (!read_group(l, group, l->used, text)) return UINT64_MAX;
-  uint64_t used = strtoull(text, NULL, 10), inactive = 0;
-  const char *at = read_group(l, group, "memory.stat", text) ? strstr(text, l->inactive) : NULL;
-  if (at) inactive = strtoull(at + strlen(l->inactive), NULL, 10);
-  used = used > inactive ? used - inactive : 0;
+  uint64_t used = strtoull(text, NULL, 10), cached = 0;
+  if (read_group(l, group, "memory.stat", text))
+    cached = field_of(text, l->inactive) + (files ? field_of(text, l->active) : 0);
+  used = used > cached ? used - cached : 0;
   return limit > used ? limit - used : 0;
 }
 
@@ -101,7 +110,7 @@ static uint64_t left_in_groups(const layout *l, char *group, bool high, uint64_t
   for (;;) {
     uint64_t most = group_limit(l, group, high);
     if (most != UINT64_MAX) {
-      uint64_t left = left_in_group(l, group, most);
+      uint64_t left = left_in_group(l, group, high, most);
       if (left < least) least = left;
       if (most < *limit) *limit = most;
     }

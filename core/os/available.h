@@ -17,7 +17,8 @@ uint64_t lm_available_in_group(uint64_t *limit);
 
 /* Like lm_available_in_group, for the process whose /proc/PID/cgroup has the path `self` (NULL: the
  * calling process). memory.high counts as a limit too. The kernel kills no process because of
- * memory.high: it makes a group slow that is above it. */
+ * memory.high: it makes a group slow that is above it. All cached files count as free: the kernel
+ * drops them before it kills a process, and counts a stall if they are missed. */
 uint64_t lm_available_below_high(const char *self, uint64_t *limit);
 
 /* Returns the percentage of the last ten seconds in which some task of the group waited for memory:

@@ -146,7 +146,14 @@ int lm_chores_timeout_ms(int timeout_ms) {
   return lm_chores_earlier_ms(timeout_ms, (tick_ns - now) / 1000000 + 1);
 }
 
+/* Ends an alarm: no thread looks any more. */
+static void end_looks(void) {
+  pressure.is_short = false;
+  if (!lm_published_is_mapped()) lm_pressure_publish(&pressure, &lm_published.gauges);
+}
+
 void lm_chores_end(void) {
+  end_looks();
   if (job_ns >= 0) {
     lm_rebalance_cancel();
     while (lm_rebalance_step(LM_JOB_SERVICE) >= 0) continue;
@@ -156,6 +163,7 @@ void lm_chores_end(void) {
 }
 
 void lm_chores_fork_child(void) {
+  end_looks();
   job_ns = -1;
   lm_numa_free_pause();
 }

@@ -87,7 +87,7 @@ static void an_alarm_is_raised_near_the_limit_and_ends_with_more_room(void **sta
 static void cached_files_raise_no_alarm(void **state) {
   (void)state;
   write_number("groups/g/memory.current", GB - 1);
-  write_file("groups/g/memory.stat", "anon 9\ninactive_file 900000000\n");
+  write_file("groups/g/memory.stat", "anon 9\ninactive_file 450000000\nactive_file 450000000\n");
   assert_false(look(1));
   write_file("groups/g/memory.stat", "anon 9\ninactive_file 0\n");
   assert_true(look(2));
