@@ -70,13 +70,25 @@ bool lm_pressure_has_limit(void) {
   return limit != UINT64_MAX;
 }
 
+static void set_alarm(const lm_pressure *p, lm_published_gauges *to) {
+  lm_assert(p->alarms || !p->is_short);
+  atomic_store_explicit(&to->alarm, p->alarms * 2 + p->is_short, memory_order_relaxed);
+}
+
 void lm_pressure_publish(const lm_pressure *p, lm_published_gauges *to) {
   uint32_t stalled = p->stalled > 0 ? (uint32_t)p->stalled : 0;
-  lm_assert(stalled <= 100 && (p->alarms || !p->is_short));
-  atomic_store_explicit(&to->stalled, stalled, memory_order_relaxed);
-  atomic_store_explicit(&to->alarm, p->alarms * 2 + p->is_short, memory_order_relaxed);
+  lm_assert(stalled <= 100);
+  set_alarm(p, to);
+  atomic_store_explicit(&to->stalled, stalled + 1, memory_order_relaxed);
   atomic_store_explicit(&to->stalled_at, lm_sys_coarse_ns(), memory_order_relaxed);
 }
+
+void lm_pressure_set_alarm(const lm_pressure *p) {
+  lm_assert(!lm_published_is_mapped());
+  set_alarm(p, &lm_published.gauges);
+}
+
+_Thread_local uint16_t lm_pressure_reads = 1; /* the first reading takes the slow path */
 
 /* The figure that this process has read itself, and when (lm_sys_coarse_ns). A thread that advances
  * the time reads the figure. Relaxed: each is a hint. */
@@ -100,13 +112,16 @@ static unsigned own_now(int64_t now) {
   return atomic_load_explicit(&own, memory_order_relaxed);
 }
 
-unsigned lm_pressure_now(void) {
+unsigned lm_pressure_now_slow(void) {
   const lm_published_gauges *g = &lm_published.gauges;
   int64_t now = lm_sys_coarse_ns();
   bool is_guest = atomic_load_explicit(&is_in_guest, memory_order_relaxed);
   if (!is_guest && !lm_published_is_mapped()) return own_now(now);
+  uint32_t kept = atomic_load_explicit(&g->stalled, memory_order_relaxed);
   int64_t age = now - atomic_load_explicit(&g->stalled_at, memory_order_relaxed);
-  return age < FRESH_NS ? atomic_load_explicit(&g->stalled, memory_order_relaxed) : 0;
+  bool is_fresh = kept && age < FRESH_NS;
+  lm_pressure_reads = is_fresh ? LM_PRESSURE_READS : 1;
+  return is_fresh ? kept - 1 : 0;
 }
 
 #if LOAM_CHECKS >= 1
@@ -115,6 +130,6 @@ void lm_pressure_pretend(bool is_short) {
   atomic_store_explicit(&own_at, 0, memory_order_relaxed);
   p.alarms += is_short;
   p.is_short = is_short;
-  lm_pressure_publish(&p, &lm_published.gauges);
+  lm_pressure_set_alarm(&p);
 }
 #endif

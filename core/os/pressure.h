@@ -61,16 +61,40 @@ int lm_pressure_wait_ms(const lm_pressure *p);
 /* Returns whether the groups of the calling process limit its memory and lm_pressure_is_wanted. */
 bool lm_pressure_has_limit(void);
 
-/* Writes the figures of a look into the gauges of a board, or of this process if it follows
- * none. */
+/* For publishers: writes the figure of a look and the word of the alarm into the gauges of a
+ * board. */
 void lm_pressure_publish(const lm_pressure *p, lm_published_gauges *to);
+/* For the service thread: writes the word of the alarm into the gauges of this process, which
+ * follows no board. */
+void lm_pressure_set_alarm(const lm_pressure *p);
 
 /* Returns the percentage of the last ten seconds in which tasks of this process's control group
  * waited for memory, from 0 to 100. In a process that follows a board, it is the figure of the
- * watcher, or 0 if that is older than three seconds. A guest without a board gets 0. In any other
+ * watcher, or 0 if that is older than three seconds: a thread looks at that with each
+ * LM_PRESSURE_READS'th figure. A guest without a board gets 0. In any other
  * process, a thread that asks reads the figure again if it is older than LM_PRESSURE_REFRESH_MS. 0
  * also where the kernel does not count stalls. Allocates nothing; any thread may call it. */
-unsigned lm_pressure_now(void);
+LM_INLINE unsigned lm_pressure_now(void);
+
+/* A thread takes so many figures of a board without a look whether they are fresh. */
+enum { LM_PRESSURE_READS = 2048 };
+/* Counts down these figures in the calling thread. */
+extern _Thread_local uint16_t lm_pressure_reads
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The slow path of lm_pressure_now. */
+unsigned lm_pressure_now_slow(void);
+
+/* Returns what lm_pressure_now returns, or a number below 0 if that would have to call a
+ * function. */
+LM_INLINE int lm_pressure_now_fast(void) {
+  uint32_t kept = atomic_load_explicit(&lm_published.gauges.stalled, memory_order_relaxed);
+  return lm_likely(kept) && lm_likely(--lm_pressure_reads) ? (int)kept - 1 : -1;
+}
+
+LM_INLINE unsigned lm_pressure_now(void) {
+  int stalled = lm_pressure_now_fast();
+  return lm_likely(stalled >= 0) ? (unsigned)stalled : lm_pressure_now_slow();
+}
 
 /* Says whether this process is a guest, which reads no file. Called before the first policy is
  * loaded. */

@@ -57,7 +57,7 @@ typedef struct lm_published_gauges {
   /* When a publisher wrote `stalled`, by lm_sys_coarse_ns; 0: no publisher keeps it. Unused in a
    * process that follows no board, as `stalled` is. */
   _Atomic int64_t stalled_at;
-  _Atomic uint32_t stalled; /* percent: lm_pressure_now */
+  _Atomic uint32_t stalled; /* percent (lm_pressure_now) plus 1; 0: no figure is kept */
   _Atomic uint32_t alarm;   /* lm_pressure_word */
 } lm_published_gauges;
 

@@ -94,7 +94,7 @@ static void look(void) {
   int64_t now = lm_sys_clock_ns();
   if (!has_looks() || now < look_ns) return;
   bool is_raised = lm_pressure_look(&pressure, NULL, now);
-  lm_pressure_publish(&pressure, &lm_published.gauges);
+  lm_pressure_set_alarm(&pressure);
   if (is_raised) (void)lm_sweep_trim();
   look_ns = lm_sys_clock_ns() + lm_pressure_wait_ms(&pressure) * 1000000ll;
 }
@@ -149,7 +149,7 @@ int lm_chores_timeout_ms(int timeout_ms) {
 /* Ends an alarm: no thread looks any more. */
 static void end_looks(void) {
   pressure.is_short = false;
-  if (!lm_published_is_mapped()) lm_pressure_publish(&pressure, &lm_published.gauges);
+  if (!lm_published_is_mapped()) lm_pressure_set_alarm(&pressure);
 }
 
 void lm_chores_end(void) {

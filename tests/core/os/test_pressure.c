@@ -194,7 +194,7 @@ static void a_look_is_published(void **state) {
   write_stalls("12.00");
   assert_true(look(1));
   lm_pressure_publish(&p, &to);
-  assert_int_equal(atomic_load(&to.stalled), 12);
+  assert_int_equal(atomic_load(&to.stalled), 13);
   assert_int_equal(atomic_load(&to.alarm), 3);
   assert_true(atomic_load(&to.stalled_at) > 0);
   write_stalls("0.00");

@@ -41,7 +41,7 @@ static void set(const char *path, int64_t bytes) {
 /* The time is in the future, so that the figure stays fresh for a minute. */
 static void stall(const char *path, int percents) {
   lm_published_gauges *to = gauges_of(path);
-  atomic_store(&to->stalled, (uint32_t)percents);
+  atomic_store(&to->stalled, (uint32_t)percents + 1);
   atomic_store(&to->stalled_at, now_ns() + INT64_C(60000000000));
 }
 
