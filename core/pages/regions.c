@@ -428,6 +428,7 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   return_queued();
   if (r->how.registered) return false;
   lm_lock_take(&r->lock);
+  if (lm_pressure_is_short()) r->waits = 0;
   uint32_t idle = r->waits ? 0 : r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
   r->extra -= idle < r->extra ? idle : r->extra;
