@@ -47,6 +47,9 @@ await "no watcher" watcher
 kill -STOP "$(watcher)"
 "$gauge" stall "$board" 60
 await "it does not obey the figure" says aligned
+"$LOAM" status "$pid" --json > "$work/status" 2>&1 || fail "loam status: $(cat "$work/status")"
+grep -q '"pressure":{"stalled":60,"short":false,"alarms":0}' "$work/status" ||
+  fail "loam status: $(cat "$work/status")"
 "$gauge" stall "$board" 59
 await "it does not obey the figure" says plain
 pkill -KILL -f "^loam-watcher ${board%-*}"

@@ -296,6 +296,20 @@ describe("loam ps, status, stats, reload", function()
     assert.same({}, context.queries)
   end)
 
+  it("tells that memory is short in the control group", function()
+    local pressure = { stalled = 12, short = true, alarms = 1 }
+    local _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.matches("memory    short; 1 alarm; the control group waits for it 12% of the time\n",
+      context.out, 1, true)
+    pressure = { stalled = 0, short = false, alarms = 2 }
+    _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.matches("memory    not short now; 2 alarms; the control group waits for it 0% of the "
+      .. "time\n", context.out, 1, true)
+    pressure.alarms = 0
+    _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.not_matches("\nmemory", context.out)
+  end)
+
   it("lists processes that have ended where all are wanted", function()
     local _, context = run("ps --all", { boards = {
       on_board { pid = 44, state = "ended", ended_at = 995e9 },
