@@ -176,19 +176,15 @@ static void trim_pool(lm_pool *pool) {
   lm_regions_trim(&pool->regions);
 }
 
-static void trim_all_locked(void) {
-  lm_pools_each(trim_pool);
-  lm_states_trim();
-  lm_metadata_trim();
-  lm_thread_trim_vacant();
-}
-
 size_t lm_sweep_trim(void) {
   size_t before = lm_regions_released();
   if (lm_thread_self) lm_tcache_flush_thread(lm_thread_self);
   (void)sweep_threads(true, false);
   lm_lock_take(&lm_pools_end_lock);
-  trim_all_locked();
+  lm_pools_each(trim_pool);
+  lm_states_trim();
+  lm_metadata_trim();
+  lm_thread_trim_vacant();
   lm_lock_drop(&lm_pools_end_lock);
   return lm_regions_released() - before;
 }
@@ -250,33 +246,79 @@ void lm_sweep_decay(void) {
 
 /* ---- Memory is short ---------------------------------------------------------------------- */
 
-/* lm_pressure_word of the last alarm for which free memory went back. Guarded by `sweeping`. */
-static uint32_t obeyed_alarm;
+/* An alarm makes a request take at most this long, and then some of the next requests, until all
+ * free memory went back. */
+#define ALARM_STEP_NS 20000000
+
+/* lm_pressure_word of the last alarm for which all free memory went back. Written under `sweeping`.
+ * Relaxed: a thread that sees an old value looks again under the lock. */
+static _Atomic uint32_t obeyed_alarm;
+
+/* The position of a trim that is done in steps. Guarded by `sweeping`. */
+static struct {
+  uint32_t alarm;  /* the word of the alarm */
+  uint32_t id;     /* of the strategy whose pool is next */
+  unsigned class_; /* the class of that pool whose list is next */
+} alarm_step;
+
+static bool is_obeyed(uint32_t alarm) {
+  return atomic_load_explicit(&obeyed_alarm, memory_order_relaxed) == alarm;
+}
 
 bool lm_sweep_is_alarmed(lm_thread *t) {
   uint32_t alarm = lm_pressure_word();
-  return lm_unlikely(alarm & 1) && lm_tcache_of(t)->alarm != alarm;
+  return lm_unlikely(alarm & 1) && (lm_tcache_of(t)->alarm != alarm || !is_obeyed(alarm));
 }
 
-/* Gives free memory back, once for each alarm. Returns false if another thread holds a lock. */
-static bool trim_for_alarm(uint32_t alarm) {
-  if (!lm_lock_try(&sweeping)) return false;
-  bool is_done = obeyed_alarm == alarm;
-  if (!is_done && lm_lock_try(&lm_pools_end_lock)) {
-    trim_all_locked();
+static void trim_slots(lm_pool *pool) {
+  (void)lm_large_unpark(&pool->large);
+  lm_regions_trim(&pool->regions);
+}
+
+/* Trims the lists of all pools from the position on. Returns false if the time has passed. */
+static bool trim_lists_until(int64_t end_ns) {
+  for (uint32_t n = lm_strategy_count(); alarm_step.id < n; alarm_step.id++) {
+    lm_pool *pool = lm_pools_at(alarm_step.id);
+    for (; pool && alarm_step.class_ < LM_CLASSES; alarm_step.class_++)
+      if (!lm_central_trim_until(&pool->central[alarm_step.class_], end_ns)) return false;
+    alarm_step.class_ = 0;
+  }
+  return true;
+}
+
+/* Does a step of the trim for an alarm. Each step gives back the slots that are free as wholes,
+ * which takes least time for most memory; the lists then add slots to those. */
+static void step_alarm_locked(uint32_t alarm) {
+  int64_t end_ns = lm_sys_clock_ns() + ALARM_STEP_NS;
+  if (alarm_step.alarm != alarm) {
+    alarm_step.alarm = alarm;
+    alarm_step.id = alarm_step.class_ = 0;
+    lm_pools_each(trim_slots);
+  }
+  bool is_done = trim_lists_until(end_ns);
+  lm_pools_each(trim_slots);
+  if (!is_done) return;
+  lm_states_trim();
+  lm_metadata_trim();
+  lm_thread_trim_vacant();
+  atomic_store_explicit(&obeyed_alarm, alarm, memory_order_relaxed);
+}
+
+static void trim_for_alarm(uint32_t alarm) {
+  if (is_obeyed(alarm) || !lm_lock_try(&sweeping)) return;
+  if (!is_obeyed(alarm) && lm_lock_try(&lm_pools_end_lock)) {
+    step_alarm_locked(alarm);
     lm_lock_drop(&lm_pools_end_lock);
-    obeyed_alarm = alarm;
-    is_done = true;
   }
   lm_lock_drop(&sweeping);
-  return is_done;
 }
 
 LM_NOINLINE void lm_sweep_obey_alarm(lm_thread *t) {
   uint32_t alarm = lm_pressure_word();
   lm_assert(t == lm_thread_self);
-  lm_tcache_flush_own(t);
-  if (trim_for_alarm(alarm)) lm_tcache_of(t)->alarm = alarm;
+  if (lm_tcache_of(t)->alarm != alarm) lm_tcache_flush_own(t);
+  lm_tcache_of(t)->alarm = alarm;
+  trim_for_alarm(alarm);
 }
 
 /* ---- Ticks without a service thread ------------------------------------------------------- */

@@ -49,8 +49,8 @@ static const layout unified = {
 };
 static const layout legacy = { "/memory", "memory.limit_in_bytes",  "memory.usage_in_bytes",
                                NULL,      "\ntotal_inactive_file ", "\ntotal_active_file " };
-/* Where the first version has the folder of the groups, systemd puts the second one here. It then
- * limits no memory, but has the figures of stalls. */
+/* If control groups of the first version are mounted at groups_folder, systemd mounts those of the
+ * second version in this folder. There they limit no memory, but have the figures of stalls. */
 static const layout beside = { .folder = "/unified" };
 
 /* Reads the beginning of a file of a group into `text`, which has `size` bytes. False if it cannot
@@ -179,7 +179,7 @@ static int stalled_in(const layout *l, char *group) {
   }
 }
 
-/* Finds the group of a process among those of the second version. It has a frame of its own,
+/* Finds the control group of the second version that a process is in. This function has a frame of its own,
  * because requests for memory come here, perhaps on a small stack. */
 static LM_NOINLINE bool find_unified(const char *self, char *group) {
   char text[FILE_SIZE];

@@ -23,7 +23,7 @@ uint64_t lm_available_below_high(const char *self, uint64_t *limit);
 
 /* Returns the percentage of the last ten seconds in which some task of the group waited for memory:
  * avg10 of the line "some" of the group's memory.pressure, rounded down to a whole number. The
- * group is that of the process whose /proc/PID/cgroup has the path `self` (NULL: the calling
+ * process in that group has the file /proc/PID/cgroup at the path `self` (NULL: the calling
  * process). Where the group has no such file, the nearest group above it counts, and then the whole
  * machine (/proc/pressure/memory). -1: the kernel has none of these files, or keeps them from this
  * process. */

@@ -31,7 +31,8 @@ enum { LM_PRESSURE_STALLED = 10 };
  * seconds. */
 enum { LM_PRESSURE_REFRESH_MS = 250 };
 
-/* What one look has found, and the times that belong to it. All zeros before the first look.
+/* Holds what the latest look has found, and when the next alarm may come. All zeros before the first
+ * look.
  * Law: if `alarms` is 0, `is_short` is false. */
 typedef struct lm_pressure {
   uint64_t limit, left; /* bytes that the groups allow, and that are left; UINT64_MAX: no limit */
@@ -100,8 +101,8 @@ LM_INLINE unsigned lm_pressure_now(void) {
  * loaded. */
 void lm_pressure_set_guest(bool is_guest);
 
-/* Returns the word of the alarm: the number of alarms times 2, plus 1 while memory is short. A
- * watcher that was killed leaves the word as it was. Relaxed: a thread that sees the word late
+/* Returns the word of the alarm: the number of alarms times 2, plus 1 while memory is short. If
+ * the watcher is killed, the word keeps its last value. Relaxed: a thread that sees the word late
  * gives memory back late. */
 LM_INLINE uint32_t lm_pressure_word(void) {
   return atomic_load_explicit(&lm_published.gauges.alarm, memory_order_relaxed);

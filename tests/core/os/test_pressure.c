@@ -80,7 +80,7 @@ static void an_alarm_is_raised_near_the_limit_and_ends_with_more_room(void **sta
   write_number("groups/g/memory.current", GB * 74 / 100);
   assert_false(look(4));
   assert_false(p.is_short);
-  assert_int_equal(p.alarms, 2); /* a second after the first one, it lasted */
+  assert_int_equal(p.alarms, 2); /* the alarm was repeated when it had lasted a second */
 }
 
 /* Files that the kernel can drop do not count as used. */

@@ -1,5 +1,5 @@
-/* peaks.c - workers that need much memory in turn, and little afterwards: each keeps for reuse what
- * it needed.
+/* peaks.c - workers that need much memory in turn, and little afterwards. Each worker keeps its
+ * memory for reuse.
  *
  *   peaks WORKERS MIB
  *
