@@ -179,8 +179,9 @@ static int stalled_in(const layout *l, char *group) {
   }
 }
 
-/* Finds the control group of the second version that a process is in. This function has a frame of its own,
- * because requests for memory come here, perhaps on a small stack. */
+/* Finds the control group of the second version that a process is in. This function is not inlined,
+ * so that the text is off the stack again when other files are read: requests for memory come
+ * here. */
 static LM_NOINLINE bool find_unified(const char *self, char *group) {
   char text[FILE_SIZE];
   size_t length;

@@ -31,8 +31,8 @@ enum { LM_PRESSURE_STALLED = 10 };
  * seconds. */
 enum { LM_PRESSURE_REFRESH_MS = 250 };
 
-/* Holds what the latest look has found, and when the next alarm may come. All zeros before the first
- * look.
+/* Holds what the latest look has found, and when the next alarm may come. All zeros before the
+ * first look.
  * Law: if `alarms` is 0, `is_short` is false. */
 typedef struct lm_pressure {
   uint64_t limit, left; /* bytes that the groups allow, and that are left; UINT64_MAX: no limit */
