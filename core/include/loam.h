@@ -37,7 +37,7 @@
  *
  * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
  * program with one thread, a signal handler may fork too. Calls that allocate or free host memory
- * wait for a fork for 50 ms at most: then memory under no policy serves them, which loam_owner does
+ * wait for a fork for 10 ms at most: then memory under no policy serves them, which loam_owner does
  * not know. Other calls wait for the end of the fork, and new tags are refused. A child of vfork,
  * _Fork or clone may use loam only if its parent has one thread. bindings/hosts.md has the limits.
  *
