@@ -19,6 +19,7 @@
 #include "heap/large.h"
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "service/board.h"
 #include "service/control.h"
@@ -132,6 +133,7 @@ static loam_status start_as(const loam_config *config) {
   lm_handler_set_system(config->system);
   lm_guard_fault_enable(config->guard_report);
   lm_control_set_guest(config->guest && !has_service(config));
+  lm_pressure_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);
   if (status) return status;
   bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;

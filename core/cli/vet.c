@@ -15,6 +15,7 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
   return (lm_vet_needs){ .moves_memory = lm_policy_image_applies_live(image),
                          .reads_devices = reads & 1u << LM_IN_DEVICE_FREE,
                          .reads_nodes = reads & 1u << LM_IN_NODE_FREE,
+                         .reads_pressure = reads & 1u << LM_IN_PRESSURE,
                          .shares_limits = lm_policy_image_shares(image) };
 }
 

@@ -13,6 +13,7 @@
 #include "gpu/gpu.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
+#include "os/available.h"
 #include "os/embed.h"
 #include "os/error.h"
 #include "os/kernel_support.h"
@@ -161,6 +162,13 @@ static int core_free(lua_State *L) {
 static int core_absent_node(lua_State *L) {
   char text[320];
   lua_pushstring(L, lm_numa_why_absent(lua_tonumber(L, 1), text, sizeof text));
+  return 1;
+}
+
+/* core.counts_stalls(): whether the kernel tells this process how long its control group, or the
+ * machine, waited for memory. */
+static int core_counts_stalls(lua_State *L) {
+  lua_pushboolean(L, lm_available_stalled(NULL) >= 0);
   return 1;
 }
 
@@ -411,6 +419,7 @@ static int core_decide(lua_State *L) {
   if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
   if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
+  if (is_read(plan, LM_IN_PRESSURE)) fixed[LM_IN_PRESSURE] = number_field(L, 2, "pressure", 0);
   if (is_read(plan, LM_IN_NODE_FREE)) request.node_free_n = read_gauges(L, "node_free", node_free);
   if (is_read(plan, LM_IN_DEVICE_FREE))
     request.device_free_n = read_gauges(L, "device_free", device_free);
@@ -527,6 +536,7 @@ static void push_core(lua_State *L, const lm_script *script) {
     { "write", core_write },
     { "devices", core_devices },
     { "hash", core_hash },
+    { "counts_stalls", core_counts_stalls },
     { "parse_nodes", core_parse_nodes },
   };
   lua_createtable(L, 0, 16);

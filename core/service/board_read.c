@@ -260,6 +260,19 @@ static void put_latest(lm_json *out, const view *v) {
   lm_json_close(out, '}');
 }
 
+/* The watcher's latest figures of memory pressure; nothing if no watcher has looked. */
+static void put_pressure(lm_json *out, const view *v) {
+  const lm_published_gauges *g = &v->news.published.gauges;
+  uint32_t stalled = atomic_load_explicit(&g->stalled, memory_order_relaxed);
+  uint32_t alarm = atomic_load_explicit(&g->alarm, memory_order_relaxed);
+  if (!stalled || stalled > 101) return;
+  lm_json_open(out, "pressure", '{');
+  lm_json_uint(out, "stalled", stalled - 1);
+  lm_json_bool(out, "short", alarm & 1);
+  lm_json_uint(out, "alarms", alarm / 2);
+  lm_json_close(out, '}');
+}
+
 /* The board that a process follows, and what it has obeyed of it, for `loam reload` and `wait`. */
 static void put_board(lm_json *out, const view *v) {
   char path[PATH_MAX];
@@ -268,6 +281,7 @@ static void put_board(lm_json *out, const view *v) {
   lm_json_text(out, "board", path);
   lm_json_uint(out, "published", v->entry.figures.published);
   put_latest(out, v);
+  put_pressure(out, v);
 }
 
 static void write_row(const visit *t, const row *r) {

@@ -187,3 +187,8 @@ function loam.devices() end
 ---@param n integer
 ---@return loam.place
 function loam.node(n) end
+
+---The percentage of the last ten seconds in which tasks of the program's control group waited for
+---memory, 0 to 100; inside `pick` only.
+---@return integer
+function loam.pressure() end

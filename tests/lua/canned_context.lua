@@ -83,10 +83,11 @@ local function new_context(answers, inspect)
       return nil, board .. ": it is no board that can be read"
     end,
     vet = function()
-      if answers then
-        return answers.vetted, answers.why, answers.reads_nodes, answers.shares_limits
-      end
+      if not answers then return nil end
+      return answers.vetted, answers.why, answers.reads_nodes, answers.reads_pressure,
+        answers.shares_limits
     end,
+    has_limit = function() return answers ~= nil and answers.has_limit == true end,
     compile = function(path, file)
       context.compiled = { path, file }
       return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })

@@ -43,6 +43,8 @@ core.the_free = {}
 function core.free() return core.the_free end
 core.the_refused = {}
 function core.refused() return core.the_refused end
+core.has_stalls = true
+function core.counts_stalls() return core.has_stalls end
 
 core.device_count, core.no_device = 0, "there is no driver"
 function core.devices() return core.device_count, core.no_device end
@@ -151,8 +153,10 @@ end
 
 local NAMES = {
   [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free", "line",
+  "pressure",
 }
-local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0 }
+local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0,
+                  pressure = 0 }
 
 local function read(input, arg, req)
   local name = NAMES[input]

@@ -74,6 +74,11 @@ describe("loam doctor", function()
     end
     assert.matches("warn  control group           512 MiB, 12 MiB left",
       told { group = { limit = 2 ^ 29, left = 12 * 2 ^ 20 } }, 1, true)
+    assert.matches("ok    memory pressure         7 % of the last ten seconds were waits for "
+      .. "memory, and 1 MiB of 512 MiB left\n",
+      told { pressure = { stalled = 7, limit = 2 ^ 29, left = 2 ^ 20 } }, 1, true)
+    assert.matches("none  memory pressure         this kernel does not count waits for memory: "
+      .. "loam.pressure() is 0\n", fine, 1, true)
   end)
 
   it("tells the devices, and what is wrong with their driver", function()

@@ -253,6 +253,16 @@ describe("the series of loam metrics", function()
     assert.equal(9, value_of(samples, "loam_limit_shared_used_bytes", of_kv))
   end)
 
+  it("have memory pressure where a watcher looks at it", function()
+    local status = on_board()
+    assert.is_nil(value_of(samples_of(status), "loam_memory_short"))
+    status.pressure = { stalled = 12, short = true, alarms = 3 }
+    local samples = samples_of(status)
+    assert.equal(0.12, value_of(samples, "loam_memory_stalled_ratio", { pid = "42" }))
+    assert.equal(1, value_of(samples, "loam_memory_short", { pid = "42" }))
+    assert.equal(3, value_of(samples, "loam_memory_alarms_total", { pid = "42" }))
+  end)
+
   it("tell failures by reason, and what was asked and got", function()
     local got = {
       strategy = "near", failed = 5, at_limit = 2, served_late = 7, live_bytes = 0,

@@ -275,6 +275,14 @@ describe("the table loam", function()
     assert.matches("no field 'size'", d.reason)
   end)
 
+  it("reads memory pressure, in percent", function()
+    assert.equal("a b b", support.answers("return loam.pressure() < 10 and a or b",
+      { { pressure = 9 }, { pressure = 10 }, { pressure = 100 } }))
+    assert.equal("b", support.answers("return loam.pressure() > 0 and a or b", { 0 }))
+    assert.matches("takes no argument", support.refusal("return loam.pressure(1) > 1 and a or b")
+      .reason)
+  end)
+
   it("checks the node and device of a gauge", function()
     assert.matches("node 9", support.refusal("return loam.node(9).free > 1 and a or b").reason)
     assert.matches("device 0: there is no device: there is no driver",

@@ -55,6 +55,11 @@ local CATALOG = {
   { "loam_strategy_late_requests", "counter", false,
     "Requests that a strategy served because earlier strategies of the chain could not." },
   { "loam_bad_frees", "counter", false, "Frees of addresses that are no live block." },
+  { "loam_memory_stalled_ratio", "gauge", "ratio",
+    "Part of the last ten seconds in which the control group waited for memory." },
+  { "loam_memory_short", "gauge", false, "1 while memory is short in the control group." },
+  { "loam_memory_alarms", "counter", false,
+    "Alarms that memory is short, for all programs of one loam run." },
   { "loam_policy", "info", false, "The live policy." },
   { "loam_policy_generation", "gauge", false,
     "Number of the live policy; 0 is the built-in default." },
@@ -183,6 +188,13 @@ local function add_board(add, status, unix)
   add("loam_board_age_seconds", noted and math.max(0, math.floor(unix - noted)))
 end
 
+local function add_pressure(add, pressure)
+  if not pressure then return end
+  add("loam_memory_stalled_ratio", pressure.stalled / 100)
+  add("loam_memory_short", one_if(pressure.short))
+  add("loam_memory_alarms", pressure.alarms)
+end
+
 local function add_series(add, series)
   for _, row in ipairs(series) do
     local label = labels("tag", row.tag, "strategy", row.strategy, "kind", row.kind)
@@ -273,6 +285,7 @@ local function add_process(page, found, times)
   add("loam_process_stopped", one_if(status.state == "stopped"))
   add_policy(add, status)
   add_limits(add, status, figures)
+  add_pressure(add, status.pressure)
   if figures then add_figures(add, found, times.clock) else add_board(add, status, times.unix) end
 end
 

@@ -110,6 +110,18 @@ function examine.group(machine)
     "prefault = true, lock = true and numa = N find this out beforehand; limit = N avoids it"
 end
 
+function examine.pressure(machine)
+  local pressure = machine.pressure or {}
+  local room = pressure.limit and (", and %s of %s left"):format(units.bytes(pressure.left),
+    units.bytes(pressure.limit)) or ""
+  if pressure.stalled then
+    return "ok", ("%d %% of the last ten seconds were waits for memory%s"):format(pressure.stalled,
+      room)
+  end
+  return "none", "this kernel does not count waits for memory: loam.pressure() is 0" .. room,
+    "`psi=1` on the kernel's command line counts them"
+end
+
 local THP = {
   always = { "ok", "always: large blocks get them unless huge = false" },
   madvise = { "ok", "madvise: huge = \"thp\" asks for them" },
@@ -281,7 +293,8 @@ end
 local LIST = {
   { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "cpuset", "cpuset" },
   { "placing", "placing of memory" }, { "weights", "weights of nodes" },
-  { "group", "control group" }, { "thp", "transparent huge pages" },
+  { "group", "control group" }, { "pressure", "memory pressure" },
+  { "thp", "transparent huge pages" },
   { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
   { "memlock", "locked memory" }, { "giving", "free memory" },
   { "address_space", "address space" }, { "maps", "mappings" },

@@ -19,8 +19,11 @@ runs as if loam were not there, and a note says so.
 The programs are not changed in any other way: they have no thread, socket or open file of
 loam. With --watch, a small process beside them follows FILE and publishes each policy that
 is not refused; each program obeys it with its next request for memory. A policy that reads
-the free memory of NUMA nodes gets such a process too, which reads the figures for all
-programs. It ends when all programs have ended. With --service each program has a thread and
+the free memory of NUMA nodes, or memory pressure, gets such a process too, which reads the
+figures for all programs. So does a command in a control group that limits its memory: when
+little is left of memory.high or memory.max, or the group waits for memory for a tenth of
+the time, the process raises an alarm, and the programs give back the memory that they keep
+for reuse. It ends when all programs have ended. With --service each program has a thread and
 a control socket instead, which `loam rebalance` and `demote` need; the thread then follows
 FILE. A policy that moves live memory (apply = "live") or reads the free memory of devices
 needs the thread as well: `loam run` then turns --service on, and says so in one line.
@@ -35,6 +38,7 @@ program does; if one has another value, the program says so and uses the default
                          a strategy could not give what it asks for, and others
   LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
+  LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
@@ -81,17 +85,17 @@ end
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
----@return table|nil needs of the watcher: { reads_nodes = the policy reads the free memory of NUMA
----nodes, shares_limits = it shares limits with other processes }
+---@return table|nil needs of the watcher: { nodes = the policy reads the free memory of NUMA nodes,
+---pressure = it reads memory pressure, shares = it shares limits with other processes }
 local function check(context, path)
   if require("loam.command.manifest").is_one(path) then
     context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
       .. "in that folder")
   end
-  local vetted, why, reads_nodes, shares_limits = context.api.vet(path)
+  local vetted, why, reads_nodes, reads_pressure, shares_limits = context.api.vet(path)
   if vetted then
-    return false, vetted, why,
-      { reads_nodes = reads_nodes == true, shares_limits = shares_limits == true }
+    return false, vetted, why, { nodes = reads_nodes == true, pressure = reads_pressure == true,
+      shares = shares_limits == true }
   end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
@@ -128,7 +132,8 @@ end
 ---@param needs table as check() returns it
 ---@return boolean started
 local function start_watcher(context, board, path, vetted, needs)
-  local ok, words = context.api.watch(board, path, vetted, needs.reads_nodes, needs.shares_limits)
+  local ok, words = context.api.watch(board, path, vetted, needs.nodes, needs.pressure,
+    needs.shares)
   if not ok then context.warn("loam: warning: " .. words .. "\n") end
   return ok == true
 end
@@ -149,7 +154,8 @@ local function prepare(context, given, vetted, service, needs)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.
-  local is_needed = given.watch or needs.reads_nodes or needs.shares_limits
+  local is_needed = given.watch or needs.nodes or needs.pressure or needs.shares
+    or context.api.has_limit()
   local has_watcher = board and not service and is_needed
     and start_watcher(context, board, given.watch and path or nil, vetted, needs)
   local is_watched = given.watch and has_watcher

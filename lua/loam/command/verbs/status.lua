@@ -72,9 +72,19 @@ local function limits_text(answer)
   return table.concat(lines, "\n")
 end
 
+-- Returns the words about memory pressure; nil if there was no alarm.
+local function pressure_text(pressure)
+  if not pressure or pressure.alarms == 0 then return nil end
+  return ("%s; %s; the control group waits for it %d%% of the time"):format(
+    pressure.short and "short" or "not short now", units.plural(pressure.alarms, "alarm"),
+    pressure.stalled)
+end
+
 -- The rows that only a board gives: a host that answered over its socket does not tell them.
 local function add_board_rows(context, answer, add)
   if answer.limits and #answer.limits > 0 then add("limits", "%s", limits_text(answer)) end
+  local pressure = pressure_text(answer.pressure)
+  if pressure then add("memory", "%s", pressure) end
   if answer.updated_at then add("as of", "%s", units.ago(answer.updated_at, context.now())) end
 end
 
