@@ -1,6 +1,6 @@
 # debian.cmake - Debian's packages, made by CPack; cmake/debian/build makes them.
 #
-# libloam0       the library, for programs that are linked with it
+# libloam1       the library, for programs that are linked with it
 # libloam-dev    what a program is built with: headers, static library, pkg-config, CMake's files
 # loam           the command, the preload library, the policies, the manual page
 # lua-loam       the module for LuaJIT

@@ -130,7 +130,7 @@ CC
 cat > "$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(host C CXX)
-find_package(loam 0.1 REQUIRED)
+find_package(loam 1.0 REQUIRED)
 add_executable(shared host.c)
 target_link_libraries(shared PRIVATE loam::loam)
 add_executable(static host.c)
