@@ -2,7 +2,7 @@
 --
 -- Blocks of tags under "kv" come from a strategy with a limit of 4 GiB. Every process of the user
 -- that obeys a policy with a limit under this name draws from one quota, whichever `loam run`
--- started it. When a process ends, also by kill -9, the others may have what it had. A process that
+-- started it. When a process ends, also by kill -9, its bytes go back to the quota. A process that
 -- finds the quota full gets ordinary memory here, for requests below 1 MiB; a larger request is
 -- denied.
 --

@@ -48,8 +48,8 @@ static bool is_own_file(int fd) {
          !(st.st_mode & 077) && st.st_size == (off_t)sizeof(lm_quota_table);
 }
 
-/* Tells whether the head is of a table of this boot. `boot_id` is the present one; NULL: it is
- * asked for. */
+/* Tells whether the head is of a table of this boot. `boot_id` is the present one; if it is NULL,
+ * the function reads it from the kernel. */
 static bool is_of_this_boot(const lm_quota_head *head, const char *boot_id) {
   char now[sizeof head->boot_id];
   if (!boot_id) lm_board_boot_id(now, sizeof now);

@@ -27,9 +27,9 @@ void lm_quota_file_start(const char *dir, bool is_allowed);
  * version, boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
 loam_status lm_quota_file_make(const char *dir);
 /* Maps the file of the folder in which the board at `path` is, for a process that follows this
- * board. `boot_id` is that of the board, which is known to be of this boot. Later policies of the
- * process can then share limits without opening a file. If that fails, lm_quota_file_tell says so
- * as soon as a policy shares a limit. */
+ * board. `boot_id` is the boot id in the head of the board, which was checked. Later policies of
+ * the process can then share limits without opening a file. If that fails, lm_quota_file_tell says
+ * so as soon as a policy shares a limit. */
 void lm_quota_file_follow(const char *path, const char *boot_id);
 /* Notes the PID namespace of this process, and the file of its program, which the table of quotas
  * is to have if the process draws from it. A start calls it, so that an edit needs no system call
