@@ -93,7 +93,7 @@ function text:part(index) end
 
 ---@class loam.device_options: loam.options
 ---@field id? integer|"current"
----@field pool? "cache"|"chunks"|"driver"|"none"
+---@field pool? "cache"|"chunks"|"driver"|"none"|"sleep"
 
 ---@class loam.managed_options: loam.options
 ---@field id? integer|"current"

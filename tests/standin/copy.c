@@ -13,8 +13,8 @@ static void fill_bytes(si_work *work) {
   for (size_t i = 0; i < work->size; i += work->width) memcpy(to + i, &work->byte, work->width);
 }
 
-/* A reserved address is no memory of the host's: a copy from or to it, with nothing mapped there, is
- * a mistake of the program. */
+/* A reserved address is no memory of the host: to copy from or to it while nothing is mapped there
+ * is a mistake of the program. */
 static CUresult check_mapped(uintptr_t at, size_t size) {
   if (!si_is_unmapped(at, size)) return CUDA_SUCCESS;
   si_violate("a copy of %zu bytes at %#lx, where no memory is mapped", size, (unsigned long)at);
