@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include "apart.h"
+#include "cli/look.h"
 #include "device/sleep.h"
+#include "engine/stats.h"
 #include "os/sys.h"
+#include "service/stats_json.h"
 
 static const char policy[] =
     "local weights = loam.device { name = 'weights', pool = 'sleep', limit = 8 * loam.MiB }\n"
@@ -226,6 +229,28 @@ TEST(memory_that_pools_keep_goes_back_for_what_wakes) {
   loam_free(a);
 }
 
+/* Returns how many figures of rows in the text say that ROUND bytes are asleep. */
+static int count_asleep(const lm_json *text) {
+  int n = 0;
+  for (const char *at = text->text; (at = strstr(at, "\"asleep_bytes\":2097152")); at++) n++;
+  return n;
+}
+
+/* A row says so, and the row's size class. */
+TEST(figures_say_what_is_asleep) {
+  lm_json inside = { 0 }, outside = { 0 };
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  ok(loam_sleep("model.a", NULL, NULL));
+  ok(lm_stats_each_row(lm_stats_json_row, &inside));
+  ok(lm_look_stats(getpid(), &outside));
+  want(count_asleep(&inside) == 2 && count_asleep(&outside) == 2);
+  lm_json_finish(&inside);
+  lm_json_finish(&outside);
+  loam_free(a);
+  loam_free(b);
+}
+
 /* ---- Mistakes, in words */
 
 TEST(says_what_cannot_sleep) {
@@ -377,7 +402,7 @@ TEST(a_system_that_fails_changes_nothing) {
   remove_folder();
 }
 
-/* The calls that undo a failure fail too. Contents are never lost: what stays asleep can be woken. */
+/* The calls that undo a failure fail too. No contents are lost: what stays asleep can be woken. */
 TEST(a_driver_that_keeps_failing_loses_nothing) {
   begin();
   a = make("model.a", 1);
@@ -443,6 +468,7 @@ int main(void) {
     cmocka_unit_test(a_sleeping_block_is_not_reallocated),
     cmocka_unit_test(a_reset_ends_what_is_asleep),
     cmocka_unit_test(memory_that_pools_keep_goes_back_for_what_wakes),
+    cmocka_unit_test(figures_say_what_is_asleep),
     cmocka_unit_test(says_what_cannot_sleep),
     cmocka_unit_test(shares_nothing_that_can_sleep),
     cmocka_unit_test(waits_for_the_end_of_a_capture),
