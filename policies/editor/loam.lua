@@ -93,7 +93,7 @@ function text:part(index) end
 
 ---@class loam.device_options: loam.options
 ---@field id? integer|"current"
----@field pool? "cache"|"chunks"|"driver"|"none"|"sleep"
+---@field pool? "cache"|"chunks"|"driver"|"none"|"sleep" "sleep": it can be given up
 
 ---@class loam.managed_options: loam.options
 ---@field id? integer|"current"
