@@ -38,19 +38,40 @@ static bool strict, is_told, follow, service, guard_report;
 static long run_pid;             /* the process that `loam run` became; 0: none */
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
+/* A line with its newline is formatted into SHORT_LINE bytes of the stack, because a thread with a
+ * small stack may come here. A longer line is formatted again, by a function with a larger
+ * frame. */
+enum { SHORT_LINE = 640, LONG_LINE = 4608 };
+
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
- * streams belong to the program. */
-__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
-  char line[4608] = "loam: "; /* small, because a thread with a small stack may come here */
-  size_t before = strlen(line), room = sizeof line - before - 1;
-  va_list arguments;
-  va_start(arguments, format);
+ * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
+ * longer is cut. Else it is not written, and false is returned. */
+static bool write_line(char *line, size_t size, bool cuts, const char *format, va_list arguments) {
+  static const char title[] = "loam: ";
+  size_t before = strlen(title), room = size - before - 1;
+  memcpy(line, title, before);
   int length = vsnprintf(line + before, room, format, arguments);
-  va_end(arguments);
-  if (length < 0) return;
+  if (length < 0) return true;
+  if ((size_t)length >= room && !cuts) return false;
   size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
   if (line[all - 1] != '\n') line[all++] = '\n';
-  if (write(STDERR_FILENO, line, all) < 0) return; /* no reader: nothing to do */
+  if (write(STDERR_FILENO, line, all) < 0) return true; /* no reader: nothing to do */
+  return true;
+}
+
+__attribute__((noinline)) static void tell_long(const char *format, va_list arguments) {
+  char line[LONG_LINE];
+  (void)write_line(line, sizeof line, true, format, arguments);
+}
+
+__attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) {
+  char line[SHORT_LINE];
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  if (!write_line(line, sizeof line, false, format, arguments)) tell_long(format, again);
+  va_end(again);
+  va_end(arguments);
 }
 
 /* Adds to core's message what only the preload library knows: where a stray pointer points, and the

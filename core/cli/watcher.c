@@ -115,8 +115,7 @@ static bool may_tell(const char *path) {
 }
 
 /* Tells the program's user the first line of some words, behind a title, unless LOAM_EVENTS is
- * "none". The descriptor is open for
- * a moment alone. A pipe that is full gets nothing. */
+ * "none". The descriptor is open for a moment alone. A pipe that is full gets nothing. */
 static void tell(const char *title, const char *words) {
   char path[64], line[1024];
   const char *events = lm_sys_getenv("LOAM_EVENTS");

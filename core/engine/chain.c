@@ -166,7 +166,7 @@ static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_
 /* Counts that a member could not serve, and reports it once in each generation. The host's callback
  * may call loam and so change the error words of the thread, so they are set again. */
 static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
-  char words[LM_ERROR_SIZE / 2];
+  char words[LM_ERROR_SIZE / 4];
   lm_stats_bump(&s->failed);
   if (o->why == at_limit) lm_stats_bump(&s->at_limit);
   if (!lm_site_generation_first(&s->told_failed)) return;
@@ -195,7 +195,7 @@ static void *fail(const lm_order *o, const char *words) {
 /* `last` is the last member that was tried, of n. The last member of a chain may be one that the
  * call cannot use; then the reason is of a member before it. */
 static void *fail_chain(const lm_order *o, const lm_strategy *last, uint32_t n) {
-  char words[LM_ERROR_SIZE / 2];
+  char words[LM_ERROR_SIZE / 4];
   lm_stats_bump(&lm_stats_failed);
   int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", last->desc.name,
                       n > 1 ? ", the last of its chain," : "");

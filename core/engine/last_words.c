@@ -87,8 +87,8 @@ static void append_largest(text *out, uint64_t kind, size_t n) {
   for (size_t i = 0; i < n && shown < SHOWN; i++) {
     const lm_sums *row = &rows[i];
     if (!(row->key & kind)) continue;
-    append(out, "%s'%.80s' (%" PRIu64 " bytes in %" PRIu64 " blocks)", shown++ ? ", " : " ",
-           name_of(row->key), row->live_bytes, row->live_blocks);
+    append(out, "%s'%.80s' (%" PRIu64 " bytes in %" PRIu64 " block%s)", shown++ ? ", " : " ",
+           name_of(row->key), row->live_bytes, row->live_blocks, row->live_blocks == 1 ? "" : "s");
   }
 }
 
@@ -120,9 +120,12 @@ void lm_last_words_start(const char *file) {
                    file, sizeof path - 1);
 }
 
-static void write_file(const text *words) {
-  text line = { 0 };
-  append(&line, "%ld: %s\n", (long)getpid(), words->bytes);
+/* The stack of a thread may be too small for these. The thread that has set `telling` uses them. */
+static text words, line;
+
+static void write_file(void) {
+  line.length = 0;
+  append(&line, "%ld: %s\n", (long)getpid(), words.bytes);
   int error = lm_sys_file_append(path, line.bytes, line.length);
   if (error)
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "LOAM_LAST_WORDS=%s: not written: %s", path,
@@ -137,13 +140,13 @@ static bool has_run_out(const lm_request *r) {
 
 void lm_last_words_tell(const lm_request *r, bool is_at_limit) {
   static _Atomic uint64_t told;
-  text words = { 0 };
   lm_assert(r->site && !lm_thread_is_active());
   if (lm_thread_self->inside || !(is_at_limit || has_run_out(r))) return;
   if (!lm_site_generation_first(&told)) return;
   if (atomic_exchange_explicit(&telling, true, memory_order_acquire)) return;
+  words.length = 0;
   find_words(&words, r);
-  atomic_store_explicit(&telling, false, memory_order_release);
-  if (path[0]) write_file(&words);
+  if (path[0]) write_file();
   lm_error_event(LOAM_EVENT_LAST_WORDS, atomic_load(&lm_site_generation), NULL, "%s", words.bytes);
+  atomic_store_explicit(&telling, false, memory_order_release);
 }

@@ -12,14 +12,27 @@
 /* The thread's latest error has no text, because there was no memory for the thread's area. */
 static _Thread_local bool has_no_text __attribute__((tls_model("initial-exec")));
 
+/* A thread may have a stack of 16 KiB. So a text is formatted into SHORT bytes of the stack. The
+ * few texts that are longer are formatted again, by a function whose frame has room for them. */
+enum { SHORT = 512 };
+
+static LM_NOINLINE void set_long_text(lm_thread *t, const char *format, va_list arguments) {
+  char text[LM_ERROR_SIZE];
+  vsnprintf(text, sizeof text, format, arguments);
+  strcpy(t->error, text);
+}
+
 /* Formats on the stack first, because the arguments often contain the old text. */
 static void set_text(const char *format, va_list arguments) {
   lm_thread *t = lm_thread_get();
   has_no_text = !t;
   if (!t) return;
-  char text[LM_ERROR_SIZE];
-  vsnprintf(text, sizeof text, format, arguments);
-  strcpy(t->error, text);
+  char text[SHORT];
+  va_list again;
+  va_copy(again, arguments);
+  if (vsnprintf(text, sizeof text, format, arguments) < SHORT) strcpy(t->error, text);
+  else set_long_text(t, format, again);
+  va_end(again);
 }
 
 loam_status lm_error(loam_status status, const char *format, ...) {
@@ -97,20 +110,29 @@ void lm_error_event_tell(const loam_event *event) {
   if (get_listener(&callback, &ctx)) call(callback, ctx, event);
 }
 
+static LM_NOINLINE void tell_long(loam_event *event, const char *format, va_list arguments) {
+  char message[LM_ERROR_SIZE];
+  vsnprintf(message, sizeof message, format, arguments);
+  event->message = message;
+  lm_error_event_tell(event);
+}
+
 bool lm_error_event(loam_event_kind kind, uint64_t generation, const void *pointer,
                     const char *format, ...) {
   loam_event_fn callback;
   void *ctx;
   if (!get_listener(&callback, &ctx)) return false;
-  char message[LM_ERROR_SIZE];
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(message, sizeof message, format, arguments);
-  va_end(arguments);
+  char message[SHORT];
+  va_list arguments, again;
   const void *caller = kind == LOAM_EVENT_BAD_FREE && lm_thread_self ? lm_thread_self->caller
                                                                      : NULL;
   loam_event event = { kind, generation, pointer, message, caller };
-  call(callback, ctx, &event);
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  if (vsnprintf(message, sizeof message, format, arguments) < SHORT) call(callback, ctx, &event);
+  else tell_long(&event, format, again);
+  va_end(again);
+  va_end(arguments);
   return true;
 }
 

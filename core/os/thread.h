@@ -42,7 +42,7 @@
 #define LM_DECISIONS 2048   /* power of two */
 #define LM_FREED_ENTRIES 64 /* power of two */
 #define LM_LIVE_PLACES 128  /* power of two */
-#define LM_VACANT_MAX 16    /* vacant areas that a process keeps at most */
+#define LM_VACANT_MAX 64    /* vacant areas that a process keeps at most */
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */

@@ -25,6 +25,8 @@ enum { DIRTY_KEPT_ALONE = 64, SHED_MOST_ALONE = 128 };
 #define SOON_NS_MOST 10000000000
 /* A clean run of this many slots (64 MiB) or more goes back to the range. */
 enum { WORTH_RETURNING = 1024 };
+/* The ticks that an interval of decay has at most. A tick is a quarter of a second. */
+enum { WINDOW_MOST = 8 };
 /* After the system has refused a region, no other is tried for this time. */
 enum { REFUSAL_NS = 10000000 };
 
@@ -40,6 +42,7 @@ const char *lm_regions_why(const lm_regions *r) {
 void lm_regions_init(lm_regions *r, const lm_preparation *how) {
   lm_assert(!how->page || how->page == 2 * LM_MIB || how->page == LM_GIB);
   r->how = *how;
+  r->window = 1;
   lm_runs_init(&r->clean);
   lm_runs_init(&r->dirty);
 }
@@ -221,23 +224,41 @@ static void note_idle_locked(lm_regions *r) {
   if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
 }
 
-/* Forgets the slots that were given back beyond the bound if that was not a short time ago. */
-static void forget_trimmed_locked(lm_regions *r) {
-  if (!r->trimmed) return;
-  int64_t soon = (int64_t)r->trimmed * SOON_NS_SLOT;
+/* Forgets the slots if they were not given back a short time ago. */
+static void forget_old(lm_given_back *g) {
+  if (!g->slots) return;
+  int64_t soon = (int64_t)g->slots * SOON_NS_SLOT;
   if (soon < SOON_NS_LEAST) soon = SOON_NS_LEAST;
   if (soon > SOON_NS_MOST) soon = SOON_NS_MOST;
-  if (lm_sys_clock_ns() - r->trimmed_ns > soon) r->trimmed = 0;
+  if (lm_sys_clock_ns() - g->at_ns > soon) g->slots = 0;
 }
 
-/* Slots are taken that are not dirty. If as many were given back beyond the bound a short time ago,
- * the bound was too low: it is raised until a tick finds that they lay idle. Otherwise a program
- * that takes and frees much memory again and again would have it zeroed and mapped each time. */
-static void raise_bound_locked(lm_regions *r, uint32_t slots) {
-  forget_trimmed_locked(r);
-  uint32_t retaken = slots < r->trimmed ? slots : r->trimmed;
-  r->trimmed -= retaken;
-  r->extra += retaken;
+static void note_given_back(lm_given_back *g, uint32_t slots) {
+  if (!slots) return;
+  forget_old(g);
+  g->slots += slots;
+  g->at_ns = lm_sys_clock_ns();
+}
+
+/* Notes that slots are taken which are not dirty. Returns how many slots were given back a short
+ * time ago, at most as many as are taken. */
+static uint32_t take_again(lm_given_back *g, uint32_t slots) {
+  forget_old(g);
+  uint32_t retaken = slots < g->slots ? slots : g->slots;
+  g->slots -= retaken;
+  return retaken;
+}
+
+/* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
+ * early. Slots beyond the bound raise the bound until a tick finds that they lay idle. Slots of
+ * decay make the interval longer. Otherwise a program that takes and frees much memory again and
+ * again would have it zeroed and mapped each time. */
+static void learn_locked(lm_regions *r, uint32_t slots) {
+  r->extra += take_again(&r->trimmed, slots);
+  if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
+  r->waits += r->window;
+  r->window *= 2;
+  r->decayed.slots = 0; /* they have had their effect */
 }
 
 /* A small span between two large blocks keeps their slots from joining once both are freed. A
@@ -256,7 +277,7 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
   note_idle_locked(r);
   if (slot) return slot;
   *clean = true;
-  raise_bound_locked(r, slots);
+  learn_locked(r, slots);
   slot = take_clean_locked(r, slots, align);
   return slot || r->how.registered ? slot : grow_locked(r, slots, align);
 }
@@ -391,6 +412,14 @@ size_t lm_regions_released(void) {
   return atomic_load_explicit(&released, memory_order_relaxed) << LM_SLOT_SHIFT;
 }
 
+/* Begins the next interval of decay, a shorter one: only slots that are taken again soon make it
+ * longer. */
+static void begin_interval_locked(lm_regions *r) {
+  r->idle = r->dirty.slots;
+  r->window = r->window > 1 ? r->window / 2 : 1;
+  r->waits = r->window - 1;
+}
+
 /* It is known how many slots lay idle, but not which. So a program that takes and frees the same
  * memory again and again keeps as much as it takes. Memory that the system refuses to take back is
  * no reason for another tick. */
@@ -398,13 +427,19 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   return_queued();
   if (r->how.registered) return false;
   lm_lock_take(&r->lock);
-  uint32_t idle = r->idle;
+  uint32_t idle = r->waits ? 0 : r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
-  r->idle = idle > *most ? idle - *most : r->dirty.slots;
-  forget_trimmed_locked(r);
   r->extra -= idle < r->extra ? idle : r->extra;
+  if (idle > *most) {
+    idle = *most;
+    r->idle -= idle;
+  } else if (r->waits) {
+    r->waits--;
+  } else {
+    begin_interval_locked(r);
+  }
+  note_given_back(&r->decayed, idle);
   lm_lock_drop(&r->lock);
-  if (idle > *most) idle = *most;
   uint32_t slot, slots;
   while (idle && (slot = cut_longest(r, 0, idle, &slots)) != 0) {
     idle -= slots;
@@ -467,8 +502,7 @@ static uint32_t dirty_to_keep_locked(const lm_regions *r, bool served) {
 static void trim_beyond(lm_regions *r, uint32_t keep, uint32_t most) {
   uint32_t done = trim(r, keep, most);
   lm_lock_take(&r->lock);
-  r->trimmed += done;
-  r->trimmed_ns = lm_sys_clock_ns();
+  note_given_back(&r->trimmed, done);
   lm_lock_drop(&r->lock);
 }
 
@@ -615,5 +649,6 @@ void lm_regions_fork_child(lm_regions *r) {
 bool lm_regions_is_valid(const lm_regions *r) {
   lm_assert(is_locked(&r->lock));
   return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
-         r->clean.slots + r->dirty.slots <= r->held && r->idle <= r->dirty.slots;
+         r->clean.slots + r->dirty.slots <= r->held && r->idle <= r->dirty.slots &&
+         r->waits < r->window && r->window <= WINDOW_MOST;
 }

@@ -6,7 +6,8 @@
  *           bound. Beyond the bound it is given back to the system, and so is what was free
  *           throughout an interval of decay (os/decay.h). If slots beyond the bound are given back
  *           and then taken again soon, the bound is raised by as many slots. A tick lowers it again
- *           if the slots lay idle.
+ *           if the slots lay idle. If slots that decay gave back are taken again soon, the next
+ *           intervals of decay are longer.
  *
  * Soon. Slots that went back cost page faults when they are taken again, about 11 microseconds for
  * a slot. They are taken again soon if that happens within 500 microseconds for each slot given
@@ -26,17 +27,25 @@
 #include "pages/region.h"
 #include "pages/run.h"
 
+/* Slots that were given back to the system, and that are not taken again yet. */
+typedef struct lm_given_back {
+  uint32_t slots;
+  int64_t at_ns; /* when the last of them were given back (lm_sys_clock_ns) */
+} lm_given_back;
+
 /* The slots of one pool.
  *
- * Law: clean.slots + dirty.slots <= held; idle <= dirty.slots. */
+ * Law: clean.slots + dirty.slots <= held; idle <= dirty.slots; waits < window. */
 typedef struct lm_regions {
   lm_lock lock; /* guards all fields down to `refused_ns` */
   lm_runs clean, dirty;
-  uint32_t held;    /* slots that belong to the pool: clean, dirty and in use */
-  uint32_t idle;    /* the smallest number of dirty slots since the last tick: they are unneeded */
-  uint32_t trimmed; /* slots given back beyond the bound and not taken again yet */
-  uint32_t extra;   /* the bound of dirty slots is raised by this */
-  int64_t trimmed_ns; /* when slots were last given back beyond the bound (lm_sys_clock_ns) */
+  uint32_t held;   /* slots that belong to the pool: clean, dirty and in use */
+  uint32_t idle;   /* the smallest number of dirty slots in this interval: they are unneeded */
+  uint32_t extra;  /* the bound of dirty slots is raised by this */
+  uint32_t window; /* ticks that this interval of decay has */
+  uint32_t waits;  /* ticks of this interval that are still to come, but the last */
+  lm_given_back trimmed; /* beyond the bound */
+  lm_given_back decayed; /* by decay */
   uint32_t refused;   /* slots of the last region that the system refused, if preparing costs memory
                        or time; 0: none */
   int64_t refused_ns; /* when the system refused it (lm_sys_clock_ns) */

@@ -39,9 +39,28 @@ static loam_status check_folder(const char *dir, int fd, bool is_new) {
   return st.st_mode & 022 ? fail_folder(dir) : LOAM_OK;
 }
 
-/* No symbolic link is followed at the last name of the path: a user who can write the folder above
- * could lead root to any folder of root's. */
+/* Returns whether the path is a symbolic link that neither the effective user nor root has made. */
+static bool is_foreign_link(const char *path) {
+  struct stat st;
+  return !lstat(path, &st) && S_ISLNK(st.st_mode) && st.st_uid && st.st_uid != geteuid();
+}
+
+/* Checks the names of the path but the last. A user who can make a link there could lead root to
+ * any folder of root's. The kernel refuses some of these links (fs.protected_symlinks). */
+static loam_status check_links(const char *dir) {
+  char part[LM_CONTROL_PATH];
+  for (const char *end = strchr(dir, '/'); end; end = strchr(end + 1, '/')) {
+    snprintf(part, sizeof part, "%.*s", (int)(end - dir), dir);
+    if (is_foreign_link(part))
+      return lm_error(LOAM_EIO, "control socket: %s: is a symbolic link of another user", part);
+  }
+  return LOAM_OK;
+}
+
+/* No symbolic link is followed at the last name of the path. */
 loam_status lm_control_socket_folder(const char *dir) {
+  loam_status safe = check_links(dir);
+  if (safe != LOAM_OK) return safe;
   bool is_new = !mkdir(dir, 0700);
   if (!is_new && errno != EEXIST) return fail_path(dir);
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -8,11 +8,16 @@
 --   <!-- test: keys -->               the keys of answers in JSON, compared with the schemas
 --   <!-- test: before COMMAND -->     a command that runs first
 --   <!-- test: output of COMMAND -->  the block shows what the command prints
+--   <!-- test: file NAME -->          the reader saves the block under this name; it is not run
+--   <!-- test: keeps NUMBER -->       the program that the block starts with "&" runs until the end
+--                                     of the manual, which gives it this process id
+--   <!-- test: status NUMBER -->      the last command of the block ends with this exit status
 --
 -- The commands run in the folder that scene.sh makes, and may call its functions.
 local blocks = {}
 
-local kinds = { "not run:", "text", "keys", "before", "output of" }
+local kinds = { "not run:", "text", "keys", "before", "output of", "file", "keeps",
+  "status" }
 
 -- Returns the mark in a line of Markdown: { kind, value }; nil if the line has none.
 local function mark_in(line, at)

@@ -9,8 +9,10 @@ local not_run = {
   { "^tests/run", "it runs all tests" },
   { "^examples/run", "it is a test of its own" },
   { "^cmake %-B build", "it builds loam itself" },
+  { "^cmake/site/build", "it makes the site; manual.site tests it" },
   { "^cmake/debian/build", "it builds packages; tests/long/debian tests it" },
   { "^/usr/bin/python3 %-m venv", "it builds the Python package again" },
+  { "^/usr/bin/python3 %-m build", "it writes into the source tree; python.install makes a wheel" },
   { "^venv/bin/pip", "it builds the Python package again" },
   { "^prometheus ", "it runs until it is stopped; system.metrics has it" },
   { "^go tool pprof", "it needs Go; system.profile_readers reads the profiles" },
@@ -56,7 +58,8 @@ end
 
 -- Does a command need the running program of the manuals?
 function commands.needs_program(command)
-  return command:match("%f[%w]PID%f[%W]") or command:match("^loam wait")
+  local waits_for_all = command:match("^loam wait") and not command:match("%-%-pid")
+  return command:match("%f[%w]PID%f[%W]") or waits_for_all
     or command:match("%f[%w]29813%f[%W]") or command:match("%f[%w]4242%f[%W]")
 end
 

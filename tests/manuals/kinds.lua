@@ -6,6 +6,7 @@
 -- Rules:
 --   lua with loam.policy     saved as prod.lua, and checked by `loam check`
 --   lua, c, cpp, rust, python   run as programs; c without main becomes the body of main
+--   pycon                    an interactive session of Python; all of a manual are one session
 --   cmake                    the end of a CMakeLists.txt, behind project() and the program `host`
 --   lines with "$ "          commands with their output; it is compared by shape.lua
 --   other indented lines     commands, one a line; each must end with status 0
@@ -79,9 +80,14 @@ function kinds.save_host(world, block)
   write(path, text_of(block))
 end
 
--- Saves a block that is a policy as prod.lua.
+-- Saves a block that is a policy as prod.lua, unless the manual gives it another name.
 function kinds.save_policy(world, block)
-  if is_policy(block) then write(world.work .. "/prod.lua", text_of(block)) end
+  if not is_policy(block) or world.mark_of(block, "file") then return end
+  write(world.work .. "/prod.lua", text_of(block))
+end
+
+function kinds.file(world, block)
+  write(world.work .. "/" .. world.mark_of(block, "file").value, text_of(block))
 end
 
 function kinds.lua(world, block)
@@ -124,6 +130,31 @@ function kinds.python(world, block)
   return run_program(world, block, "$LOAM_PYTHON tests/manuals/block.py block.py", "^$", "^$")
 end
 
+-- Returns a statement of Python that saves a block under its name.
+local function saving(block, name)
+  return (">>> _ = open(%q, 'w').write(%q)"):format(name, text_of(block)):gsub("\\\n", "\\n")
+end
+
+-- Runs all sessions of Python in the manual as one, at the first of them. The session has a line
+-- for each line of the manual, so that doctest names the lines of the manual. It also saves the
+-- files that the manual shows between the sessions.
+function kinds.pycon(world, block)
+  if world.has_session then return nil end
+  world.has_session = true
+  local lines, last = {}, 0
+  for _, other in ipairs(world.blocks) do
+    local name = world.mark_of(other, "file")
+    if other.at > block.at and name then lines[other.at] = saving(other, name.value) end
+    for number, line in ipairs(other.language == "pycon" and other.lines or {}) do
+      lines[other.at + number - 1] = line
+    end
+    last = other.at + #other.lines
+  end
+  for number = 1, last do lines[number] = lines[number] or "" end
+  write(world.work .. "/session", table.concat(lines, "\n") .. "\n")
+  return run_program(world, block, "$LOAM_PYTHON -m doctest -o ELLIPSIS session", "^$", "^$")
+end
+
 function kinds.cmake(world, block)
   write(world.work .. "/CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(host C)\n"
     .. "add_executable(host host.c)\n" .. text_of(block))
@@ -144,10 +175,13 @@ local function pids_of(world)
   return pids
 end
 
--- The lines of a script that runs a command and prints its status behind a line "@@".
-local function step(world, command, pids)
+-- The lines of a script that runs a command and prints its status behind a line "@@". `keeps` is
+-- the process id by which the manual knows a program that goes on; nil if none does.
+local function step(world, command, pids, keeps)
   local here = commands.here(command, world.scene, pids)
-  if here:match("&$") then
+  if here:match("&$") and keeps then
+    return ("setsid %s\necho $! > pid.%s\ndisown\necho; echo @@ 0\n"):format(here, keeps)
+  elseif here:match("&$") then
     return "export TRAIN_SECONDS=600\n" .. here .. (here:find("train.py") and "\nsettle $!" or "")
       .. "\necho; echo @@ 0\n"
   end
@@ -168,13 +202,15 @@ local function results_of(printed)
   return results, lines
 end
 
--- Returns a text if a step did not do what the manual shows.
+-- Returns a text if a step did not do what the manual shows. `wanted.status` is the exit status
+-- that the manual tells.
 local function judge(wanted, result, rest)
   if not result then
     return ("it did not end: %s\n%s"):format(wanted.command, table.concat(rest, "\n"))
   end
   local printed = table.concat(result.lines, "\n")
-  if result.status ~= 0 and result.status ~= commands.other_status(wanted.command) then
+  local may_be = wanted.status == 0 and commands.other_status(wanted.command)
+  if result.status ~= wanted.status and result.status ~= may_be then
     return ("exit status %d: %s\n%s"):format(result.status, wanted.command, printed)
   end
   local missing = shape.missing(wanted.shown, result.lines)
@@ -199,7 +235,11 @@ local function run_steps(world, block, steps)
   end
   local script = { "trap 'kill $(jobs -p) 2> /dev/null' EXIT\n" }
   local pids = pids_of(world)
-  for _, wanted in ipairs(steps) do script[#script + 1] = step(world, wanted.command, pids) end
+  local keeps, status = world.mark_of(block, "keeps"), world.mark_of(block, "status")
+  for number, wanted in ipairs(steps) do
+    wanted.status = number == #steps and status and tonumber(status.value) or 0
+    script[#script + 1] = step(world, wanted.command, pids, keeps and keeps.value)
+  end
   local _, printed = bash(world, table.concat(script))
   local results, rest = results_of(printed)
   for number, wanted in ipairs(steps) do
@@ -275,7 +315,9 @@ end
 function kinds.of(block)
   for _, mark in ipairs(block.marks) do
     if mark.kind == "output of" then return kinds.output end
-    if mark.kind == "text" or mark.kind == "keys" then return kinds[mark.kind] end
+    if mark.kind == "text" or mark.kind == "keys" or mark.kind == "file" then
+      return kinds[mark.kind]
+    end
   end
   if block.language then return kinds[block.language] end
   local first = block.lines[1]

@@ -70,6 +70,15 @@ wrong() {
   loam run --policy "$1" -- ./df "$2" 2>&1 || true
 }
 
+# until_true COMMAND... - repeats a command until it succeeds.
+until_true() {
+  local deadline=$((SECONDS + 60))
+  until "$@" > /dev/null 2>&1; do
+    [ $SECONDS -lt $deadline ] || return 1
+    sleep 0.05
+  done
+}
+
 # stop NUMBER - ends a program that `start` has started.
 stop() {
   local pid
@@ -79,9 +88,13 @@ stop() {
   while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done
 }
 
+# stop_all - ends all programs that were started and still run. The environment of a process tells
+# whether it is one of them: a program may have ended, and another may have got its process id.
 stop_all() {
-  local file
+  local file pid
   for file in "$scene"/here/pid.*; do
-    [ ! -e "$file" ] || kill "$(cat "$file")" 2> /dev/null || true
+    [ -e "$file" ] || continue
+    pid=$(cat "$file")
+    if grep -qs "=$scene/control" "/proc/$pid/environ"; then kill "$pid" 2> /dev/null || true; fi
   done
 }

@@ -7,7 +7,7 @@ local shape = {}
 
 -- Returns a line with # in place of each number.
 function shape.of(line)
-  line = line:gsub("/etc/loam/", ""):gsub("%f[%w]0x%x+", "#")
+  line = line:gsub("/etc/loam/", ""):gsub("/home/ann/try/", ""):gsub("%f[%w]0x%x+", "#")
   line = line:gsub("just now", "1 second ago")
   line = line:gsub("%f[%w]%x+%f[%W]", function(word)
     return #word >= 8 and word:find("%d") and "#" or nil

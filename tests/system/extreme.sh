@@ -20,3 +20,21 @@ for strategy in 'host { guard = true }' 'host { guard = 4 }' 'host { huge = "2Mi
   same "$strategy: many blocks" "$program"
   same "$strategy: perl" perl "$work/script.pl"
 done
+
+# Each kind of event is told on such a thread: a member that is full, a request without memory, last
+# words, a soft limit, samples.
+build shallow.c
+policy=$work/full.lua
+cat > "$policy" <<'LUA'
+local first = loam.host { name = "first", limit = 100000, soft = 50000 }
+local last = loam.host { name = "last", limit = 1000000, soft = 70000, guard = 3 }
+return loam.policy { pick = function() return first:or_else(last) end }
+LUA
+for setting in LOAM_EVENTS=stderr LOAM_LAST_WORDS="$work/words" LOAM_PROFILE=64KiB; do
+  env "$setting" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$program" > "$work/out" 2> "$work/err" ||
+    fail "threads with small stacks, $setting: status $?: $(cat "$work/err")"
+  grep -q "as it must be" "$work/out" || fail "threads with small stacks, $setting: $(cat "$work/out")"
+  grep -q "last words: " "$work/err" || fail "threads with small stacks, $setting: no event: $(cat "$work/err")"
+done
+[ -s "$work/words" ] || fail "threads with small stacks: no last words in the file"
+echo "ok: threads with small stacks, and each kind of event"

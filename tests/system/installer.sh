@@ -15,6 +15,11 @@ for package in python3-dev python3-numpy python3-pip python3-venv gcc; do
   grep -qw "$package" "$work/asked" || fail "python: $package is not installed"
 done
 echo "ok: tests/install python installs what bindings/python/README.md uses"
+PATH=$work/bin:$PATH tests/install site > "$work/out"
+for package in furo mandoc python3-myst-parser python3-sphinx; do
+  grep -qw "$package" "$work/asked" || fail "site: $package is not installed"
+done
+echo "ok: tests/install site installs what cmake/site/build uses"
 
 # sudo wants a password and there is no terminal.
 printf '#!/bin/sh\necho 1000\n' > "$work/bin/id"

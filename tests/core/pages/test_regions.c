@@ -76,6 +76,27 @@ static void a_tick_gives_back_what_was_free_since_the_last_one(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
+static void ticks_wait_longer_where_slots_are_soon_taken_again(void **state) {
+  (void)state;
+  enum { ALL = 128 };
+  static lm_regions regions;
+  bool clean;
+  uint32_t most = 4 * ALL;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, ALL, LM_SLOT, &clean);
+  lm_regions_put(&regions, slot, ALL);
+  for (int i = 0; i < 2; i++) (void)lm_regions_decay(&regions, &most);
+  assert_int_equal(lm_regions_memory(&regions), 0);
+  slot = lm_regions_take(&regions, ALL, LM_SLOT, &clean);
+  lm_regions_put(&regions, slot, ALL);
+  for (int i = 0; i < 2; i++) assert_true(lm_regions_decay(&regions, &most));
+  assert_int_equal(lm_regions_memory(&regions), ALL * LM_SLOT); /* two ticks are one interval */
+  assert_true(is_valid(&regions));
+  assert_false(lm_regions_decay(&regions, &most));
+  assert_int_equal(lm_regions_memory(&regions), 0);
+  assert_true(lm_regions_drain(&regions));
+}
+
 /* 17 slots are more than half of a huge page. */
 static void small_requests_leave_no_gaps(void **state) {
   (void)state;
@@ -162,6 +183,7 @@ int main(void) {
     cmocka_unit_test(touched_slots_are_taken_first),
     cmocka_unit_test(slots_that_follow_can_be_added),
     cmocka_unit_test(a_tick_gives_back_what_was_free_since_the_last_one),
+    cmocka_unit_test(ticks_wait_longer_where_slots_are_soon_taken_again),
     cmocka_unit_test(small_requests_leave_no_gaps),
     cmocka_unit_test(slots_that_the_system_refuses_to_take_are_returned_later),
     cmocka_unit_test(a_wrong_count_breaks_the_law),

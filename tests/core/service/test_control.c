@@ -175,6 +175,24 @@ static void a_place_that_cannot_be_is_an_event_and_no_more(void **state) {
   fails_in_words(longer, "at most");
 }
 
+/* Another user could lead root to any folder. */
+static void a_link_of_another_user_is_not_followed(void **state) {
+  (void)state;
+  enum { NOBODY = 65534 };
+  char link[80], below[96], target[80];
+  snprintf(target, sizeof target, "%s/target", folder);
+  snprintf(link, sizeof link, "%s/link", folder);
+  snprintf(below, sizeof below, "%s/below", link);
+  assert_int_equal(mkdir(target, 0700), 0);
+  assert_int_equal(symlink(target, link), 0);
+  if (lchown(link, NOBODY, NOBODY)) skip(); /* only root can give a link away */
+  fails_in_words(below, "link: is a symbolic link of another user");
+  assert_false(exists(below));
+  assert_int_equal(lchown(link, geteuid(), getegid()), 0);
+  assert_int_equal(lm_control_start(below, true), LOAM_OK);
+  assert_true(exists(below));
+}
+
 static void a_stale_socket_is_replaced(void **state) {
   (void)state;
   close(bound_elsewhere());
@@ -764,6 +782,7 @@ int main(void) {
     TEST(it_answers_many_at_once),
     TEST(the_socket_is_its_owners_alone_whatever_the_umask),
     TEST(a_place_that_cannot_be_is_an_event_and_no_more),
+    TEST(a_link_of_another_user_is_not_followed),
     TEST(a_stale_socket_is_replaced),
     TEST(a_socket_of_another_host_is_left_alone),
     TEST(a_socket_that_cannot_be_asked_is_left_alone),

@@ -449,9 +449,9 @@ describe("loam ps, status, stats, reload", function()
     assert.matches("TAG    STRATEGY   LIVE  BLOCKS   EVER  BLOCKS         LIMIT\n"
       .. "tight  tight     1 KiB       1  1 KiB       1  75% of 2 MiB\n"
       .. "free   free      1 KiB       1  1 KiB       1\n", context.out, 1, true)
-    assert.matches("\ntight: could not serve 26 requests, because it was at its limit of 2 MiB, "
-      .. "of which 1.5 MiB are used now\n"
-      .. "tight: could not serve 26 requests, 20 of them because it was at its limit of 2 MiB, ",
+    assert.matches("\ntight: could not serve 26 requests, because it was at its limit; "
+      .. "now 1.5 MiB of 2 MiB are used\n"
+      .. "tight: could not serve 26 requests, 20 of them because it was at its limit; now ",
       context.out, 1, true)
   end)
 

@@ -93,12 +93,12 @@ local function nodes_text(got)
 end
 
 -- Returns how many requests a strategy could not serve, how many of them for its limit, and how
--- full the limit is now.
+-- full the limit is now. An edit may have changed the limit since those requests.
 local function failed_text(got)
   local all = units.plural(got.failed, "request")
   if (got.at_limit or 0) == 0 then return all end
-  local now = got.limit and (" of %s, of which %s are used now"):format(units.exact(got.limit),
-    units.bytes(got.limit_used)) or ""
+  local now = got.limit and ("; now %s of %s are used"):format(units.bytes(got.limit_used),
+    units.exact(got.limit)) or ""
   local how_many = got.at_limit < got.failed and units.count(got.at_limit) .. " of them " or ""
   return ("%s, %sbecause it was at its limit%s"):format(all, how_many, now)
 end
