@@ -200,7 +200,7 @@ static void free_on_device(const lm_provided *b, const lm_stream *on) {
   };
   lm_assert(b->device >= 0 && b->device < LM_DEVICES_MAX);
   if (b->maker == LM_PROVIDER_SLEEP) {
-    lm_sleep_free(b->sleeper);
+    lm_sleep_free(b->sleeper, on, b->stream);
     return;
   }
   if (b->maker != LM_PROVIDER_STREAM) {

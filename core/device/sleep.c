@@ -11,6 +11,7 @@
 
 /* Guards all blocks. It is taken before the locks of pools and of provided.h. */
 static lm_lock lock;
+static lm_sleeper *kept; /* freed blocks whose memory work may still use: lm_sleep_free */
 
 static void fork_child(void) { lm_lock_renew(&lock); }
 
@@ -41,17 +42,6 @@ static lm_gpu_result map(const lm_gpu_ops *gpu, lm_sleeper *s) {
                                        : gpu->map(s->device, s->at, s->size, &s->handle);
   if (result == LM_GPU_OK) s->has_memory = s->is_mapped = true;
   return result;
-}
-
-/* Gives back free memory of the device's pools. Returns whether there was any. */
-static bool make_room(int device) {
-  return lm_device_pool_trim(device) + lm_manager_flush(device) > 0;
-}
-
-static lm_gpu_result map_or_make_room(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  lm_gpu_result result = map(gpu, s);
-  if (result != LM_GPU_NO_MEMORY || !make_room(s->device)) return result;
-  return map(gpu, s);
 }
 
 static lm_gpu_result unmap(const lm_gpu_ops *gpu, lm_sleeper *s) {
@@ -91,13 +81,19 @@ static void track_contexts(const lm_gpu_ops *gpu, int device, lm_stream stream) 
     gpu->track_context(device, gpu->stream_context(stream));
 }
 
+/* Gives back free memory of the device's pools. Returns whether there was any. */
+static bool make_room(int device) {
+  return lm_device_pool_trim(device) + lm_manager_flush(device) > 0;
+}
+
 /* Reserves addresses for a block and maps memory there. Waits for the device only where no work is
  * being captured for a graph. */
 static lm_gpu_result make(const lm_gpu_ops *gpu, lm_sleeper *s, lm_stream stream) {
   lm_gpu_result result = gpu->reserve(s->device, s->size, &s->at);
   if (result != LM_GPU_OK) return result;
-  bool may_wait = gpu->may_record(s->device, stream);
-  result = may_wait ? map_or_make_room(gpu, s) : map(gpu, s);
+  result = map(gpu, s);
+  bool may_wait = result == LM_GPU_NO_MEMORY && gpu->may_record(s->device, stream);
+  if (may_wait && lm_sleep_trim(s->device) + make_room(s->device) > 0) result = map(gpu, s);
   if (result != LM_GPU_OK) (void)gpu->unreserve(s->at, s->size);
   return result;
 }
@@ -113,6 +109,7 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
   if (!s) return lm_error_null("device %d: no memory to describe a block", device);
   s->device = device;
   s->size = lm_align_up(size ? size : 1, granularity);
+  s->context = gpu->context(device);
   if (make(gpu, s, stream) != LM_GPU_OK) {
     lm_metadata_free(s);
     return NULL;
@@ -122,18 +119,93 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
   return s;
 }
 
-/* If the driver refuses to unmap, the addresses stay reserved: nothing else may come there. */
-void lm_sleep_free(lm_sleeper *s) {
-  const lm_gpu_ops *gpu = lm_gpu_started();
-  lm_lock_suspended section = take_lock();
-  lm_assert(lm_sleeper_is_valid(s));
-  if (gpu && s->is_mapped) (void)gpu->synchronize(s->device);
-  if (gpu && unmap(gpu, s) == LM_GPU_OK) {
+/* Ends a block that no work uses. If the driver refuses to unmap, the addresses stay reserved:
+ * nothing else may come there. */
+static void end(const lm_gpu_ops *gpu, lm_sleeper *s) {
+  if (unmap(gpu, s) == LM_GPU_OK) {
     free_memory(gpu, s);
     (void)gpu->unreserve(s->at, s->size);
   }
   lm_sleep_store_end(&s->store, s->device, s->size);
   lm_metadata_free(s);
+}
+
+/* Waits for work on the stream of the block's allocation. The default stream that each thread has
+ * of its own cannot be named in another thread: then this waits for the device. */
+static lm_gpu_result wait_for_own(const lm_gpu_ops *gpu, const lm_sleeper *s, lm_stream stream) {
+  void *scope;
+  if (stream == LM_SLEEP_STREAM) return gpu->synchronize(s->device);
+  lm_gpu_result result = gpu->push_context(s->device, s->context, &scope);
+  if (result != LM_GPU_OK) return result;
+  result = lm_sleep_wait(s->device, stream);
+  gpu->pop(scope);
+  return result;
+}
+
+/* Waits until no work uses a block. Returns false if it cannot wait now: the stream is captured. In
+ * a forked child, and in a context that is destroyed, no work is left. */
+static bool wait_for_work(const lm_gpu_ops *gpu, const lm_sleeper *s, const lm_stream *on,
+                          lm_stream stream) {
+  if (!s->is_mapped || lm_gpu_is_forked()) return true;
+  if (!gpu->may_record(s->device, on ? *on : stream)) return false;
+  lm_gpu_result result = on ? lm_sleep_wait(s->device, *on) : wait_for_own(gpu, s, stream);
+  return result == LM_GPU_OK || result == LM_GPU_GONE;
+}
+
+/* Frees the kept memory of a device: all of it, or that which work on one stream may have used. No
+ * such work is left. Returns the bytes. */
+static size_t end_kept_locked(const lm_gpu_ops *gpu, int device, const lm_stream *on) {
+  size_t bytes = 0;
+  for (lm_sleeper **at = &kept; *at;) {
+    lm_sleeper *s = *at;
+    bool is_due = s->device == device && (!on || s->stream == *on);
+    if (!is_due) {
+      at = &s->next;
+      continue;
+    }
+    *at = s->next;
+    bytes += s->size;
+    end(gpu, s);
+  }
+  return bytes;
+}
+
+/* Waits for a device that has kept memory, and frees that memory. Returns the bytes. */
+static size_t trim_locked(const lm_gpu_ops *gpu, int device) {
+  bool has_kept = false;
+  for (const lm_sleeper *s = kept; s; s = s->next) has_kept |= s->device == device;
+  if (!has_kept || gpu->synchronize(device) != LM_GPU_OK) return 0;
+  return end_kept_locked(gpu, device, NULL);
+}
+
+size_t lm_sleep_trim(int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  size_t bytes = 0;
+  if (!gpu || lm_gpu_is_forked()) return 0;
+  lm_lock_suspended section = take_lock();
+  for (int i = 0; i < LM_DEVICES_MAX; i++)
+    if (device < 0 || i == device) bytes += trim_locked(gpu, i);
+  drop_lock(section);
+  return bytes;
+}
+
+/* A stream that was created has a name of its own. So kept memory of that stream is due too, when
+ * work on the stream has ended. */
+void lm_sleep_free(lm_sleeper *s, const lm_stream *on, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_stream of = on ? *on : stream;
+  int device = s->device;
+  lm_assert(gpu && lm_sleeper_is_valid(s));
+  lm_lock_suspended section = take_lock();
+  if (wait_for_work(gpu, s, on, stream)) {
+    bool has_waited = s->is_mapped;
+    end(gpu, s);
+    if (has_waited && (uintptr_t)of > LM_STREAM_DEFAULT) (void)end_kept_locked(gpu, device, &of);
+  } else {
+    s->stream = of;
+    s->next = kept;
+    kept = s;
+  }
   drop_lock(section);
 }
 
@@ -170,12 +242,16 @@ static void set_asleep(lm_sleeper *s, bool is_asleep) {
   lm_assert(lm_sleeper_is_valid(s));
 }
 
-/* Waits for the work of the devices that have chosen blocks. */
+/* Waits for the work of the devices that have chosen blocks. Memory that was kept for that work is
+ * freed then. */
 static loam_status synchronize(const call *c) {
-  loam_status status = LOAM_OK;
-  for (int i = 0; i < LM_DEVICES_MAX && status == LOAM_OK; i++)
-    if (c->devices >> i & 1) status = lm_gpu_status(c->gpu->synchronize(i));
-  return status;
+  lm_gpu_result result = LM_GPU_OK;
+  for (int i = 0; i < LM_DEVICES_MAX && result == LM_GPU_OK; i++) {
+    if (!(c->devices >> i & 1)) continue;
+    result = c->gpu->synchronize(i);
+    if (result == LM_GPU_OK) (void)end_kept_locked(c->gpu, i, NULL);
+  }
+  return lm_gpu_status(result);
 }
 
 /* A wait for a device would spoil the capture of a stream for a graph. */
@@ -279,6 +355,12 @@ loam_status lm_sleep_put(const lm_sleep_choice *choice, lm_sleep_to to, const ch
 }
 
 /* ---- To wake */
+
+static lm_gpu_result map_or_make_room(const lm_gpu_ops *gpu, lm_sleeper *s) {
+  lm_gpu_result result = map(gpu, s);
+  if (result != LM_GPU_NO_MEMORY) return result;
+  return trim_locked(gpu, s->device) + make_room(s->device) > 0 ? map(gpu, s) : result;
+}
 
 static loam_status map_all(const call *c) {
   lm_gpu_result result = LM_GPU_OK;

@@ -33,17 +33,24 @@ typedef struct lm_sleeper {
   int device;
   uint64_t handle; /* the driver's name for the memory, if has_memory */
   bool has_memory, is_mapped, is_asleep;
+  void *context;           /* the current one of the allocation: its default stream may be named */
+  lm_stream stream;        /* of a freed block that is kept: work on this stream may use it */
   lm_sleep_store store;    /* of a block that is asleep: its contents */
-  struct lm_sleeper *next; /* in the list of blocks of a call */
+  struct lm_sleeper *next; /* in the list of a call, or of blocks that are kept */
 } lm_sleeper;
 
 /* Allocates a block on a device, for work on `stream` from now on. If the device has no memory,
  * gives back free memory of loam's pools first. NULL: the thread's error words say why. The thread
  * is in no active section. */
 lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream);
-/* Frees a block, asleep or awake, that was taken out of provided.h. Waits for the work of the
- * device if the block is awake. The thread is in no active section. */
-void lm_sleep_free(lm_sleeper *sleeper);
+/* Frees a block, asleep or awake, that was taken out of provided.h. If it is awake, waits for work
+ * on `on`; NULL: on `stream`, for which it was allocated. While that stream is captured for a graph
+ * it cannot wait: then the memory is kept until a later free on the stream, or a later wait for the
+ * device. The thread is in no active section. */
+void lm_sleep_free(lm_sleeper *sleeper, const lm_stream *on, lm_stream stream);
+/* Waits for the work of a device (-1: of all devices) if memory of freed blocks was kept there, and
+ * frees that memory. Returns the bytes. The thread is in no active section. */
+size_t lm_sleep_trim(int device);
 
 /* Says which blocks a call is for. `wants` is called with the lock of provided.h held. */
 typedef struct lm_sleep_choice {

@@ -91,17 +91,19 @@ void lm_sleep_buffer_end(lm_sleep_buffer *buffer) {
   buffer->at = NULL;
 }
 
-/* Waits until the copies on LM_SLEEP_STREAM have ended. */
-static loam_status wait_for_copies(int device) {
+lm_gpu_result lm_sleep_wait(int device, lm_stream stream) {
   lm_gpu_event event;
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_gpu_result result = gpu->event_create(device, &event);
-  if (result != LM_GPU_OK) return lm_gpu_status(result);
-  result = gpu->event_record(event, device, LM_SLEEP_STREAM);
+  if (result != LM_GPU_OK) return result;
+  result = gpu->event_record(event, device, stream);
   if (result == LM_GPU_OK) result = gpu->event_wait(event);
-  loam_status status = lm_gpu_status(result);
   (void)gpu->event_destroy(event);
-  return status;
+  return result;
+}
+
+static loam_status wait_for_copies(int device) {
+  return lm_gpu_status(lm_sleep_wait(device, LM_SLEEP_STREAM));
 }
 
 /* A piece of a block and of the file. */

@@ -54,6 +54,10 @@ loam_status lm_sleep_file_open(const char *dir, uint64_t bytes, lm_sleep_file **
 /* Ends the use of a file by one user. */
 void lm_sleep_file_leave(lm_sleep_file *file);
 
+/* Waits until all work that was put on a stream before this call has ended. The stream exists and
+ * is not captured. */
+lm_gpu_result lm_sleep_wait(int device, lm_stream stream);
+
 /* Copies the contents of a block to a store that says where (`to`, `file`, `offset`), or from it to
  * the block. A copy from or to pinned memory may still be under way when they return: the caller
  * then waits for the device. On failure they set the error words. */

@@ -569,10 +569,10 @@ LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total)
  * or under it (NULL: of all tags), and gives their memory back to the driver. `where` is "pinned"
  * or NULL (pinned host memory), the path of a folder, from / on (a file there, without a name), or
  * "discard" (the contents are lost). loam_wake gives the blocks under a tag memory and their saved
- * contents again; discarded contents may be anything. Both set *bytes, if it is not NULL, to the
- * bytes that they gave back or took. If they fail, all blocks are as before. LOAM_ENOMEM: there is
- * no memory, or no room on the disk. LOAM_ESTATE: a stream is captured, or this is a forked child.
- * LOAM_EINVAL: `where` is wrong. LOAM_EUNSUPPORTED: no device memory under the tag can sleep. */
+ * contents again; discarded contents may be anything. Both set *bytes, if not NULL, to the bytes
+ * given back or taken. No stream may be captured then. If they fail, all blocks are as before.
+ * LOAM_ENOMEM: no memory, or no room on the disk. LOAM_ESTATE: a stream is captured, or a forked
+ * child calls. LOAM_EINVAL: `where` is wrong. LOAM_EUNSUPPORTED: no memory there can sleep. */
 LOAM_API loam_status loam_sleep(const char *tag, const char *where, size_t *bytes);
 LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
 

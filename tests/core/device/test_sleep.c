@@ -143,7 +143,7 @@ TEST(waits_for_work_that_uses_the_memory) {
   ok(loam_wake("model", NULL));
   want(has(a, 2));
   want(standin_write(stream, number(a), 3, SIZE) == CUDA_SUCCESS);
-  loam_free(a);
+  loam_device_free(a, stream);
   want(standin_pending(stream) == 0);
 }
 
@@ -285,6 +285,44 @@ TEST(waits_for_the_end_of_a_capture) {
   ok(loam_wake("model", NULL));
   want(has(a, 1));
   loam_free(a);
+}
+
+TEST(a_capture_is_not_spoilt) {
+  static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL };
+  CUstream stream[2];
+  CUgraph graph;
+  begin();
+  for (unsigned i = 0; i < 2; i++) want(cuStreamCreate(&stream[i], i) == CUDA_SUCCESS);
+  for (int i = 0; i < 4; i++) {
+    void *at = make("model", 1);
+    want(cuCtxSynchronize() == CUDA_SUCCESS);
+    want(cuStreamBeginCapture_v2(stream[i % 2], modes[i / 2]) == CUDA_SUCCESS);
+    void *other = loam_device_alloc(loam_site_get("model"), SIZE, stream[i % 2]);
+    want(other != NULL);
+    loam_free(at);
+    loam_device_free(other, stream[i % 2]);
+    want(cuStreamEndCapture(stream[i % 2], &graph) == CUDA_SUCCESS);
+    want(!loam_owns(at) && !loam_owns(other));
+  }
+  want(standin_used(0) > 0 && loam_device_trim(0) > 0 && standin_used(0) == 0);
+}
+
+/* The stream still exists when the next free names it. */
+TEST(memory_freed_in_a_capture_goes_with_the_next_free) {
+  CUstream stream;
+  CUgraph graph;
+  begin();
+  want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  void *first = loam_device_alloc(loam_site_get("model"), SIZE, stream);
+  void *second = loam_device_alloc(loam_site_get("model"), SIZE, stream);
+  standin_hold();
+  want(standin_write(stream, number(first), 1, SIZE) == CUDA_SUCCESS);
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  loam_free(first);
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && standin_used(0) == 2 * ROUND);
+  loam_free(second);
+  want(standin_used(0) == 0);
 }
 
 static int in_child(void *unused) {
@@ -481,6 +519,8 @@ int main(void) {
     cmocka_unit_test(says_what_cannot_sleep),
     cmocka_unit_test(shares_nothing_that_can_sleep),
     cmocka_unit_test(waits_for_the_end_of_a_capture),
+    cmocka_unit_test(a_capture_is_not_spoilt),
+    cmocka_unit_test(memory_freed_in_a_capture_goes_with_the_next_free),
     cmocka_unit_test(a_forked_child_leaves_the_memory_alone),
     cmocka_unit_test(needs_a_driver_that_maps_memory),
     cmocka_unit_test(a_driver_that_fails_changes_nothing),
