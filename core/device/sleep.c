@@ -120,9 +120,10 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
 }
 
 /* Ends a block that no work uses. If the driver refuses to unmap, the addresses stay reserved:
- * nothing else may come there. */
+ * nothing else may come there. In a forked child there is no driver (`gpu` is NULL), and the memory
+ * is the parent's. */
 static void end(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  if (unmap(gpu, s) == LM_GPU_OK) {
+  if (gpu && unmap(gpu, s) == LM_GPU_OK) {
     free_memory(gpu, s);
     (void)gpu->unreserve(s->at, s->size);
   }
@@ -143,10 +144,10 @@ static lm_gpu_result wait_for_own(const lm_gpu_ops *gpu, const lm_sleeper *s, lm
 }
 
 /* Waits until no work uses a block. Returns false if it cannot wait now: the stream is captured. In
- * a forked child, and in a context that is destroyed, no work is left. */
+ * a forked child (`gpu` is NULL), and in a context that is destroyed, no work is left. */
 static bool wait_for_work(const lm_gpu_ops *gpu, const lm_sleeper *s, const lm_stream *on,
                           lm_stream stream) {
-  if (!s->is_mapped || lm_gpu_is_forked()) return true;
+  if (!gpu || !s->is_mapped) return true;
   if (!gpu->may_record(s->device, on ? *on : stream)) return false;
   lm_gpu_result result = on ? lm_sleep_wait(s->device, *on) : wait_for_own(gpu, s, stream);
   return result == LM_GPU_OK || result == LM_GPU_GONE;
@@ -181,7 +182,7 @@ static size_t trim_locked(const lm_gpu_ops *gpu, int device) {
 size_t lm_sleep_trim(int device) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   size_t bytes = 0;
-  if (!gpu || lm_gpu_is_forked()) return 0;
+  if (!gpu) return 0;
   lm_lock_suspended section = take_lock();
   for (int i = 0; i < LM_DEVICES_MAX; i++)
     if (device < 0 || i == device) bytes += trim_locked(gpu, i);
@@ -195,10 +196,10 @@ void lm_sleep_free(lm_sleeper *s, const lm_stream *on, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_stream of = on ? *on : stream;
   int device = s->device;
-  lm_assert(gpu && lm_sleeper_is_valid(s));
+  lm_assert(lm_sleeper_is_valid(s));
   lm_lock_suspended section = take_lock();
   if (wait_for_work(gpu, s, on, stream)) {
-    bool has_waited = s->is_mapped;
+    bool has_waited = gpu && s->is_mapped;
     end(gpu, s);
     if (has_waited && (uintptr_t)of > LM_STREAM_DEFAULT) (void)end_kept_locked(gpu, device, &of);
   } else {

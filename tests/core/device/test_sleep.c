@@ -325,9 +325,12 @@ TEST(memory_freed_in_a_capture_goes_with_the_next_free) {
   want(standin_used(0) == 0);
 }
 
-static int in_child(void *unused) {
-  (void)unused;
+/* `blocks` are those of the parent: one asleep, one awake. */
+static int in_child(void *blocks) {
   want(loam_sleep(NULL, NULL, NULL) == LOAM_ESTATE && loam_wake(NULL, NULL) == LOAM_ESTATE);
+  want(is_at(NULL, ROUND));
+  for (int i = 0; i < 2; i++) loam_free(((void **)blocks)[i]);
+  want(is_at(NULL, 0));
   return 0;
 }
 
@@ -335,7 +338,7 @@ TEST(a_forked_child_leaves_the_memory_alone) {
   begin();
   void *a = make("model.a", 1), *b = make("model.b", 2);
   ok(loam_sleep("model.a", NULL, NULL));
-  want(run_in_child(in_child, NULL) == 0);
+  want(run_in_child(in_child, (void *[]){ a, b }) == 0);
   ok(loam_wake(NULL, NULL));
   want(has(a, 1) && has(b, 2));
   loam_free(a);
