@@ -25,6 +25,8 @@
 #include "cli/watcher.h"
 #include "cli/write_file.h"
 #include "loam.h"
+#include "os/error.h"
+#include "os/numa.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
@@ -162,17 +164,30 @@ static int native_pages(lua_State *L) {
   return answer(L, lm_look_pages(number_at(L, 1), &text), &text);
 }
 
-/* machine(): the answer of loam_machine. */
 /* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
 static int native_look_samples(lua_State *L) {
   lm_json text = { 0 };
   return answer(L, lm_look_samples(number_at(L, 1), lua_toboolean(L, 2), &text), &text);
 }
 
+/* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_machine(gather, &text);
   return answer(L, status, &text);
+}
+
+/* one_node(text): the node that a string such as "+0" names, as numactl(8) reads it. */
+static int native_one_node(lua_State *L) {
+  uint64_t nodes;
+  char words[256];
+  loam_status status = lm_numa_parse(text_at(L, 1), &nodes);
+  if (status == LOAM_OK && !lm_is_pow2((size_t)nodes))
+    status = lm_error(LOAM_EINVAL, "it names more than one node: %s",
+                      lm_numa_text(nodes, words, sizeof words));
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushinteger(L, __builtin_ctzll(nodes));
+  return 1;
 }
 
 static void add_pid(void *ctx, int pid) {
@@ -496,6 +511,7 @@ void lm_native_open(lua_State *L) {
     { "owner", native_owner },
     { "figures", native_figures },
     { "machine", native_machine },
+    { "one_node", native_one_node },
     { "hosts", native_hosts },
     { "boards", native_boards },
     { "make_board", native_make_board },

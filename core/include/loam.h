@@ -25,10 +25,10 @@
  *     references.
  *
  * Versions are semantic. A program that was compiled with this header runs with every later library
- * of the same major number; while that number is 0, of the same minor number. So functions, their
- * arguments, values of constants and the layout of structs stay. Functions and constants may be
- * added, and fields at the end of a struct whose first field is `size`. The words of messages, the
- * order of rows and loam's own use of memory may change. core/CHANGELOG.md lists the changes.
+ * of the same major number. So functions, their arguments, values of constants and the layout of
+ * structs stay. Functions and constants may be added, and fields at the end of a struct whose first
+ * field is `size`. The words of messages, the order of rows and loam's own use of memory may
+ * change. core/CHANGELOG.md lists the changes.
  *
  * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
  * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
@@ -37,7 +37,7 @@
  *
  * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
  * program with one thread, a signal handler may fork too. Calls that allocate or free host memory
- * wait for a fork for 50 ms at most: then memory under no policy serves them, which loam_owner does
+ * wait for a fork for 10 ms at most: then memory under no policy serves them, which loam_owner does
  * not know. Other calls wait for the end of the fork, and new tags are refused. A child of vfork,
  * _Fork or clone may use loam only if its parent has one thread. bindings/hosts.md has the limits.
  *
@@ -79,8 +79,8 @@ extern "C" {
 #define LOAM_API
 #endif
 
-#define LOAM_VERSION_MAJOR 0
-#define LOAM_VERSION_MINOR 1
+#define LOAM_VERSION_MAJOR 1
+#define LOAM_VERSION_MINOR 0
 #define LOAM_VERSION_PATCH 0
 
 /* ---- Errors and events -----------------------------------------------------------------------

@@ -92,6 +92,14 @@ static loam_status fail_machine(const char *what, long long has, long long wants
                   wants, has);
 }
 
+static loam_status fail_nodes(uint64_t nodes) {
+  char wanted[256], mine[256];
+  return lm_error(
+      LOAM_EUNSUPPORTED,
+      "policy image: it was compiled for the NUMA nodes %s, but this process may use nodes %s",
+      lm_numa_text(nodes, wanted, sizeof wanted), lm_numa_text(lm_numa_nodes(), mine, sizeof mine));
+}
+
 /* Returns whether the machine has exactly these nodes. They may have come or gone since loam asked
  * for them. */
 static bool has_nodes(uint64_t nodes) {
@@ -122,9 +130,7 @@ static loam_status check_format(const lm_policy_image_frame *frame) {
 
 static loam_status check_machine(const lm_policy_image_head *head) {
   if (head->page != LM_PAGE) return fail_machine("pages of bytes", LM_PAGE, head->page);
-  if (!has_nodes(head->nodes))
-    return fail_machine("the NUMA nodes (mask)", (long long)lm_numa_nodes(),
-                        (long long)head->nodes);
+  if (!has_nodes(head->nodes)) return fail_nodes(head->nodes);
   uint64_t hash = lm_policy_image_nodes_hash(head->nodes);
   if (hash != head->nodes_hash)
     return fail_machine("NUMA nodes with memory and CPUs of hash", (long long)hash,

@@ -251,6 +251,7 @@ static void write_machine(lm_json *out) {
   lm_json_bool(out, "membarrier", !lm_sys_membarrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
   lm_json_bool(out, "luajit", lm_script_is_available());
+  lm_json_bool(out, "libnuma", lm_numa_can_parse());
   write_cuda(out);
   lm_json_close(out, '}');
 }

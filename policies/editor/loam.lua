@@ -62,7 +62,16 @@ function text:part(index) end
 ---@class loam.weights
 ---@field weights table<integer, integer> by node, 1 to 255
 
----@alias loam.numa integer|integer[]|"local"|"interleave"|{ prefer: integer }|loam.weights
+---A string names nodes as numactl(8) does: "0-3", "0,2", "!1", "+0", "all".
+---@alias loam.numa
+---| integer
+---| integer[]
+---| "local"
+---| "interleave"
+---| "all"
+---| string
+---| { prefer: integer|string }
+---| loam.weights
 
 ---@class loam.options options of every constructor
 ---@field name? string

@@ -73,6 +73,10 @@ local function new_context(answers, inspect)
       context.inspected = name
       return inspect(text, query)
     end,
+    one_node = function(text)
+      if text == "+0" then return 1 end
+      return nil, "nodes are written as 0-3, 0,2, !1, +0 or all"
+    end,
     board_text = function(board, hash)
       local found = answers and answers.texts and answers.texts[hash]
       if found and answers.board == board then return found end

@@ -149,8 +149,28 @@ local function keys_of(t)
   return numbers, words
 end
 
-local NUMA = "\"local\", \"interleave\", a node, a list of nodes {0, 1}, {prefer = 0} "
+local NUMA = "\"local\", \"interleave\", a node, a list of nodes {0, 1}, a string of nodes "
+  .. "as numactl's (\"0-3\", \"!1\", \"+0\", \"all\"), {prefer = 0} "
   .. "or {weights = {[0] = 3, [1] = 1}}"
+
+-- Returns the nodes that a string names as numactl does. `possible` says which values the option
+-- takes, for a string of another form.
+local function string_of_nodes(option, value, possible)
+  local nodes, why, is_malformed = core.parse_nodes(value)
+  if is_malformed then wrong(option, value, possible) end
+  if nodes then return nodes end
+  return frame.refuse("machine", option .. " = " .. options.show(value) .. ": " .. why)
+end
+
+local function preferred(value)
+  if type(value) ~= "string" then return node("numa.prefer", value) end
+  local nodes = string_of_nodes("numa.prefer", value, "a node, or a string that names one: \"+0\"")
+  if #nodes > 1 then
+    frame.refuse("option", "numa.prefer = " .. options.show(value)
+      .. ": must name one node, and names " .. table.concat(nodes, ", "))
+  end
+  return nodes[1]
+end
 
 local WEIGHTS = "a table of weights with node numbers as keys: {[0] = 3, [1] = 1}"
 
@@ -189,11 +209,14 @@ local function numa(option, value)
   options.machine() -- makes core read its list of nodes again, over which "interleave" goes
   if value == "interleave" then return { mode = value } end
   if type(value) == "number" then return { mode = "bind", nodes = { node(option, value) } } end
+  if type(value) == "string" then
+    return { mode = "bind", nodes = string_of_nodes(option, value, NUMA) }
+  end
   if type(value) ~= "table" then wrong(option, value, NUMA) end
   local _, words = keys_of(value)
   if #words == 0 then return list_of_nodes(value) end
   if #words == 1 and words[1] == "prefer" and rawget(value, 1) == nil then
-    return { mode = "prefer", nodes = { node("numa.prefer", value.prefer) } }
+    return { mode = "prefer", nodes = { preferred(value.prefer) } }
   end
   if #words == 1 and words[1] == "weights" and rawget(value, 1) == nil then
     return weights(value.weights)

@@ -250,7 +250,19 @@ function strategy.view(member)
   return member.view
 end
 
----@return table a copy of the options that the policy gave, for a report
+-- Returns what a report shows in place of a string such as "+0": the nodes that it stands for. Nil:
+-- the policy gave no such string.
+local function named_by_string(member)
+  local given, numa = rawget(member.given, "numa"), member.values.numa
+  if type(given) == "table" and type(rawget(given, "prefer")) == "string" then
+    return { prefer = numa.nodes[1] }
+  end
+  if type(given) ~= "string" or not numa.nodes then return nil end
+  return #numa.nodes == 1 and numa.nodes[1] or numa.nodes
+end
+
+-- Returns a copy of the options that the policy gave, for a report, with nodes as numbers.
+---@return table
 function strategy.report(member)
   local function bare(value)
     if type(value) ~= "table" then return value end
@@ -259,7 +271,9 @@ function strategy.report(member)
     for k, v in next, value do out[count == #value and k or tostring(k)] = bare(v) end
     return out
   end
-  return bare(declared_fields(member))
+  local fields = declared_fields(member)
+  fields.numa = named_by_string(member) or fields.numa
+  return bare(fields)
 end
 
 ---@return string[] names of a chain's members

@@ -233,7 +233,7 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   (void)state;
   uint32_t other = 8192;
   refuses(LOAM_EUNSUPPORTED, AT(page), &other, sizeof other, "0x2000");
-  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "the NUMA nodes (mask)");
+  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "the NUMA nodes 63, but this process");
   refuses_u64(LOAM_EUNSUPPORTED, AT(nodes_hash), 1, "NUMA nodes with memory and CPUs");
   refuses(LOAM_EUNSUPPORTED, AT(frame.format), &other, sizeof other, "format 8192");
   refuses(LOAM_EUNSUPPORTED, AT(frame.version), &other, sizeof other, "0.32.0");

@@ -3,12 +3,15 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "cli/publisher.h"
 #include "heap/pool.h"
+#include "os/hash.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
+#include "plan/policy_image.h"
 #include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
@@ -345,6 +348,36 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
   shows_hash("refused_hash", NULL);
 }
 
+/* Makes the image of the latest publication one of loam 9.8.7. */
+static void pretend_other_version(void) {
+  size_t size = sizeof(lm_board) + 2 * (size_t)LM_BOARD_HALF;
+  uint64_t odd = lm_published.now.number & 1;
+  int fd = open(board_path, O_RDWR);
+  char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  assert_ptr_not_equal(map, MAP_FAILED);
+  lm_policy_image_frame *frame = (void *)(map + LM_BOARD_HALVES_AT + odd * LM_BOARD_HALF);
+  frame->version = 9 << 16 | 8 << 8 | 7;
+  frame->checksum = lm_policy_image_checksum(frame, frame->size);
+  ((lm_board *)map)->news.image[odd].hash = lm_hash_bytes(frame, frame->size);
+  munmap(map, size);
+}
+
+static void an_image_of_another_version_is_refused_in_words(void **state) {
+  (void)state;
+  publish(ALL_OF("ours"));
+  request();
+  publish(ALL_OF("theirs"));
+  pretend_other_version();
+  request();
+  assert_string_equal(name_now(), "ours");
+  shows_hash("refused_hash", ALL_OF("theirs"));
+  says("of loam 9.8.7, but this is format");
+  publish(ALL_OF("ours again"));
+  request();
+  assert_string_equal(name_now(), "ours again");
+}
+
 #define FOLLOWS(name) cmocka_unit_test_setup_teardown(name, follow, leave)
 
 int main(void) {
@@ -359,6 +392,7 @@ int main(void) {
     FOLLOWS(a_forked_child_obeys_too),
     FOLLOWS(the_row_tells_what_is_published_and_what_was_refused),
     FOLLOWS(the_row_tells_which_image_the_process_refused),
+    FOLLOWS(an_image_of_another_version_is_refused_in_words),
     FOLLOWS(a_process_with_another_policy_does_not_follow),
   };
   setenv("LOAM_CONTROL", "0", 1);

@@ -267,7 +267,7 @@ end)
 
 describe("loam ps, status, stats, reload", function()
   local STATUS = {
-    pid = 42, program = "python3", loam = "0.1.0", generation = 3, name = "prod",
+    pid = 42, program = "python3", loam = "1.0.0", generation = 3, name = "prod",
     path = "/p.lua", hash = "00ff", loaded_at = 940e9, watching = true, loads = 4, refused = 1,
     last = { ok = false, at = 990e9, error = "p.lua:3: name: oops" }, tags_refused = 0, plans = 12,
     sites = 57,

@@ -19,7 +19,7 @@ end
 -- The status of a process as a board gives it, with some members changed.
 local function on_board(changes)
   return with({
-    pid = 42, program = "python3", loam = "0.1.0", state = "running", since_ms = 5, uid = 1000,
+    pid = 42, program = "python3", loam = "1.0.0", state = "running", since_ms = 5, uid = 1000,
     generation = 3, name = "production", hash = "91f0c1d2a3b4c5d6", loaded_at = 5e9, loads = 4,
     refused = 1, last = { ok = true, at = 6e9, error = "" }, tags_refused = 0, limits = {},
     updated_at = 7e9,

@@ -46,6 +46,13 @@ describe("options of host", function()
     assert.same({ mode = "weighted", nodes = { 0, 1 }, weights = { [0] = 3, [1] = 1 } },
       described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").numa)
     assert.same({ 0, 1 }, described("loam.host { numa = loam.nodes() }").numa.nodes)
+    local strings = { ["0-1"] = { 0, 1 }, ["!1"] = { 0 }, ["+1"] = { 1 }, all = { 0, 1 } }
+    for text, nodes in pairs(strings) do
+      assert.same({ mode = "bind", nodes = nodes },
+        described(("loam.host { numa = %q }"):format(text)).numa)
+    end
+    assert.same({ mode = "prefer", nodes = { 1 } },
+      described("loam.host { numa = { prefer = '+1' } }").numa)
   end)
 
   it("are checked by type and range", function()
@@ -85,6 +92,11 @@ describe("options of host", function()
     refused("loam.host { numa = 1.5 }", "whole number")
     refused("loam.host { numa = {} }", "numa")
     refused("loam.host { numa = 'near' }", 'numa = "near"')
+    refused("loam.host { numa = 'near' }", 'a string of nodes as numactl')
+    refused("loam.host { numa = '0-7' }", 'numa = "0%-7": node 7: this machine has nodes 0%-1')
+    refused("loam.host { numa = { prefer = 'all' } }", "must name one node, and names 0, 1")
+    refused("loam.host { numa = { prefer = 'near' } }", 'numa.prefer = "near": must be a node')
+    refused("loam.host { numa = { prefer = '0-7' } }", "node 7")
     refused("loam.host { numa = { prefer = 0, weights = {} } }", "numa")
   end)
 
@@ -219,6 +231,20 @@ describe("strategies", function()
     local report = strategy.report(list[#list])
     assert.same({ weights = { ["0"] = 3, ["1"] = 1 } }, report.numa)
     assert.is_false(report.huge)
+  end)
+
+  it("report the nodes that a string stands for", function()
+    local function reported(numa)
+      support.open("local s = loam.host { numa = " .. numa .. ", name = 's' } "
+        .. "return loam.policy { pick = function(req) return s end }\n")
+      local list = strategy.declared()
+      return strategy.report(list[#list]).numa
+    end
+    assert.same({ 0, 1 }, reported("'all'"))
+    assert.equal(1, reported("'+1'"))
+    assert.same({ prefer = 0 }, reported("{ prefer = '!1' }"))
+    assert.same({ prefer = 1 }, reported("{ prefer = 1 }"))
+    assert.equal("local", reported("'local'"))
   end)
 end)
 

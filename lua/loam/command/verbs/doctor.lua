@@ -242,6 +242,12 @@ function examine.luajit(machine)
   return "warn", "not found: no policy can be loaded", "install libluajit-5.1-2"
 end
 
+function examine.libnuma(machine)
+  if machine.libnuma then return "ok", 'found: policies may name nodes as "0-3" or "all"' end
+  return "none", 'not found: a policy that names nodes as "0-3" or "all" is refused',
+    "install libnuma1; numbers of nodes work without it"
+end
+
 local function device_text(device)
   local free = device.free and units.bytes(device.free) .. " free" or device.reason
   local node = device.node and device.node >= 0 and ", node " .. device.node or ""
@@ -281,7 +287,7 @@ local LIST = {
   { "address_space", "address space" }, { "maps", "mappings" },
   { "overcommit", "overcommit" }, { "shared", "shared memory" }, { "file", "files as memory" },
   { "membarrier", "membarrier" }, { "rseq", "rseq" }, { "luajit", "LuaJIT" },
-  { "cuda", "CUDA" },
+  { "libnuma", "libnuma" }, { "cuda", "CUDA" },
 }
 
 local COLOUR = { ok = "green", none = "dim", warn = "yellow" }
