@@ -251,10 +251,12 @@ static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, con
 static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   bool is_copied = true;
-  if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
+  if (from->is_asleep) is_copied = false;
+  else if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
   else is_copied = lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
   const lm_record *gone = is_copied ? from : to;
   lm_engine_free(gone->base, SIZE_MAX, gone->maker == LM_PROVIDER_HEAP ? NULL : &o->r.stream);
+  if (from->is_asleep) return cannot(o, "the block is asleep, and loam_wake has to come first");
   return is_copied || cannot(o, lm_provider_words);
 }
 

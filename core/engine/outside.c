@@ -150,6 +150,7 @@ static const uint32_t layout[] = {
   AT(lm_provided, size),
   AT(lm_provided, token),
   AT(lm_provided, strategy),
+  AT(lm_provided, is_asleep),
   AT(lm_device_pool, older),
   AT(lm_device_pool, ranges),
   AT(lm_extent_range, base),

@@ -49,16 +49,19 @@ static uint64_t group_key(const query *q, uint32_t site, uint32_t strategy, uint
 
 /* ---- Adding ------------------------------------------------------------------------------- */
 
-static void add_live(query *q, lm_token token, uint32_t strategy, unsigned class_, size_t size) {
+/* Adds a live block, and returns the row to which it was added. */
+static lm_sums *add_live(query *q, lm_token token, uint32_t strategy, unsigned class_,
+                         size_t size) {
   uint32_t site = lm_site_token_index(token), slot = lm_site_token_slot(token);
   lm_sums *row = lm_sums_get(&q->table, group_key(q, site, strategy, slot, class_));
   row->live_blocks++;
   row->live_bytes += size;
+  return row;
 }
 
 static void add_object(void *ctx, const lm_object *object) {
   unsigned class_ = lm_class_counted_object(object->size);
-  add_live(ctx, object->token, object->strategy, class_, object->size);
+  (void)add_live(ctx, object->token, object->strategy, class_, object->size);
 }
 
 static void add_objects(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
@@ -71,7 +74,9 @@ static void add_objects(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
 /* A nested block (record.h) is skipped: the walk of the pools counts it. */
 static void add_provided(void *ctx, lm_provided *block) {
   unsigned class_ = lm_class_counted(block->size);
-  if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, class_, block->size);
+  if (lm_pool_owns(block->base)) return;
+  lm_sums *row = add_live(ctx, block->token, block->strategy, class_, block->size);
+  if (block->is_asleep) row->asleep_bytes += block->size;
 }
 
 static void add_total(void *ctx, uint64_t key, uint64_t blocks, uint64_t bytes) {

@@ -51,13 +51,14 @@ typedef enum lm_huge {
 } lm_huge;
 
 /* The sources of device memory. AUTO is loam's own pool: chunks for programs that need the
- * driver's handles of them, else the cache. */
+ * driver's handles of them, else the cache. SLEEP is device/sleep.h. */
 typedef enum lm_device_pool_kind {
   LM_DEVICE_POOL_AUTO,
   LM_DEVICE_POOL_CACHE,
   LM_DEVICE_POOL_CHUNKS,
   LM_DEVICE_POOL_DRIVER,
   LM_DEVICE_POOL_NONE,
+  LM_DEVICE_POOL_SLEEP,
   LM_DEVICE_POOL_KINDS
 } lm_device_pool_kind;
 

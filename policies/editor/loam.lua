@@ -103,7 +103,7 @@ function text:part(index) end
 
 ---@class loam.device_options: loam.options
 ---@field id? integer|"current"
----@field pool? "cache"|"chunks"|"driver"|"none"
+---@field pool? "cache"|"chunks"|"driver"|"none"|"sleep" "sleep": it can be given up
 
 ---@class loam.managed_options: loam.options
 ---@field id? integer|"current"

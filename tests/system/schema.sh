@@ -131,6 +131,7 @@ gives cut_short 1 rebalance "$pid" --tag nosuch
 gives answer 0 demote "$pid" --to cold --tag malloc
 gives cut_short 1 demote "$pid" --to cold --tag nosuch
 gives failure 1 demote "$pid" --to node=999 --tag malloc
+gives answer 0 wake "$pid"
 kill -KILL "$pid"
 wait "$pid" 2> "$work/why"
 children=
@@ -152,7 +153,7 @@ wait "$pid" 2> "$work/why"
 children=
 gives failure 1 owner 1 7f00
 gives failure 1 top 1
-for verb in status stats pages reload rebalance "demote --tag x"; do
+for verb in status stats pages reload rebalance "demote --tag x" "sleep --tag x" wake; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086
   gives failure 1 $verb 1

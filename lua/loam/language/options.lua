@@ -291,7 +291,7 @@ local KINDS = {
   handler = {},
   deny = {},
   pinned = { mapped = boolean, portable = boolean, write_combined = boolean, numa = numa },
-  device = { id = device_id, pool = one_of("cache", "chunks", "driver", "none") },
+  device = { id = device_id, pool = one_of("cache", "chunks", "driver", "none", "sleep") },
   managed = { id = device_id, prefer = device_id },
   shared = { align = align, numa = numa, huge = file_huge, zero = boolean, prefault = boolean,
              lock = boolean },

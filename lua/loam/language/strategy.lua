@@ -114,7 +114,8 @@ local function default_name(kind, described)
   return string.sub(described == "" and kind or kind .. "(" .. described .. ")", 1, 63)
 end
 
-local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4 } -- core's lm_device_pool_kind
+-- The numbers are core's lm_device_pool_kind.
+local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4, sleep = 5 }
 
 -- Returns a device as core numbers it. With `current` = 0, as for `id`, "current" is 0 and device N
 -- is N + 1. With `current` = 1, as for `prefer`, 0 means that none is given, "current" is 1 and

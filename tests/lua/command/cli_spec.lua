@@ -51,8 +51,8 @@ describe("loam", function()
 
   it("explains each command with an example", function()
     for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
-                            "status", "stats", "reload", "wait", "rebalance", "demote", "doctor",
-                            "schema" } do
+                            "status", "stats", "reload", "wait", "rebalance", "demote", "sleep",
+                            "wake", "doctor", "schema" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)

@@ -62,6 +62,27 @@ describe("loam stats", function()
     return (context.out:gsub("live 0 B in.*$", ""))
   end
 
+  it("shows what is asleep, where something is", function()
+    local asleep = with({}, FIGURES)
+    asleep.rows = {
+      with(figures(96, 4, 200, 9), { tag = "a", strategy = "w", kind = "device", asleep_bytes = 64,
+        limit = 2048, limit_used = 1024, classes = {
+          with(figures(32, 2, 40, 4), { from = 0, to = 16 }),
+          with(figures(64, 2, 160, 5), { from = 17, to = 32, asleep_bytes = 64 }) } }),
+      with(figures(48, 3, 48, 5), { tag = "b", strategy = "plain", kind = "host" }),
+    }
+    local function lines(options)
+      local _, context = run("stats 42" .. options, { seen = { [42] = asleep } })
+      return (context.out:gsub("live 0 B in.*$", ""))
+    end
+    assert.equal("TAG  STRATEGY    LIVE  BLOCKS   EVER  BLOCKS  ASLEEP         LIMIT\n"
+      .. "a    w (device)  96 B       4  200 B       9    64 B  50% of 2 KiB\n"
+      .. "b    plain       48 B       3   48 B       5     0 B\n", lines(""))
+    assert.matches("UP TO  LIVE  BLOCKS   EVER  BLOCKS  ASLEEP\n"
+      .. "   16  32 B       2   40 B       4     0 B\n"
+      .. "   32  64 B       2  160 B       5    64 B\n", lines(" --by class"), 1, true)
+  end)
+
   it("groups rows by tag, strategy and size class", function()
     assert.equal("UP TO  LIVE  BLOCKS   EVER  BLOCKS\n"
       .. "   16  80 B       5  4 KiB       8\n"

@@ -136,7 +136,7 @@ describe("the other kinds", function()
       assert.equal("instead", d.name)
     end
     refused("loam.pinned { maped = true }", "no option", "mapped")
-    refused("loam.device { pool = 'big' }", '"cache", "chunks", "driver", "none"')
+    refused("loam.device { pool = 'big' }", '"cache", "chunks", "driver", "none", "sleep"')
     refused("loam.device { id = -1 }", "device number")
     refused("loam.host { huge = '2MiB' }", "no 2MiB huge pages are reserved", "or_else")
     refused("loam.host { huge = '1GiB' }", "has no 1GiB huge pages")
