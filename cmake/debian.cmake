@@ -1,6 +1,6 @@
 # debian.cmake - Debian's packages, made by CPack; cmake/debian/build makes them.
 #
-# libloam0       the library, for programs that are linked with it
+# libloam1       the library, for programs that are linked with it
 # libloam-dev    what a program is built with: headers, static library, pkg-config, CMake's files
 # loam           the command, the preload library, the policies, the manual page
 # lua-loam       the module for LuaJIT
@@ -77,8 +77,10 @@ package(luajit lua-loam interpreters "${library} ${same}, luajit"
   "${what}This package has the module for LuaJIT.")
 set(CPACK_DEBIAN_LUAJIT_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libluajit-5.1-2)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS libnuma1) # for strings of nodes in policies
 set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS "libluajit-5.1-2, zlib1g") # `loam profile` uses zlib
-set(CPACK_DEBIAN_COMMAND_PACKAGE_SUGGESTS libmicrohttpd12) # for loam metrics --listen
+# For loam metrics --listen, and for strings of nodes in policies.
+set(CPACK_DEBIAN_COMMAND_PACKAGE_SUGGESTS "libmicrohttpd12, libnuma1")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${made}/symbols ${from}/shlibs ${from}/triggers)
 configure_file(${from}/${library}.symbols ${made}/symbols COPYONLY)
 

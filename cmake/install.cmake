@@ -27,13 +27,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/lua/loam/command/loam.bash RENAME loam
 install(EXPORT loam-targets NAMESPACE loam:: DESTINATION ${config_dir} COMPONENT development)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/loamConfig.cmake.in
   ${PROJECT_BINARY_DIR}/loamConfig.cmake INSTALL_DESTINATION ${config_dir})
-# Semantic versions: before 1.0.0 each minor version may be incompatible with the one before.
-set(compatible SameMajorVersion)
-if(PROJECT_VERSION_MAJOR EQUAL 0)
-  set(compatible SameMinorVersion)
-endif()
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
-  COMPATIBILITY ${compatible})
+  COMPATIBILITY SameMajorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/loamConfig.cmake ${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
   DESTINATION ${config_dir} COMPONENT development)
 
@@ -50,7 +45,7 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/loam.pc.in ${PROJECT_BINARY_DIR}/loam
 install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
 
-# Debian's Python looks for packages in this folder. The modules find libloam.so.0 as any program
+# Debian's Python looks for packages in this folder. The modules find libloam.so.1 as any program
 # does, so the path that leads to a library beside them is removed. Debian's package loam has the command.
 if(LOAM_PYTHON_BUILT)
   set(python_dir lib/python3/dist-packages)

@@ -3,6 +3,7 @@
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 
 file(GLOB_RECURSE pages ${root}/*.1)
+list(FILTER pages INCLUDE REGEX "/man/man1/")
 foreach(page IN LISTS pages)
   execute_process(COMMAND gzip -9n ${page} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()

@@ -6,6 +6,7 @@
 #include "device/manager.h"
 #include "device/pinned.h"
 #include "device/provider.h"
+#include "device/sleep.h"
 #include "os/error.h"
 #include "pages/metadata.h"
 
@@ -91,7 +92,7 @@ static lm_defer queue = { .before = wait_for_device, .end = end_free };
 size_t loam_device_trim(int device) {
   (void)lm_defer_flush(&queue, device);
   size_t bytes = lm_device_pool_trim(device) + lm_pinned_trim(device);
-  return bytes + lm_manager_flush(device);
+  return bytes + lm_sleep_trim(device) + lm_manager_flush(device);
 }
 
 /* Frees all blocks of the device, then all memory that pools and managers keep of it. */

@@ -12,6 +12,7 @@
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
+#include "pages/provided.h"
 #include "service/control.h"
 
 /* An allocation of another process that is opened in this process.
@@ -85,11 +86,17 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   loam_ipc found;
   lm_device_export block;
+  lm_provided provided;
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   loam_status status = loam_owner(ptr, &owner);
   if (status != LOAM_OK) return status;
   if (owner.device < 0)
     return lm_error(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
+  if (lm_provided_find(ptr, &provided) && provided.sleeper)
+    return lm_error(LOAM_EUNSUPPORTED,
+                    "%p: no other process can open memory that can sleep: let the policy give "
+                    "loam.device { pool = \"chunks\" }",
+                    ptr);
   const loam_manager *m = manager_of(owner.device, &status);
   if (m && lm_device_export_key(ptr, &block, &status)) {
     if (status == LOAM_OK) status = describe_mapped(ptr, &block, owner.device, &found);

@@ -24,6 +24,7 @@
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
+#include "os/pressure.h"
 #include "os/spare.h"
 #include "pages/range.h"
 #include "service/board.h"
@@ -55,12 +56,24 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return end_slow(answer(NULL, lm_engine_alloc(r), r->size, before));
 }
 
+/* Gives memory back if an alarm of memory pressure is new to the thread `t`, which is
+ * lm_thread_self. Keeps errno. */
+static LM_NOINLINE void obey_alarm(lm_thread *t) {
+  int before = errno;
+  if (!lm_start_is_running() || t->inside || t->dying || !lm_sweep_is_alarmed(t)) return;
+  lm_thread_enter(t);
+  lm_sweep_obey_alarm(t);
+  lm_thread_leave(t);
+  errno = before;
+}
+
 /* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
  * loam is started, and the host has no callback for blocks. */
 LM_INLINE bool may_decide(lm_thread *t) {
   lm_control_wake_if_asleep();
   lm_device_idle_poll(t);
   lm_publish_obey_if_new();
+  if (lm_unlikely(lm_pressure_is_short()) && t) obey_alarm(t);
   return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
 }
 

@@ -19,12 +19,14 @@
 #include "heap/large.h"
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "service/board.h"
 #include "service/control.h"
 #include "service/control_client.h"
 #include "service/policy.h"
 #include "service/publish.h"
+#include "service/quota_file.h"
 
 _Atomic uint32_t lm_start_state = LM_START_COLD;
 static _Atomic pid_t
@@ -121,7 +123,9 @@ static void join_board(const loam_config *config, bool may_make) {
 static loam_status start_as(const loam_config *config) {
   lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
+  bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
   lm_policy_start();
+  lm_quota_file_start(config->control_dir, may_have);
   start_samples();
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
@@ -129,9 +133,9 @@ static loam_status start_as(const loam_config *config) {
   lm_handler_set_system(config->system);
   lm_guard_fault_enable(config->guard_report);
   lm_control_set_guest(config->guest && !has_service(config));
+  lm_pressure_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);
   if (status) return status;
-  bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
   bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;
   (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
   if (config->guest && !has_socket) join_board(config, may_have);

@@ -96,6 +96,8 @@ void lm_look_close(lm_look *look) {
   look->pool = NULL;
   look->site = NULL;
   look->limited = NULL;
+  lm_metadata_free(look->quotas);
+  look->quotas = NULL;
 }
 
 /* ---- Rows ---- */
@@ -147,7 +149,7 @@ static void put_row(lm_look *look, const lm_sums *row, lm_json *out) {
                            .total_blocks = row->total_blocks,
                            .limit = use.limit,
                            .limit_used = use.used };
-  lm_stats_json_row(out, &shown, &look->classes, row->key);
+  lm_stats_json_row(out, &shown, &use, &look->classes, row->key);
 }
 
 static void put_rows(lm_look *look, lm_json *out) {

@@ -25,6 +25,7 @@
 #include "engine/live_limits.h"
 #include "engine/outside.h"
 #include "engine/placement_audit.h"
+#include "heap/quota.h"
 #include "heap/walk.h"
 #include "script/json.h"
 
@@ -49,7 +50,8 @@ typedef struct lm_look {
   uint32_t strategies;
   lm_look_site *site; /* by index; `sites` of them, those below LM_SITE_FIRST unused */
   uint32_t sites;
-  uint32_t *limited; /* by id of a family: 1 + id of the member that limits it; 0: none */
+  uint32_t *limited;      /* by id of a family: 1 + id of the member that limits it; 0: none */
+  lm_quota_table *quotas; /* a copy; NULL: the process has none, or its limits are not shared */
   /* Sums by lm_look_key: of sites, families and classes while tables are read. */
   lm_sums_table sums;
   lm_sums_table classes; /* in the end: sums by tag, family and class, and `sums` without a class */

@@ -71,6 +71,7 @@ static bool mend(lm_look *look, const place *sorted, uint32_t id) {
   s->pool = NULL;
   s->older = NULL;
   s->desc.name[sizeof s->desc.name - 1] = 0;
+  s->desc.shared[sizeof s->desc.shared - 1] = 0;
   return s->id == id && s->whole && s->account && s->family && (unsigned)s->desc.kind < LM_KINDS;
 }
 
@@ -208,6 +209,27 @@ static bool is_same_policy(lm_look *look) {
          now == look->generation;
 }
 
+static bool has_quota(const lm_look *look) {
+  for (uint32_t id = 0; id < look->strategies; id++)
+    if (atomic_load_explicit(&look->strategy[id].quota, memory_order_relaxed)) return true;
+  return false;
+}
+
+/* Copies the table of quotas, if a limit is shared. Without a copy, a limit shows only what the
+ * process itself uses of it. */
+static void read_quotas(lm_look *look) {
+  uintptr_t at = 0;
+  lm_metadata_free(look->quotas);
+  look->quotas = NULL;
+  if (!has_quota(look) ||
+      !lm_remote_read(&look->remote, (uintptr_t)look->root.quotas, &at, sizeof at) || !at)
+    return;
+  look->quotas = lm_metadata_alloc(sizeof *look->quotas);
+  if (look->quotas && lm_remote_read(&look->remote, at, look->quotas, sizeof *look->quotas)) return;
+  lm_metadata_free(look->quotas);
+  look->quotas = NULL;
+}
+
 loam_status lm_look_sites(lm_look *look) {
   loam_site *chunk = lm_metadata_alloc(LM_SITE_CHUNK * sizeof *chunk);
   bool are_read = chunk != NULL, have_limits = false;
@@ -218,6 +240,7 @@ loam_status lm_look_sites(lm_look *look) {
     have_limits = are_read && look->limited && read_plans(look) && is_same_policy(look);
   }
   lm_metadata_free(chunk);
+  if (are_read && have_limits) read_quotas(look);
   if (are_read && have_limits) return LOAM_OK;
   return lm_look_fail(look, are_read ? "a site has no plan" : "the table of sites cannot be read");
 }
@@ -227,5 +250,13 @@ lm_limit_use lm_look_limit(const lm_look *look, const lm_strategy *s) {
   if (!member) return (lm_limit_use){ 0 };
   const lm_strategy *limits = &look->strategy[member - 1];
   int64_t used = atomic_load_explicit(&limits->account->used, memory_order_relaxed);
-  return (lm_limit_use){ limits->desc.limit, used > 0 ? (uint64_t)used : 0 };
+  uint32_t quota = atomic_load_explicit(&limits->account->quota, memory_order_relaxed);
+  uint64_t own = used > 0 ? (uint64_t)used : 0;
+  bool is_shared = limits->desc.shared[0];
+  return (lm_limit_use){ .limit = limits->desc.limit,
+                         .used = is_shared && quota && look->quotas
+                                     ? lm_quota_used_of(look->quotas, quota)
+                                     : own,
+                         .own = own,
+                         .shared = is_shared ? limits->desc.shared : NULL };
 }

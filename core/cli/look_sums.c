@@ -299,12 +299,22 @@ static bool add_block(lm_look *look, uintptr_t base, uint32_t token, uint32_t st
          lm_look_add_live(look, token, strategy, lm_class_counted(size), 1, size);
 }
 
+/* Adds a provided block. Its class is known: row_of returns the row to which add_block added it. */
+static bool add_provided(lm_look *look, const lm_provided *b) {
+  uint32_t site = lm_site_token_index(b->token);
+  uintptr_t base = (uintptr_t)b->base;
+  if (!add_block(look, base, b->token, b->strategy, b->size)) return false;
+  if (b->is_asleep && !is_in_range(look, base))
+    row_of(look, site, b->strategy, lm_class_counted(b->size))->asleep_bytes += b->size;
+  return true;
+}
+
 /* Adds a node's block, and its subtrees to those that wait. False: it breaks the law. */
 static bool visit_node(lm_look *look, treap *t, const subtree *s, const lm_provided_node *node) {
   const lm_provided *block = &node->block;
   uintptr_t key = (uintptr_t)block->base;
   if (key < s->low || key > s->high) return false;
-  if (!add_block(look, key, block->token, block->strategy, block->size)) return false;
+  if (!add_provided(look, block)) return false;
   return push(t, node->left, s->low, key - 1) && push(t, node->right, key + 1, s->high);
 }
 

@@ -25,6 +25,9 @@
 #include "cli/watcher.h"
 #include "cli/write_file.h"
 #include "loam.h"
+#include "os/error.h"
+#include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/json.h"
@@ -162,17 +165,30 @@ static int native_pages(lua_State *L) {
   return answer(L, lm_look_pages(number_at(L, 1), &text), &text);
 }
 
-/* machine(): the answer of loam_machine. */
 /* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
 static int native_look_samples(lua_State *L) {
   lm_json text = { 0 };
   return answer(L, lm_look_samples(number_at(L, 1), lua_toboolean(L, 2), &text), &text);
 }
 
+/* machine(): the answer of loam_machine. */
 static int native_machine(lua_State *L) {
   lm_json text = { 0 };
   loam_status status = loam_machine(gather, &text);
   return answer(L, status, &text);
+}
+
+/* one_node(text): the node that a string such as "+0" names, as numactl(8) reads it. */
+static int native_one_node(lua_State *L) {
+  uint64_t nodes;
+  char words[256];
+  loam_status status = lm_numa_parse(text_at(L, 1), &nodes);
+  if (status == LOAM_OK && !lm_is_pow2((size_t)nodes))
+    status = lm_error(LOAM_EINVAL, "it names more than one node: %s",
+                      lm_numa_text(nodes, words, sizeof words));
+  if (status != LOAM_OK) return refuse(L, status);
+  lua_pushinteger(L, __builtin_ctzll(nodes));
+  return 1;
 }
 
 static void add_pid(void *ctx, int pid) {
@@ -214,13 +230,16 @@ static int native_make_board(lua_State *L) {
 }
 
 /* publish(board, policy): publishes a policy file on a board; the number of the publication. If the
- * policy reads the free memory of nodes and no process keeps the figures, starts one. */
+ * policy reads the free memory of nodes or memory pressure, or shares limits, and has no watcher,
+ * starts one. */
 static int native_publish(lua_State *L) {
   uint64_t number;
   bool lacks_keeper;
   loam_status status = lm_publisher_reload(text_at(L, 1), text_at(L, 2), &number, &lacks_keeper);
   if (status != LOAM_OK) return refuse(L, status);
-  /* Without that process, each process of the tree reads the figures itself. */
+  /* Without a watcher, each process of the tree reads the free memory of nodes itself, and takes
+   * memory pressure for 0. What an ended process had of a shared limit then comes back only when
+   * its parent has waited for it. */
   if (lacks_keeper) (void)lm_watcher_start(&(lm_watcher_task){ .board = text_at(L, 1) });
   lua_pushnumber(L, (lua_Number)number);
   return 1;
@@ -272,23 +291,28 @@ static int native_hash_text(lua_State *L) {
   return push_text(L, hash);
 }
 
-/* watch(board, policy, vetted, reads_nodes): starts the watcher of a board. `policy` is the file
- * that it follows; nil: none. `vetted` is what vet() has returned; nil if the policy was refused.
- * `reads_nodes` says whether the policy reads the free memory of nodes. Returns true. */
+/* watch(board, policy, vetted, reads_nodes, reads_pressure, shares_limits): starts the watcher of a
+ * board. `policy` is the file that it follows; nil: none. `vetted` is what vet() has returned; nil
+ * if the policy was refused. `reads_nodes` and `reads_pressure` say whether the policy reads the
+ * free memory of nodes, and memory pressure; `shares_limits`, whether it shares limits with other
+ * processes. Returns true. */
 static int native_watch(lua_State *L) {
   const char *vetted = text_at(L, 3);
   lm_watcher_task task = { .board = text_at(L, 1),
                            .policy = text_at(L, 2),
                            .hash = vetted ? strtoull(vetted, NULL, 16) : 0,
                            .reads_nodes = lua_toboolean(L, 4),
+                           .reads_pressure = lua_toboolean(L, 5),
+                           .shares_limits = lua_toboolean(L, 6),
                            .is_of_caller = true };
   loam_status status = lm_watcher_start(&task);
   return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
 /* vet(path): the value of LOAM_VETTED for a program that loads this policy; why the policy needs
- * the service thread, as words, or nil; and whether it reads the free memory of nodes. Fails if the
- * program would refuse the policy. */
+ * the service thread, as words, or nil; whether it reads the free memory of nodes; whether it
+ * reads memory pressure, and whether it shares limits with other processes. Fails if the program
+ * would refuse the policy. */
 static int native_vet(lua_State *L) {
   char vetted[LM_VET_SIZE];
   lm_vet_needs needs;
@@ -299,8 +323,14 @@ static int native_vet(lua_State *L) {
   else if (needs.reads_devices) push_text(L, "reads the free memory of devices");
   else lua_pushnil(L);
   push_bool(L, needs.reads_nodes);
-  return 3;
+  push_bool(L, needs.reads_pressure);
+  push_bool(L, needs.shares_limits);
+  return 5;
 }
+
+/* has_limit(): whether the control groups of this process limit its memory, and loam is to react to
+ * that (lm_pressure_has_limit). */
+static int native_has_limit(lua_State *L) { return push_bool(L, lm_pressure_has_limit()); }
 
 /* compile(path, file): writes the image of a policy; the bytes of the image and its number of
  * plans. */
@@ -496,6 +526,7 @@ void lm_native_open(lua_State *L) {
     { "owner", native_owner },
     { "figures", native_figures },
     { "machine", native_machine },
+    { "one_node", native_one_node },
     { "hosts", native_hosts },
     { "boards", native_boards },
     { "make_board", native_make_board },
@@ -505,6 +536,7 @@ void lm_native_open(lua_State *L) {
     { "shortcomings", native_shortcomings },
     { "watch", native_watch },
     { "vet", native_vet },
+    { "has_limit", native_has_limit },
     { "compile", native_compile },
     { "is_terminal", native_is_terminal },
     { "exists", native_exists },

@@ -70,6 +70,7 @@ static int write_whole(int fd, const char *bytes, size_t size, size_t offset) {
 }
 
 bool lm_publisher_reads_nodes(uint64_t reads) { return reads & 1u << LM_IN_NODE_FREE; }
+bool lm_publisher_reads_pressure(uint64_t reads) { return reads & 1u << LM_IN_PRESSURE; }
 
 /* Writes an image into the half of publication `number`, and its description into the news. If the
  * image reads the free memory of nodes, the figures stand on the board before the image is
@@ -93,18 +94,20 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .reads = lm_policy_image_reads(image),
                           .guards = lm_policy_image_guards(image),
                           .moves = lm_policy_image_applies_live(image),
+                          .shares = lm_policy_image_shares(image),
                           .published_at = lm_sys_unix_ns() };
   snprintf(to->path, sizeof to->path, "%s", path);
   if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
   return LOAM_OK;
 }
 
-/* Gives the word its value after a publication or a wish was added. The release orders the stores
- * of the publication or wish before the word. */
+/* Gives the word its value after a publication, a wish or an alarm was added. The release orders
+ * the stores of these before the word. */
 static void change_word_locked(lm_publisher *p) {
   lm_published_words *now = &p->news->published.now;
   uint64_t changes = atomic_load_explicit(&now->number, memory_order_relaxed) +
                      atomic_load_explicit(&p->news->wishes, memory_order_relaxed);
+  changes += atomic_load_explicit(&p->news->published.gauges.alarm, memory_order_relaxed) / 2;
   atomic_store_explicit(&now->word, lm_published_word(changes), memory_order_release);
 }
 
@@ -173,6 +176,14 @@ loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval) {
   return status;
 }
 
+/* ---- Alarms */
+
+void lm_publisher_alarm(lm_publisher *p) {
+  lock(p);
+  change_word_locked(p);
+  unlock(p);
+}
+
 /* ---- Refusals */
 
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words) {
@@ -193,14 +204,17 @@ void lm_publisher_forget_refusal(lm_publisher *p) {
   unlock(p);
 }
 
-/* ---- The free memory of nodes */
+/* ---- Gauges */
 
 bool lm_publisher_lacks_keeper(const lm_publisher *p) {
   lm_board_head head;
   const lm_board_news *news = p->news;
   uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
   uint64_t keeper = atomic_load_explicit(&news->keeper, memory_order_relaxed);
-  if (!number || !lm_publisher_reads_nodes(news->image[number & 1].reads)) return false;
+  const lm_board_image *image = &news->image[number & 1];
+  bool has_needs = lm_publisher_reads_nodes(image->reads) ||
+                   lm_publisher_reads_pressure(image->reads) || image->shares;
+  if (!number || !has_needs) return false;
   if (!keeper) return true;
   return pread(p->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
          lm_board_look(keeper, head.pid_namespace, NULL).state == LM_BOARD_GONE;

@@ -30,16 +30,20 @@ loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source
  * that it samples nothing (engine/sample.h). The process obeys with its next request for memory.
  * LOAM_ESTATE: the process has no place there. */
 loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval);
+/* Makes each thread of the tree take a slow path with its next request, because the gauges of the
+ * board have a new alarm (os/pressure.h). */
+void lm_publisher_alarm(lm_publisher *p);
 /* Notes on the board that a policy was refused, for the reason in `words`. `text_hash` is the hash
  * of its text (lm_policy_open_hash); 0: the text could not be read. */
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words);
 /* Notes that the policy file has a text again that was not refused. */
 void lm_publisher_forget_refusal(lm_publisher *p);
 
-/* Returns whether a mask of LM_IN_* has the free memory of NUMA nodes. */
+/* Return whether a mask of LM_IN_* has the free memory of NUMA nodes, or memory pressure. */
 bool lm_publisher_reads_nodes(uint64_t reads);
-/* Returns whether the policy that was published last reads the free memory of nodes, and no process
- * lives that keeps the figures on the board. */
+bool lm_publisher_reads_pressure(uint64_t reads);
+/* Returns whether the policy that was published last reads the free memory of nodes or memory
+ * pressure, and no process lives that keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);
 
 /* The words for a person if lm_publisher_lacks_report returns true; %d is the process. */

@@ -14,7 +14,9 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
   uint32_t reads = lm_policy_image_reads(image);
   return (lm_vet_needs){ .moves_memory = lm_policy_image_applies_live(image),
                          .reads_devices = reads & 1u << LM_IN_DEVICE_FREE,
-                         .reads_nodes = reads & 1u << LM_IN_NODE_FREE };
+                         .reads_nodes = reads & 1u << LM_IN_NODE_FREE,
+                         .reads_pressure = reads & 1u << LM_IN_PRESSURE,
+                         .shares_limits = lm_policy_image_shares(image) };
 }
 
 /* Writes what the caller of lm_vet_text gets of an image, and closes the image. */

@@ -8,12 +8,14 @@
 /* The hash of a text in hexadecimal, a colon, and a policy image as text. */
 enum { LM_VET_SIZE = LM_IMAGE_TEXT_SIZE + 24 };
 
-/* The needs of a policy. The first two need the service thread of the program. The third needs a
- * process that keeps the free memory of nodes on the board (cli/watcher.h). */
+/* The needs of a policy. The first two need the service thread of the program. The others need a
+ * process beside the tree (cli/watcher.h). */
 typedef struct lm_vet_needs {
-  bool moves_memory;  /* apply = "live" */
-  bool reads_devices; /* the free memory of devices, which the GPU's driver tells the process */
-  bool reads_nodes;   /* the free memory of NUMA nodes */
+  bool moves_memory;   /* apply = "live" */
+  bool reads_devices;  /* the free memory of devices, which the GPU's driver tells the process */
+  bool reads_nodes;    /* the free memory of NUMA nodes */
+  bool reads_pressure; /* memory pressure */
+  bool shares_limits;  /* with other processes (heap/quota.h) */
 } lm_vet_needs;
 
 /* Tells whether a program that starts now would accept the policy file: reads, opens, compiles and

@@ -1,5 +1,5 @@
 /* watcher.c - the process that follows the policy file for a program tree, and keeps the free
- * memory of NUMA nodes on the board of the tree.
+ * memory of NUMA nodes and memory pressure on the board of the tree.
  *
  * The watcher waits with poll(2) for a change of the file (service/watch.h) and for the end of one
  * process of the tree (a pidfd); when that process has ended, it looks for another living one on
@@ -9,6 +9,12 @@
  * While the live policy reads the free memory of nodes, the watcher wakes every LM_NUMA_REFRESH_MS
  * and writes the figures on the board, also while it waits for a compiler. So no process of the
  * tree reads them. Otherwise it withdraws the figures and sleeps.
+ *
+ * While the live policy shares limits, the watcher looks every LM_QUOTA_LOOK_MS whether a process
+ * found a quota full since. If so, it looks with /proc for holders that have ended
+ * (service/quota_file.h).
+ * It looks at memory pressure (os/pressure.h) all the time, at intervals from 50 ms to two seconds:
+ * the more memory the control group has left, the more seldom.
  *
  * How it is made. The caller will become the program. An orphan goes to process 1 of the PID
  * namespace, or to a subreaper, so the caller makes a child that makes the watcher and ends. Where
@@ -33,6 +39,7 @@
 #include "cli/publisher.h"
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
@@ -40,6 +47,7 @@
 #include "service/board_owner.h"
 #include "service/board_read.h"
 #include "service/policy.h"
+#include "service/quota_file.h"
 #include "service/watch.h"
 
 enum {
@@ -60,12 +68,19 @@ static struct {
       refused_hash;   /* of the text, or of the reading's error, that was refused last; 0: none */
   int program;        /* the id of the process that `loam run` became */
   int pidfd;          /* of a process of the tree; -1: none is known */
+  int member;         /* the id of that process, whose control group counts; 0: none is known */
   struct stat errors; /* the file of descriptor 2 as `loam run` began; zero: it was closed */
   uint64_t number;    /* of the publication that was seen last */
-  bool first_reads_nodes; /* the policy that the tree started with reads the memory of nodes */
-  bool keeps_nodes;       /* the figures on the board are kept now */
-  unsigned refreshes;     /* of the figures, so far */
-  int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
+  bool first_reads_nodes;    /* the policy that the tree started with reads the memory of nodes */
+  bool keeps_nodes;          /* the figures on the board are kept now */
+  bool first_reads_pressure; /* the policy that the tree started with reads memory pressure */
+  bool first_shares;         /* the policy that the tree started with shares limits */
+  unsigned refreshes;        /* of the figures, so far */
+  int64_t refresh_ns;        /* lm_sys_clock_ns of the next refresh */
+  int64_t look_ns;           /* lm_sys_clock_ns of the next look at memory pressure */
+  lm_pressure pressure;      /* the latest look */
+  lm_quota_table *quotas;    /* NULL: not mapped */
+  uint32_t refusals;         /* of lm_quota_file_look */
   lm_publisher to;
   lm_watch *watch; /* NULL: no file is followed */
 } self;
@@ -79,6 +94,14 @@ static bool reads_nodes(void) {
   return number ? lm_publisher_reads_nodes(news->image[number & 1].reads) : self.first_reads_nodes;
 }
 
+/* Tells whether the policy that the tree obeys reads memory pressure. */
+static bool reads_pressure(void) {
+  const lm_board_news *news = self.to.news;
+  uint64_t number = atomic_load(&news->published.now.number);
+  return number ? lm_publisher_reads_pressure(news->image[number & 1].reads)
+                : self.first_reads_pressure;
+}
+
 /* Writes the figures on the board if that is due. Withdraws them if the live policy no longer reads
  * the free memory of nodes. */
 static void keep_nodes(void) {
@@ -90,6 +113,67 @@ static void keep_nodes(void) {
   if (++self.refreshes % NODES_LOOKS == 0) lm_numa_refresh();
   lm_numa_free_publish(to);
   self.refresh_ns = lm_sys_clock_ns() + LM_NUMA_REFRESH_MS * 1000000ll;
+}
+
+/* ---- Memory pressure ---- */
+
+/* Looks at the control group of the tree if that is due, and raises an alarm on the board. */
+static void keep_pressure(void) {
+  char path[32];
+  int64_t now = lm_sys_clock_ns();
+  if (now < self.look_ns) return;
+  snprintf(path, sizeof path, "/proc/%d/cgroup", self.member);
+  bool is_raised = lm_pressure_look(&self.pressure, self.member ? path : NULL, now);
+  lm_pressure_publish(&self.pressure, &self.to.news->published.gauges);
+  if (is_raised) lm_publisher_alarm(&self.to);
+  int wait_ms = lm_pressure_wait_ms(&self.pressure);
+  if (reads_pressure() && wait_ms > LM_PRESSURE_REFRESH_MS) wait_ms = LM_PRESSURE_REFRESH_MS;
+  self.look_ns = now + wait_ms * 1000000ll;
+}
+
+/* ---- Shared limits ---- */
+
+/* Tells whether the policy that the tree obeys shares limits. */
+static bool shares_limits(void) {
+  const lm_board_news *news = self.to.news;
+  uint64_t number = atomic_load(&news->published.now.number);
+  return number ? news->image[number & 1].shares : self.first_shares;
+}
+
+/* Maps the table of quotas, which is in the folder of the board. */
+static void map_quotas(void) {
+  char dir[PATH_MAX];
+  snprintf(dir, sizeof dir, "%s", self.board);
+  char *end = strrchr(dir, '/');
+  if (end) *end = 0;
+  if (end) self.quotas = lm_quota_file_map(dir);
+}
+
+/* Gives back what dead processes have drawn, if a process has found a quota full since the last
+ * look. */
+static void keep_quotas(void) {
+  if (!shares_limits()) return;
+  if (!self.quotas) map_quotas();
+  if (self.quotas) lm_quota_file_look(self.quotas, &self.refusals);
+}
+
+/* ---- All three ---- */
+
+/* Does what is due. */
+static void keep(void) {
+  keep_nodes();
+  keep_pressure();
+  keep_quotas();
+}
+
+/* Returns the milliseconds until the next work is due, but at most `timeout_ms`, where -1 stands
+ * for no end. */
+static int until_due_ms(int timeout_ms) {
+  int64_t due_ms = (self.look_ns - lm_sys_clock_ns()) / 1000000 + 1;
+  if (due_ms < 0) due_ms = 0;
+  if (self.keeps_nodes && due_ms > LM_NUMA_REFRESH_MS) due_ms = LM_NUMA_REFRESH_MS;
+  if (shares_limits() && due_ms > LM_QUOTA_LOOK_MS) due_ms = LM_QUOTA_LOOK_MS;
+  return timeout_ms < 0 || due_ms < timeout_ms ? (int)due_ms : timeout_ms;
 }
 
 /* ---- Telling the user of the program ---- */
@@ -164,7 +248,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
   int status = 0;
   for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
     if (ms == COMPILE_MS) kill(compiler, SIGKILL);
-    keep_nodes();
+    keep();
     lm_sys_sleep(1000000);
   }
   if (WIFEXITED(status)) return !WEXITSTATUS(status);
@@ -246,6 +330,7 @@ static bool is_board_used(void) {
  * say whether the process lives. */
 static bool is_tree_alive(void) {
   int pid = lm_board_find_living(self.to.fd);
+  self.member = pid > 0 ? pid : 0;
   if (pid > 0) self.pidfd = open_pidfd(pid);
   return pid > 0 || (pid < 0 && is_board_used());
 }
@@ -256,13 +341,12 @@ static bool wait_for_work(void) {
                            { .fd = self.pidfd, .events = POLLIN } };
   int timeout_ms = self.watch ? lm_watch_timeout_ms(self.watch) : IDLE_MS;
   if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
-  if (self.keeps_nodes && timeout_ms > LM_NUMA_REFRESH_MS) timeout_ms = LM_NUMA_REFRESH_MS;
-  (void)poll(fds, 2, timeout_ms);
+  (void)poll(fds, 2, until_due_ms(timeout_ms));
   if (self.pidfd >= 0 && !fds[1].revents) return true;
   if (self.pidfd >= 0) close(self.pidfd);
   self.pidfd = -1;
   for (int i = 0; i < EMPTY_LOOKS; i++) {
-    keep_nodes();
+    keep();
     if (i) lm_sys_sleep(LOOK_MS * 1000000ll);
     if (is_tree_alive()) return true;
   }
@@ -311,8 +395,10 @@ static _Noreturn void run(void) {
     _exit(1);
   if (self.watch) atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
   atomic_store(&self.to.news->keeper, lm_board_owner_now(getpid()));
+  /* Alarms are counted over all publishers of a board. */
+  self.pressure.alarms = atomic_load(&self.to.news->published.gauges.alarm) / 2;
   do {
-    keep_nodes();
+    keep();
     follow_published();
     if (self.watch && lm_watch_ready(self.watch)) load_changed_file();
   } while (wait_for_work());
@@ -348,11 +434,18 @@ static int start_orphan(void) {
 }
 
 /* Writes the figures on the board, before the program starts that reads them. The watcher writes
- * them again and again; without these the program reads them itself until then. */
-static void publish_nodes(const char *board) {
+ * them again and again. Without these figures the program itself would read the free memory of
+ * nodes until then, and it would take memory pressure for 0. */
+static void publish_gauges(const lm_watcher_task *task) {
   lm_publisher to;
-  if (lm_publisher_open(board, &to) != LOAM_OK) return;
-  lm_numa_free_publish(&to.news->published.gauges);
+  lm_pressure pressure = { 0 };
+  if (lm_publisher_open(task->board, &to) != LOAM_OK) return;
+  lm_published_gauges *gauges = &to.news->published.gauges;
+  if (task->reads_nodes) lm_numa_free_publish(gauges);
+  if (task->reads_pressure) {
+    (void)lm_pressure_look(&pressure, NULL, lm_sys_clock_ns());
+    lm_pressure_publish(&pressure, gauges);
+  }
   lm_publisher_close(&to);
 }
 
@@ -361,14 +454,16 @@ static void set_up(const lm_watcher_task *task) {
   snprintf(self.policy, sizeof self.policy, "%s", task->policy ? task->policy : "");
   self.first_hash = task->hash;
   self.first_reads_nodes = task->reads_nodes;
-  self.program = task->is_of_caller ? getpid() : 0;
+  self.first_reads_pressure = task->reads_pressure;
+  self.first_shares = task->shares_limits;
+  self.program = self.member = task->is_of_caller ? getpid() : 0;
   self.pidfd = self.program ? open_pidfd(self.program) : -1;
   if (!self.program || fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };
 }
 
 loam_status lm_watcher_start(const lm_watcher_task *task) {
   set_up(task);
-  if (task->reads_nodes) publish_nodes(task->board);
+  if (task->reads_nodes || task->reads_pressure) publish_gauges(task);
   int error = takes_orphans() ? start_hidden() : start_orphan();
   if (self.pidfd >= 0) close(self.pidfd);
   if (!error) return LOAM_OK;

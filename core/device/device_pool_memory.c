@@ -254,8 +254,7 @@ static lm_gpu_result pin(lm_device_pool *pool, size_t size, void **out) {
   return status == LOAM_ENOMEM ? LM_GPU_NO_MEMORY : LM_GPU_FAILED;
 }
 
-/* Allocates memory that becomes a range of the pool. */
-static lm_gpu_result alloc_chunk(lm_device_pool *pool, size_t size, void **out) {
+lm_gpu_result lm_device_pool_alloc_chunk(lm_device_pool *pool, size_t size, void **out) {
   unsigned flags = PIN_FLAGS | (pool->pinned.write_combined ? LM_GPU_WRITE_COMBINED : 0u);
   if (!pool->pinned.is_pinned)
     return lm_manager_alloc(LM_MANAGER_DEVICE, pool->device, size, 0, out);
@@ -263,14 +262,25 @@ static lm_gpu_result alloc_chunk(lm_device_pool *pool, size_t size, void **out) 
   return pin(pool, size, out);
 }
 
+/* Ends the pinning of memory. Returns false if the driver refuses: it would go on to use the pages,
+ * and would refuse to pin other memory at these addresses, so they stay mapped. */
+static bool unpin(const lm_device_pool *pool, void *at, size_t size) {
+  const loam_manager *m = lm_manager(pool->device);
+  if (!m) return true;
+  if (m->memunpin == lm_manager_driver.memunpin) {
+    lm_gpu_result result = lm_gpu_started()->host_unregister(at);
+    return result == LM_GPU_OK || result == LM_GPU_GONE || result == LM_GPU_FORKED;
+  }
+  m->memunpin(m->ctx, pool->device, at, size);
+  return true;
+}
+
 void lm_device_pool_free_chunk(lm_device_pool *pool, void *at, size_t size) {
   if (!pool->pinned.is_pinned) {
     lm_manager_free(LM_MANAGER_DEVICE, pool->device, at, size);
   } else if (!pins_itself(pool)) {
     lm_manager_free(LM_MANAGER_HOST, pool->device, at, size);
-  } else {
-    const loam_manager *m = lm_manager(pool->device);
-    if (m) m->memunpin(m->ctx, pool->device, at, size);
+  } else if (unpin(pool, at, size)) {
     lm_sys_unmap(at, size);
   }
 }
@@ -280,7 +290,7 @@ static lm_gpu_result grow_by_chunk(lm_device_pool *pool, lm_stream_queue *q, siz
                                    size_t asked, lm_extent **out) {
   void *at;
   size_t size = lm_align_up(fair, CHUNK_LEAST);
-  lm_gpu_result result = alloc_chunk(pool, size, &at);
+  lm_gpu_result result = lm_device_pool_alloc_chunk(pool, size, &at);
   if (result != LM_GPU_OK) return result;
   lm_extent_range *r = open_range(pool, (uintptr_t)at, size, lm_device_pool_zone(asked));
   if (!r) {

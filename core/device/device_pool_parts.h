@@ -117,6 +117,8 @@ size_t lm_device_pool_growth_locked(lm_device_pool *pool, const lm_stream_queue 
 /* Takes a BUSY extent from the pool and unmaps its pieces. Returns true if the memory is an
  * allocation of a manager: the caller has to call lm_device_pool_free_chunk. */
 bool lm_device_pool_return(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_extent *e);
+/* Allocates memory of the pool's kind from the manager, as a chunk that is no range of the pool. */
+lm_gpu_result lm_device_pool_alloc_chunk(lm_device_pool *pool, size_t size, void **out);
 /* Frees an allocation of a manager. The caller may hold `slow` and need not. */
 void lm_device_pool_free_chunk(lm_device_pool *pool, void *at, size_t size);
 /* Returns the entry of the device's granule at an address of a range; `slow` is held. */

@@ -7,6 +7,7 @@
 #include "device/device_pool.h"
 #include "device/handler.h"
 #include "device/manager.h"
+#include "device/sleep.h"
 #include "os/error.h"
 
 const char lm_provider_words[] = "";
@@ -150,9 +151,21 @@ static const char *take_in_stream_order(lm_provided *out) {
   return out->made ? NULL : lm_provider_words;
 }
 
+/* Allocates a block that can sleep. Its memory belongs to no context. */
+static const char *take_sleeper(const lm_request *w, lm_provided *out) {
+  lm_sleeper *s = lm_sleep_alloc(out->device, w->size, w->stream);
+  if (!s) return lm_provider_words;
+  out->maker = LM_PROVIDER_SLEEP;
+  out->sleeper = s;
+  out->base = out->made = (void *)(uintptr_t)s->at;
+  out->size = s->size;
+  return NULL;
+}
+
 static const char *alloc_device(const lm_request *w, const lm_strategy *s, lm_provided *out) {
   out->stream = w->stream;
   if (s->desc.supply == LM_DEVICE_POOL_DRIVER) return take_in_stream_order(out);
+  if (s->desc.supply == LM_DEVICE_POOL_SLEEP) return take_sleeper(w, out);
   return take_from_manager(out, LM_PROVIDER_DEVICE, LM_MANAGER_DEVICE);
 }
 
@@ -175,7 +188,7 @@ static const char *alloc_on_device(const lm_request *w, const lm_strategy *s, lm
   bool is_device = s->desc.kind == LM_KIND_DEVICE;
   const char *why = is_device ? alloc_device(w, s, out) : alloc_managed(w, s, out);
   if (why) return why;
-  out->context = lm_gpu()->context(out->device);
+  if (!out->sleeper) out->context = lm_gpu()->context(out->device);
   if (w->zero && !is_device) memset(out->base, 0, w->size);
   return NULL;
 }
@@ -186,6 +199,10 @@ static void free_on_device(const lm_provided *b, const lm_stream *on) {
     [LM_PROVIDER_MANAGED] = LM_MANAGER_MANAGED,
   };
   lm_assert(b->device >= 0 && b->device < LM_DEVICES_MAX);
+  if (b->maker == LM_PROVIDER_SLEEP) {
+    lm_sleep_free(b->sleeper, on, b->stream);
+    return;
+  }
   if (b->maker != LM_PROVIDER_STREAM) {
     lm_manager_free(kinds[b->maker], b->device, b->made, b->size);
     return;

@@ -158,7 +158,11 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 /* Writes why a member could not serve the order. */
 static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
   size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
-  if (o->why == at_limit && limit)
+  int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  if (o->why == at_limit && limit && s->desc.shared[0])
+    snprintf(words, size, "%s, which '%s' shares: %zu of %zu bytes are used, %lld by this process",
+             at_limit, s->desc.shared, limit - left, limit, (long long)(own > 0 ? own : 0));
+  else if (o->why == at_limit && limit)
     snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
@@ -247,10 +251,12 @@ static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, con
 static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   bool is_copied = true;
-  if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
+  if (from->is_asleep) is_copied = false;
+  else if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
   else is_copied = lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
   const lm_record *gone = is_copied ? from : to;
   lm_engine_free(gone->base, SIZE_MAX, gone->maker == LM_PROVIDER_HEAP ? NULL : &o->r.stream);
+  if (from->is_asleep) return cannot(o, "the block is asleep, and loam_wake has to come first");
   return is_copied || cannot(o, lm_provider_words);
 }
 

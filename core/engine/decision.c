@@ -7,6 +7,7 @@
 #include "engine/live_bytes.h"
 #include "engine/sample.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
@@ -15,11 +16,12 @@ static LM_NOINLINE double called_gauge(const lm_inputs *inputs, int input, unsig
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
+  if (input == LM_IN_PRESSURE) return lm_pressure_now_slow();
   return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
 }
 
-/* Reads the node and the free memory of nodes without a call, so that the compiler makes no stack
- * frame for them. */
+/* Reads the node, the free memory of nodes, and memory pressure without a call, so that the
+ * compiler makes no stack frame for them. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_LIVE) return called_gauge(inputs, input, arg);
@@ -29,6 +31,9 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   } else if (input == LM_IN_NODE_FREE && arg < LM_NODES_MAX) {
     int64_t free = lm_numa_free_fast(arg);
     if (lm_likely(free >= 0)) return (double)free;
+  } else if (input == LM_IN_PRESSURE) {
+    int stalled = lm_pressure_now_fast();
+    if (lm_likely(stalled >= 0)) return stalled;
   }
   return called_gauge(inputs, input, arg);
 }

@@ -60,8 +60,11 @@ lm_limit_use lm_live_limits_of(const lm_live_limits *limits, uint32_t strategy) 
   uint32_t family = lm_strategy_at(strategy)->family->id;
   if (family >= limits->n || !limits->member[family]) return (lm_limit_use){ 0 };
   const lm_strategy *s = lm_strategy_at(limits->member[family] - 1);
-  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
-  return (lm_limit_use){ s->desc.limit, used > 0 ? (uint64_t)used : 0 };
+  int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  return (lm_limit_use){ .limit = s->desc.limit,
+                         .used = lm_strategy_limit_used(s),
+                         .own = own > 0 ? (uint64_t)own : 0,
+                         .shared = s->desc.shared[0] ? s->desc.shared : NULL };
 }
 
 void lm_live_limits_finish(lm_live_limits *limits) { lm_metadata_free(limits->member); }

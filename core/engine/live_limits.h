@@ -19,9 +19,11 @@ typedef struct lm_live_limits {
  * of its family. */
 bool lm_live_limits_is_valid(const lm_live_limits *limits);
 
-/* A limit and the part of it that is used. Both are 0 if the live policy sets no limit. */
+/* A limit and the part of it that is used. All fields are 0 if the live policy sets no limit. */
 typedef struct lm_limit_use {
-  uint64_t limit, used; /* bytes */
+  uint64_t limit, used; /* bytes; `used` by all processes if the limit is shared */
+  uint64_t own;         /* bytes that this process uses */
+  const char *shared;   /* the name under which processes share it; NULL: they do not */
 } lm_limit_use;
 
 /* Reads the plans of all sites under the live policy. Without memory, no strategy has a limit in

@@ -3,6 +3,7 @@
 #include "engine/outside.h"
 
 #include "heap/pools.h"
+#include "heap/quota.h"
 #include "os/hash.h"
 #include "os/version.h"
 #include "pages/metadata.h"
@@ -76,6 +77,7 @@ static const uint32_t layout[] = {
   AT(lm_desc, name),
   AT(lm_desc, kind),
   AT(lm_desc, limit),
+  AT(lm_desc, shared),
   AT(lm_desc, placement),
   AT(lm_desc, huge),
   AT(lm_strategy, whole),
@@ -84,9 +86,16 @@ static const uint32_t layout[] = {
   AT(lm_pool, regions),
   AT(lm_strategy, family),
   AT(lm_strategy, used),
+  AT(lm_strategy, quota),
   AT(lm_strategy, failed),
   AT(lm_strategy, at_limit),
   AT(lm_strategy, served_late),
+  sizeof(lm_quota_table),
+  AT(lm_quota_table, holder),
+  AT(lm_quota_table, drawn),
+  sizeof(lm_quota_holder),
+  LM_QUOTAS,
+  LM_QUOTA_HOLDERS,
   sizeof(loam_site),
   LM_SITE_CHUNK,
   LM_SITE_FIRST,
@@ -141,6 +150,7 @@ static const uint32_t layout[] = {
   AT(lm_provided, size),
   AT(lm_provided, token),
   AT(lm_provided, strategy),
+  AT(lm_provided, is_asleep),
   AT(lm_device_pool, older),
   AT(lm_device_pool, ranges),
   AT(lm_extent_range, base),
@@ -205,6 +215,7 @@ void lm_outside_start(void) {
   o->metadata = lm_metadata_outside;
   o->states = lm_states_outside;
   o->samples = &lm_sample_all;
+  o->quotas = &lm_quota_mapped;
   o->denied = &lm_stats_denied;
   o->fallbacks = &lm_stats_fallbacks;
   o->failed = &lm_stats_failed;

@@ -44,6 +44,7 @@ typedef struct lm_outside {
   const void *taken;        /* slots of the range that are taken */
   const lm_regions *metadata, *states;
   const lm_samples *samples;
+  const void *quotas; /* the place of the pointer to the table of quotas */
   const void *denied, *fallbacks, *failed, *bad_frees; /* lm_stats_denied and its neighbours */
 } lm_outside;
 

@@ -46,6 +46,7 @@ LM_INLINE void lm_record_of_object(const lm_object *object, lm_record *out) {
   out->maker = LM_PROVIDER_HEAP;
   out->device = -1;
   out->stream = NULL;
+  out->is_asleep = false;
 }
 
 /* Enters a provided block into the table, as a block of `site` and strategy `s`, and counts it. Its

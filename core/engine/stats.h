@@ -22,6 +22,7 @@
 #ifndef LM_STATS_H
 #define LM_STATS_H
 
+#include "engine/live_limits.h"
 #include "engine/sums.h"
 #include "os/changes.h"
 #include "plan/site.h"
@@ -153,11 +154,12 @@ bool lm_stats_is_valid(void);
 loam_status lm_stats_get(struct loam_stats *out);
 loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx);
 
-/* Calls `visit` for each pair of tag and strategy, most live bytes first. `classes` has the sums of
- * the pair by class: their keys are `key` with each class (lm_sums_with_class). Returns LOAM_ENOMEM
- * if there is no memory for the rows. No lock is held while `visit` runs. */
-typedef void lm_stats_row_visit(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                                uint64_t key);
+/* Calls `visit` for each pair of tag and strategy, most live bytes first. `use` has the limit of
+ * the strategy. `classes` has the sums of the pair by class: their keys are `key` with each class
+ * (lm_sums_with_class). Returns LOAM_ENOMEM if there is no memory for the rows. No lock is held
+ * while `visit` runs. */
+typedef void lm_stats_row_visit(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                                const lm_sums_table *classes, uint64_t key);
 loam_status lm_stats_each_row(lm_stats_row_visit *visit, void *ctx);
 
 #endif

@@ -49,16 +49,19 @@ static uint64_t group_key(const query *q, uint32_t site, uint32_t strategy, uint
 
 /* ---- Adding ------------------------------------------------------------------------------- */
 
-static void add_live(query *q, lm_token token, uint32_t strategy, unsigned class_, size_t size) {
+/* Adds a live block, and returns the row to which it was added. */
+static lm_sums *add_live(query *q, lm_token token, uint32_t strategy, unsigned class_,
+                         size_t size) {
   uint32_t site = lm_site_token_index(token), slot = lm_site_token_slot(token);
   lm_sums *row = lm_sums_get(&q->table, group_key(q, site, strategy, slot, class_));
   row->live_blocks++;
   row->live_bytes += size;
+  return row;
 }
 
 static void add_object(void *ctx, const lm_object *object) {
   unsigned class_ = lm_class_counted_object(object->size);
-  add_live(ctx, object->token, object->strategy, class_, object->size);
+  (void)add_live(ctx, object->token, object->strategy, class_, object->size);
 }
 
 static void add_objects(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
@@ -71,7 +74,9 @@ static void add_objects(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
 /* A nested block (record.h) is skipped: the walk of the pools counts it. */
 static void add_provided(void *ctx, lm_provided *block) {
   unsigned class_ = lm_class_counted(block->size);
-  if (!lm_pool_owns(block->base)) add_live(ctx, block->token, block->strategy, class_, block->size);
+  if (lm_pool_owns(block->base)) return;
+  lm_sums *row = add_live(ctx, block->token, block->strategy, class_, block->size);
+  if (block->is_asleep) row->asleep_bytes += block->size;
 }
 
 static void add_total(void *ctx, uint64_t key, uint64_t blocks, uint64_t bytes) {
@@ -123,19 +128,20 @@ static void collect(query *q) {
 
 /* ---- Answering ---------------------------------------------------------------------------- */
 
-/* Describes a group. */
-static loam_stats_row row_of(const query *q, const lm_sums *row) {
+/* Describes a group, and the limit of its strategy if the groups are by strategy. */
+static loam_stats_row row_of(const query *q, const lm_sums *row, lm_limit_use *use) {
   loam_stats_row out = { .tag = "", .strategy = "", .kind = "" };
   const loam_site *site = lm_site_at(row->key & ((1u << LM_SITE_BITS) - 1));
   lm_assert(row->key & KEY_SET);
+  *use = (lm_limit_use){ 0 };
   if (q->keys & LOAM_BY_TAG && site) out.tag = site->where.tag;
   if (q->keys & LOAM_BY_STRATEGY) {
     const lm_strategy *s = lm_strategy_at(row->key >> LM_SITE_BITS & (LM_STRATEGIES_MAX - 1));
-    lm_limit_use use = lm_live_limits_of(&q->limits, s->id);
+    *use = lm_live_limits_of(&q->limits, s->id);
     out.strategy = s->desc.name;
     out.kind = lm_strategy_kind_text(s->desc.kind);
-    out.limit = use.limit;
-    out.limit_used = use.used;
+    out.limit = use->limit;
+    out.limit_used = use->used;
   }
   if (q->keys & LOAM_BY_GENERATION)
     out.generation = lm_site_generation_of(row->key >> SLOT_SHIFT & (LM_GENERATION_SLOTS - 1));
@@ -172,7 +178,8 @@ loam_status lm_stats_by(int keys, loam_row_fn callback, void *ctx) {
   if (status != LOAM_OK) return status;
   size_t n = lm_sums_sort(&q.table);
   for (size_t i = 0; i < n; i++) {
-    loam_stats_row row = row_of(&q, &q.table.row[i]);
+    lm_limit_use use;
+    loam_stats_row row = row_of(&q, &q.table.row[i], &use);
     callback(ctx, &row);
   }
   return end(&q, n);
@@ -187,8 +194,9 @@ loam_status lm_stats_each_row(lm_stats_row_visit *visit, void *ctx) {
   lm_sums_fold(&classes, &q.table);
   size_t n = lm_sums_sort(&q.table);
   for (size_t i = 0; i < n; i++) {
-    loam_stats_row row = row_of(&q, &q.table.row[i]);
-    visit(ctx, &row, &classes, q.table.row[i].key);
+    lm_limit_use use;
+    loam_stats_row row = row_of(&q, &q.table.row[i], &use);
+    visit(ctx, &row, &use, &classes, q.table.row[i].key);
   }
   lm_sums_finish(&classes);
   return end(&q, n);

@@ -57,6 +57,7 @@ void lm_sums_add(lm_sums *row, const lm_sums *more) {
   row->live_blocks += more->live_blocks;
   row->total_bytes += more->total_bytes;
   row->total_blocks += more->total_blocks;
+  row->asleep_bytes += more->asleep_bytes;
 }
 
 void lm_sums_fold(const lm_sums_table *classes, lm_sums_table *to) {

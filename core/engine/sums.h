@@ -12,6 +12,7 @@
 typedef struct lm_sums {
   uint64_t key; /* 0: the row is free */
   uint64_t live_bytes, live_blocks, total_bytes, total_blocks;
+  uint64_t asleep_bytes; /* the part of live_bytes that has given its memory up: device/sleep.h */
 } lm_sums;
 
 /* A zeroed table is empty.

@@ -146,6 +146,12 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*unreserve)(lm_devptr at, size_t size);
   lm_gpu_result (*map)(int device, lm_devptr at, size_t size, uint64_t *handle);
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
+  /* The two halves of `unmap`: unmap_only removes the mapping and keeps the memory; end_handle
+   * frees memory that is mapped nowhere. map_again maps memory that unmap_only has kept to the
+   * addresses where it was; if it fails, the memory is kept. */
+  lm_gpu_result (*unmap_only)(lm_devptr at, size_t size);
+  lm_gpu_result (*end_handle)(uint64_t handle);
+  lm_gpu_result (*map_again)(int device, lm_devptr at, size_t size, uint64_t handle);
 
   /* Mapped memory in two processes (has_exports). map_export makes a file descriptor for mapped
    * memory, which the caller closes. map_import maps the memory of another process's descriptor, of

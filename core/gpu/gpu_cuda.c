@@ -419,14 +419,30 @@ static lm_gpu_result map(int device, lm_devptr at, size_t size, uint64_t *handle
                         "cuMemCreate of %zu bytes on device %d", size, device);
 }
 
-static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
+static lm_gpu_result unmap_only(lm_devptr at, size_t size) {
   CUresult result;
   lm_assert(size > 0);
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   LM_GPU_CUDA_ANYWHERE(result, lm_gpu_cuda.MemUnmap(at, size));
-  if (result != CUDA_SUCCESS) return lm_gpu_cuda_report_free(result, "cuMemUnmap", at);
+  return lm_gpu_cuda_report_free(result, "cuMemUnmap", at);
+}
+
+static lm_gpu_result end_handle(uint64_t handle) {
+  CUresult result;
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   LM_GPU_CUDA_ANYWHERE(result, lm_gpu_cuda.MemRelease(handle));
   return lm_gpu_cuda_report_free(result, "cuMemRelease", handle);
+}
+
+static lm_gpu_result unmap(lm_devptr at, size_t size, uint64_t handle) {
+  lm_gpu_result result = unmap_only(at, size);
+  return result == LM_GPU_OK ? end_handle(handle) : result;
+}
+
+static lm_gpu_result map_again(int device, lm_devptr at, size_t size, uint64_t handle) {
+  LM_GPU_CUDA_IN_DEVICE(device, map_memory(device, at, size, handle),
+                        "cuMemMap of %zu bytes at 0x%llx on device %d", size,
+                        (unsigned long long)at, device);
 }
 
 /* ---- Memory shared with other processes */
@@ -534,6 +550,9 @@ const lm_gpu_ops lm_gpu_cuda_ops = {
   .unreserve = unreserve,
   .map = map,
   .unmap = unmap,
+  .unmap_only = unmap_only,
+  .end_handle = end_handle,
+  .map_again = map_again,
   .map_export = map_export,
   .map_import = map_import,
   .range = range,

@@ -637,6 +637,22 @@ void lm_central_trim(lm_central *c) {
   while (can_purge(c) && purge_some(c)) continue;
 }
 
+/* Gives empty spans and free pages back until a time. Returns whether there is nothing left. */
+static bool release_until(lm_central *c, int64_t end_ns) {
+  bool more = true;
+  while (more && lm_sys_clock_ns() < end_ns)
+    more = retire_some(c) || (can_purge(c) && purge_some(c));
+  return !more;
+}
+
+bool lm_central_trim_until(lm_central *c, int64_t end_ns) {
+  if (!lm_lock_try(&c->lock)) return true;
+  release_current_locked(c);
+  end_depot_locked(c);
+  lm_lock_drop(&c->lock);
+  return release_until(c, end_ns);
+}
+
 static bool has_empty_current(const lm_central *c) {
   for (int i = 0; i < LM_CENTRAL_CURRENT; i++)
     if (c->current[i] &&
@@ -677,9 +693,7 @@ bool lm_central_decay_until(lm_central *c, int64_t end_ns, bool *more) {
     end_depot_locked(c);
   }
   lm_lock_drop(&c->lock);
-  while (is_idle && lm_sys_clock_ns() < end_ns)
-    is_idle = retire_some(c) || (can_purge(c) && purge_some(c));
-  return !is_idle;
+  return !is_idle || release_until(c, end_ns);
 }
 
 bool lm_central_drain(lm_central *c) {

@@ -104,6 +104,9 @@ bool lm_central_retoken(lm_central *c, const void *p, lm_token old, lm_token new
 bool lm_central_drain(lm_central *c);
 /* Gives back the depot, the empty spans, and the pages of other spans where nothing lives. */
 void lm_central_trim(lm_central *c);
+/* Like lm_central_trim, but stops when lm_sys_clock_ns passes end_ns, and passes over the list if
+ * another thread holds its lock. Returns false if it stopped: the caller calls it again later. */
+bool lm_central_trim_until(lm_central *c, int64_t end_ns);
 /* A tick: does lm_central_trim, unless objects were pulled or a bin ran over since the last tick.
  * While a program frees much, most spans are about to become empty and then go back as wholes,
  * which costs less than page by page. True: there is something to give back at a later tick. */

@@ -159,7 +159,7 @@ void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, const lm_pool_request *
   strategy = lm_strategy_here(strategy);
   lm_pool *pool = lm_pool_for(strategy);
   if (!pool && strategy->whole != strategy) pool = lm_pool_for(strategy = strategy->whole);
-  if (!pool || lm_strategy_limit_left(strategy) < r->size) return NULL;
+  if (!pool || !lm_strategy_limit_has(strategy, r->size)) return NULL;
   lm_pool_request aligned = { r->size, align_of(strategy, r->align), r->token };
   return alloc_from(t, pool, &aligned, zeroed);
 }

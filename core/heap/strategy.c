@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gpu/gpu.h"
+#include "heap/quota.h"
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -48,6 +49,11 @@ static loam_status check(const lm_desc *d) {
   if (!memchr(d->handler, 0, sizeof d->handler))
     return lm_error(LOAM_EINVAL, "a handler's name is longer than %zu bytes",
                     sizeof d->handler - 1);
+  if (!memchr(d->shared, 0, sizeof d->shared))
+    return lm_error(LOAM_EINVAL, "the name of a shared limit is longer than %d bytes",
+                    LM_STRATEGY_NAME - 1);
+  if (d->shared[0] && !d->limit)
+    return lm_error(LOAM_EINVAL, "shared \"%s\": there is no limit to share", d->shared);
   if (d->soft > d->limit)
     return lm_error(LOAM_EINVAL, "soft limit %zu: it is above the limit, %zu", d->soft, d->limit);
   if (d->kind == LM_KIND_FILE && !memchr(d->dir, 0, sizeof d->dir))
@@ -90,6 +96,7 @@ static void canonicalise(lm_desc *out, const lm_desc *d) {
   out->align = d->align;
   out->limit = d->limit;
   out->soft = d->soft;
+  strcpy(out->shared, d->shared);
   copy_placement(&out->placement, &d->placement, d->huge);
   out->huge = d->huge;
   out->zero = d->zero;
@@ -338,6 +345,49 @@ const char *const lm_strategy_kind_texts[LM_KINDS] = {
 
 /* ---- Limits ------------------------------------------------------------------------------- */
 
+_Static_assert((int)LM_QUOTA_NAME == (int)LM_STRATEGY_NAME, "a quota has the name of a limit");
+
+/* Returns the number of the quota from which a strategy draws; 0: none. */
+static uint32_t quota_of(const lm_strategy *s) {
+  return s->desc.shared[0] ? atomic_load_explicit(&s->account->quota, memory_order_relaxed) : 0;
+}
+
+/* Tells whether a strategy is an account that is to have a quota and has none. */
+static bool lacks_quota(const lm_strategy *s) {
+  return s->account == s && s->desc.shared[0] && !quota_of(s);
+}
+
+bool lm_strategy_lacks_quota(void) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (lacks_quota(lm_strategy_at(id))) return true;
+  return false;
+}
+
+const lm_strategy *lm_strategy_bind_quotas(void) {
+  const lm_strategy *left = NULL;
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++) {
+    lm_strategy *s = lm_strategy_at(id);
+    if (!lacks_quota(s)) continue;
+    lm_quota_id quota = { .nodes = s->desc.placement.nodes,
+                          .kind = (uint32_t)s->desc.kind,
+                          .device = s->desc.device };
+    strcpy(quota.name, s->desc.shared);
+    uint32_t number = lm_quota_find(&quota);
+    /* Bytes that were taken while there was no table count from now on. */
+    lm_quota_give(number, -atomic_load_explicit(&s->used, memory_order_relaxed));
+    atomic_store_explicit(&s->quota, number, memory_order_relaxed);
+    if (!number) left = s;
+  }
+  return left;
+}
+
+uint64_t lm_strategy_limit_used(const lm_strategy *s) {
+  if (!s->desc.limit) return 0;
+  if (quota_of(s) && lm_quota_is_holder()) return lm_quota_used(quota_of(s));
+  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  return used > 0 ? (uint64_t)used : 0;
+}
+
 static size_t left_of(const lm_strategy *s, int64_t used) {
   if (used < 0) return s->desc.limit;
   return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
@@ -366,21 +416,41 @@ static void note_refusal(bool is_refused) {
   if (lm_thread_self) lm_thread_self->is_at_limit = is_refused;
 }
 
+/* Takes of the account's own bytes. Returns how often, and sets *used to the bytes that are used
+ * after that. */
+static uint32_t take_own(lm_strategy *s, size_t size, uint32_t want, int64_t *used) {
+  size_t n;
+  *used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  do {
+    n = left_of(s, *used) / size;
+    if (n > want) n = want;
+    if (!n) return 0;
+  } while (!atomic_compare_exchange_weak_explicit(&s->account->used, used,
+                                                  *used + (int64_t)(n * size), memory_order_relaxed,
+                                                  memory_order_relaxed));
+  *used += (int64_t)(n * size);
+  return (uint32_t)n;
+}
+
+/* Like take_own, but of the quota of a shared limit. */
+static LM_NOINLINE uint32_t take_shared(lm_strategy *s, size_t size, uint32_t want, int64_t *used) {
+  uint64_t all = 0;
+  int64_t n = lm_quota_take(quota_of(s), s->desc.limit, size, want, &all);
+  if (n == LM_QUOTA_OF_PROCESS) return take_own(s, size, want, used);
+  if (n) atomic_fetch_add_explicit(&s->account->used, n * (int64_t)size, memory_order_relaxed);
+  *used = (int64_t)all;
+  return (uint32_t)n;
+}
+
 uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want) {
+  int64_t used = 0;
   lm_assert(s->account);
   if (!s->desc.limit || !size) return want;
-  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
-  size_t n;
-  do {
-    n = left_of(s, used) / size;
-    if (n > want) n = want;
-    if (!n) break;
-  } while (!atomic_compare_exchange_weak_explicit(&s->account->used, &used,
-                                                  used + (int64_t)(n * size), memory_order_relaxed,
-                                                  memory_order_relaxed));
+  uint32_t n = lm_unlikely(quota_of(s)) ? take_shared(s, size, want, &used)
+                                        : take_own(s, size, want, &used);
   note_refusal(!n);
-  if (s->desc.soft && n) note_soft(s, used + (int64_t)(n * size));
-  return (uint32_t)n;
+  if (s->desc.soft && n) note_soft(s, used);
+  return n;
 }
 
 bool lm_strategy_limit_take(lm_strategy *s, size_t bytes) {
@@ -389,11 +459,18 @@ bool lm_strategy_limit_take(lm_strategy *s, size_t bytes) {
 
 void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
   if (!s->desc.limit || !bytes) return;
-  int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed);
-  if (s->desc.soft) note_soft(s, used - bytes);
+  int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed) - bytes;
+  if (lm_unlikely(quota_of(s))) lm_quota_give(quota_of(s), bytes);
+  if (s->desc.soft) note_soft(s, quota_of(s) ? (int64_t)lm_strategy_limit_used(s) : used);
 }
 
 size_t lm_strategy_limit_left(const lm_strategy *s) {
   if (!s->desc.limit) return SIZE_MAX;
+  if (lm_unlikely(quota_of(s))) return left_of(s, (int64_t)lm_strategy_limit_used(s));
   return left_of(s, atomic_load_explicit(&s->account->used, memory_order_relaxed));
+}
+
+bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes) {
+  if (lm_strategy_limit_left(s) >= bytes) return true;
+  return quota_of(s) && lm_quota_search(quota_of(s)) && lm_strategy_limit_left(s) >= bytes;
 }

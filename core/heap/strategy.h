@@ -51,13 +51,14 @@ typedef enum lm_huge {
 } lm_huge;
 
 /* The sources of device memory. AUTO is loam's own pool: chunks for programs that need the
- * driver's handles of them, else the cache. */
+ * driver's handles of them, else the cache. SLEEP is device/sleep.h. */
 typedef enum lm_device_pool_kind {
   LM_DEVICE_POOL_AUTO,
   LM_DEVICE_POOL_CACHE,
   LM_DEVICE_POOL_CHUNKS,
   LM_DEVICE_POOL_DRIVER,
   LM_DEVICE_POOL_NONE,
+  LM_DEVICE_POOL_SLEEP,
   LM_DEVICE_POOL_KINDS
 } lm_device_pool_kind;
 
@@ -75,6 +76,8 @@ typedef struct lm_desc {
   uint32_t guard;            /* blocks that are guarded: 0 none, 1 each, N one in N */
   char handler[127];         /* LM_KIND_HANDLER: its name */
   char dir[LM_STRATEGY_DIR]; /* LM_KIND_FILE: the folder of its file */
+  /* The name under which processes share the limit, terminated; "": the limit is of one process. */
+  char shared[LM_STRATEGY_NAME];
   /* LM_KIND_DEVICE and LM_KIND_MANAGED: 0 the current device, else the device's ordinal + 1 */
   uint8_t device;
   /* LM_KIND_MANAGED: 0 none, 1 the current device, else the device's ordinal + 2 */
@@ -100,6 +103,7 @@ typedef struct lm_strategy {
   struct lm_strategy *account;  /* the strategy whose `used` counts its bytes; constant */
   struct lm_strategy *family;   /* figures of strategies with one family are joined; constant */
   _Atomic int64_t used;         /* of an account: bytes taken of the limit, if there is one */
+  _Atomic uint32_t quota;       /* of an account: the number of its quota (quota.h), or 0 */
   _Atomic uint64_t served_late; /* requests that it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests that it could not serve */
   _Atomic uint64_t at_limit;    /* the part of `failed` because of its limit */
@@ -181,6 +185,17 @@ LM_INLINE uint32_t lm_strategy_whole(uint32_t id) {
  * is refused too early by at most the bytes that other threads cache. Relaxed, because nothing else
  * is ordered by it. */
 
+/* Shared limits. An account whose limit is shared has a quota, from which the processes of a user
+ * draw together (quota.h). The bytes of an account are then counted twice: in `used`, which says
+ * what this process has, and in the quota, which decides. An account without a quota decides by
+ * `used`: the process has no table of quotas, or the table is full. */
+
+/* Gives every account whose limit is shared its quota. Returns a strategy that has none after this;
+ * NULL: there is no such strategy. Under the load lock of service/policy.c. */
+const lm_strategy *lm_strategy_bind_quotas(void);
+/* Returns whether a strategy has a shared limit and no quota yet. */
+bool lm_strategy_lacks_quota(void);
+
 /* Takes bytes of the limit. False: too few are left. */
 bool lm_strategy_limit_take(lm_strategy *s, size_t bytes);
 /* Takes `size` bytes as often as possible, at most `want` times. Returns how often. Both functions
@@ -188,8 +203,14 @@ bool lm_strategy_limit_take(lm_strategy *s, size_t bytes);
 uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want);
 /* Gives bytes back to the limit; negative ones are taken, even if too few are left. */
 void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
+/* The bytes of the limit that are used: by all processes if the limit is shared, else by this one.
+ * 0 without a limit. */
+uint64_t lm_strategy_limit_used(const lm_strategy *s);
 /* The bytes that are left; SIZE_MAX without a limit. */
 size_t lm_strategy_limit_left(const lm_strategy *s);
+/* Returns whether so many bytes are left. If they are not, and the limit is shared, the function
+ * gives back what dead processes had of it, and looks again. */
+bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes);
 
 /* How the bytes that count against a limit stand to the soft limit. From TOLD the state returns to
  * BELOW when the bytes fall below 7/8 of the soft limit, so that a program which stays near its

@@ -4,6 +4,10 @@
  * service thread ticks, threads do the tick in steps from their slow paths (decay.h), and each
  * thread gives up its own idle bins. A thread that takes no slow path keeps its bins then.
  *
+ * If memory becomes short in the control group (os/pressure.h), the age of free memory no longer
+ * counts: with the next slow path of a thread all of it goes back, and ticks follow each other
+ * soon.
+ *
  * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
  * next operation takes the bit back and does that. If the bit is still set after a grace, the
  * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
@@ -13,6 +17,7 @@
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
 #include "os/decay.h"
+#include "os/pressure.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "pages/states.h"
@@ -239,6 +244,83 @@ void lm_sweep_decay(void) {
   lm_decay_end(more);
 }
 
+/* ---- Memory is short ---------------------------------------------------------------------- */
+
+/* An alarm makes a request take at most this long, and then some of the next requests, until all
+ * free memory went back. */
+#define ALARM_STEP_NS 20000000
+
+/* lm_pressure_word of the last alarm for which all free memory went back. Written under `sweeping`.
+ * Relaxed: a thread that sees an old value looks again under the lock. */
+static _Atomic uint32_t obeyed_alarm;
+
+/* The position of a trim that is done in steps. Guarded by `sweeping`. */
+static struct {
+  uint32_t alarm;  /* the word of the alarm */
+  uint32_t id;     /* of the strategy whose pool is next */
+  unsigned class_; /* the class of that pool whose list is next */
+} alarm_step;
+
+static bool is_obeyed(uint32_t alarm) {
+  return atomic_load_explicit(&obeyed_alarm, memory_order_relaxed) == alarm;
+}
+
+bool lm_sweep_is_alarmed(lm_thread *t) {
+  uint32_t alarm = lm_pressure_word();
+  return lm_unlikely(alarm & 1) && (lm_tcache_of(t)->alarm != alarm || !is_obeyed(alarm));
+}
+
+static void trim_slots(lm_pool *pool) {
+  (void)lm_large_unpark(&pool->large);
+  lm_regions_trim(&pool->regions);
+}
+
+/* Trims the lists of all pools from the position on. Returns false if the time has passed. */
+static bool trim_lists_until(int64_t end_ns) {
+  for (uint32_t n = lm_strategy_count(); alarm_step.id < n; alarm_step.id++) {
+    lm_pool *pool = lm_pools_at(alarm_step.id);
+    for (; pool && alarm_step.class_ < LM_CLASSES; alarm_step.class_++)
+      if (!lm_central_trim_until(&pool->central[alarm_step.class_], end_ns)) return false;
+    alarm_step.class_ = 0;
+  }
+  return true;
+}
+
+/* Does a step of the trim for an alarm. Each step gives back the slots that are free as wholes,
+ * which takes least time for most memory; the lists then add slots to those. */
+static void step_alarm_locked(uint32_t alarm) {
+  int64_t end_ns = lm_sys_clock_ns() + ALARM_STEP_NS;
+  if (alarm_step.alarm != alarm) {
+    alarm_step.alarm = alarm;
+    alarm_step.id = alarm_step.class_ = 0;
+    lm_pools_each(trim_slots);
+  }
+  bool is_done = trim_lists_until(end_ns);
+  lm_pools_each(trim_slots);
+  if (!is_done) return;
+  lm_states_trim();
+  lm_metadata_trim();
+  lm_thread_trim_vacant();
+  atomic_store_explicit(&obeyed_alarm, alarm, memory_order_relaxed);
+}
+
+static void trim_for_alarm(uint32_t alarm) {
+  if (is_obeyed(alarm) || !lm_lock_try(&sweeping)) return;
+  if (!is_obeyed(alarm) && lm_lock_try(&lm_pools_end_lock)) {
+    step_alarm_locked(alarm);
+    lm_lock_drop(&lm_pools_end_lock);
+  }
+  lm_lock_drop(&sweeping);
+}
+
+LM_NOINLINE void lm_sweep_obey_alarm(lm_thread *t) {
+  uint32_t alarm = lm_pressure_word();
+  lm_assert(t == lm_thread_self);
+  if (lm_tcache_of(t)->alarm != alarm) lm_tcache_flush_own(t);
+  lm_tcache_of(t)->alarm = alarm;
+  trim_for_alarm(alarm);
+}
+
 /* ---- Ticks without a service thread ------------------------------------------------------- */
 
 /* A step of a tick takes STEP_NS, or the time for STEP_SLOTS slots (8 MiB). The next step is done
@@ -247,6 +329,8 @@ void lm_sweep_decay(void) {
 #define STEP_NS 500000
 #define PAUSE_NS 10000000
 #define TICK_NS 250000000
+/* The time between two ticks while memory is short. */
+#define TICK_SHORT_NS 50000000
 enum { STEP_SLOTS = 128 };
 
 /* How many ticks have begun. Relaxed: a thread that sees it late gives up its bins later. */
@@ -296,7 +380,8 @@ static void do_step_locked(void) {
   if (is_done && lm_decay_has_devices()) lm_thread_set_slow(lm_thread_self, LM_SLOW_DEVICES);
   if (is_done) lm_decay_end(step.more);
   step.has_begun = !is_done;
-  lm_decay_wait(is_done ? TICK_NS : PAUSE_NS);
+  int64_t calm_ns = lm_pressure_is_short() ? TICK_SHORT_NS : TICK_NS;
+  lm_decay_wait(is_done ? calm_ns : PAUSE_NS);
 }
 
 static LM_NOINLINE void poll_slowly(lm_thread *t) {
@@ -313,5 +398,6 @@ static LM_NOINLINE void poll_slowly(lm_thread *t) {
 
 void lm_sweep_poll(lm_thread *t) {
   lm_assert(t == lm_thread_self);
+  if (lm_unlikely(lm_sweep_is_alarmed(t))) lm_sweep_obey_alarm(t);
   if (++lm_tcache_of(t)->slow_calls % LM_DECAY_CALLS == 0) poll_slowly(t);
 }

@@ -21,8 +21,20 @@ bool lm_sweep_reclaim(void);
  * to a bound. */
 void lm_sweep_decay(void);
 
+/* Returns whether an alarm of memory pressure (os/pressure.h) lasts for which the calling thread
+ * `t` has not given up its bins, or the process has not given back its free memory. Constant
+ * time. */
+bool lm_sweep_is_alarmed(lm_thread *t);
+/* Obeys such an alarm: the calling thread gives up all its bins once, and then gives back the free
+ * memory of all pools to the system, unless another thread does so or has done so since the alarm.
+ * A call takes about 20 ms for that, and as long as the system needs for slots that are free as
+ * wholes; the next slow calls go on. If the locks for that are taken, a later slow call tries
+ * again. The thread is in an active section and in a guarded section, and holds no lock. */
+void lm_sweep_obey_alarm(lm_thread *t);
+
 /* Called by the slow paths of malloc and free, by a thread `t` that is in an active section and in
- * a guarded section. Does nothing while a service thread ticks. Else, every LM_DECAY_CALLS calls:
+ * a guarded section. Obeys an alarm of memory pressure. Every LM_DECAY_CALLS calls, unless a
+ * service thread ticks:
  * gives up the bins that the thread did not use during the last tick; and if a step of a tick is
  * due, does the step, which takes about half a millisecond. It does not wait for another thread's
  * tick. The caller holds no lock. The call may close the caller's bins. */

@@ -10,6 +10,7 @@
 #include "heap/pools.h"
 #include "heap/sweep.h"
 #include "os/decay.h"
+#include "os/pressure.h"
 #include "pages/metadata.h"
 #include "pages/states.h"
 
@@ -31,17 +32,19 @@ enum { LARGE_SLOTS_MAX = 32 };
 /* The greatest number (256 KiB) if the thread takes no large blocks, in a process that is not
  * served (os/decay.h): many such threads may free a peak. */
 enum { LARGE_SLOTS_PASSING = 4 };
+/* The greatest number of bytes in a bin while memory is short (os/pressure.h). */
+#define SHORT_BYTES ((size_t)64 << 10)
 
 static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
 }
 
-/* The greatest capacity: for a MiB of objects; for one or two of the larger blocks. Cached objects
- * count against the strategy's limit, so a bin takes little of a limit, and nothing of a low
- * one. */
+/* The greatest capacity: for a MiB of objects, or less while memory is short; for one or two of the
+ * larger blocks. Cached objects count against the strategy's limit, so a bin takes little of a
+ * limit, and nothing of a low one. */
 static uint32_t capacity_max(const lm_strategy *strategy, unsigned class_) {
   if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
-  size_t bytes = LM_MIB, limit = strategy->desc.limit;
+  size_t bytes = lm_pressure_is_short() ? SHORT_BYTES : LM_MIB, limit = strategy->desc.limit;
   if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
   size_t n = bytes / lm_class_size(class_);
   return n < CAPACITY_MAX ? (uint32_t)n : CAPACITY_MAX;
@@ -166,6 +169,7 @@ static bool is_closed(const lm_pool *pool) {
 }
 
 static uint32_t large_slots_max(const lm_pool_bins *bins) {
+  if (lm_unlikely(lm_pressure_is_short())) return LARGE_SLOTS_PASSING;
   return bins->takes_large || lm_decay_is_served() ? LARGE_SLOTS_MAX : LARGE_SLOTS_PASSING;
 }
 
@@ -464,12 +468,13 @@ void lm_tcache_flush_account(const lm_strategy *strategy, lm_thread *t) {
   }
 }
 
-static void flush_idle_of(lm_pool *pool, lm_pool_bins *bins) {
+/* Closes the bins of a pool that are idle, or all of them, and begins a new interval. */
+static void flush_bins_of(lm_pool *pool, lm_pool_bins *bins, bool all) {
   bins->takes_large = false;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
     lm_bin *bin = &bins->bin[c];
     lm_cached_object *top = lm_tcache_bin_top(bin);
-    bool is_idle = top == bin->seen;
+    bool is_idle = all || top == bin->seen;
     bin->seen = top;
     if (!is_idle || !lm_tcache_bin_is_open(bin)) continue;
     lm_tcache_batch batch = lm_tcache_bin_close(bins, c);
@@ -477,16 +482,19 @@ static void flush_idle_of(lm_pool *pool, lm_pool_bins *bins) {
   }
 }
 
-void lm_tcache_flush_idle(lm_thread *t) {
+static void flush_bins(lm_thread *t, bool all) {
   lm_thread_bins *bins = lm_tcache_of(t);
   lm_lock_hold_cancel();
   for (uint32_t place = bins->first; place; place = bins->pool[place].next) {
     lm_strategy *s = lm_pool_holder(place);
     lm_pool *pool = is_open(s) ? lm_pool_of(s) : NULL;
-    if (pool) flush_idle_of(pool, &bins->pool[place]);
+    if (pool) flush_bins_of(pool, &bins->pool[place], all);
   }
   lm_lock_allow_cancel();
 }
+
+void lm_tcache_flush_idle(lm_thread *t) { flush_bins(t, false); }
+void lm_tcache_flush_own(lm_thread *t) { flush_bins(t, true); }
 
 /* Bins of a pool that was retired are still in the list, and empty. The lock keeps pools from being
  * retired during this. */

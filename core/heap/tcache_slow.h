@@ -87,6 +87,9 @@ void lm_tcache_flush_account(const struct lm_strategy *strategy, lm_thread *t);
 /* Closes those bins of the calling thread, which is active, that it has not used since the last
  * such call, and gives their objects back. Begins a new interval. */
 void lm_tcache_flush_idle(lm_thread *t);
+/* Closes all bins of the calling thread, which is active, and gives their objects back. Unlike
+ * lm_tcache_flush_thread it waits for no lock of pools. */
+void lm_tcache_flush_own(lm_thread *t);
 /* Closes all bins of a thread and gives their objects back. Takes lm_pools_make_lock. */
 void lm_tcache_flush_thread(lm_thread *t);
 

@@ -25,10 +25,10 @@
  *     references.
  *
  * Versions are semantic. A program that was compiled with this header runs with every later library
- * of the same major number; while that number is 0, of the same minor number. So functions, their
- * arguments, values of constants and the layout of structs stay. Functions and constants may be
- * added, and fields at the end of a struct whose first field is `size`. The words of messages, the
- * order of rows and loam's own use of memory may change. core/CHANGELOG.md lists the changes.
+ * of the same major number. So functions, their arguments, values of constants and the layout of
+ * structs stay. Functions and constants may be added, and fields at the end of a struct whose first
+ * field is `size`. The words of messages, the order of rows and loam's own use of memory may
+ * change. core/CHANGELOG.md lists the changes.
  *
  * Threads. Any thread may call any function at any time, also before loam_start, unless its comment
  * says otherwise. Signal handlers may call none of them. Allocating and freeing are no cancellation
@@ -37,7 +37,7 @@
  *
  * Fork. A thread may fork at any moment, and handlers of pthread_atfork may allocate and free. In a
  * program with one thread, a signal handler may fork too. Calls that allocate or free host memory
- * wait for a fork for 50 ms at most: then memory under no policy serves them, which loam_owner does
+ * wait for a fork for 10 ms at most: then memory under no policy serves them, which loam_owner does
  * not know. Other calls wait for the end of the fork, and new tags are refused. A child of vfork,
  * _Fork or clone may use loam only if its parent has one thread. bindings/hosts.md has the limits.
  *
@@ -79,8 +79,8 @@ extern "C" {
 #define LOAM_API
 #endif
 
-#define LOAM_VERSION_MAJOR 0
-#define LOAM_VERSION_MINOR 1
+#define LOAM_VERSION_MAJOR 1
+#define LOAM_VERSION_MINOR 0
 #define LOAM_VERSION_PATCH 0
 
 /* ---- Errors and events -----------------------------------------------------------------------
@@ -176,8 +176,7 @@ typedef struct loam_system {
  * With `guard_report`, loam handles SIGSEGV from the moment when a policy first has a strategy with
  * `guard`. An access to loam's memory where no block lives (beyond a guarded block, or in a freed
  * one) is reported as LOAM_EVENT_FAULT; `message` says how far the address is from whose block.
- * After the report, as for every other fault, the previous SIGSEGV handler runs, or the process
- * ends at that instruction. */
+ * After that, as for every fault, the previous SIGSEGV handler runs, or the process ends there. */
 typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
   const char *policy;        /* the policy file to load; NULL: the built-in default policy */
@@ -231,10 +230,9 @@ LOAM_API loam_status loam_policy_load(const char *path);
  * (NULL: "text"). Fails like loam_policy_load, except that there is no file to read. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 
-/* Loads the policy file at `path` and then follows it: the file is loaded again after it is
- * saved in place, replaced by a rename, or reached through a symbolic link that is switched. If
- * the first load fails, its status is returned and the file is followed nevertheless. NULL stops
- * following. While another thread is in loam_stop, the call fails with LOAM_ESTATE.
+/* Loads the policy file at `path` and then follows it: the file is loaded again after it is saved
+ * in place, replaced by a rename, or its symbolic link is switched. If the first load fails, its
+ * status is returned; the file is followed nevertheless. NULL ends that. LOAM_ESTATE: loam_stop runs.
  *
  * A file is followed only if no user but root and the effective user of the process can change it.
  * So the file, its folder, and each symbolic link on the way with its folder must belong to one of
@@ -258,8 +256,7 @@ typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
                                          void *ctx);
 
-/* The live policy, and the last attempt to change it. The struct and the function that fills it
- * share a name, as in stat(2). */
+/* The live policy, and the last attempt to change it. The function that fills it has its name. */
 struct loam_policy_info {
   uint64_t generation;   /* of the live policy; 0 is the built-in default */
   uint64_t hash;         /* of the live policy's text */
@@ -286,8 +283,7 @@ LOAM_API loam_status loam_policy_info(struct loam_policy_info *out);
  * interned and live as long as the process, so look a site up once and keep the pointer.
  *
  * Each thread has a stack of scopes. Where a function takes a site, NULL means the site of the
- * innermost scope, and outside any scope the tag "", unless the function's comment says
- * otherwise. */
+ * innermost scope, and outside any scope the tag "", unless a comment says otherwise. */
 
 /* A site is immutable; any number of threads may use it. */
 typedef struct loam_site loam_site;
@@ -416,8 +412,7 @@ LOAM_API int loam_owns(const void *ptr);
 
 /* Returns all memory of loam's pools that holds no live block to the system now, including memory
  * that is kept for reuse and memory that threads cache. Pinned memory is not included (see
- * loam_device_trim). Returns the number of bytes given back, in multiples of 64 KiB, whether or not
- * the memory was ever touched.
+ * loam_device_trim). Returns the bytes given back, in multiples of 64 KiB, touched or not.
  *
  * While the service thread runs, memory that has been unused for about a second goes back without
  * this call. Without that thread, most memory goes back while the program frees it. */
@@ -463,8 +458,7 @@ typedef struct loam_memory_hook {
 /* Sets a callback for blocks and returns the previous one. `callback(ctx, from, to, size)` is
  * called after each block that the functions of this header and its handlers allocate (`from` is
  * NULL), resize (`size` is the new size; `from` and `to` may be equal) or free (`to` is NULL,
- * `size` is 0). A call that fails, or whose pointer is not the start of a live block, is not
- * reported.
+ * `size` is 0). A call that fails, or whose pointer starts no live block, is not reported.
  *
  * The callback runs in the thread that made the call, while no lock of loam is held; so after a
  * free, another thread may already have a new block at the address. The callback may call loam. The
@@ -536,9 +530,8 @@ enum {
 };
 
 /* Returns a new block of pinned host memory, from and to which devices copy directly; or NULL like
- * loam_malloc. `flags` is a sum of LOAM_PINNED_*; the strategy may add to them. The block stays
- * pinned when it is reallocated. A forked child keeps its parent's blocks as plain memory and gets
- * no new pinned ones. */
+ * loam_malloc. `flags` is a sum of LOAM_PINNED_*; the strategy may add to them. A reallocated block
+ * stays pinned. A forked child keeps its parent's blocks as plain memory and gets no new ones. */
 LOAM_API void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags);
 
 /* Returns the number of devices of this machine. If no device can be used, returns 0, and
@@ -566,9 +559,28 @@ LOAM_API loam_status loam_device_info(int device, struct loam_device_info *out);
  * Either pointer may be NULL. Fails like loam_device_info, and with the manager's status. */
 LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total);
 
+/* Device memory can sleep: it is given up for a while, and taken back at the same addresses. The
+ * policy has to give loam.device{ pool = "sleep" }: then each block has memory of its own, in
+ * multiples of the driver's granularity, mostly 2 MiB. While a block sleeps, its address stays its
+ * own, limits count it, and it can be freed, but not reallocated. Work that uses it is a mistake of
+ * the host, and the driver ends the context.
+ *
+ * loam_sleep waits for the work of the device, saves the contents of the blocks whose tag is `tag`
+ * or under it (NULL: of all tags), and gives their memory back to the driver. `where` is "pinned"
+ * or NULL (pinned host memory), the path of a folder, from / on (a file there, without a name), or
+ * "discard" (the contents are lost). loam_wake gives the blocks under a tag memory and their saved
+ * contents again; discarded contents may be anything. Both set *bytes, if not NULL, to the bytes
+ * given back or taken. No stream may be captured then. If they fail, all blocks are as before.
+ * LOAM_ENOMEM: no memory, or no room on the disk. LOAM_ESTATE: a stream is captured, or a forked
+ * child calls. LOAM_EINVAL: `where` is wrong. LOAM_EUNSUPPORTED: no memory there can sleep. */
+LOAM_API loam_status loam_sleep(const char *tag, const char *where, size_t *bytes);
+LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
+
+/* Returns the bytes of the blocks that are asleep under a tag; NULL: under all tags. */
+LOAM_API size_t loam_asleep(const char *tag);
+
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
- * devices. Waits for the work in progress that may use freed memory. Returns the number of bytes
- * given back. */
+ * devices. Waits for work that may use freed memory. Returns the bytes given back. */
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
@@ -658,8 +670,7 @@ LOAM_API const loam_handler *loam_handler_get(void);
  *     its memory from loam, under the live policy and from loam's pools.
  *
  * The names are NBEP 7's. Where Python has a finalizer, this table has a second function; a context
- * manager is two functions. `device` is a number from 0. The CPU must not touch addresses of device
- * memory. */
+ * manager is two functions. `device` counts from 0. The CPU must not touch device memory. */
 
 /* Memory of another process, as plain bytes that can be sent to it. */
 typedef struct loam_ipc {
@@ -704,8 +715,7 @@ typedef struct loam_manager {
   /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
    * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
-  /* From defer_enter to defer_leave, which nest, frees are deferred, so that no call waits for a
-   * device. */
+  /* From defer_enter to defer_leave, which nest, frees are deferred: no call waits for a device. */
   void (*defer_enter)(void *ctx);
   void (*defer_leave)(void *ctx);
 
@@ -722,8 +732,7 @@ typedef struct loam_manager {
  * first request for device memory it fails with LOAM_ESTATE. It fails with LOAM_EUNSUPPORTED if
  * interface_version is not 1. It fails with LOAM_EINVAL if only one of two entries that belong
  * together is set, and for the manager of loam_manager_get. If LOAM_MANAGER names a library, that
- * library's manager stays: the call is reported (LOAM_EVENT_MANAGER), does nothing and returns
- * LOAM_OK. */
+ * manager stays: the call is an event (LOAM_EVENT_MANAGER), does nothing and returns LOAM_OK. */
 LOAM_API loam_status loam_manager_set(const loam_manager *manager);
 
 /* The function that a library named by LOAM_MANAGER has to export as `loam_manager_plugin`. It
@@ -801,8 +810,7 @@ LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **ou
  * this process does not have the memory's own device. */
 LOAM_API loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out);
 
-/* Closes memory that loam_ipc_open has opened; call it once for each open. Fails with LOAM_EBADPTR
- * if `ptr` is in no opened memory. */
+/* Closes memory that loam_ipc_open opened, once for each open. LOAM_EBADPTR: `ptr` is in none. */
 LOAM_API loam_status loam_ipc_close(void *ptr);
 
 /* ---- Blocks ----------------------------------------------------------------------------------
@@ -819,8 +827,7 @@ LOAM_API loam_status loam_ipc_close(void *ptr);
  *
  * The header of a block takes 64 bytes. Data of at most 1 KiB follow the header in one allocation
  * under the block's site; they are aligned as the strategy says, to 64 bytes at most. Every other
- * header is allocated under the tag "loam.block", so that it does not count as live bytes of the
- * data's tag. */
+ * header is allocated under the tag "loam.block", not the data's tag. */
 
 /* Counting references is atomic, so any thread may retain and release; owners guard the data. */
 typedef struct loam_block loam_block;
@@ -990,9 +997,8 @@ typedef struct loam_nrt_allocator {
 typedef struct loam_nrt {
   /* loam_block_new. */
   loam_block *(*allocate)(size_t size);
-  /* Returns a new block over memory from `allocator`: one call of its malloc now, and one call of
-   * its free when the block ends. A NULL `allocator` means `allocate`. Returns NULL if malloc
-   * returns NULL, also for size 0. */
+  /* Returns a new block over memory from `allocator`: calls its malloc once now, and its free once
+   * when the block ends. NULL means `allocate`. Returns NULL if malloc does, also for size 0. */
   loam_block *(*allocate_external)(size_t size, const loam_nrt_allocator *allocator);
   /* Returns a new block of size 0 over memory that loam did not make. `dtor(data)` is called when
    * the block ends; a NULL `dtor` means that nothing is called. */
@@ -1073,8 +1079,7 @@ typedef enum loam_type_kind {
 typedef struct loam_type loam_type;
 
 /* Parses a datashape; `*out` is a type with one reference for the caller. Fails with LOAM_EINVAL if
- * `text` is not a datashape (the words name the column and the expected token), and with
- * LOAM_ENOMEM. */
+ * `text` is no datashape (the words name column and expected token), and LOAM_ENOMEM. */
 LOAM_API loam_status loam_type_parse(const char *text, loam_type **out);
 
 /* Adds one reference and returns `type`. NULL does nothing. */
@@ -1119,8 +1124,7 @@ struct loam_type_field {
   size_t offset; /* where C would put the field */
 };
 
-/* Fills in field number `index` of a struct type. Fails with LOAM_EINVAL if the type is not a
- * struct or has no such field. */
+/* Fills in field number `index` of a struct type. Fails with LOAM_EINVAL if there is none. */
 LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
                                      struct loam_type_field *out);
 
@@ -1128,8 +1132,7 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  *
  * An array consists of a type, metadata in the shape of the type (sizes and strides, offsets of
  * fields, the blocks that own values which stand elsewhere), a pointer to the data, and the block
- * that owns the data. Taking a part of an array makes another array, a view: nothing is copied, and
- * the view keeps its data alive.
+ * that owns the data. A part is another array, a view: nothing is copied, and the data stay alive.
  *
  *   loam_type *type;
  *   loam_array *rows, *row, *x;
@@ -1141,8 +1144,7 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  *
  * Data are laid out as C does, and zeroed. A row of a var dimension, a string and bytes each take
  * 16 bytes in the data, { char *begin; size_t size; }, and their elements stand in an arena of the
- * array. A pointer is an address in the data. Data of at most 1 KiB are part of the array's own
- * allocation. */
+ * array. A pointer is an address in the data. Data up to 1 KiB stand in the array's allocation. */
 
 /* An array does not change once it is made, and its references may be counted in any thread; the
  * owners have to guard the data. Resizing rows and setting text, of an array and of all its views,
@@ -1385,8 +1387,7 @@ LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
  * Other processes of the same user can open a block that a policy's `loam.shared{}` made. The owner
  * makes a handle of the block; a handle is plain bytes, which go to the other process in any way (a
  * pipe, a file). loam_share_open sends the handle to the owner's control socket and maps the
- * block's pages, and no others, somewhere into its own memory. Pointers inside the block have no
- * meaning there.
+ * block's pages, and no others, somewhere into its own memory. Its pointers mean nothing there.
  *
  *   loam_share share;                                (the owner)
  *   loam_share_get(frame, &share);
@@ -1439,8 +1440,7 @@ LOAM_API loam_block *loam_share_open(loam_site *site, const loam_share *share, i
  * another strategy; pages that a forked process shares, until it ends or writes to them; a new
  * strategy that is at its limit or needs more alignment than the address has; and everything that
  * the kernel refuses. loam remembers only the usable size and the tag of a request. If a policy
- * decides by something else, the answer for a live block may be unknown; then loam does not move
- * the block. */
+ * decides by something else, the answer for a live block may be unknown: it is not moved then. */
 
 /* The progress so far, in bytes of live blocks. */
 typedef struct loam_progress {

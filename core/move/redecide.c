@@ -3,6 +3,7 @@
 #include "move/redecide.h"
 
 #include "engine/live_bytes.h"
+#include "os/pressure.h"
 #include "pages/provided.h"
 
 /* A request that may have led to the block. The NUMA node of the block is looked up once. */
@@ -33,6 +34,7 @@ static double read_gauge(const lm_inputs *request, int input, unsigned arg) {
   if (input == LM_IN_NODE) return node_of((guess *)request);
   if (input == LM_IN_DEVICE) return -1;
   if (input == LM_IN_NODE_FREE) return (double)lm_numa_free(arg);
+  if (input == LM_IN_PRESSURE) return lm_pressure_now();
   if (input == LM_IN_DEVICE_FREE) return 0;
   lm_thread *t = lm_thread_get();
   return t ? (double)lm_live_of(t, request->site) : 0;

@@ -9,7 +9,7 @@
 #include "os/numa.h"
 #include "os/sys.h"
 
-enum { PATH_SIZE = 512, FILE_SIZE = 4096 };
+enum { PATH_SIZE = 512, FILE_SIZE = 4096, LINE_SIZE = 128 };
 /* Memory that is kept back, since other processes take memory too, and page tables need some: of a
  * node 1/NODE_SHARE, but at most NODE_SPARE_MAX; of a group GROUP_SPARE and 1/256 of the
  * request. */
@@ -20,6 +20,7 @@ enum { NODE_SHARE = 32 };
 static const char *self_file = "/proc/self/cgroup";
 static const char *groups_folder = "/sys/fs/cgroup";
 static const char *machine_file = "/proc/meminfo";
+static const char *stalls_file = "/proc/pressure/memory";
 static const char min_free_file[] = "/proc/sys/vm/min_free_kbytes";
 
 #if LOAM_CHECKS >= 1
@@ -28,6 +29,8 @@ void lm_available_pretend(const char *self, const char *groups, const char *mach
   groups_folder = groups;
   machine_file = machine;
 }
+
+void lm_available_pretend_stalls(const char *machine) { stalls_file = machine; }
 #endif
 
 /* ---- Control groups */
@@ -36,50 +39,78 @@ void lm_available_pretend(const char *self, const char *groups, const char *mach
 typedef struct layout {
   const char *folder; /* under groups_folder */
   const char *limit, *used;
+  const char *high; /* a limit above which the kernel makes the group slow; NULL: there is none */
   const char *inactive; /* a field of memory.stat: cached files not used for long, which can go */
+  const char *active;   /* a field of memory.stat: other cached files, which can go at a price */
 } layout;
 
-static const layout unified = { "", "memory.max", "memory.current", "\ninactive_file " };
-static const layout legacy = { "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-                               "\ntotal_inactive_file " };
+static const layout unified = {
+  "", "memory.max", "memory.current", "memory.high", "\ninactive_file ", "\nactive_file "
+};
+static const layout legacy = { "/memory", "memory.limit_in_bytes",  "memory.usage_in_bytes",
+                               NULL,      "\ntotal_inactive_file ", "\ntotal_active_file " };
+/* If control groups of the first version are mounted at groups_folder, systemd mounts those of the
+ * second version in this folder. There they limit no memory, but have the figures of stalls. */
+static const layout beside = { .folder = "/unified" };
 
-/* Reads a file of a group into `text`, which has FILE_SIZE bytes. False if it cannot be read. */
-static bool read_group(const layout *l, const char *group, const char *name, char *text) {
+/* Reads the beginning of a file of a group into `text`, which has `size` bytes. False if it cannot
+ * be read. */
+static bool read_start(const layout *l, const char *group, const char *name, char *text,
+                       size_t size) {
   char path[PATH_SIZE];
   size_t length;
   int n = snprintf(path, sizeof path, "%s%s%s/%s", groups_folder, l->folder, group, name);
-  return n < PATH_SIZE && lm_sys_read_file(path, text, FILE_SIZE, &length) == 0;
+  return n < PATH_SIZE && lm_sys_read_file(path, text, size, &length) == 0;
 }
 
-/* Returns the limit of a group; UINT64_MAX for "max" and for numbers above every machine's
- * memory. */
-static uint64_t group_limit(const layout *l, const char *group) {
+/* Like read_start, for a `text` of FILE_SIZE bytes. */
+static bool read_group(const layout *l, const char *group, const char *name, char *text) {
+  return read_start(l, group, name, text, FILE_SIZE);
+}
+
+/* Returns the limit in a file of a group; UINT64_MAX for "max" and for numbers above every
+ * machine's memory. */
+static uint64_t limit_in(const layout *l, const char *group, const char *name) {
   char text[FILE_SIZE];
-  if (!read_group(l, group, l->limit, text) || text[0] == 'm') return UINT64_MAX;
+  if (!read_group(l, group, name, text) || text[0] == 'm') return UINT64_MAX;
   uint64_t limit = strtoull(text, NULL, 10);
   return limit < (uint64_t)1 << 60 ? limit : UINT64_MAX;
 }
 
-/* Returns how many bytes a group with a limit still allows. Inactive cached files count as free. */
-static uint64_t left_in_group(const layout *l, const char *group, uint64_t limit) {
+/* Returns the limit of a group. `high`: memory.high counts too. */
+static uint64_t group_limit(const layout *l, const char *group, bool high) {
+  uint64_t limit = limit_in(l, group, l->limit);
+  uint64_t lower = high && l->high ? limit_in(l, group, l->high) : UINT64_MAX;
+  return lower < limit ? lower : limit;
+}
+
+/* Returns the number of a field in the text of memory.stat; 0 if the field is missing. */
+static uint64_t field_of(const char *text, const char *field) {
+  const char *at = strstr(text, field);
+  return at ? strtoull(at + strlen(field), NULL, 10) : 0;
+}
+
+/* Returns how many bytes a group with a limit still allows. Inactive cached files count as free,
+ * and with `files` all cached files do. */
+static uint64_t left_in_group(const layout *l, const char *group, bool files, uint64_t limit) {
   char text[FILE_SIZE];
   if (!read_group(l, group, l->used, text)) return UINT64_MAX;
-  uint64_t used = strtoull(text, NULL, 10), inactive = 0;
-  const char *at = read_group(l, group, "memory.stat", text) ? strstr(text, l->inactive) : NULL;
-  if (at) inactive = strtoull(at + strlen(l->inactive), NULL, 10);
-  used = used > inactive ? used - inactive : 0;
+  uint64_t used = strtoull(text, NULL, 10), cached = 0;
+  if (read_group(l, group, "memory.stat", text))
+    cached = field_of(text, l->inactive) + (files ? field_of(text, l->active) : 0);
+  used = used > cached ? used - cached : 0;
   return limit > used ? limit - used : 0;
 }
 
 /* Returns the least that a group and the groups above it allow, and lowers *limit to their lowest
  * limit. Overwrites `group`. In a container the path of the group is often not visible; then only
  * the root has files, and these are the container's. */
-static uint64_t left_in_groups(const layout *l, char *group, uint64_t *limit) {
+static uint64_t left_in_groups(const layout *l, char *group, bool high, uint64_t *limit) {
   uint64_t least = UINT64_MAX;
   for (;;) {
-    uint64_t most = group_limit(l, group);
+    uint64_t most = group_limit(l, group, high);
     if (most != UINT64_MAX) {
-      uint64_t left = left_in_group(l, group, most);
+      uint64_t left = left_in_group(l, group, high, most);
       if (left < least) least = left;
       if (most < *limit) *limit = most;
     }
@@ -104,19 +135,70 @@ static bool find_group(const char *text, const char *key, char *group) {
   return true;
 }
 
-uint64_t lm_available_in_group(uint64_t *limit) {
+static uint64_t left_for(const char *self, bool high, uint64_t *limit) {
   char text[FILE_SIZE], group[PATH_SIZE];
   size_t length;
   lm_assert(limit);
   *limit = UINT64_MAX;
-  if (lm_sys_read_file(self_file, text, sizeof text, &length)) return UINT64_MAX;
+  if (lm_sys_read_file(self, text, sizeof text, &length)) return UINT64_MAX;
   uint64_t left = UINT64_MAX;
-  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, limit);
+  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, high, limit);
   if (find_group(text, ":memory:", group)) {
-    uint64_t other = left_in_groups(&legacy, group, limit);
+    uint64_t other = left_in_groups(&legacy, group, high, limit);
     if (other < left) left = other;
   }
   return left;
+}
+
+uint64_t lm_available_in_group(uint64_t *limit) { return left_for(self_file, false, limit); }
+
+uint64_t lm_available_below_high(const char *self, uint64_t *limit) {
+  return left_for(self ? self : self_file, true, limit);
+}
+
+/* ---- Stalls */
+
+/* Returns the whole percents in the text of a file of stalls; -1: it has none. The text begins with
+ * a line such as "some avg10=1.53 avg60=0.87 avg300=0.21 total=5678". */
+static int percents_in(const char *text) {
+  static const char start[] = "some avg10=";
+  if (strncmp(text, start, sizeof start - 1)) return -1;
+  unsigned long percents = strtoul(text + sizeof start - 1, NULL, 10);
+  return percents < 100 ? (int)percents : 100;
+}
+
+/* Returns the stalls of a group, or of the nearest group above it that has the file. Overwrites
+ * `group`. */
+static int stalled_in(const layout *l, char *group) {
+  char text[LINE_SIZE];
+  for (;;) {
+    if (read_start(l, group, "memory.pressure", text, sizeof text)) return percents_in(text);
+    char *last = strrchr(group, '/');
+    if (!last) return -1;
+    *last = 0;
+  }
+}
+
+/* Finds the control group of the second version that a process is in. This function is not inlined,
+ * so that the text is off the stack again when other files are read: requests for memory come
+ * here. */
+static LM_NOINLINE bool find_unified(const char *self, char *group) {
+  char text[FILE_SIZE];
+  size_t length;
+  return !lm_sys_read_file(self, text, sizeof text, &length) && find_group(text, "0::", group);
+}
+
+int lm_available_stalled(const char *self) {
+  char group[PATH_SIZE], copy[PATH_SIZE], text[LINE_SIZE];
+  size_t length;
+  int percents = -1;
+  if (find_unified(self ? self : self_file, group)) {
+    snprintf(copy, sizeof copy, "%s", group);
+    percents = stalled_in(&unified, copy);
+    if (percents < 0) percents = stalled_in(&beside, group);
+  }
+  if (percents >= 0) return percents;
+  return lm_sys_read_file(stalls_file, text, sizeof text, &length) ? -1 : percents_in(text);
 }
 
 /* ---- Nodes */

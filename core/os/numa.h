@@ -3,12 +3,14 @@
  *
  * The nodes are read from sysfs on first use. A machine without /sys has one node, number 0. Nodes
  * from LM_NODES_MAX on are ignored. Any thread may call any function, except where a comment names
- * the service thread. numa.c has the nodes, numa_bind.c the pages. */
+ * the service thread. numa.c has the nodes, numa_string.c the strings that name them, numa_bind.c
+ * the pages. */
 #ifndef LM_NUMA_H
 #define LM_NUMA_H
 
 #include <stdatomic.h>
 
+#include "loam.h"
 #include "os/published.h"
 #include "os/sys.h"
 
@@ -40,6 +42,17 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
 /* Writes why a policy cannot name a node, and returns `buffer`: "this machine has nodes 0-1" or
  * "this process may use node 1". */
 const char *lm_numa_why_absent(double node, char *buffer, size_t size);
+
+/* Sets *out to the nodes that a string names as numactl(8) does: "0-3", "0,2", "!1" (all others),
+ * "+0" (the first node that this process may use), "all". Nodes without memory are left out, and so
+ * are nodes inside a range that this process may not use. Opens libnuma for that. Returns
+ * LOAM_EINVAL if the string is not of this form, and LOAM_EUNSUPPORTED if it names a node that is
+ * not there, or if libnuma is missing; `*out` is then not changed. loam_error() has the reason,
+ * without the string. It allocates, so a request for memory may not call it. */
+loam_status lm_numa_parse(const char *text, uint64_t *out);
+
+/* Returns whether lm_numa_parse finds a usable libnuma. It allocates, as lm_numa_parse does. */
+bool lm_numa_can_parse(void);
 
 /* Returns the distance between two nodes as the firmware reports it: 10 from a node to itself, 20
  * where it is unknown. */
@@ -244,6 +257,8 @@ LM_INLINE unsigned lm_numa_here(void) {
 /* For tests: pretends that the machine is what the folder `sysfs` says, and that the process may
  * use the nodes of `allowed`. */
 void lm_numa_pretend(const char *sysfs, uint64_t allowed);
+/* For tests: lm_numa_parse opens the library `name`, a text that lives on, in place of libnuma. */
+void lm_numa_pretend_library(const char *name);
 #endif
 
 #endif

@@ -1,5 +1,6 @@
 /* published.h - the page that all processes of a program tree share: the word by which threads
- * notice that a policy image was published on the board, and the free memory of NUMA nodes.
+ * notice that a policy image was published on the board, the free memory of NUMA nodes, and memory
+ * pressure.
  *
  * `lm_published` fills a page of its own. A process that follows a board maps the board's first
  * page of news over it, readable only, so that a publisher in another process changes the word
@@ -17,7 +18,8 @@
  *
  * The free memory of the nodes stands on this page so that a process which follows a board need not
  * read files of /sys: the watcher of the tree reads them for all (cli/watcher.h). In a process that
- * follows no board, its own service thread writes the figures here. os/numa.c has both. */
+ * follows no board, its own service thread writes the figures here. os/numa.c has both. The figures
+ * of memory pressure (os/pressure.h) stand here for the same reason. */
 #ifndef LM_PUBLISHED_H
 #define LM_PUBLISHED_H
 
@@ -27,17 +29,18 @@
 
 /* The words that a publisher writes on the first page of news. Zeros: nothing was published. */
 typedef struct lm_published_words {
-  /* lm_published_word of the number, plus the wishes in places of the board (board_layout.h). So
-   * the word also changes when a process is to read a wish. */
+  /* lm_published_word of the number, plus the wishes in places of the board (board_layout.h), plus
+   * the alarms of memory pressure (os/pressure.h). So the word also changes when a process is to
+   * read a wish, or to give memory back. */
   _Atomic uint64_t word;
   _Atomic uint64_t number; /* of the latest publication, counted from 1 */
 } lm_published_words;
 
 enum { LM_PUBLISHED_NODES = 64, LM_PUBLISHED_LINES = 128 };
 
-/* The free memory of NUMA nodes. All loads and stores are relaxed: each figure is a hint that
- * stands for itself. They begin at other cache lines than the words, because each malloc reads the
- * words and the figures change every 50 ms.
+/* The free memory of NUMA nodes, and memory pressure. All loads and stores are relaxed: each figure
+ * is a hint that stands for itself. They begin at other cache lines than the words, because each
+ * malloc reads the words and the figures change every 50 ms.
  *
  * A word of node_free says in which state the figure of a node is:
  *   0       no figure is kept
@@ -51,6 +54,11 @@ typedef struct lm_published_gauges {
   _Atomic int64_t refreshed_at;
   _Atomic uint64_t nodes; /* on a board: a bit for each node that has a figure */
   _Atomic int64_t node_free[LM_PUBLISHED_NODES];
+  /* When a publisher wrote `stalled`, by lm_sys_coarse_ns; 0: no publisher keeps it. Unused in a
+   * process that follows no board, as `stalled` is. */
+  _Atomic int64_t stalled_at;
+  _Atomic uint32_t stalled; /* percent (lm_pressure_now) plus 1; 0: no figure is kept */
+  _Atomic uint32_t alarm;   /* lm_pressure_word */
 } lm_published_gauges;
 
 typedef union lm_published_page {
@@ -72,7 +80,7 @@ extern lm_published_words lm_published_obeyed __attribute__((visibility("hidden"
 enum { LM_PUBLISHED_LOW = 47, LM_PUBLISHED_MIDDLE = 54, LM_PUBLISHED_HIGH = 56 };
 #define LM_PUBLISHED_WORDS 32 /* different words: after so many publications one comes again */
 
-/* Returns the word after `number` publications and wishes together. */
+/* Returns the word after `number` publications, wishes and alarms together. */
 LM_INLINE uint64_t lm_published_word(uint64_t number) {
   return (number & 7) << LM_PUBLISHED_HIGH | (number >> 3 & 1) << LM_PUBLISHED_MIDDLE |
          (number >> 4 & 1) << LM_PUBLISHED_LOW;

@@ -177,6 +177,34 @@ int lm_sys_file_append(const char *path, const void *bytes, size_t size) {
   return error;
 }
 
+/* Moves all bytes between memory and a file, by pwrite(2) or pread(2). */
+static int move_bytes(const part *of, char *bytes, bool writes) {
+  int before = errno, error = 0;
+  lm_assert(of->fd >= 0);
+  lm_sys_cancel_off();
+  for (size_t done = 0; done < of->size && !error;) {
+    off_t from = (off_t)(of->offset + done);
+    ssize_t n = writes ? pwrite(of->fd, bytes + done, of->size - done, from)
+                       : pread(of->fd, bytes + done, of->size - done, from);
+    if (n > 0) done += (size_t)n;
+    else if (n == 0) error = EIO;
+    else if (errno != EINTR) error = errno;
+  }
+  lm_sys_cancel_restore();
+  errno = before;
+  return error;
+}
+
+int lm_sys_file_write(int fd, uint64_t offset, const void *bytes, size_t size) {
+  if (is_refused()) return ENOSPC;
+  return move_bytes(&(part){ fd, offset, size }, (char *)(uintptr_t)bytes, true);
+}
+
+int lm_sys_file_read(int fd, uint64_t offset, void *bytes, size_t size) {
+  if (is_refused()) return EIO;
+  return move_bytes(&(part){ fd, offset, size }, bytes, false);
+}
+
 void lm_sys_file_close(int fd) {
   int before = errno;
   lm_sys_cancel_off();

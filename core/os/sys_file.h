@@ -49,6 +49,11 @@ int lm_sys_file_punch(void *at, size_t size);
  * at the path is not followed. EIO if only a part of the bytes was written. */
 int lm_sys_file_append(const char *path, const void *bytes, size_t size);
 
+/* Write all bytes to the file from `offset` on, or read that many bytes. EIO if the file ends
+ * before. */
+int lm_sys_file_write(int fd, uint64_t offset, const void *bytes, size_t size);
+int lm_sys_file_read(int fd, uint64_t offset, void *bytes, size_t size);
+
 /* Closes the descriptor. */
 void lm_sys_file_close(int fd);
 

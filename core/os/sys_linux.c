@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
+#include <linux/mempolicy.h>
 #include <linux/openat2.h>
 #include <pthread.h>
 #include <sched.h>
@@ -23,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "os/numa.h"
 #include "os/outcome.h"
 
 /* Constants that are missing from older kernel headers. */
@@ -32,12 +34,9 @@ enum {
   ADVICE_DONTNEED_LOCKED = 24, /* MADV_DONTNEED_LOCKED */
   REMAP_DONTUNMAP = 4,         /* MREMAP_DONTUNMAP */
   AUX_RSEQ_FEATURES = 27,      /* AT_RSEQ_FEATURE_SIZE */
-  POLICY_MEMS_ALLOWED = 4,     /* MPOL_F_MEMS_ALLOWED */
-  POLICY_STATIC = 1 << 15,     /* MPOL_F_STATIC_NODES */
   ADVICE_COLD = 20,            /* MADV_COLD */
   ADVICE_PAGE_OUT = 21,        /* MADV_PAGEOUT */
-  ADVICE_COLLAPSE = 25,        /* MADV_COLLAPSE */
-  POLICY_MOVE = 2              /* MPOL_MF_MOVE */
+  ADVICE_COLLAPSE = 25         /* MADV_COLLAPSE */
 };
 
 /* ---- Calls that fail, for tests */
@@ -276,13 +275,21 @@ int lm_sys_map_like(void *page, size_t size, void **out) {
 
 enum { MASK_BITS = 64 };
 
-/* The kernel reads one bit less than the number of bits that it is given. Without POLICY_STATIC it
- * would replace the nodes by others, for good, when a node goes or the cpuset changes. */
+_Static_assert((int)LM_BIND_DEFAULT == (int)MPOL_DEFAULT &&
+                   (int)LM_BIND_PREFERRED == (int)MPOL_PREFERRED &&
+                   (int)LM_BIND_BIND == (int)MPOL_BIND &&
+                   (int)LM_BIND_INTERLEAVE == (int)MPOL_INTERLEAVE &&
+                   (int)LM_BIND_LOCAL == (int)MPOL_LOCAL,
+               "modes are passed to the kernel as they are");
+
+/* The kernel reads one bit less than the number of bits that it is given. Without
+ * MPOL_F_STATIC_NODES it would replace the nodes by others, for good, when a node goes or the
+ * cpuset changes. */
 static int bind_range(void *at, size_t size, int mode, const uint64_t *nodes, int flags) {
   int before = errno;
-  lm_assert(is_page(at) && mode >= 0 && mode < POLICY_STATIC);
+  lm_assert(is_page(at) && mode >= 0 && mode < MPOL_F_STATIC_NODES);
   unsigned long bits = nodes ? MASK_BITS + 1 : 0;
-  if (nodes) mode |= POLICY_STATIC;
+  if (nodes) mode |= MPOL_F_STATIC_NODES;
   return outcome(syscall(SYS_mbind, at, size, mode, nodes, bits, flags), before);
 }
 
@@ -293,21 +300,21 @@ int lm_sys_bind(void *at, size_t size, int mode, const uint64_t *nodes) {
 
 int lm_sys_rebind(void *at, size_t size, int mode, const uint64_t *nodes) {
   if (is_refused()) return ENOMEM;
-  return bind_range(at, size, mode, nodes, POLICY_MOVE);
+  return bind_range(at, size, mode, nodes, MPOL_MF_MOVE);
 }
 
 int lm_sys_move_pages(void *const *page, const int *node, int *status, size_t pages) {
   lm_assert(!pages || (page && status));
   if (is_refused()) return ENOMEM;
   int before = errno;
-  return outcome(syscall(SYS_move_pages, 0, pages, page, node, status, POLICY_MOVE), before);
+  return outcome(syscall(SYS_move_pages, 0, pages, page, node, status, MPOL_MF_MOVE), before);
 }
 
 int lm_sys_pages_of(int pid, void *const *page, int *status, size_t pages) {
   lm_assert(!pages || (page && status));
   if (is_refused()) return ENOMEM;
   int before = errno;
-  return outcome(syscall(SYS_move_pages, pid, pages, page, NULL, status, POLICY_MOVE), before);
+  return outcome(syscall(SYS_move_pages, pid, pages, page, NULL, status, MPOL_MF_MOVE), before);
 }
 
 int lm_sys_nodes_allowed(uint64_t *mask) {
@@ -316,7 +323,7 @@ int lm_sys_nodes_allowed(uint64_t *mask) {
   lm_assert(mask);
   int before = errno;
   int error = outcome(
-      syscall(SYS_get_mempolicy, NULL, bits, sizeof bits * 8, NULL, POLICY_MEMS_ALLOWED), before);
+      syscall(SYS_get_mempolicy, NULL, bits, sizeof bits * 8, NULL, MPOL_F_MEMS_ALLOWED), before);
   if (!error) *mask = bits[0];
   return error;
 }

@@ -1,4 +1,4 @@
-/* version.h - the version of loam as text, such as "0.1.0", from the numbers in loam.h. */
+/* version.h - the version of loam as text, such as "1.0.0", from the numbers in loam.h. */
 #ifndef LM_VERSION_H
 #define LM_VERSION_H
 

@@ -127,6 +127,15 @@ bool lm_provided_take(const void *p, lm_provided *out) {
   return true;
 }
 
+void lm_provided_set_asleep(const void *p, bool is_asleep) {
+  lm_lock_take(&blocks.lock);
+  lm_changes_begin(&blocks.changes);
+  node *n = *link_to((uintptr_t)p);
+  if (n) n->block.is_asleep = is_asleep;
+  lm_changes_end(&blocks.changes);
+  lm_lock_drop(&blocks.lock);
+}
+
 /* Recursion is safe, since the depth is logarithmic. */
 static void visit_all(node *n, void (*visit)(void *ctx, lm_provided *block), void *ctx) {
   for (; n; n = n->right) {

@@ -17,6 +17,7 @@ typedef enum lm_provider {
   LM_PROVIDER_DEVICE,  /* the driver of a device: memory of the device */
   LM_PROVIDER_STREAM,  /* the driver's own pool, in the order of a stream */
   LM_PROVIDER_MANAGED, /* the driver: managed memory, which moves between host and device */
+  LM_PROVIDER_SLEEP,   /* loam maps memory of the driver for this block alone: device/sleep.h */
   LM_PROVIDER_POOL,    /* loam's pool of device memory: device/device_pool.h */
   LM_PROVIDER_HEAP     /* loam's pools of host memory: only in a record (engine/record.h) */
 } lm_provider;
@@ -30,12 +31,14 @@ typedef struct lm_provided {
   size_t asked;      /* bytes that loam asked a handler for; the handler's free gets this size */
   uint32_t token;    /* plan/site.h */
   uint32_t strategy; /* id */
-  const void *handler; /* const loam_handler *; of LM_PROVIDER_HANDLER */
-  void *stream;        /* the stream of the allocation; of a device's block */
-  void *context;       /* the device's context that the block was made for; NULL: not known */
+  const void *handler;        /* const loam_handler *; of LM_PROVIDER_HANDLER */
+  struct lm_sleeper *sleeper; /* of LM_PROVIDER_SLEEP; else NULL */
+  void *stream;               /* the stream of the allocation; of a device's block */
+  void *context; /* the device's context that the block was made for; NULL: not known */
   lm_provider maker;
   int device;          /* number of the device; -1: none */
   uint8_t want, flags; /* what the request asked for: device/provider.h */
+  bool is_asleep;      /* of LM_PROVIDER_SLEEP: no memory is at its addresses now */
 } lm_provided;
 
 /* The treap, which another process may read while this one runs (engine/outside.h). */
@@ -45,7 +48,8 @@ typedef struct lm_provided_node {
   struct lm_provided_node *left, *right;
 } lm_provided_node;
 
-/* `changes` counts the nodes that are added or removed (os/changes.h). */
+/* `changes` counts the nodes that are added or removed, and the blocks that fall asleep or wake
+ * (os/changes.h). */
 typedef struct lm_provided_tree {
   lm_lock lock; /* guards all nodes */
   lm_changes changes;
@@ -63,6 +67,8 @@ bool lm_provided_find(const void *p, lm_provided *out);
 /* Removes the block that begins at `p`, and copies it to *out. False: there is none, and *out has
  * not changed. */
 bool lm_provided_take(const void *p, lm_provided *out);
+/* Notes whether the block that begins at `p` is asleep. Does nothing if no block does. */
+void lm_provided_set_asleep(const void *p, bool is_asleep);
 /* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not
  * call loam. It may change the block's token, and nothing else. */
 void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);

@@ -3,6 +3,7 @@
 
 #include "os/decay.h"
 #include "os/poison.h"
+#include "os/pressure.h"
 #include "os/thread.h"
 
 /* Slots of a new region: a quarter of the pool's slots, within 4 and 64 MiB; if preparing costs
@@ -427,6 +428,7 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   return_queued();
   if (r->how.registered) return false;
   lm_lock_take(&r->lock);
+  if (lm_pressure_is_short()) r->waits = 0;
   uint32_t idle = r->waits ? 0 : r->idle;
   bool more = r->dirty.slots > idle || idle > *most;
   r->extra -= idle < r->extra ? idle : r->extra;
@@ -489,9 +491,11 @@ uint32_t lm_regions_take(lm_regions *r, uint32_t slots, size_t align, bool *clea
   return try_take(r, slots, align, clean);
 }
 
-/* Returns the bound of dirty slots without `extra`. `served`: a service thread ticks. */
+/* Returns the bound of dirty slots without `extra`. `served`: a service thread ticks. While memory
+ * is short, the bound does not grow with the pool. */
 static uint32_t dirty_to_keep_locked(const lm_regions *r, bool served) {
   uint32_t used = r->held - r->clean.slots - r->dirty.slots;
+  if (lm_pressure_is_short()) return DIRTY_KEPT_ALONE;
   uint32_t share = served ? used / 4 : used / 8;
   uint32_t least = lm_region_is_eager(&r->how) ? DIRTY_KEPT_EAGER
                    : served                    ? DIRTY_KEPT
@@ -525,7 +529,7 @@ void lm_regions_shed(lm_regions *r, uint32_t slots) {
   lm_lock_take(&r->lock);
   bool served = r->dirty.slots <= DIRTY_KEPT_ALONE || lm_decay_is_served();
   uint32_t keep = dirty_to_keep_locked(r, served), dirty = r->dirty.slots;
-  uint32_t extra = r->extra, least = keep / 2 + extra;
+  uint32_t extra = lm_pressure_is_short() ? 0 : r->extra, least = keep / 2 + extra;
   lm_lock_drop(&r->lock);
   if (dirty <= keep + extra) return;
   /* A run that a large block left goes back as a whole: the next such block then finds one run. */

@@ -9,6 +9,8 @@
  *           if the slots lay idle. If slots that decay gave back are taken again soon, the next
  *           intervals of decay are longer.
  *
+ * While memory is short for the control group (os/pressure.h), a small fixed bound holds instead.
+ *
  * Soon. Slots that went back cost page faults when they are taken again, about 11 microseconds for
  * a slot. They are taken again soon if that happens within 500 microseconds for each slot given
  * back, but at least 250 ms and at most 10 s. So a program that frees and takes a peak periodically

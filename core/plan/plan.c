@@ -230,7 +230,8 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 
 /* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan
  * see one value of it. The entries of `value`, `node_free` and `device_free` whose bit is not set
- * are not initialised. Law: `known` has bits of LM_IN_NODE, LM_IN_DEVICE and LM_IN_LIVE only. */
+ * are not initialised. Law: `known` has bits of LM_IN_NODE, LM_IN_DEVICE, LM_IN_LIVE and
+ * LM_IN_PRESSURE only. */
 typedef struct reading {
   const lm_inputs *request;
   uint32_t known;                    /* bits of inputs */
@@ -240,12 +241,13 @@ typedef struct reading {
 } reading;
 
 LM_INLINE bool reading_is_valid(const reading *g) {
-  return !(g->known & ~(1u << LM_IN_NODE | 1u << LM_IN_DEVICE | 1u << LM_IN_LIVE));
+  return !(g->known &
+           ~(1u << LM_IN_NODE | 1u << LM_IN_DEVICE | 1u << LM_IN_LIVE | 1u << LM_IN_PRESSURE));
 }
 
 /* Returns the fixed value of a gauge; 0 for a node or a device without one. */
 static double fixed(const lm_inputs *r, int input, unsigned arg) {
-  lm_assert(input >= LM_IN_NODE && input <= LM_IN_DEVICE_FREE);
+  lm_assert(input >= LM_IN_NODE && input < LM_INPUTS && input != LM_IN_LINE);
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
   if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
   return r->fixed[input];
@@ -274,7 +276,7 @@ LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   if (input == LM_IN_ALIGN) return (double)r->align;
   if (input == LM_IN_ZERO) return r->zero;
   if (input == LM_IN_LINE) return (double)r->line;
-  if (input >= LM_IN_NODE_FREE) return read_free(g, (int)input, arg);
+  if (input == LM_IN_NODE_FREE || input == LM_IN_DEVICE_FREE) return read_free(g, (int)input, arg);
   if (!(g->known >> input & 1)) {
     g->value[input] = gauge(r, (int)input, arg);
     g->known |= 1u << input;

@@ -14,7 +14,8 @@
 #endif
 
 /* The inputs: the numbers that a condition may read. From LM_IN_NODE to LM_IN_DEVICE_FREE they are
- * gauges, whose value changes between requests that are equal otherwise. */
+ * gauges, and so is LM_IN_PRESSURE: their value changes between requests that are equal
+ * otherwise. */
 enum {
   LM_IN_SIZE = 0,        /* bytes requested */
   LM_IN_ALIGN = 1,       /* alignment requested, in bytes; 16 if none was */
@@ -25,7 +26,8 @@ enum {
   LM_IN_NODE_FREE = 6,   /* bytes free on node `arg` */
   LM_IN_DEVICE_FREE = 7, /* bytes free on device `arg` */
   LM_IN_LINE = 8,        /* line of the call site; 0 if it is not known */
-  LM_INPUTS = 9
+  LM_IN_PRESSURE = 9,    /* percent of time that tasks waited for memory, from 0 to 100 */
+  LM_INPUTS = 10
 };
 
 /* Comparisons of two doubles, which are Lua's numbers. */
@@ -156,7 +158,7 @@ struct lm_inputs {
   long line; /* only for a plan that reads LM_IN_LINE; the plan of a site does not */
   double (*gauge)(const lm_inputs *request, int input, unsigned arg);
   loam_site *site;
-  const double *fixed;       /* by input: LM_IN_NODE, LM_IN_DEVICE and LM_IN_LIVE */
+  const double *fixed;       /* by input: the gauges, except the two of free memory */
   const double *node_free;   /* LM_IN_NODE_FREE of the nodes below node_free_n; of others 0 */
   const double *device_free; /* LM_IN_DEVICE_FREE of the devices below device_free_n */
   unsigned node_free_n, device_free_n;

@@ -92,6 +92,14 @@ static loam_status fail_machine(const char *what, long long has, long long wants
                   wants, has);
 }
 
+static loam_status fail_nodes(uint64_t nodes) {
+  char wanted[256], mine[256];
+  return lm_error(
+      LOAM_EUNSUPPORTED,
+      "policy image: it was compiled for the NUMA nodes %s, but this process may use nodes %s",
+      lm_numa_text(nodes, wanted, sizeof wanted), lm_numa_text(lm_numa_nodes(), mine, sizeof mine));
+}
+
 /* Returns whether the machine has exactly these nodes. They may have come or gone since loam asked
  * for them. */
 static bool has_nodes(uint64_t nodes) {
@@ -122,9 +130,7 @@ static loam_status check_format(const lm_policy_image_frame *frame) {
 
 static loam_status check_machine(const lm_policy_image_head *head) {
   if (head->page != LM_PAGE) return fail_machine("pages of bytes", LM_PAGE, head->page);
-  if (!has_nodes(head->nodes))
-    return fail_machine("the NUMA nodes (mask)", (long long)lm_numa_nodes(),
-                        (long long)head->nodes);
+  if (!has_nodes(head->nodes)) return fail_nodes(head->nodes);
   uint64_t hash = lm_policy_image_nodes_hash(head->nodes);
   if (hash != head->nodes_hash)
     return fail_machine("NUMA nodes with memory and CPUs of hash", (long long)hash,
@@ -163,7 +169,7 @@ static uint32_t strategies_of(const lm_policy_image *image) {
 
 static bool are_texts(const lm_policy_image_strategy *s) {
   return memchr(s->name, 0, sizeof s->name) && memchr(s->handler, 0, sizeof s->handler) &&
-         memchr(s->dir, 0, sizeof s->dir);
+         memchr(s->dir, 0, sizeof s->dir) && memchr(s->shared, 0, sizeof s->shared);
 }
 
 static bool are_flags(const lm_policy_image_strategy *s) {
@@ -241,6 +247,7 @@ static loam_status intern(const lm_policy_image_strategy *s, uint32_t *id) {
   memcpy(d.name, s->name, sizeof d.name);
   memcpy(d.handler, s->handler, sizeof d.handler);
   memcpy(d.dir, s->dir, sizeof d.dir);
+  memcpy(d.shared, s->shared, sizeof d.shared);
   memcpy(d.placement.weight, s->weight, sizeof d.placement.weight);
   loam_status status = lm_strategy_intern(&d, &made);
   if (!status) *id = made->id;
@@ -469,6 +476,11 @@ const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size) {
 const char *lm_policy_image_name(const lm_policy_image *image) { return image->head->name; }
 bool lm_policy_image_applies_live(const lm_policy_image *image) {
   return image->head->applies_live;
+}
+bool lm_policy_image_shares(const lm_policy_image *image) {
+  for (uint32_t i = 0; i < strategies_of(image); i++)
+    if (image->strategy[i].shared[0]) return true;
+  return false;
 }
 bool lm_policy_image_guards(const lm_policy_image *image) {
   for (uint32_t i = 0; i < strategies_of(image); i++)

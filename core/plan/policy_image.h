@@ -17,7 +17,7 @@
 
 #define LM_POLICY_IMAGE_MAGIC "\177loamimg" /* 8 bytes, without a NUL */
 enum {
-  LM_POLICY_IMAGE_FORMAT = 2,
+  LM_POLICY_IMAGE_FORMAT = 3,
   LM_POLICY_IMAGE_NAME = 64,
   LM_POLICY_IMAGE_VERSION = LOAM_VERSION_MAJOR * 65536 + LOAM_VERSION_MINOR * 256 +
                             LOAM_VERSION_PATCH
@@ -66,7 +66,7 @@ typedef struct lm_policy_image_head {
 
 /* A strategy: the fields of lm_desc, except for `asked`, which policies cannot set. */
 typedef struct lm_policy_image_strategy {
-  char name[64], handler[128], dir[256]; /* terminated */
+  char name[64], handler[128], dir[256], shared[64]; /* terminated */
   uint64_t align, limit, soft, nodes;
   uint32_t guard;
   uint8_t kind, mode, huge, supply, device, prefer;
@@ -134,6 +134,8 @@ const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size);
 const char *lm_policy_image_name(const lm_policy_image *image);
 /* Returns whether a load shall also move live memory: apply = "live". */
 bool lm_policy_image_applies_live(const lm_policy_image *image);
+/* Returns whether a strategy of the image has a limit that processes share. */
+bool lm_policy_image_shares(const lm_policy_image *image);
 /* Returns whether a strategy of the image guards blocks. */
 bool lm_policy_image_guards(const lm_policy_image *image);
 /* Returns a bit for each LM_IN_* that a plan of the image reads. */

@@ -143,6 +143,7 @@ static void put_strategy(lm_policy_image_strategy *out, const lm_desc *d) {
   memcpy(out->name, d->name, sizeof d->name);
   memcpy(out->handler, d->handler, sizeof d->handler);
   memcpy(out->dir, d->dir, sizeof d->dir);
+  memcpy(out->shared, d->shared, sizeof d->shared);
   memcpy(out->weight, d->placement.weight, sizeof out->weight);
 }
 

@@ -13,6 +13,7 @@
 #include "gpu/gpu.h"
 #include "heap/pool.h"
 #include "heap/strategy.h"
+#include "os/available.h"
 #include "os/embed.h"
 #include "os/error.h"
 #include "os/kernel_support.h"
@@ -115,17 +116,21 @@ static void push_of_nodes(lua_State *L, uint64_t nodes, void (*push)(lua_State *
   }
 }
 
+/* Pushes a list of the nodes of a mask, in order. */
+static void push_nodes(lua_State *L, uint64_t nodes) {
+  lua_createtable(L, __builtin_popcountll(nodes), 0);
+  for (int n = 0; nodes; nodes &= nodes - 1) {
+    lua_pushinteger(L, __builtin_ctzll(nodes));
+    lua_rawseti(L, -2, ++n);
+  }
+}
+
 /* core.machine(): a table that describes NUMA nodes, huge pages and limits of this machine. */
 static int core_machine(lua_State *L) {
   lm_numa_refresh();
   uint64_t nodes = script_of(L)->nodes = lm_numa_nodes();
   lua_createtable(L, 0, 8);
-  lua_createtable(L, LM_NODES_MAX, 0);
-  for (int node = 0, n = 0; node < LM_NODES_MAX; node++) {
-    if (!(nodes >> node & 1)) continue;
-    lua_pushinteger(L, node);
-    lua_rawseti(L, -2, ++n);
-  }
+  push_nodes(L, nodes);
   lua_setfield(L, -2, "nodes");
   push_of_nodes(L, nodes, push_total);
   lua_setfield(L, -2, "totals");
@@ -158,6 +163,27 @@ static int core_absent_node(lua_State *L) {
   char text[320];
   lua_pushstring(L, lm_numa_why_absent(lua_tonumber(L, 1), text, sizeof text));
   return 1;
+}
+
+/* core.counts_stalls(): whether the kernel tells this process how long its control group, or the
+ * machine, waited for memory. */
+static int core_counts_stalls(lua_State *L) {
+  lua_pushboolean(L, lm_available_stalled(NULL) >= 0);
+  return 1;
+}
+
+/* core.parse_nodes(text): a list of the nodes that a string such as "0-3" names. Or nil, the reason
+ * in words, and true if the string is malformed. */
+static int core_parse_nodes(lua_State *L) {
+  uint64_t nodes;
+  size_t length;
+  const char *text = lua_tolstring(L, 1, &length);
+  loam_status status = strlen(text) == length ? lm_numa_parse(text, &nodes)
+                                              : lm_error(LOAM_EINVAL, "it has a byte 0");
+  if (status == LOAM_OK) return push_nodes(L, nodes), 1;
+  (void)refuse(L);
+  lua_pushboolean(L, status == LOAM_EINVAL);
+  return 3;
 }
 
 /* core.refused(): a table of the memory calls that the kernel refuses this process. It maps the
@@ -297,6 +323,11 @@ static int core_strategy(lua_State *L) {
     lm_error(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
     return refuse(L);
   }
+  if (!text_field(L, 1, "shared", desc.shared, sizeof desc.shared)) {
+    lm_error(LOAM_EPOLICY, "the name of a shared limit is longer than %d bytes",
+             LM_STRATEGY_NAME - 1);
+    return refuse(L);
+  }
   if (!text_field(L, 1, "dir", desc.dir, sizeof desc.dir)) {
     lm_error(LOAM_EPOLICY, "the path of a folder is longer than %d bytes", LM_STRATEGY_DIR - 1);
     return refuse(L);
@@ -388,6 +419,7 @@ static int core_decide(lua_State *L) {
   if (is_read(plan, LM_IN_NODE)) fixed[LM_IN_NODE] = number_field(L, 2, "node", 0);
   if (is_read(plan, LM_IN_DEVICE)) fixed[LM_IN_DEVICE] = number_field(L, 2, "device", -1);
   if (is_read(plan, LM_IN_LIVE)) fixed[LM_IN_LIVE] = number_field(L, 2, "live", 0);
+  if (is_read(plan, LM_IN_PRESSURE)) fixed[LM_IN_PRESSURE] = number_field(L, 2, "pressure", 0);
   if (is_read(plan, LM_IN_NODE_FREE)) request.node_free_n = read_gauges(L, "node_free", node_free);
   if (is_read(plan, LM_IN_DEVICE_FREE))
     request.device_free_n = read_gauges(L, "device_free", device_free);
@@ -491,11 +523,21 @@ static void push_core(lua_State *L, const lm_script *script) {
     const char *name;
     lua_CFunction f;
   } functions[] = {
-    { "machine", core_machine },   { "refused", core_refused }, { "absent_node", core_absent_node },
-    { "free", core_free },         { "folder", core_folder },   { "handler", core_handler },
-    { "strategy", core_strategy }, { "plan", core_plan },       { "decide", core_decide },
-    { "step", core_step },         { "write", core_write },     { "devices", core_devices },
+    { "machine", core_machine },
+    { "refused", core_refused },
+    { "absent_node", core_absent_node },
+    { "free", core_free },
+    { "folder", core_folder },
+    { "handler", core_handler },
+    { "strategy", core_strategy },
+    { "plan", core_plan },
+    { "decide", core_decide },
+    { "step", core_step },
+    { "write", core_write },
+    { "devices", core_devices },
     { "hash", core_hash },
+    { "counts_stalls", core_counts_stalls },
+    { "parse_nodes", core_parse_nodes },
   };
   lua_createtable(L, 0, 16);
   for (size_t i = 0; i < LM_COUNT(functions); i++) {

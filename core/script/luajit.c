@@ -62,6 +62,24 @@ static inline bool evictable_is_valid(void) {
   return evictable.n <= PARTS;
 }
 
+/* A callback of dl_iterate_phdr, whose first object is the program. Sets the bool `ctx` if the
+ * program has a dynamic linker. */
+static int note_linker(struct dl_phdr_info *info, size_t size, void *ctx) {
+  (void)size;
+  for (int i = 0; i < info->dlpi_phnum; i++)
+    if (info->dlpi_phdr[i].p_type == PT_INTERP) *(bool *)ctx = true;
+  return 1;
+}
+
+/* Tells whether the program is linked statically. The C library opens shared libraries for such a
+ * program too, but gives them no thread-local variables. LuaJIT has one, which it writes to when it
+ * raises an error. */
+static bool is_static_program(void) {
+  bool has_linker = false;
+  (void)dl_iterate_phdr(note_linker, &has_linker);
+  return !has_linker;
+}
+
 /* Tells whether dlopen with the flags `how` finds the library. */
 static bool can_open(int how) {
   void *library = dlopen(LIBRARY, RTLD_LAZY | how);
@@ -69,7 +87,7 @@ static bool can_open(int how) {
   return library;
 }
 
-bool lm_luajit_is_found(void) { return can_open(RTLD_LOCAL); }
+bool lm_luajit_is_found(void) { return !is_static_program() && can_open(RTLD_LOCAL); }
 
 static void note_part(uintptr_t from, uintptr_t to) {
   lm_assert(from <= to);
@@ -111,6 +129,10 @@ void lm_luajit_evict(void) {
 
 /* Opens the library, and gives plans the function pow() of the libm that LuaJIT needs. */
 static loam_status open_library(void **out) {
+  if (is_static_program())
+    return lm_error(LOAM_EUNSUPPORTED,
+                    "policies need LuaJIT, which cannot raise errors in a program that is linked "
+                    "statically; it can use an image of `loam compile`");
   bool was_there = can_open(RTLD_NOLOAD);
   int deepbind = dlsym(RTLD_DEFAULT, "lua_newstate") ? OWN_SYMBOLS_FIRST : 0;
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_LOCAL | deepbind);

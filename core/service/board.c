@@ -30,6 +30,7 @@
 #include "service/board_read.h"
 #include "service/board_use.h"
 #include "service/policy.h"
+#include "service/quota_file.h"
 #include "service/status.h"
 
 enum {
@@ -116,6 +117,8 @@ static void fill_limits(lm_board_figures *f) {
     snprintf(limit->strategy, sizeof limit->strategy, "%s", s->desc.name);
     limit->limit_bytes = s->desc.limit;
     limit->used_bytes = used > 0 ? (uint64_t)used : 0;
+    snprintf(limit->shared, sizeof limit->shared, "%s", s->desc.shared);
+    limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
   }
 }
 
@@ -398,6 +401,7 @@ loam_status lm_board_make(const char *dir, const char *policy, char *made) {
   lm_board_clean(dir);
   loam_status status = lm_board_file_make(dir, made, &mapped);
   if (status != LOAM_OK) return status;
+  (void)lm_quota_file_make(dir); /* a process that needs it tries again, and tells why it fails */
   snprintf(mapped->news.policy, sizeof mapped->news.policy, "%s", policy);
   lm_board_file_unmap(mapped);
   return LOAM_OK;
@@ -453,8 +457,9 @@ static bool is_for_us(void) {
 }
 
 static void follow_locked(void) {
-  if (board && !lm_board_halves() && is_for_us())
-    atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  if (!board || lm_board_halves() || !is_for_us()) return;
+  atomic_store_explicit(&halves, lm_board_file_follow(path), memory_order_release);
+  lm_quota_file_follow(path, board->head.boot_id);
 }
 
 void lm_board_follow(void) {
@@ -492,6 +497,7 @@ loam_status lm_board_join(const char *dir) {
   loam_status status = dir ? make_own(dir) : LOAM_OK;
   if (board && !is_own_place()) {
     find_self();
+    lm_quota_file_describe(pid_namespace, program.st_dev, program.st_ino);
     (void)join();
   }
   unlock();

@@ -33,7 +33,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 6,
+  LM_BOARD_VERSION = 7,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_USES = 32, /* strategies and tags with figures in an entry; further ones are counted */
@@ -41,10 +41,11 @@ enum {
   LM_BOARD_PAGE = 4096,   /* on every machine, also where pages are larger */
 };
 
-/* A strategy with a limit, and how much of the limit is taken. */
+/* A strategy with a limit, and how much of the limit is taken: by the process that writes the
+ * entry, and by all processes if they share the limit under the name `shared`. */
 typedef struct lm_board_limit {
-  char strategy[64];
-  uint64_t limit_bytes, used_bytes;
+  char strategy[64], shared[64]; /* `shared` is "": the limit is of this process */
+  uint64_t limit_bytes, used_bytes, shared_used_bytes;
 } lm_board_limit;
 
 #define LM_BOARD_NO_FIGURE UINT64_MAX /* a figure that cannot be known without a walk */
@@ -142,7 +143,9 @@ static inline bool lm_board_entry_is_valid(const lm_board_entry *e) {
   if (!has_texts || f->limits > LM_BOARD_LIMITS || f->error_bytes > sizeof e->last_error)
     return false;
   for (uint32_t i = 0; i < f->limits; i++)
-    if (!memchr(f->limit[i].strategy, 0, sizeof f->limit[i].strategy)) return false;
+    if (!memchr(f->limit[i].strategy, 0, sizeof f->limit[i].strategy) ||
+        !memchr(f->limit[i].shared, 0, sizeof f->limit[i].shared))
+      return false;
   if (f->uses > LM_BOARD_USES || f->tags > LM_BOARD_USES) return false;
   for (uint32_t i = 0; i < f->uses; i++)
     if (!memchr(e->use[i].strategy, 0, sizeof e->use[i].strategy)) return false;
@@ -186,6 +189,7 @@ typedef struct lm_board_image {
   uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   uint64_t guards;     /* 1: a strategy of the image guards blocks */
   uint64_t moves;      /* 1: live memory is to follow the policy (apply = "live") */
+  uint64_t shares;     /* 1: a strategy of the image has a limit that processes share */
   int64_t published_at;
   char path[1024]; /* of the policy file */
 } lm_board_image;

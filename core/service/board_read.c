@@ -76,8 +76,10 @@ static void terminate_texts(lm_board_entry *e) {
   f->name[sizeof f->name - 1] = 0;
   f->path[sizeof f->path - 1] = 0;
   if (f->limits > LM_BOARD_LIMITS) f->limits = LM_BOARD_LIMITS;
-  for (uint32_t i = 0; i < f->limits; i++)
+  for (uint32_t i = 0; i < f->limits; i++) {
     f->limit[i].strategy[sizeof f->limit[i].strategy - 1] = 0;
+    f->limit[i].shared[sizeof f->limit[i].shared - 1] = 0;
+  }
   if (f->uses > LM_BOARD_USES) f->uses = LM_BOARD_USES;
   if (f->tags > LM_BOARD_USES) f->tags = LM_BOARD_USES;
   for (uint32_t i = 0; i < f->uses; i++) e->use[i].strategy[sizeof e->use[i].strategy - 1] = 0;
@@ -136,6 +138,9 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
     lm_json_text(out, "strategy", f->limit[i].strategy);
     lm_json_uint(out, "limit_bytes", f->limit[i].limit_bytes);
     lm_json_uint(out, "used_bytes", f->limit[i].used_bytes);
+    if (f->limit[i].shared[0]) lm_json_text(out, "shared", f->limit[i].shared);
+    if (f->limit[i].shared[0])
+      lm_json_uint(out, "shared_used_bytes", f->limit[i].shared_used_bytes);
     lm_json_close(out, '}');
   }
   lm_json_close(out, ']');
@@ -255,6 +260,19 @@ static void put_latest(lm_json *out, const view *v) {
   lm_json_close(out, '}');
 }
 
+/* The watcher's latest figures of memory pressure; nothing if no watcher has looked. */
+static void put_pressure(lm_json *out, const view *v) {
+  const lm_published_gauges *g = &v->news.published.gauges;
+  uint32_t stalled = atomic_load_explicit(&g->stalled, memory_order_relaxed);
+  uint32_t alarm = atomic_load_explicit(&g->alarm, memory_order_relaxed);
+  if (!stalled || stalled > 101) return;
+  lm_json_open(out, "pressure", '{');
+  lm_json_uint(out, "stalled", stalled - 1);
+  lm_json_bool(out, "short", alarm & 1);
+  lm_json_uint(out, "alarms", alarm / 2);
+  lm_json_close(out, '}');
+}
+
 /* The board that a process follows, and what it has obeyed of it, for `loam reload` and `wait`. */
 static void put_board(lm_json *out, const view *v) {
   char path[PATH_MAX];
@@ -263,6 +281,7 @@ static void put_board(lm_json *out, const view *v) {
   lm_json_text(out, "board", path);
   lm_json_uint(out, "published", v->entry.figures.published);
   put_latest(out, v);
+  put_pressure(out, v);
 }
 
 static void write_row(const visit *t, const row *r) {

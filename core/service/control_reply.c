@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,9 @@
 #include "engine/placement_audit.h"
 #include "engine/resident.h"
 #include "engine/sample.h"
+#include "engine/sleep_tag.h"
 #include "engine/stats.h"
+#include "gpu/gpu.h"
 #include "heap/share_export.h"
 #include "move/rebalance.h"
 #include "os/error.h"
@@ -258,6 +261,55 @@ static void answer_move_stop(const reply *r) {
   write_progress(r->out);
 }
 
+/* ---- device memory that sleeps ---- */
+
+/* A request of `sleep` or `wake`. */
+typedef struct sleep_order {
+  const char *where; /* NULL: to wake */
+  const char *tag;
+} sleep_order;
+
+/* Carries an order out. In a process that has started no driver no memory can sleep. */
+static loam_status carry_out(const sleep_order *order, size_t *bytes) {
+  *bytes = 0;
+  if (!lm_gpu_started()) return LOAM_OK;
+  if (!lm_gpu_begin()) return lm_error(LOAM_ESTATE, "the process is ending");
+  loam_status status = order->where ? lm_sleep_tag_put(order->tag, order->where, bytes)
+                                    : lm_sleep_tag_wake(order->tag, bytes);
+  lm_gpu_end();
+  return status;
+}
+
+static void answer_order(const sleep_order *order, lm_json *out) {
+  size_t bytes;
+  if (carry_out(order, &bytes) != LOAM_OK) {
+    write_error(out, loam_error());
+    return;
+  }
+  lm_json_open(out, NULL, '{');
+  lm_json_bool(out, "ok", true);
+  lm_json_uint(out, "bytes", bytes);
+  lm_json_uint(out, "asleep_bytes", lm_sleep_tag_asleep(order->tag));
+  lm_json_close(out, '}');
+}
+
+/* `sleep WHERE tag=TAG`. WHERE may have spaces. */
+static void answer_sleep(const reply *r) {
+  char where[PATH_MAX];
+  const char *end = strstr(r->argument, " tag=");
+  size_t length = end ? (size_t)(end - r->argument) : 0;
+  if (!length || length >= sizeof where) {
+    write_error(r->out, "sleep: write a place and tag=");
+    return;
+  }
+  snprintf(where, sizeof where, "%.*s", (int)length, r->argument);
+  answer_order(&(sleep_order){ where, end + 5 }, r->out);
+}
+
+static void answer_wake(const reply *r) {
+  answer_order(&(sleep_order){ NULL, r->argument }, r->out);
+}
+
 /* ---- all requests ---- */
 
 typedef enum argument_rule { NO_ARGUMENT, MAY_HAVE_ARGUMENT, NEEDS_ARGUMENT } argument_rule;
@@ -274,7 +326,7 @@ static void answer_unknown(const char *request, lm_json *out) {
   char words[256], quoted[96];
   snprintf(words, sizeof words,
            "unknown request %s: ping, status, stats, reload, sample, share, device, rebalance, "
-           "demote, moved, move stop",
+           "demote, moved, move stop, sleep, wake",
            lm_error_quote(quoted, sizeof quoted, request));
   write_error(out, words);
 }
@@ -296,6 +348,8 @@ void lm_control_reply(const char *request, lm_control_follow_fn *follow, lm_json
     { "demote", NEEDS_ARGUMENT, answer_demote },
     { "moved", NO_ARGUMENT, answer_moved },
     { "move stop", NO_ARGUMENT, answer_move_stop },
+    { "sleep", NEEDS_ARGUMENT, answer_sleep },
+    { "wake", MAY_HAVE_ARGUMENT, answer_wake },
   };
   reply r = { .follow = follow, .out = out, .fd = fd };
   lm_assert(request && follow && fd && *fd == -1);

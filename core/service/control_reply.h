@@ -3,7 +3,7 @@
  * Requests: `ping`, `status`, `stats`, `reload`, `reload PATH`, `sample BYTES`,
  * `share KEY OFFSET`
  * (heap/share_export.h), `device BASE KEY ADDRESS` (device/device_export.h), `rebalance ORDER`,
- * `demote ORDER`, `moved` and `move stop`. */
+ * `demote ORDER`, `moved`, `move stop`, `sleep WHERE tag=TAG`, `wake` and `wake TAG`. */
 #ifndef LM_CONTROL_REPLY_H
 #define LM_CONTROL_REPLY_H
 

@@ -83,6 +83,20 @@ static void write_group(lm_json *out) {
   lm_json_close(out, '}');
 }
 
+/* Writes how long tasks of the control group waited for memory, and what the group may still take
+ * below memory.high and memory.max. */
+static void write_pressure(lm_json *out) {
+  uint64_t limit, left = lm_available_below_high(NULL, &limit);
+  int stalled = lm_available_stalled(NULL);
+  lm_json_open(out, "pressure", '{');
+  if (stalled >= 0) lm_json_int(out, "stalled", stalled);
+  if (limit != UINT64_MAX) {
+    lm_json_uint(out, "limit", limit);
+    lm_json_uint(out, "left", left);
+  }
+  lm_json_close(out, '}');
+}
+
 static void write_nodes(lm_json *out) {
   uint64_t nodes = lm_numa_nodes();
   char text[256];
@@ -236,6 +250,7 @@ static void write_machine(lm_json *out) {
   lm_json_int(out, "page", sysconf(_SC_PAGESIZE));
   write_nodes(out);
   write_placing(out);
+  write_pressure(out);
   write_group(out);
   write_huge_pages(out);
   write_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
@@ -251,6 +266,7 @@ static void write_machine(lm_json *out) {
   lm_json_bool(out, "membarrier", !lm_sys_membarrier());
   lm_json_bool(out, "rseq", __rseq_size != 0);
   lm_json_bool(out, "luajit", lm_script_is_available());
+  lm_json_bool(out, "libnuma", lm_numa_can_parse());
   write_cuda(out);
   lm_json_close(out, '}');
 }

@@ -25,6 +25,7 @@
 #include "os/sys.h"
 #include "plan/image_text.h"
 #include "script/policy_open.h"
+#include "service/quota_file.h"
 
 static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static lm_script_limits limits = { .max_leaves = 1000, .step_ms = 200, .step_bytes = 4 * LM_MIB };
@@ -330,6 +331,7 @@ static loam_status go_live(load *l) {
     close_parked(parked_n);
     retiring_n = 0;
   }
+  lm_quota_file_bind();
   keep_named(l->opened.image);
   lm_token_ids_reclaim(is_of_live);
   lock(&live_lock);
@@ -480,6 +482,7 @@ void lm_policy_announce_published(loam_status status) {
     lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL,
                    "the policy on the board is live as generation %llu",
                    (unsigned long long)generation);
+  if (status == LOAM_OK) lm_quota_file_tell();
   void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
   if (status == LOAM_OK && announce_live) announce_live(lm_policy_is_followed());
 }
@@ -501,6 +504,7 @@ static loam_status announce(const report *r, const char *name) {
   if (status == LOAM_OK) {
     lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu%s%s",
                    name, (unsigned long long)generation, again, r->recompiled);
+    lm_quota_file_tell();
     void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
     if (announce_live) announce_live(lm_policy_is_followed());
     return status;

@@ -13,7 +13,18 @@ static void put_class(lm_json *out, const lm_sums *row, unsigned class_) {
   lm_json_uint(out, "live_blocks", row->live_blocks);
   lm_json_uint(out, "total_bytes", row->total_bytes);
   lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (row->asleep_bytes) lm_json_uint(out, "asleep_bytes", row->asleep_bytes);
   lm_json_close(out, '}');
+}
+
+/* Returns the bytes of a row that are asleep: a loam_stats_row has no room for them. */
+static uint64_t asleep_in(const lm_sums_table *classes, uint64_t key) {
+  uint64_t bytes = 0;
+  for (unsigned c = 0; c <= LM_CLASS_UNKNOWN; c++) {
+    const lm_sums *row = lm_sums_find(classes, lm_sums_with_class(key, c));
+    if (row) bytes += row->asleep_bytes;
+  }
+  return bytes;
 }
 
 static void put_classes(lm_json *out, const lm_sums_table *classes, uint64_t key) {
@@ -25,9 +36,10 @@ static void put_classes(lm_json *out, const lm_sums_table *classes, uint64_t key
   lm_json_close(out, ']');
 }
 
-void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                       uint64_t key) {
+void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                       const lm_sums_table *classes, uint64_t key) {
   lm_json *out = ctx;
+  uint64_t asleep = asleep_in(classes, key);
   lm_json_open(out, NULL, '{');
   lm_json_text(out, "tag", row->tag);
   lm_json_text(out, "strategy", row->strategy);
@@ -36,8 +48,11 @@ void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table
   lm_json_uint(out, "live_blocks", row->live_blocks);
   lm_json_uint(out, "total_bytes", row->total_bytes);
   lm_json_uint(out, "total_blocks", row->total_blocks);
+  if (asleep) lm_json_uint(out, "asleep_bytes", asleep);
   if (row->limit) lm_json_uint(out, "limit", row->limit);
   if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
+  if (use->shared) lm_json_text(out, "limit_shared", use->shared);
+  if (use->shared) lm_json_uint(out, "limit_own", use->own);
   put_classes(out, classes, key);
   lm_json_close(out, '}');
 }

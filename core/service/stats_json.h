@@ -15,8 +15,8 @@ void lm_stats_json_sums(lm_json *out, const struct loam_stats *s);
 void lm_stats_json_resident(lm_json *out, lm_resident now);
 /* Writes a row of tag and strategy, with its figures by class, into a list that is open. `ctx` is
  * an lm_json. It is an lm_stats_row_visit. */
-void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                       uint64_t key);
+void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                       const lm_sums_table *classes, uint64_t key);
 /* Writes what a strategy got into a list that is open. `ctx` is an lm_json. */
 void lm_stats_json_got(void *ctx, const loam_got *got);
 

@@ -15,8 +15,8 @@ local command = {}
 -- In the order of `loam --help`. Each verb is a module lua/loam/command/verbs/NAME.lua.
 local VERBS = {
   "check", "explain", "plan", "diff", "test", "compile", "run", "ps", "status", "stats", "top",
-  "owner", "metrics", "profile", "pages", "reload", "wait", "rebalance", "demote", "doctor",
-  "schema",
+  "owner", "metrics", "profile", "pages", "reload", "wait", "rebalance", "demote", "sleep",
+  "wake", "doctor", "schema",
 }
 
 local function is_verb(name)

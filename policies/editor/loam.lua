@@ -62,12 +62,22 @@ function text:part(index) end
 ---@class loam.weights
 ---@field weights table<integer, integer> by node, 1 to 255
 
----@alias loam.numa integer|integer[]|"local"|"interleave"|{ prefer: integer }|loam.weights
+---A string names nodes as numactl(8) does: "0-3", "0,2", "!1", "+0", "all".
+---@alias loam.numa
+---| integer
+---| integer[]
+---| "local"
+---| "interleave"
+---| "all"
+---| string
+---| { prefer: integer|string }
+---| loam.weights
 
 ---@class loam.options options of every constructor
 ---@field name? string
 ---@field limit? integer the most bytes that may be live at a time
 ---@field soft? integer bytes of live memory beyond which the host gets an event; needs `limit`
+---@field shared? string name under which all processes of the user share the limit; needs `limit`
 
 ---@class loam.host_options: loam.options
 ---@field align? integer
@@ -93,7 +103,7 @@ function text:part(index) end
 
 ---@class loam.device_options: loam.options
 ---@field id? integer|"current"
----@field pool? "cache"|"chunks"|"driver"|"none"
+---@field pool? "cache"|"chunks"|"driver"|"none"|"sleep" "sleep": it can be given up
 
 ---@class loam.managed_options: loam.options
 ---@field id? integer|"current"
@@ -177,3 +187,8 @@ function loam.devices() end
 ---@param n integer
 ---@return loam.place
 function loam.node(n) end
+
+---The percentage of the last ten seconds in which tasks of the program's control group waited for
+---memory, 0 to 100; inside `pick` only.
+---@return integer
+function loam.pressure() end

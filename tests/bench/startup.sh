@@ -30,6 +30,7 @@ turn() {
 }
 for ((i = 0; i < runs / 10; i++)); do
   turn plain env A=1 /bin/true
+  turn numa env LD_PRELOAD=libnuma.so.1 /bin/true
   turn preload env LD_PRELOAD="$preload" /bin/true
   turn silent env LD_PRELOAD="$preload" LOAM_CONTROL=0 /bin/true
   turn policy env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua /bin/true
@@ -55,8 +56,9 @@ row() {
 }
 printf '%-32s %22s   %22s\n' "/bin/true, $((runs / 10 * 10)) runs, ms" "wall, added, ratio" "cpu, added, ratio"
 row "plain" plain
+row "libnuma, not linked by loam" numa
 row "preloaded, built-in default" preload
-row "the same, no control socket" silent
+row "the same, no board" silent
 row "policies/default.lua" policy
 row "the same, as by loam run" carried
 row "and loam run itself" run

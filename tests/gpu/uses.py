@@ -11,7 +11,12 @@ import threading
 import loam
 
 POLICY = """local device = loam.device { name = "device" }
-return loam.policy { name = "uses", pick = function() return device end }"""
+local sleep = loam.device { name = "sleep", pool = "sleep" }
+return loam.policy { name = "uses", pick = function(req)
+  if req.tag:under("uses.sleep") then return sleep end
+  return device
+end }"""
+SIZE = 64 << 20
 
 
 def live(tag):
@@ -73,6 +78,24 @@ def streams_agree(torch):
     return not wrong
 
 
+def check_sleep(make, address, is_same):
+    """Memory of a library sleeps and wakes. `make` makes an array of SIZE bytes under the tag."""
+    with loam.tag("uses.sleep"):
+        array = make()
+    at, left = address(array), loam._loam.device_memory(0)[0]
+    given = loam.sleep("uses.sleep")
+    check("an array sleeps", given >= SIZE and loam.asleep("uses.sleep") == given)
+    check("and the device has its memory free", loam._loam.device_memory(0)[0] >= left + SIZE)
+    check("it wakes", loam.wake("uses.sleep") == given and loam.asleep() == 0)
+    check("at its address, with its contents", address(array) == at and is_same(array))
+
+
+def torch_sleeps(torch):
+    check_sleep(lambda: torch.arange(SIZE // 8, dtype=torch.int64, device="cuda"),
+                lambda array: array.data_ptr(),
+                lambda array: torch.equal(array.cpu(), torch.arange(SIZE // 8)))
+
+
 def use_torch():
     import torch
     loam.torch.install()
@@ -87,6 +110,7 @@ def use_torch():
     check("training gives the losses of the CPU",
           max(abs(a - b) for a, b in zip(on_gpu, on_cpu)) < 1e-6)
     check("streams in threads agree", streams_agree(torch))
+    torch_sleeps(torch)
     try:
         torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
         check("too much memory is an error", False)
@@ -106,6 +130,8 @@ def use_torch_pool():
     check("a pool's memory is loam's, with its tag", loam.owner(inside).tag == "uses.pool")
     check("other memory is PyTorch's own", loam.owner(outside) is None)
     check("and both can be used", float((inside[:1000] * outside).sum()) == 3000)
+    with torch.cuda.use_mem_pool(loam.torch.pool()):
+        torch_sleeps(torch)
 
 
 def use_cupy():
@@ -131,6 +157,8 @@ def use_cupy():
         del again
         stream.synchronize()
     check("streams agree", right)
+    check_sleep(lambda: cupy.arange(SIZE // 8, dtype=cupy.int64), lambda array: array.data.ptr,
+                lambda array: (cupy.asnumpy(array) == numpy.arange(SIZE // 8)).all())
     try:
         cupy.empty(1 << 50, dtype=cupy.uint8)
         check("too much memory is an error", False)

@@ -73,14 +73,21 @@ local function new_context(answers, inspect)
       context.inspected = name
       return inspect(text, query)
     end,
+    one_node = function(text)
+      if text == "+0" then return 1 end
+      return nil, "nodes are written as 0-3, 0,2, !1, +0 or all"
+    end,
     board_text = function(board, hash)
       local found = answers and answers.texts and answers.texts[hash]
       if found and answers.board == board then return found end
       return nil, board .. ": it is no board that can be read"
     end,
     vet = function()
-      if answers then return answers.vetted, answers.why, answers.reads_nodes end
+      if not answers then return nil end
+      return answers.vetted, answers.why, answers.reads_nodes, answers.reads_pressure,
+        answers.shares_limits
     end,
+    has_limit = function() return answers ~= nil and answers.has_limit == true end,
     compile = function(path, file)
       context.compiled = { path, file }
       return unpack(answers and answers.compiled or { nil, path .. ": gone", context.api.EIO })

@@ -30,10 +30,21 @@ core.the_machine = {
 
 function core.machine() return core.the_machine end
 function core.absent_node() return "this machine has nodes 0-1" end
+
+-- Strings of nodes that libnuma reads on a machine with nodes 0 and 1, and what it refuses.
+core.node_strings = { ["0-1"] = { 0, 1 }, ["!1"] = { 0 }, ["+1"] = { 1 }, all = { 0, 1 } }
+core.absent_strings = { ["0-7"] = "node 7: this machine has nodes 0-1" }
+function core.parse_nodes(text)
+  if core.node_strings[text] then return core.node_strings[text] end
+  return nil, core.absent_strings[text] or "nodes are written as 0-3, 0,2, !1, +0 or all",
+    not core.absent_strings[text]
+end
 core.the_free = {}
 function core.free() return core.the_free end
 core.the_refused = {}
 function core.refused() return core.the_refused end
+core.has_stalls = true
+function core.counts_stalls() return core.has_stalls end
 
 core.device_count, core.no_device = 0, "there is no driver"
 function core.devices() return core.device_count, core.no_device end
@@ -142,8 +153,10 @@ end
 
 local NAMES = {
   [0] = "size", "align", "zero", "node", "device", "live", "node_free", "device_free", "line",
+  "pressure",
 }
-local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0 }
+local DEFAULT = { size = 0, align = 16, zero = 0, node = 0, device = -1, live = 0, line = 0,
+                  pressure = 0 }
 
 local function read(input, arg, req)
   local name = NAMES[input]

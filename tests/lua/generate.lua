@@ -45,7 +45,8 @@ function random.chance(percent) return random.below(100) < percent end
 
 local INPUTS = { "req.size", "req.size", "req.size", "req.align", "req.node", "req.device",
   "req.live",
-                 "loam.node(0).free", "loam.node(1).free", "loam.node(req.node).free" }
+                 "loam.node(0).free", "loam.node(1).free", "loam.node(req.node).free",
+                 "loam.pressure()" }
 
 local function constant()
   return random.of {
@@ -201,6 +202,7 @@ local plain_loam = { KiB = 1024 }
 function plain_loam.host(options) return named(options.name) end
 plain_loam.system, plain_loam.deny = plain_loam.host, plain_loam.host
 function plain_loam.node(n) return { free = point.node_free[n] or 0 } end
+function plain_loam.pressure() return point.pressure end
 function plain_loam.policy(given) return given.pick end
 
 local plain_globals = { loam = plain_loam, math = math, ipairs = ipairs, pairs = pairs, type = type,
@@ -242,7 +244,7 @@ local function random_point(numbers)
   return {
     size = near(numbers, 0, 2 ^ 47), align = 2 ^ random.below(13), zero = random.chance(50),
     node = random.below(4), device = random.below(3) - 1, live = near(numbers, 0, 2 ^ 50),
-    line = random.below(100),
+    line = random.below(100), pressure = random.below(101),
     node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) },
       device_free = {},
   }
@@ -312,7 +314,7 @@ end
 
 local function describe(where)
   local parts = { ("tag %q"):format(where.tag) }
-  for _, key in ipairs { "size", "align", "zero", "node", "device", "live" } do
+  for _, key in ipairs { "size", "align", "zero", "node", "device", "live", "pressure" } do
     parts[#parts + 1] = key .. " " .. tostring(point[key])
   end
   return table.concat(parts, ", ") .. (", free %s and %s"):format(point.node_free[0],

@@ -13,12 +13,21 @@ static void fill_bytes(si_work *work) {
   for (size_t i = 0; i < work->size; i += work->width) memcpy(to + i, &work->byte, work->width);
 }
 
+/* A reserved address is no memory of the host: to copy from or to it while nothing is mapped there
+ * is a mistake of the program. */
+static CUresult check_mapped(uintptr_t at, size_t size) {
+  if (!si_is_unmapped(at, size)) return CUDA_SUCCESS;
+  si_violate("a copy of %zu bytes at %#lx, where no memory is mapped", size, (unsigned long)at);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
 /* Memory that the driver does not know is the host's, and read or written before the call ends:
  * so it may be changed or freed right after. */
 static CUresult copy(CUstream handle, uintptr_t to, uintptr_t from, size_t size, bool at_once) {
   CUstream stream;
   CUresult result = si_stream_of(handle, &stream);
   if (result != CUDA_SUCCESS || size == 0) return result;
+  if (check_mapped(to, size) || check_mapped(from, size)) return CUDA_ERROR_INVALID_VALUE;
   bool host_to = !si_find(to, size), host_from = !si_find(from, size);
   si_work *work = si_work_new(copy_bytes);
   work->size = size;

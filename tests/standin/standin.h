@@ -26,9 +26,9 @@
  * Violations are: a free of what is not live or of another kind, the end of a mapping or of a
  * registration that pending work still uses, a handle used after it was destroyed, two pieces of
  * work on the same bytes (one of them writing) that no event, stream or wait puts in order, work on
- * bytes that are not allocated, or of two registrations at once, memory gone while it is registered
- * (seen when that ends, and at exit), a call in a forked child,
- * one that spoils the capture of a stream.
+ * bytes that are not allocated, or of two registrations at once, a copy of reserved addresses where
+ * no memory is mapped, memory gone while it is registered (seen when that ends, and at exit), a
+ * call in a forked child, one that spoils the capture of a stream.
  *
  * Any thread. */
 #ifndef STANDIN_H

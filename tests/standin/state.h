@@ -175,6 +175,7 @@ void si_memory_reset(void);
 void si_memory_end(void); /* looks at what is registered still */
 
 /* vmm.c, pool.c, ipc.c */
+bool si_is_unmapped(uintptr_t at, size_t size); /* in a range, with no memory mapped to it */
 void si_vmm_reset(void);
 void si_pool_reset(void);
 void si_pool_free(si_block *block);

@@ -35,6 +35,12 @@ static si_range *range_of(uintptr_t at, size_t size) {
   return range;
 }
 
+bool si_is_unmapped(uintptr_t at, size_t size) {
+  for (si_range *range = ranges; range; range = range->next)
+    if (at < range->at + range->size && range->at < at + size) return !si_find(at, size);
+  return false;
+}
+
 /* Nothing there, and taken from nobody. */
 static void *hold_address(void *at, size_t size, int fixed) {
   return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);

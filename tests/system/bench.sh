@@ -37,7 +37,7 @@ rows 1 '^[0-9.]+$' "$bench/large" cycle malloc 1 1
 rows 1 '^[0-9.]+$' "$bench/large" reuse loam 1 1
 rows 0 . "$bench/measure" "$work/measured" true
 grep -q '[0-9]' "$work/measured" || fail "measure kept nothing"
-rows 9 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
+rows 10 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
 rows 2 ' of a core, oldest look ' bash tests/bench/top.sh "$LOAM_BUILD" 1 3
 
 # Traces: derived, replayed, and what a replay asked for recorded again.

@@ -80,5 +80,5 @@ wait "$pid" || fail "it ended with $?"
 children=
 # A refused edit is told in one line; nothing else is.
 grep -v '^loam: policy refused, the last good one stays: ' "$work/err" && fail "it was told things: $(cat "$work/err")"
-[ -z "$(ls "$LOAM_CONTROL_DIR" | grep -v '^kept-')" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
+[ -z "$(ls "$LOAM_CONTROL_DIR" | grep -v '^kept-\|^quotas')" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
 echo "ok: memory of all generations is freed"

@@ -87,6 +87,29 @@ expect "pkg-config, shared" "$work/shared"
 expect "pkg-config, static" "$work/static"
 expect "pkg-config, static by -Bstatic" "$work/bstatic"
 expect "pkg-config --static, a static program" "$work/whole"
+
+# LuaJIT cannot raise an error in a static program, so text is refused there, and an image is not.
+cat > "$work/loads.c" <<'C'
+#include <loam.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(int count, char **argument) {
+  if (loam_policy_load_text("bad.lua", "return 1\n") == LOAM_OK) return 1;
+  if (!strstr(loam_error(), "linked statically; it can use an image of `loam compile`")) return 2;
+  if (loam_policy_load(argument[count - 1]) != LOAM_OK) return 3;
+  loam_owner_info whose;
+  void *p = loam_malloc(LOAM_SITE("host.words"), 100);
+  if (loam_owner(p, &whose) != LOAM_OK) return 4;
+  printf("%s %s %s\n", loam_version(), whose.tag, whose.strategy);
+}
+C
+echo 'local s = loam.host { name = "default" } return loam.policy { pick = function() return s end }' > "$work/plain.lua"
+"$prefix/bin/loam" compile "$work/plain.lua" -o "$work/plain.image" > "$work/log"
+# shellcheck disable=SC2046
+"$CC" -static -o "$work/loads" "$work/loads.c" $(pkg-config --static --cflags --libs loam) 2> "$work/log" ||
+  { cat "$work/log"; exit 1; }
+expect "a static program under an image" "$work/loads" "$work/plain.image"
 expect "pkg-config, C++" bash -c '
   "$CXX" -Wall -Wextra -Werror -Wl,-rpath,"$1" -o "$2/cxx" "$2/host.cc" \
     $(pkg-config --cflags --libs loam) && "$2/cxx"' - "$library" "$work"
@@ -107,7 +130,7 @@ CC
 cat > "$work/CMakeLists.txt" <<'CMAKE'
 cmake_minimum_required(VERSION 3.25)
 project(host C CXX)
-find_package(loam 0.1 REQUIRED)
+find_package(loam 1.0 REQUIRED)
 add_executable(shared host.c)
 target_link_libraries(shared PRIVATE loam::loam)
 add_executable(static host.c)

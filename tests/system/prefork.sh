@@ -41,5 +41,5 @@ exec 3>&-
 wait "$pid" || fail "it ended with $?"
 children=
 [ -s "$work/err" ] && fail "it was told things: $(cat "$work/err")"
-[ -z "$(ls "$LOAM_CONTROL_DIR" | grep -v '^kept-')" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
+[ -z "$(ls "$LOAM_CONTROL_DIR" | grep -v '^kept-\|^quotas')" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
 echo "ok: they end without a trace"

@@ -5,8 +5,10 @@ need python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 python3 -c 'import jsonschema' 2> "$work/why" || skip "python3-jsonschema is not installed"
 
+sed -i 's/limit = 32 \* MiB/&, shared = "large"/' "$policy"
 cat > "$work/all.lua" <<'LUA'
-local plain = loam.host { name = "plain", align = 64, huge = false, zero = true, limit = 2 ^ 40 }
+local plain = loam.host { name = "plain", align = 64, huge = false, zero = true, limit = 2 ^ 40,
+                          shared = "all" }
 local none = loam.deny()
 local kinds = {
   loam.host { name = "here", numa = "local", prefault = true, lock = true, guard = true },
@@ -104,7 +106,9 @@ for _ in $(seq 600); do [ -e "$work/ready" ] && break; sleep 0.1; done
 [ -e "$work/ready" ] || fail "the program does not start: $(cat "$work/err")"
 answer_of "$pid" > "$work/status"
 gives answer 0 status "$pid"
+grep -q '"shared":"large","shared_used_bytes":' "$work/out" || fail "no shared limit: $(cat "$work/out")"
 gives answer 0 stats "$pid"
+grep -q '"limit_shared":"large","limit_own":' "$work/out" || fail "no shared limit: $(cat "$work/out")"
 gives answer 0 pages "$pid"
 for by in tag strategy node process service; do
   gives answer 0 top --by "$by" --every 100ms --count 1
@@ -127,6 +131,7 @@ gives cut_short 1 rebalance "$pid" --tag nosuch
 gives answer 0 demote "$pid" --to cold --tag malloc
 gives cut_short 1 demote "$pid" --to cold --tag nosuch
 gives failure 1 demote "$pid" --to node=999 --tag malloc
+gives answer 0 wake "$pid"
 kill -KILL "$pid"
 wait "$pid" 2> "$work/why"
 children=
@@ -148,7 +153,7 @@ wait "$pid" 2> "$work/why"
 children=
 gives failure 1 owner 1 7f00
 gives failure 1 top 1
-for verb in status stats pages reload rebalance "demote --tag x"; do
+for verb in status stats pages reload rebalance "demote --tag x" "sleep --tag x" wake; do
   # The words are the verb and its options.
   # shellcheck disable=SC2086
   gives failure 1 $verb 1

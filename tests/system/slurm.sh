@@ -68,6 +68,17 @@ srun -n "$TASKS" sh -c 'echo $SLURM_PROCID $LOAM_POLICY $LD_PRELOAD' | sort > "$
 for task in 0 1 2 3; do echo "$task $live $LOAM_PRELOAD"; done | diff - "$work/out" || fail "not governed"
 echo "ok: each task has the variables of loam"
 
+cp "$work/prolog" "$work/prolog.whole"
+sed "s|^PRELOAD=.*|PRELOAD=$work/none.so|" "$work/prolog.whole" > "$work/prolog"
+mkdir "$work/bin"
+printf '#!/bin/sh\necho "$*" > %s/logged\n' "$work" > "$work/bin/logger"
+chmod +x "$work/bin/logger"
+[ "$(PATH=$work/bin:$PATH srun -n 1 echo works 2> "$work/why")" = works ] || fail "a node without loam runs no task"
+grep -qx -- "-t loam a task of job [0-9]* runs without loam: this node has no $work/none.so" "$work/logged" ||
+  fail "a node without loam is not told: $(cat "$work/logged" "$work/why")"
+echo "ok: on a node without loam a task runs, and the log has a line"
+mv "$work/prolog.whole" "$work/prolog"
+
 # The tasks of a step outlive a slurmd that is killed, so a test that fails ends its jobs first.
 end_jobs() {
   status=$?

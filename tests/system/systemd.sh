@@ -1,6 +1,7 @@
 # systemd.sh - systemd accepts the units of examples/fleet: a service with the drop-in that runs it
-# under loam, and the unit of `loam metrics`. There is no systemd to start them here, so the command of
-# the drop-in is started as systemd would: with a private /tmp. `loam ps` finds it there.
+# under loam, and the unit of `loam metrics`. tests/vm/systemd starts the service under systemd, in a
+# virtual machine. Here the command of the drop-in is started without systemd, with a private /tmp, and
+# `loam ps` finds it there.
 
 . tests/system/_lib.sh
 need systemd-analyze unshare

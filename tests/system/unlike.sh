@@ -1,6 +1,6 @@
 # unlike.sh - the machines of a fleet are not alike: a policy that a machine cannot obey, images of
-# another version and of another architecture, no LuaJIT, a folder that cannot be written. Each gives
-# a clear line, and the policy before stays in force.
+# another version and of another architecture, no LuaJIT, a folder that cannot be written, a read-only
+# home, no compiler. Each gives a clear line, and the policy before stays in force.
 . tests/system/_lib.sh
 need "$CC" python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -14,7 +14,7 @@ policy_text 128 > "$work/next.lua"
 # begins COMMAND... - starts the program under the file, by the command.
 begins() {
   : > "$work/out"
-  "$@" "$LOAM" run --watch --policy "$live" -- "$program" 64 128 > "$work/out" 2> "$work/err" &
+  "$@" "$LOAM" run --watch --policy "$live" -- "$program" 64 128 256 > "$work/out" 2> "$work/err" &
   pid=$!
   children="$children $pid"
   await "it does not start" grep -qx 'obeys 64' "$work/out"
@@ -115,3 +115,28 @@ unshare --mount sh -c 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" &
 grep -q "$work/etc/prod.lua.*: Read-only file system" "$work/why" || fail "read-only: $(cat "$work/why")"
 policy_text 64 | cmp - "$work/etc/prod.lua" || fail "the policy has changed"
 echo "ok: in a folder that cannot be written, loam compile says so, and the policy stays"
+
+# No folder for a board can be written: not the home, nor any other place. Programs run, follow the
+# file each by itself, and keep their policy when an edit is refused.
+mkdir -m 755 "$work/home"
+# shellcheck disable=SC2016
+read_only=(unshare --mount sh -c 'mount -t tmpfs -o ro none "$0" && exec "$@"' "$work/home"
+  env HOME="$work/home" XDG_RUNTIME_DIR="$work/home" LOAM_CONTROL_DIR="$work/home/control" LOAM_EVENTS=stderr)
+policy_text 64 | save "$live"
+begins "${read_only[@]}"
+grep -q "^loam: .*$work/home/control: Read-only file system" "$work/err" || fail "read-only home: $(cat "$work/err")"
+policy_text 128 | save "$live"
+await "an edit is not obeyed with a read-only home" grep -qx 'obeys 128' "$work/out"
+policy_text 64 | sed 's/align/allign/' | save "$live"
+await "a wrong edit is not told" grep -qF "$live:1: option: loam.host has no option \"allign\"" "$work/err"
+policy_text 256 | save "$live"
+await "the edit after it is not obeyed" grep -qx 'obeys 256' "$work/out"
+echo "ok: with a read-only home programs run, edits are obeyed, and a wrong one is told"
+
+# No compiler of C, nor any other program that builds loam.
+mkdir "$work/bin"
+ln -s "$(type -P true)" "$work/bin"
+PATH=$work/bin "$LOAM" check "$live" > "$work/out" 2>&1 || fail "no compiler: $(cat "$work/out")"
+PATH=$work/bin "$LOAM" run --policy "$live" -- true 2> "$work/why" || fail "no compiler: $(cat "$work/why")"
+[ ! -s "$work/why" ] || fail "no compiler: $(cat "$work/why")"
+echo "ok: without a compiler, policies are checked and programs run"

@@ -29,14 +29,15 @@ from .events import Event, on_event
 from .figures import BlockCount, Owner, block_leaks, block_stats, owner, stats, totals
 from .hooks import get_handler, on_block, on_memory, register_handler, set_handler
 from .log import AllocationLog, LogRow
+from .sleeping import asleep, sleep, wake
 from .tags import current_tag, tag
 
-__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "Event",
-           "FileError", "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError",
-           "StateError", "block_leaks", "block_stats", "current_tag", "events", "get_handler",
+__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "Event", "FileError",
+           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError",
+           "asleep", "block_leaks", "block_stats", "current_tag", "events", "get_handler",
            "include_path", "nrt_api", "on_block", "on_event", "on_memory", "owner", "policy",
-           "register_handler", "set_handler", "start", "stats", "tag", "totals",
-           "tracemalloc_domain", "trim"]
+           "register_handler", "set_handler", "sleep", "start", "stats", "tag", "totals",
+           "tracemalloc_domain", "trim", "wake"]
 
 __version__ = _loam.version()
 

@@ -27,6 +27,10 @@ max_memory_allocated, memory_stats and memory_summary of torch.cuda, and their r
 memory that PyTorch has from loam, and torch.cuda.empty_cache() gives back the memory that loam
 keeps for reuse. In a pool, PyTorch's own allocator takes pieces of 2 MiB and more from loam and
 cuts them up; a piece has the tag under which it was taken.
+
+Sleep. loam.sleep(tag) gives the memory of tensors back to the driver for a while, and
+loam.wake(tag) takes it back: tensors keep their addresses and contents. The policy has to give
+loam.device { pool = "sleep" }. With one pool for each model, each model sleeps by itself.
 """
 
 from __future__ import annotations

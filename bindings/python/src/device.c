@@ -261,6 +261,41 @@ static PyObject *device_trim(PyObject *self, PyObject *number) {
   return PyLong_FromSize_t(bytes);
 }
 
+static PyObject *device_sleep(PyObject *self, PyObject *args) {
+  (void)self;
+  const char *tag, *to;
+  size_t bytes;
+  loam_status status;
+  if (!PyArg_ParseTuple(args, "zs", &tag, &to)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_sleep(tag, to, &bytes);
+  Py_END_ALLOW_THREADS;
+  return status ? binding_fail(status) : PyLong_FromSize_t(bytes);
+}
+
+static PyObject *device_wake(PyObject *self, PyObject *group) {
+  (void)self;
+  const char *tag;
+  size_t bytes;
+  loam_status status;
+  if (!PyArg_Parse(group, "z", &tag)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = loam_wake(tag, &bytes);
+  Py_END_ALLOW_THREADS;
+  return status ? binding_fail(status) : PyLong_FromSize_t(bytes);
+}
+
+static PyObject *device_asleep(PyObject *self, PyObject *group) {
+  (void)self;
+  const char *tag;
+  size_t bytes;
+  if (!PyArg_Parse(group, "z", &tag)) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  bytes = loam_asleep(tag);
+  Py_END_ALLOW_THREADS;
+  return PyLong_FromSize_t(bytes);
+}
+
 PyMethodDef device_methods[] = {
   { "manager_initialize", manager_initialize, METH_O, NULL },
   { "manager_alloc", manager_alloc, METH_VARARGS, NULL },
@@ -280,5 +315,8 @@ PyMethodDef device_methods[] = {
   { "device_memory", device_memory, METH_O, NULL },
   { "device_info", device_info, METH_O, NULL },
   { "device_trim", device_trim, METH_O, NULL },
+  { "device_sleep", device_sleep, METH_VARARGS, NULL },
+  { "device_wake", device_wake, METH_O, NULL },
+  { "device_asleep", device_asleep, METH_O, NULL },
   { 0 },
 };

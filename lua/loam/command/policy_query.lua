@@ -9,7 +9,7 @@ local policy_query = {}
 
 local QUERY_KEYS = {
   "tag", "size", "align", "node", "live", "device", "file", "func", "module", "line", "batch",
-  "request",
+  "request", "pressure",
 }
 
 local function add(lines, key, value)

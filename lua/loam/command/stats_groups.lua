@@ -4,7 +4,7 @@ local arguments = require("loam.command.arguments")
 
 local stats_groups = {}
 
-local FIGURES = { "live_bytes", "live_blocks", "total_bytes", "total_blocks" }
+local FIGURES = { "live_bytes", "live_blocks", "total_bytes", "total_blocks", "asleep_bytes" }
 local SIZE_MAX = 2 ^ 47 -- bytes of an address space
 
 ---@class loam.StatsKeys { tag: boolean, strategy: boolean, class: boolean }
@@ -33,7 +33,8 @@ function stats_groups.is_unknown(class) return class.from == 0 and class.to >= S
 function stats_groups.classes(row)
   if row.classes then return row.classes end
   return { { from = 0, to = SIZE_MAX, live_bytes = row.live_bytes, live_blocks = row.live_blocks,
-             total_bytes = row.total_bytes, total_blocks = row.total_blocks } }
+             total_bytes = row.total_bytes, total_blocks = row.total_blocks,
+             asleep_bytes = row.asleep_bytes } }
 end
 
 -- Adds figures to the group that they belong to. A new group gets the tag, the strategy and the
@@ -46,14 +47,15 @@ local function add(groups, keys, row, class)
     group = {
       tag = keys.tag and row.tag, strategy = keys.strategy and row.strategy,
       kind = keys.strategy and row.kind, limit = keys.strategy and row.limit or nil,
-      limit_used = row.limit_used, from = class and class.from, to = class and class.to,
-      live_bytes = 0, live_blocks = 0, total_bytes = 0, total_blocks = 0,
+      limit_used = row.limit_used, limit_own = row.limit_own,
+      from = class and class.from, to = class and class.to,
+      live_bytes = 0, live_blocks = 0, total_bytes = 0, total_blocks = 0, asleep_bytes = 0,
     }
     groups.by_key[key] = group
     groups[#groups + 1] = group
   end
   local figures = class or row
-  for _, name in ipairs(FIGURES) do group[name] = group[name] + figures[name] end
+  for _, name in ipairs(FIGURES) do group[name] = group[name] + (figures[name] or 0) end
 end
 
 -- Sorts groups: the pairs of tag and strategy with the most live bytes first, each with its classes

@@ -159,6 +159,15 @@ function loam.device(given)
   return (type(given) == "table" and device_strategy or device_gauge)(given)
 end
 
+-- Returns the percentage of the last ten seconds in which the control group waited for memory.
+function loam.pressure(...)
+  if select("#", ...) > 0 then
+    frame.refuse("type", "loam.pressure takes no argument: it is about the control group of the "
+      .. "program", "write loam.pressure()")
+  end
+  return request.pressure()
+end
+
 -- ---- the policy
 
 local KEYS = { "name", "pick", "tests", "always", "apply" }

@@ -149,8 +149,28 @@ local function keys_of(t)
   return numbers, words
 end
 
-local NUMA = "\"local\", \"interleave\", a node, a list of nodes {0, 1}, {prefer = 0} "
+local NUMA = "\"local\", \"interleave\", a node, a list of nodes {0, 1}, a string of nodes "
+  .. "as numactl's (\"0-3\", \"!1\", \"+0\", \"all\"), {prefer = 0} "
   .. "or {weights = {[0] = 3, [1] = 1}}"
+
+-- Returns the nodes that a string names as numactl does. `possible` says which values the option
+-- takes, for a string of another form.
+local function string_of_nodes(option, value, possible)
+  local nodes, why, is_malformed = core.parse_nodes(value)
+  if is_malformed then wrong(option, value, possible) end
+  if nodes then return nodes end
+  return frame.refuse("machine", option .. " = " .. options.show(value) .. ": " .. why)
+end
+
+local function preferred(value)
+  if type(value) ~= "string" then return node("numa.prefer", value) end
+  local nodes = string_of_nodes("numa.prefer", value, "a node, or a string that names one: \"+0\"")
+  if #nodes > 1 then
+    frame.refuse("option", "numa.prefer = " .. options.show(value)
+      .. ": must name one node, and names " .. table.concat(nodes, ", "))
+  end
+  return nodes[1]
+end
 
 local WEIGHTS = "a table of weights with node numbers as keys: {[0] = 3, [1] = 1}"
 
@@ -189,11 +209,14 @@ local function numa(option, value)
   options.machine() -- makes core read its list of nodes again, over which "interleave" goes
   if value == "interleave" then return { mode = value } end
   if type(value) == "number" then return { mode = "bind", nodes = { node(option, value) } } end
+  if type(value) == "string" then
+    return { mode = "bind", nodes = string_of_nodes(option, value, NUMA) }
+  end
   if type(value) ~= "table" then wrong(option, value, NUMA) end
   local _, words = keys_of(value)
   if #words == 0 then return list_of_nodes(value) end
   if #words == 1 and words[1] == "prefer" and rawget(value, 1) == nil then
-    return { mode = "prefer", nodes = { node("numa.prefer", value.prefer) } }
+    return { mode = "prefer", nodes = { preferred(value.prefer) } }
   end
   if #words == 1 and words[1] == "weights" and rawget(value, 1) == nil then
     return weights(value.weights)
@@ -268,7 +291,7 @@ local KINDS = {
   handler = {},
   deny = {},
   pinned = { mapped = boolean, portable = boolean, write_combined = boolean, numa = numa },
-  device = { id = device_id, pool = one_of("cache", "chunks", "driver", "none") },
+  device = { id = device_id, pool = one_of("cache", "chunks", "driver", "none", "sleep") },
   managed = { id = device_id, prefer = device_id },
   shared = { align = align, numa = numa, huge = file_huge, zero = boolean, prefault = boolean,
              lock = boolean },
@@ -288,10 +311,11 @@ local function absent(kind)
 end
 
 local ORDER = { "dir", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "mapped",
-                "portable", "write_combined", "id", "pool", "prefer", "limit", "soft", "name" }
+                "portable", "write_combined", "id", "pool", "prefer", "limit", "soft", "shared",
+                "name" }
 
 for _, checks in pairs(KINDS) do
-  checks.name, checks.limit, checks.soft = options.name, limit, limit
+  checks.name, checks.limit, checks.soft, checks.shared = options.name, limit, limit, options.name
 end
 
 local function known(kind)
@@ -313,6 +337,13 @@ local function check_soft(soft, hard)
   elseif soft > hard then
     frame.refuse("option", ("soft = %d: must be at most the limit, %d"):format(soft, hard))
   end
+end
+
+-- What processes share is a limit, so a shared limit needs one.
+local function check_shared(name, hard)
+  if hard then return end
+  frame.refuse("option", "shared = " .. options.show(name) .. ": there is no limit to share",
+    "give the strategy a limit, which is the most bytes that all processes may have together")
 end
 
 -- Checks the table of options that a policy gave to `loam.KIND{…}`. Returns the values by option,
@@ -338,6 +369,7 @@ function options.check(kind, given)
     end
   end
   if values.soft then check_soft(values.soft, values.limit) end
+  if values.shared then check_shared(values.shared, values.limit) end
   return values, reason
 end
 

@@ -114,7 +114,8 @@ local function default_name(kind, described)
   return string.sub(described == "" and kind or kind .. "(" .. described .. ")", 1, 63)
 end
 
-local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4 } -- core's lm_device_pool_kind
+-- The numbers are core's lm_device_pool_kind.
+local SUPPLY = { cache = 1, chunks = 2, driver = 3, none = 4, sleep = 5 }
 
 -- Returns a device as core numbers it. With `current` = 0, as for `id`, "current" is 0 and device N
 -- is N + 1. With `current` = 1, as for `prefer`, 0 means that none is given, "current" is 1 and
@@ -127,7 +128,7 @@ end
 local function description(kind, values, handler)
   return {
     kind = kind, name = values.name, align = values.align or 0, limit = values.limit or 0,
-    soft = values.soft or 0,
+    soft = values.soft or 0, shared = values.shared,
     numa = values.numa, huge = values.huge or "default", zero = values.zero or false,
     prefault = values.prefault or false, lock = values.lock or false, guard = values.guard or 0,
     handler = handler, dir = values.dir, mapped = values.mapped, portable = values.portable,
@@ -207,7 +208,7 @@ end
 
 local FIELDS = {
   "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "soft",
-  "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
+  "shared", "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
 }
 
 local IS_FIELD = {}
@@ -249,7 +250,19 @@ function strategy.view(member)
   return member.view
 end
 
----@return table a copy of the options that the policy gave, for a report
+-- Returns what a report shows in place of a string such as "+0": the nodes that it stands for. Nil:
+-- the policy gave no such string.
+local function named_by_string(member)
+  local given, numa = rawget(member.given, "numa"), member.values.numa
+  if type(given) == "table" and type(rawget(given, "prefer")) == "string" then
+    return { prefer = numa.nodes[1] }
+  end
+  if type(given) ~= "string" or not numa.nodes then return nil end
+  return #numa.nodes == 1 and numa.nodes[1] or numa.nodes
+end
+
+-- Returns a copy of the options that the policy gave, for a report, with nodes as numbers.
+---@return table
 function strategy.report(member)
   local function bare(value)
     if type(value) ~= "table" then return value end
@@ -258,7 +271,9 @@ function strategy.report(member)
     for k, v in next, value do out[count == #value and k or tostring(k)] = bare(v) end
     return out
   end
-  return bare(declared_fields(member))
+  local fields = declared_fields(member)
+  fields.numa = named_by_string(member) or fields.numa
+  return bare(fields)
 end
 
 ---@return string[] names of a chain's members

@@ -14,10 +14,11 @@ local MAX_TAG = 255 -- bytes
 local RANGES = { -- least, most, the most in words
   size = { 0, 2 ^ 47, "2^47" }, align = { 1, 2 ^ 47, "2^47" }, live = { 0, 2 ^ 52, "2^52" },
   node = { 0, 63, "63" }, device = { -1, 63, "63" }, line = { 0, 2 ^ 31 - 1, "2^31 - 1" },
+  pressure = { 0, 100, "100" },
 }
 local KEYS = {
   "tag", "size", "expect", "align", "zero", "node", "live", "device", "file", "func", "module",
-  "line", "node_free", "device_free",
+  "line", "node_free", "device_free", "pressure",
 }
 
 local text  -- of the policy

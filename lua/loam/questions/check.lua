@@ -8,6 +8,7 @@ local leaves = require("loam.questions.leaves")
 local options = require("loam.language.options")
 local policy = require("loam.compiler.policy")
 local query = require("loam.questions.query")
+local request = require("loam.symbolic.request")
 local strategy = require("loam.language.strategy")
 
 local check = {}
@@ -71,13 +72,18 @@ local function each_mistake(member, first, warn)
   if reason then warn(member, "limit", reason, suggestion) end
 end
 
--- Returns the reports of all strategies, and warnings about them. Called when all tags have been
--- compiled.
-local function declared()
+-- Returns the reports of all strategies, and warnings about them and about the policy `made`.
+-- Called when all tags have been compiled.
+local function declared(made)
   local reports, warnings, first = json.array {}, {}, {}
   local function warn(member, class, reason, suggestion)
     warnings[#warnings + 1] = diag.new { line = member.line, class = class,
       reason = "strategy '" .. member.name .. "': " .. reason, suggestion = suggestion }
+  end
+  if request.has_pressure() and not core.counts_stalls() then
+    warnings[1] = diag.new { line = made.line, class = "machine",
+      reason = "this kernel does not count stalls, so loam.pressure() is 0 here",
+      suggestion = "start the kernel with psi=1 on its command line" }
   end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)
@@ -114,7 +120,7 @@ function check.run(made, asked)
     local class = policy.class(where)
     if class.where.tag ~= tag then add(where, class) end
   end
-  local strategies, warnings = declared()
+  local strategies, warnings = declared(made)
   answer.write {
     verb = "check", policy = answer.file_name(), ok = #errors == 0, name = made.name, tags = tags,
     strategies = strategies, tests = #made.tests, always = #made.invariants,

@@ -7,7 +7,7 @@ local query = {}
 
 local STRINGS = { tag = true, file = true, func = true, module = true, batch = true }
 local RANGES = { size = { 0, 2 ^ 47 }, align = { 1, 2 ^ 47 }, node = { 0, 63 }, device = { -1, 63 },
-                 live = { 0, 2 ^ 52 }, line = { 0, 2 ^ 31 - 1 } }
+                 live = { 0, 2 ^ 52 }, line = { 0, 2 ^ 31 - 1 }, pressure = { 0, 100 } }
 
 local function number(key, text)
   local value, range = tonumber(text), RANGES[key]
@@ -65,7 +65,7 @@ end
 ---@return table the request of a query (request.point); nodes have the free memory of this machine
 function query.point(asked, size)
   local point = request.point(size)
-  for _, key in ipairs { "align", "node", "device", "live", "line" } do
+  for _, key in ipairs { "align", "node", "device", "live", "line", "pressure" } do
     point[key] = asked[key] or point[key]
   end
   point.zero = asked.zero

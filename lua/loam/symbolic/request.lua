@@ -16,7 +16,7 @@ local LINES = 2 ^ 31 - 1 -- the greatest line of a site
 -- The numbers of plan.h's LM_IN_*.
 local INPUT = {
   size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7,
-  line = 8,
+  line = 8, pressure = 9,
 }
 
 local symbols = {
@@ -41,6 +41,7 @@ function request.fields() return FIELDS end
 local decide   -- function(condition) -> boolean
 local mode     -- "traced", "concrete", or nil outside pick
 local gauges   -- function(input name, n) -> number or symbol; nil outside pick
+local current  -- the point of plain Lua
 
 function request.connect(decider) decide = decider end
 
@@ -80,6 +81,9 @@ end
 
 function request.inputs() return inputs end
 
+local pressure_symbol = symbol.input("loam.pressure()", INPUT.pressure, 0, 0, 100)
+inputs[#inputs + 1] = symbol.expression(pressure_symbol)
+
 local gauge_symbols = { node_free = {}, device_free = {} }
 
 local function gauge_symbol(input, n)
@@ -104,9 +108,23 @@ end
 ---@return boolean whether pick runs in plain Lua, on numbers
 function request.is_concrete() return mode == "concrete" end
 
--- ---- the two ways to run
+local has_pressure = false -- the policy has read memory pressure
 
-local current -- the point of plain Lua
+---@return boolean whether pick has read memory pressure so far
+function request.has_pressure() return has_pressure end
+
+---@return any the percentage of time in which the control group waited for memory: a symbol or a
+--- number
+function request.pressure()
+  if not mode then
+    return frame.refuse("field", "memory pressure is known only when memory is requested",
+      "call loam.pressure() inside pick")
+  end
+  has_pressure = true
+  return mode == "traced" and pressure_symbol or current.pressure
+end
+
+-- ---- the two ways to run
 
 local function concrete_gauge(input, n) return current[input][n] or 0 end
 
@@ -147,7 +165,7 @@ local NOTHING = {} -- no free memory on any node or device
 ---@return table the point of a plain request for `size` bytes
 function request.point(size)
   return { size = size, align = 16, zero = false, node = 0, device = -1, live = 0,
-           line = 0, node_free = NOTHING, device_free = NOTHING }
+           line = 0, pressure = 0, node_free = NOTHING, device_free = NOTHING }
 end
 
 local NAME = {}
@@ -184,7 +202,7 @@ function request.write(point, input, value)
   end
 end
 
-local SHOWN = { "size", "align", "zero", "node", "device", "live", "line" }
+local SHOWN = { "size", "align", "zero", "node", "device", "live", "line", "pressure" }
 local DEFAULT = request.point(0)
 
 ---@return string the request in words: its size, and the other fields that are not as by default

@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -22,13 +23,16 @@ from _support import Case, main, run_child
 POLICY = """
 local device = loam.device { name = "device" }
 local denied = loam.deny { name = "denied" }
+local weights = loam.device { name = "weights", pool = "sleep" }
 return loam.policy { pick = function(req)
   if req.tag:under("denied") then return denied end
+  if req.tag:under("model") then return weights end
   return device
 end }"""
 
 driver = ctypes.CDLL(STANDIN)
 driver.standin_violation.restype = ctypes.c_char_p
+driver.standin_used.restype = ctypes.c_size_t
 pointer, size, number = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
 
 
@@ -365,6 +369,79 @@ class Memory(Called):
         self.assertEqual(_loam.torch_figures(1)[1], 1000)
         self.free.loam_torch_free(blocks[0], 1000, 1, None)
         self.assertEqual(_loam.torch_figures(1)[0], before[0])
+
+
+class Sleeping(Called):
+    """A tensor of PyTorch, as its allocator sees it: an address of loam_torch_alloc."""
+
+    SIZE, ROUND = 3 << 20, 4 << 20
+
+    def setUp(self):
+        super().setUp()
+        context = pointer()
+        driver.cuInit(0)
+        driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+        driver.cuCtxSetCurrent(context)
+
+    def make(self, tag, byte):
+        with loam.tag(tag):
+            block = self.free.loam_torch_alloc(self.SIZE, 0, None)
+        self.assertEqual(loam.owner(block).strategy, "weights")
+        driver.cuMemsetD8_v2(ctypes.c_ulonglong(block), byte, ctypes.c_size_t(self.SIZE))
+        return block
+
+    def holds(self, block, byte):
+        there = ctypes.create_string_buffer(self.SIZE)
+        self.assertEqual(driver.cuMemcpyDtoH_v2(there, ctypes.c_ulonglong(block),
+                                                ctypes.c_size_t(self.SIZE)), 0)
+        return there.raw == bytes([byte]) * self.SIZE
+
+    def test_memory_comes_back_with_its_contents(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for to in ("pinned", folder, pathlib.Path(folder)):
+                one, two = self.make("model.one", 1), self.make("model.two", 2)
+                used = driver.standin_used(0)
+                self.assertEqual(loam.sleep("model", to=to), 2 * self.ROUND)
+                self.assertEqual(used - driver.standin_used(0), 2 * self.ROUND)
+                self.assertEqual((loam.asleep(), loam.asleep("model.one")),
+                                 (2 * self.ROUND, self.ROUND))
+                self.assertEqual(loam.sleep(), 0)
+                self.assertEqual(loam.wake("model.two"), self.ROUND)
+                self.assertTrue(self.holds(two, 2))
+                self.assertEqual((loam.wake(), loam.asleep()), (self.ROUND, 0))
+                self.assertTrue(self.holds(one, 1))
+                for block in (one, two):
+                    self.free.loam_torch_free(block, self.SIZE, 0, None)
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_what_sleeps_can_be_freed(self):
+        block = self.make("model", 1)
+        loam.sleep("model", to="discard")
+        self.free.loam_torch_free(block, self.SIZE, 0, None)
+        self.assertEqual(loam.asleep(), 0)
+
+    def test_mistakes_are_told_in_words(self):
+        block, other = self.make("model", 1), self.free.loam_torch_alloc(1000, 0, None)
+        with self.assertRaisesRegex(loam.Error, "no file can be made in /no/such"):
+            loam.sleep("model", to="/no/such")
+        with self.assertRaisesRegex(loam.StateError, "strategy 'device' is not"):
+            loam.sleep("torch")
+        with self.assertRaises(TypeError):
+            loam.sleep("model", to=5)
+        self.assertTrue(self.holds(block, 1))
+        for at, size_of in ((block, self.SIZE), (other, 1000)):
+            self.free.loam_torch_free(at, size_of, 0, None)
+
+    def test_without_memory_it_sleeps_on(self):
+        block = self.make("model", 1)
+        loam.sleep("model")
+        driver.standin_fail(b"cuMemCreate", 1, 9, 2)
+        with self.assertRaisesRegex(loam.NoMemoryError, "out of memory"):
+            loam.wake("model")
+        driver.standin_fail(None, 0, 0, 0)
+        self.assertEqual((loam.asleep(), loam.wake()), (self.ROUND, self.ROUND))
+        self.assertTrue(self.holds(block, 1))
+        self.free.loam_torch_free(block, self.SIZE, 0, None)
 
 
 class FakeCuPy:

@@ -114,12 +114,12 @@ class Install(Case):
                      "LICENSE.luajit"):
             self.assertIn(name, names)
         binaries = {name for name in names if ".so" in name or name == "bin/loam"}
-        self.assertLessEqual({"libloam.so.0", "libluajit-5.1.so.2", "bin/libloam-preload.so",
+        self.assertLessEqual({"libloam.so.1", "libluajit-5.1.so.2", "bin/libloam-preload.so",
                               "bin/loam"}, binaries)
         for name in binaries:
             text = run("readelf", "-dV", os.path.join(package, name))
             needs = set(re.findall(r"\(NEEDED\).*\[(.*)\]", text))
-            self.assertLessEqual(needs, SYSTEM | {"libloam.so.0"}, name)
+            self.assertLessEqual(needs, SYSTEM | {"libloam.so.1"}, name)
             versions = re.findall(r"GLIBC_(\d+)\.(\d+)", text)
             self.assertLessEqual(max((int(a), int(b)) for a, b in versions), GLIBC, name)
             paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text)

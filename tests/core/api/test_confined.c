@@ -107,6 +107,7 @@ static void expect(int (*body)(void *), const char *text) {
 static void placed_memory_is_the_next_ones(void **state) {
   (void)state;
   expect(hands_over, CHAIN("numa = 0"));
+  expect(hands_over, CHAIN("numa = '+0'"));
   expect(hands_over, CHAIN("numa = { prefer = 0 }"));
   expect(hands_over, CHAIN("numa = 'interleave'"));
   expect(hands_over, CHAIN("numa = { weights = { [0] = 1 } }"));

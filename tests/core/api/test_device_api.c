@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "fake_gpu.h"
+#include "heap/quota.h"
 #include "loam.h"
 
 static void load(const char *strategies, const char *pick) {
@@ -163,6 +164,45 @@ static void live_is_read_by_a_policy(void **state) {
   p = loam_device_alloc(site, 1, NULL);
   assert_string_equal(owner_of(p).strategy, "a");
   loam_free(p);
+}
+
+/* Returns the number of the quota from which this process has drawn. */
+static uint32_t quota_in_use(void) {
+  uint32_t quota = 1;
+  while (quota < LM_QUOTAS && !lm_quota_used(quota)) quota++;
+  return quota;
+}
+
+static void a_shared_limit_counts_devices_of_other_processes(void **state) {
+  (void)state;
+  lm_quota_self self = { .owner = UINT64_C(1) << LM_QUOTA_MS_SHIFT | (uint64_t)getpid() };
+  lm_quota_table *table = mmap(NULL, sizeof *table, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(table, MAP_FAILED);
+  lm_quota_attach(table, &self);
+  load("local a = loam.device { name = 'a', id = 1, limit = 8192, shared = 'kv' }"
+       "          :or_else(loam.managed { name = 'b' }) ",
+       "return a");
+  loam_site *site = loam_site_get("device.shared");
+  char *p = loam_device_alloc(site, 4096, NULL);
+  expect_kind(p, "device");
+  uint32_t quota = quota_in_use();
+  assert_int_equal(lm_quota_used(quota), 4096);
+  assert_int_equal(table->row[quota - 1].id.device, 2); /* the ordinal + 1 */
+  table->holder[7].owner = UINT64_C(1) << LM_QUOTA_MS_SHIFT | (uint64_t)getppid();
+  table->drawn[7][quota - 1] = 4096;
+  table->head.taken = 8;
+  char *q = loam_device_alloc(site, 4096, NULL);
+  expect_kind(q, "managed");
+  table->drawn[7][quota - 1] = 0;
+  char *r = loam_device_alloc(site, 4096, NULL);
+  expect_kind(r, "device");
+  loam_device_free(p, NULL);
+  loam_device_free(q, NULL);
+  loam_device_free(r, NULL);
+  assert_int_equal(lm_quota_used(quota), 0);
+  lm_quota_detach();
+  munmap(table, sizeof *table);
 }
 
 static void a_limit_holds_and_a_chain_goes_on(void **state) {
@@ -399,6 +439,7 @@ int main(void) {
     cmocka_unit_test(figures_and_live_count_it),
     cmocka_unit_test(live_is_read_by_a_policy),
     cmocka_unit_test(a_limit_holds_and_a_chain_goes_on),
+    cmocka_unit_test(a_shared_limit_counts_devices_of_other_processes),
     cmocka_unit_test(denied_is_denied),
     cmocka_unit_test(want_of_memory_says_what_the_driver_said),
     cmocka_unit_test(reallocating_moves_by_the_device),

@@ -594,7 +594,7 @@ static void tells_of_the_machine(void **state) {
   assert_int_equal(text[0], '{');
   static const char *const keys[] = { "kernel",     "nodes", "hugepages",  "thp",
                                       "overcommit", "range", "membarrier", "rseq",
-                                      "luajit",     "cuda",  "page" };
+                                      "luajit",     "cuda",  "page",       "libnuma" };
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     char key[32];
     snprintf(key, sizeof key, "\"%s\":", keys[i]);

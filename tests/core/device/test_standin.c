@@ -304,6 +304,18 @@ static void maps_memory_to_a_range(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
+static void tells_of_a_copy_of_addresses_without_memory(void **state) {
+  (void)state;
+  CUdeviceptr at;
+  char host[100] = "";
+  must(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
+  assert_int_equal(cuMemcpyAsync((uintptr_t)host, at, 100, NULL), CUDA_ERROR_INVALID_VALUE);
+  expect_violation("where no memory is mapped");
+  assert_int_equal(cuMemcpy(at + MIB, (uintptr_t)host, 100), CUDA_ERROR_INVALID_VALUE);
+  expect_violation("where no memory is mapped");
+  must(cuMemAddressFree(at, 2 * MIB));
+}
+
 static void tells_of_an_unmap_under_pending_work(void **state) {
   (void)state;
   CUdeviceptr at;
@@ -551,6 +563,7 @@ int main(int argc, char **argv) {
     CASE(tells_of_handles_that_are_gone),
     CASE(calls_the_host_in_order),
     CASE(maps_memory_to_a_range),
+    CASE(tells_of_a_copy_of_addresses_without_memory),
     CASE(tells_of_an_unmap_under_pending_work),
     CASE(exports_what_was_made_for_it),
     CASE(pools_keep_what_their_threshold_says),

@@ -96,8 +96,9 @@ static void add_model(model *to, const model *from) {
 
 /* ---- What the process says ---- */
 
-static void add_row(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                    uint64_t key) {
+static void add_row(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                    const lm_sums_table *classes, uint64_t key) {
+  (void)use;
   model *m = ctx;
   lm_sums all = { 0 };
   for (unsigned c = 0; c <= LM_CLASS_UNKNOWN; c++) {
@@ -345,8 +346,9 @@ static void a_resized_block_is_counted_where_it_was_allocated(void **state) {
 
 enum { MANY = 20000, SIZES = 8 };
 
-static void sum_unknown(void *ctx, const loam_stats_row *row, const lm_sums_table *classes,
-                        uint64_t key) {
+static void sum_unknown(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
+                        const lm_sums_table *classes, uint64_t key) {
+  (void)use;
   uint64_t *blocks = ctx, known = 0;
   if (strncmp(row->tag, "many.", 5)) return;
   for (unsigned c = 0; c < LM_CLASSES_COUNTED; c++) {

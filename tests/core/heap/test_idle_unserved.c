@@ -9,8 +9,10 @@
 #include "heap/pool.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
+#include "heap/tcache_slow.h"
 #include "loam.h"
 #include "os/decay.h"
+#include "os/pressure.h"
 #include "test.h"
 
 #define PEAK (64 * LM_MIB)
@@ -225,6 +227,102 @@ static void a_service_thread_is_left_to_do_it(void **state) {
   assert_int_equal(run_in_child(fall_served, NULL), 0);
 }
 
+/* ---- Memory is short ---------------------------------------------------------------------- */
+
+/* The next slow path gives back what is kept. While memory is short, the peak is not kept when it
+ * comes again; later it is. */
+static int learn_and_be_alarmed(void *argument) {
+  (void)argument;
+  if (released_by_a_fall() < PEAK / 2 || !is_learned()) return 1;
+  size_t kept = resident();
+  lm_pressure_pretend(true);
+  for (int i = 0; i < 50; i++) loam_free(loam_malloc(NULL, 5 * LM_MIB));
+  if (resident() + PEAK * 3 / 4 > kept) return 2;
+  if (released_by_a_fall() < PEAK / 2) return 3;
+  lm_pressure_pretend(false);
+  return is_learned() && lm_pool_is_valid() ? 0 : 4;
+}
+
+static void an_alarm_gives_a_kept_peak_back(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(learn_and_be_alarmed, NULL), 0);
+}
+
+/* Returns the bytes of objects for which the bin of this thread has room, after it has allocated
+ * many of them and before it has freed them. */
+static size_t room_for(size_t size) {
+  enum { MANY = 4096 };
+  static void *small[MANY];
+  loam_free(loam_malloc(NULL, size)); /* the strategy gets its place */
+  uint32_t bin = lm_tcache_bin_offset(lm_strategy_at(0)->place, lm_class_of(size));
+  const lm_bin *of = lm_tcache_bin_at(lm_thread_get(), bin);
+  for (int i = 0; i < MANY; i++) small[i] = loam_malloc(NULL, size);
+  size_t room = (size_t)(of->high - of->low) * size;
+  for (int i = 0; i < MANY; i++) loam_free(small[i]);
+  return room;
+}
+
+static int fill_narrow_bins(void *argument) {
+  (void)argument;
+  size_t wide = room_for(1024);
+  lm_central *list = &lm_pool_of(lm_strategy_at(0))->central[lm_class_of(1024)];
+  lm_pressure_pretend(true);
+  for (int i = 0; i < 50 && list->spans; i++) loam_free(loam_malloc(NULL, 5 * LM_MIB));
+  if (list->spans) return 1;
+  size_t narrow = room_for(1024);
+  return narrow > 0 && narrow <= 64 * LM_KIB && wide > 4 * narrow ? 0 : 2;
+}
+
+static void while_memory_is_short_bins_are_narrow(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(fill_narrow_bins, NULL), 0);
+}
+
+static void *obey_in_thread(void *argument) {
+  lm_thread *t = lm_thread_get();
+  bool *is_obeyed = argument;
+  lm_thread_enter(t);
+  *is_obeyed = lm_sweep_is_alarmed(t);
+  for (int i = 0; i < 1000 && lm_sweep_is_alarmed(t); i++) lm_sweep_obey_alarm(t);
+  *is_obeyed = *is_obeyed && !lm_sweep_is_alarmed(t);
+  lm_thread_leave(t);
+  return NULL;
+}
+
+/* Each thread obeys an alarm once. One that finds the lock taken tries again later. */
+static int be_alarmed_by_threads(void *argument) {
+  (void)argument;
+  bool is_obeyed = false;
+  lm_thread *t = lm_thread_get();
+  loam_free(loam_malloc(NULL, 100));
+  if (lm_sweep_is_alarmed(t)) return 1;
+  lm_pressure_pretend(true);
+  lm_lock_take(&lm_pools_end_lock);
+  lm_thread_enter(t);
+  lm_sweep_obey_alarm(t);
+  bool is_left = lm_sweep_is_alarmed(t);
+  lm_thread_leave(t);
+  lm_lock_drop(&lm_pools_end_lock);
+  if (!is_left) return 2;
+  pthread_join(start_thread(obey_in_thread, &is_obeyed), NULL);
+  if (!is_obeyed || lm_sweep_is_alarmed(t)) return 3;
+  lm_pressure_pretend(false);
+  lm_pressure_pretend(true);
+  pthread_join(start_thread(obey_in_thread, &is_obeyed), NULL);
+  if (!lm_sweep_is_alarmed(t)) return 4; /* this thread has bins of its own */
+  loam_free(loam_malloc(NULL, 5 * LM_MIB));
+  if (lm_sweep_is_alarmed(t)) return 5;
+  lm_pressure_pretend(false);
+  lm_pressure_pretend(true);
+  return lm_sweep_is_alarmed(t) ? 0 : 6;
+}
+
+static void each_thread_obeys_an_alarm_once(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(be_alarmed_by_threads, NULL), 0);
+}
+
 /* ---- Locks -------------------------------------------------------------------------------- */
 
 static void do_a_step(void) {
@@ -263,6 +361,9 @@ int main(void) {
     cmocka_unit_test(a_peak_that_comes_again_is_kept_until_a_slow_path_finds_it_idle),
     cmocka_unit_test(slow_paths_give_up_idle_bins),
     cmocka_unit_test(a_service_thread_is_left_to_do_it),
+    cmocka_unit_test(an_alarm_gives_a_kept_peak_back),
+    cmocka_unit_test(while_memory_is_short_bins_are_narrow),
+    cmocka_unit_test(each_thread_obeys_an_alarm_once),
     cmocka_unit_test(a_step_waits_for_no_lock_of_a_tick),
   };
   block = mmap(NULL, BLOCKS_MAX * sizeof *block, PROT_READ | PROT_WRITE,

@@ -44,6 +44,7 @@ static void equal_descriptions_are_one_strategy(void **state) {
   b.zero = b.prefault = b.lock = false;
   b.guard = 0;
   b.handler[126] = 0;
+  b.shared[0] = 0;
   lm_strategy *s = intern(&a);
   assert_ptr_equal(intern(&b), s);
   assert_ptr_equal(lm_strategy_at(s->id), s);
@@ -56,7 +57,7 @@ static void any_difference_makes_another(void **state) {
   lm_desc base = named("base");
   base.placement.mode = LM_BIND_BIND;
   base.placement.nodes = 1;
-  lm_desc other[13];
+  lm_desc other[15];
   for (size_t i = 0; i < LM_COUNT(other); i++) other[i] = base;
   other[0].kind = LM_KIND_SYSTEM;
   other[1].align = 128;
@@ -72,6 +73,9 @@ static void any_difference_makes_another(void **state) {
   other[11].placement = (lm_placement){ .mode = LM_BIND_WEIGHTED, .weight = { 1 } };
   other[12].limit = 2;
   other[12].soft = 1;
+  other[13].limit = other[14].limit = 1;
+  strcpy(other[13].shared, "one");
+  strcpy(other[14].shared, "two");
   uint32_t before = lm_strategy_count();
   intern(&base);
   for (size_t i = 0; i < LM_COUNT(other); i++) intern(&other[i]);
@@ -93,6 +97,24 @@ static void files_are_told_apart_by_folder(void **state) {
   assert_ptr_not_equal(intern(&a), intern(&b));
   strcpy(b.dir, "/one");
   assert_ptr_equal(intern(&a), intern(&b));
+}
+
+static void an_edited_limit_stays_shared_and_another_name_begins_anew(void **state) {
+  (void)state;
+  lm_desc a = named("shared"), b, c;
+  a.limit = 4096;
+  strcpy(a.shared, "one");
+  b = c = a;
+  b.limit = 8192;
+  strcpy(c.shared, "two");
+  assert_ptr_equal(intern(&b)->account, intern(&a)->account);
+  assert_ptr_not_equal(intern(&c)->account, intern(&a)->account);
+  assert_true(lm_strategy_lacks_quota());
+  assert_non_null(lm_strategy_bind_quotas()); /* there is no table: each process has its limit */
+  assert_true(lm_strategy_limit_take(intern(&a), 4096));
+  assert_false(lm_strategy_limit_take(intern(&a), 1));
+  assert_int_equal(lm_strategy_limit_used(intern(&b)), 4096);
+  lm_strategy_limit_give(intern(&b), 4096);
 }
 
 static void weights_make_the_mask(void **state) {
@@ -123,6 +145,12 @@ static void what_makes_no_sense_is_refused_in_words(void **state) {
   desc.soft = 4097;
   expect_refused(&desc, "soft limit 4097: it is above the limit, 4096");
   desc.soft = 4096;
+  memset(desc.shared, 'x', sizeof desc.shared);
+  expect_refused(&desc, "the name of a shared limit is longer than 63 bytes");
+  strcpy(desc.shared, "kv");
+  desc.limit = desc.soft = 0;
+  expect_refused(&desc, "shared \"kv\": there is no limit to share");
+  desc.shared[0] = 0;
   desc.kind = (lm_kind)9;
   expect_refused(&desc, "strategy kind 9: there are kinds 0-8");
   desc.kind = LM_KIND_FILE;
@@ -229,6 +257,7 @@ int main(void) {
     cmocka_unit_test(any_difference_makes_another),
     cmocka_unit_test(handlers_are_told_apart_by_name),
     cmocka_unit_test(files_are_told_apart_by_folder),
+    cmocka_unit_test(an_edited_limit_stays_shared_and_another_name_begins_anew),
     cmocka_unit_test(weights_make_the_mask),
     cmocka_unit_test(what_makes_no_sense_is_refused_in_words),
     cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),

@@ -69,6 +69,40 @@ static void what_only_caches_files_can_go(void **state) {
   assert_false(lm_available_has(69000000, 0)); /* a little is kept back for other processes */
 }
 
+static void a_high_mark_is_a_limit_only_where_that_is_asked(void **state) {
+  (void)state;
+  uint64_t limit;
+  write_file("groups/a/memory.current", "30000000\n");
+  write_file("groups/a/b/memory.high", "60000000\n");
+  assert_int_equal(lm_available_in_group(&limit), 70000000);
+  assert_int_equal(lm_available_below_high(NULL, &limit), 30000000);
+  assert_int_equal(limit, 60000000);
+  write_file("groups/a/b/memory.high", "max\n");
+  assert_int_equal(lm_available_below_high(NULL, &limit), 70000000);
+  assert_int_equal(lm_available_below_high("/no/such/file", &limit), UINT64_MAX);
+}
+
+static void stalls_are_those_of_the_nearest_group(void **state) {
+  (void)state;
+  char machine_stalls[64];
+  snprintf(machine_stalls, sizeof machine_stalls, "%s/stalls", folder);
+  lm_available_pretend_stalls(machine_stalls);
+  assert_int_equal(lm_available_stalled(NULL), -1);
+  write_file("stalls", "some avg10=3.99 avg60=0.50 avg300=0.10 total=12\nfull avg10=1.00\n");
+  assert_int_equal(lm_available_stalled(NULL), 3);
+  write_file("groups/a/memory.pressure", "some avg10=100.00 avg60=0.50 avg300=0.10 total=12\n");
+  assert_int_equal(lm_available_stalled(NULL), 100);
+  write_file("groups/a/b/memory.pressure", "some avg10=0.97 avg60=9.50 avg300=0.10 total=12\n");
+  assert_int_equal(lm_available_stalled(NULL), 0);
+  write_file("groups/a/b/memory.pressure", "no figures\n");
+  assert_int_equal(lm_available_stalled(NULL), 3);
+  make_folder("groups/unified");
+  write_file("self", "4:memory:/old\n0::/x\n");
+  write_file("groups/unified/memory.pressure", "some avg10=42.00 avg60=9.50\n");
+  assert_int_equal(lm_available_stalled(NULL), 42);
+  lm_available_pretend_stalls("/proc/pressure/memory");
+}
+
 /* Inside a container the path of its group is not visible: the root has the files of the
  * container. */
 static void a_container_has_its_limit_at_the_root(void **state) {
@@ -152,6 +186,8 @@ int main(void) {
     cmocka_unit_test(without_groups_there_is_no_limit),
     cmocka_unit_test(the_tightest_of_the_groups_above_counts),
     cmocka_unit_test(what_only_caches_files_can_go),
+    cmocka_unit_test(a_high_mark_is_a_limit_only_where_that_is_asked),
+    cmocka_unit_test(stalls_are_those_of_the_nearest_group),
     cmocka_unit_test(a_container_has_its_limit_at_the_root),
     cmocka_unit_test(groups_of_the_first_version_have_other_names),
     cmocka_unit_test(any_file_may_be_unreadable),

@@ -88,6 +88,79 @@ static void a_node_that_cannot_be_named_has_a_reason(void **state) {
   write_file("has_memory", "0-1,3\n");
 }
 
+static loam_status parse(const char *text, uint64_t *mask) {
+  *mask = 0;
+  return lm_numa_parse(text, mask);
+}
+
+static void a_string_names_nodes_as_numactl_does(void **state) {
+  (void)state;
+  uint64_t mask, nodes = lm_numa_nodes(), first = nodes & -nodes, last = nodes;
+  char text[64];
+  while (last & (last - 1)) last &= last - 1;
+  unsigned from = (unsigned)__builtin_ctzll(first), to = (unsigned)__builtin_ctzll(last);
+  assert_int_equal(parse("all", &mask), LOAM_OK);
+  assert_true(mask == nodes);
+  snprintf(text, sizeof text, "%u-%u", from, to);
+  assert_int_equal(parse(text, &mask), LOAM_OK);
+  assert_true(mask == nodes);
+  snprintf(text, sizeof text, "%u,%u", to, from);
+  assert_int_equal(parse(text, &mask), LOAM_OK);
+  assert_true(mask == (first | last));
+  assert_int_equal(parse("+0", &mask), LOAM_OK);
+  assert_true(mask == first);
+  snprintf(text, sizeof text, "!%u", to);
+  bool has_others = nodes != last;
+  assert_int_equal(parse(text, &mask), has_others ? LOAM_OK : LOAM_EUNSUPPORTED);
+  assert_true(mask == (nodes & ~last));
+  assert_int_equal(parse("!all", &mask), LOAM_EUNSUPPORTED);
+  assert_true(!strncmp(loam_error(), "it names none of the nodes", 26) && !mask);
+}
+
+static void a_string_of_another_form_is_refused(void **state) {
+  (void)state;
+  static const char *const wrong[] = { "",          "!",      "+",           "near", "al",
+                                       "all,0",     "+all",   "0,",          ",0",   "0-",
+                                       "-0",        "0--0",   "1-0",         "00",   "0x0",
+                                       " 0",        "0 ",     "+!0",         "!!0",  "99999",
+                                       "netdev:lo", "file:/", "ip:127.0.0.1" };
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    uint64_t mask;
+    assert_int_equal(parse(wrong[i], &mask), LOAM_EINVAL);
+    assert_string_equal(loam_error(), "nodes are written as 0-3, 0,2, !1, +0 or all");
+    assert_true(!mask);
+  }
+}
+
+static void a_string_names_only_nodes_that_are_there(void **state) {
+  (void)state;
+  uint64_t mask;
+  assert_int_equal(parse("0,7", &mask), LOAM_EUNSUPPORTED);
+  assert_string_equal(loam_error(), "node 7: this machine has nodes 0-1,3");
+  assert_int_equal(parse("0-7", &mask), LOAM_EUNSUPPORTED);
+  assert_string_equal(loam_error(), "node 7: this machine has nodes 0-1,3");
+  assert_int_equal(parse("!2", &mask), LOAM_EUNSUPPORTED);
+  assert_string_equal(loam_error(), "node 2: this machine has nodes 0-1,3");
+  assert_int_equal(parse("+3", &mask), LOAM_EUNSUPPORTED);
+  assert_string_equal(loam_error(), "+3: this process may use nodes 0-1,3, which are +0 to +2");
+}
+
+static void a_string_of_nodes_needs_libnuma(void **state) {
+  (void)state;
+  uint64_t mask;
+  lm_numa_pretend_library("libnuma-none.so.1");
+  assert_int_equal(parse("0", &mask), LOAM_EUNSUPPORTED);
+  assert_non_null(
+      strstr(loam_error(), "needs libnuma (Debian package libnuma1): libnuma-none.so.1"));
+  lm_numa_pretend_library("libc.so.6");
+  assert_int_equal(parse("0", &mask), LOAM_EUNSUPPORTED);
+  assert_string_equal(loam_error(), "libc.so.6 has no numa_available");
+  assert_false(lm_numa_can_parse());
+  lm_numa_pretend_library("libnuma.so.1");
+  assert_true(lm_numa_can_parse());
+  assert_int_equal(parse("0", &mask), LOAM_OK);
+}
+
 static void nodes_come_and_go(void **state) {
   (void)state;
   write_file("has_memory", "0-1\n");
@@ -381,6 +454,10 @@ int main(void) {
     cmocka_unit_test_setup(nodes_with_memory_are_the_nodes, pretend),
     cmocka_unit_test_setup(nodes_that_the_process_may_not_use_are_left_out, pretend),
     cmocka_unit_test_setup(a_node_that_cannot_be_named_has_a_reason, pretend),
+    cmocka_unit_test_setup(a_string_of_another_form_is_refused, be_real),
+    cmocka_unit_test_setup(a_string_names_only_nodes_that_are_there, pretend),
+    cmocka_unit_test_setup(a_string_names_nodes_as_numactl_does, be_real),
+    cmocka_unit_test_setup(a_string_of_nodes_needs_libnuma, be_real),
     cmocka_unit_test_setup(nodes_come_and_go, pretend),
     cmocka_unit_test_setup(a_node_that_comes_is_seen_with_its_total, pretend),
     cmocka_unit_test_setup(distances_go_by_the_nodes_online, pretend),

@@ -76,7 +76,7 @@ static void refuses_what_is_out_of_range(void **state) {
   refuses(&m, "comparison of node 0: 3");
   m = small_image();
   m.node[0].input = LM_INPUTS;
-  refuses(&m, "input of node 0: 9");
+  refuses(&m, "input of node 0: 10");
   m = small_image();
   m.leaf[1].n = 0;
   refuses(&m, "length of leaf 1: 0");
@@ -174,7 +174,8 @@ static double counted_gauge(const lm_inputs *r, int input, unsigned arg) {
 static void reads_each_gauge_once_for_a_decision(void **state) {
   (void)state;
   image m = small_image();
-  static const unsigned gauges[] = { LM_IN_NODE, LM_IN_LIVE, LM_IN_NODE_FREE, LM_IN_DEVICE_FREE };
+  static const unsigned gauges[] = { LM_IN_NODE, LM_IN_LIVE, LM_IN_NODE_FREE, LM_IN_DEVICE_FREE,
+                                     LM_IN_PRESSURE };
   for (size_t i = 0; i < LM_COUNT(gauges);
        i++) { /* x - x == 0, although the gauge changes at each reading */
     m.codes = 0;
@@ -195,7 +196,9 @@ static void reads_each_gauge_once_for_a_decision(void **state) {
 
 static void reads_every_input(void **state) {
   (void)state;
-  double fixed[LM_INPUTS] = { [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5 };
+  double fixed[LM_INPUTS] = {
+    [LM_IN_NODE] = 3, [LM_IN_DEVICE] = -1, [LM_IN_LIVE] = 5, [LM_IN_PRESSURE] = 42
+  };
   double free_of[2] = { 7, 8 };
   lm_inputs r = { .size = 1,
                   .align = 64,
@@ -206,7 +209,7 @@ static void reads_every_input(void **state) {
                   .device_free = free_of,
                   .node_free_n = 2,
                   .device_free_n = 2 };
-  double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8, 77 };
+  double want[LM_INPUTS] = { 1, 64, 1, 3, -1, 5, 8, 8, 77, 42 };
   for (unsigned input = 0; input < LM_INPUTS; input++) {
     image m = small_image();
     m.node[0].input = (uint8_t)input;

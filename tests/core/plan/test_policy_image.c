@@ -233,7 +233,7 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   (void)state;
   uint32_t other = 8192;
   refuses(LOAM_EUNSUPPORTED, AT(page), &other, sizeof other, "0x2000");
-  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "the NUMA nodes (mask)");
+  refuses_u64(LOAM_EUNSUPPORTED, AT(nodes), 1ull << 63, "the NUMA nodes 63, but this process");
   refuses_u64(LOAM_EUNSUPPORTED, AT(nodes_hash), 1, "NUMA nodes with memory and CPUs");
   refuses(LOAM_EUNSUPPORTED, AT(frame.format), &other, sizeof other, "format 8192");
   refuses(LOAM_EUNSUPPORTED, AT(frame.version), &other, sizeof other, "0.32.0");
@@ -328,6 +328,7 @@ static void refuses_a_damaged_strategy(void **state) {
   refuses(LOAM_EINVAL, AT_STRATEGY(name), text, 64, "text of strategy: 0");
   refuses(LOAM_EINVAL, AT_STRATEGY(handler), text, 128, "text of strategy: 0");
   refuses(LOAM_EINVAL, AT_STRATEGY(dir), text, 256, "text of strategy: 0");
+  refuses(LOAM_EINVAL, AT_STRATEGY(shared), text, 64, "text of strategy: 0");
   refuses_u8(AT_STRATEGY(kind), LM_KINDS, "kind of a strategy");
   refuses_u8(AT_STRATEGY(huge), 5, "huge of a strategy");
   refuses_u8(AT_STRATEGY(supply), LM_DEVICE_POOL_KINDS, "pool of a strategy");

@@ -13,9 +13,12 @@
 #include <sys/un.h>
 
 #include "move/rebalance.h"
+#include "os/available.h"
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/pressure.h"
 #include "os/sys.h"
+#include "pages/regions.h"
 #include "served.h"
 #include "service/control.h"
 #include "service/control_socket.h"
@@ -827,6 +830,51 @@ static void a_gauge_is_kept_while_it_is_read(void **state) {
       lm_numa_free_is_wanted()); /* the gauge is not read, so the thread does not wake for it */
 }
 
+/* ---- memory pressure ---- */
+
+static void write_in_folder(const char *name, const char *text) {
+  char path[160];
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  FILE *to = fopen(path, "w");
+  assert_non_null(to);
+  fputs(text, to);
+  fclose(to);
+}
+
+/* A peak that comes again and again is kept for reuse while memory is not short. */
+static void rise_and_fall(void) {
+  enum { BLOCKS = 64 };
+  char *block[BLOCKS];
+  for (int i = 0; i < BLOCKS; i++) {
+    block[i] = loam_malloc(NULL, LM_MIB);
+    memset(block[i], 1, LM_MIB);
+  }
+  for (int i = 0; i < BLOCKS; i++) loam_free(block[i]);
+}
+
+/* The group is made of files. The service thread looks at it while there is memory to give back. */
+static void the_service_thread_gives_memory_back_when_the_group_is_full(void **state) {
+  (void)state;
+  char self[96];
+  snprintf(self, sizeof self, "%s/self", folder);
+  write_in_folder("self", "0::/\n");
+  write_in_folder("memory.high", "100000000\n");
+  write_in_folder("memory.current", "95000000\n");
+  lm_available_pretend(self, folder, "/proc/meminfo");
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int naps = 0; !lm_pressure_is_short() && be_patient(&naps);) rise_and_fall();
+  assert_true(lm_pressure_is_short());
+  size_t released = lm_regions_released();
+  for (int naps = 0; lm_regions_released() < released + 32 * LM_MIB && be_patient(&naps);)
+    rise_and_fall();
+  assert_true(lm_regions_released() >= released + 32 * LM_MIB);
+  write_in_folder("memory.current", "10000000\n");
+  for (int naps = 0; lm_pressure_is_short() && be_patient(&naps);) continue;
+  assert_false(lm_pressure_is_short()); /* it looks until the alarm has ended */
+  lm_control_stop();
+  lm_available_pretend("/proc/self/cgroup", "/sys/fs/cgroup", "/proc/meminfo");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(it_answers_status),
@@ -868,6 +916,7 @@ int main(void) {
     TEST(a_stop_ends_a_service_that_loads_a_policy_for_live_memory),
     TEST(a_policy_that_leaves_what_lives_ends_what_another_began),
     TEST(a_gauge_is_kept_while_it_is_read),
+    TEST(the_service_thread_gives_memory_back_when_the_group_is_full),
   };
   setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the socket */
   return cmocka_run_group_tests(tests, NULL, NULL);

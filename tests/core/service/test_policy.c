@@ -485,7 +485,7 @@ static void an_image_of_another_format_is_compiled_again(void **state) {
   assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
   loam_on_event(NULL, NULL);
   assert_int_equal(event_kind, LOAM_EVENT_POLICY_LIVE);
-  assert_non_null(strstr(event_words, "it was compiled again: policy image: it has format 3"));
+  assert_non_null(strstr(event_words, "it was compiled again: policy image: it has format 4"));
   assert_string_equal(picked("known.a", 10), "in.text");
 }
 

@@ -3,12 +3,17 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include "cli/publisher.h"
 #include "heap/pool.h"
+#include "heap/quota.h"
+#include "heap/strategy.h"
+#include "os/hash.h"
 #include "os/sys.h"
 #include "pages/metadata.h"
+#include "plan/policy_image.h"
 #include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
@@ -61,6 +66,31 @@ static const char *name_now(void) {
 
 /* A request that the thread has decided before; it misses only because of the word. */
 static void request(void) { loam_free(loam_malloc(NULL, 100)); }
+
+#define SHARED_LIMIT                                                          \
+  "local h = loam.host { name = 'h', limit = 4 * loam.MiB, shared = 'kv' }\n" \
+  "return loam.policy { name = 'kv', pick = function(req) return h end }\n"
+
+/* The table of quotas was mapped with the board. */
+static void an_edit_may_share_a_limit_where_no_file_can_be_opened(void **state) {
+  struct rlimit before, none;
+  (void)state;
+  request();
+  publish(SHARED_LIMIT);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = (struct rlimit){ 0, before.rlim_max };
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  request();
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_string_equal(name_now(), "kv");
+  assert_false(lm_strategy_lacks_quota());
+  assert_true(lm_quota_is_holder());
+  void *p = loam_malloc(NULL, LM_MIB);
+  uint64_t used = 0;
+  for (uint32_t quota = 1; quota <= LM_QUOTAS; quota++) used += lm_quota_used(quota);
+  assert_true(used >= LM_MIB);
+  loam_free(p);
+}
 
 static void the_next_request_obeys_a_publication(void **state) {
   (void)state;
@@ -345,10 +375,41 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
   shows_hash("refused_hash", NULL);
 }
 
+/* Makes the image of the latest publication one of loam 9.8.7. */
+static void pretend_other_version(void) {
+  size_t size = sizeof(lm_board) + 2 * (size_t)LM_BOARD_HALF;
+  uint64_t odd = lm_published.now.number & 1;
+  int fd = open(board_path, O_RDWR);
+  char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  assert_ptr_not_equal(map, MAP_FAILED);
+  lm_policy_image_frame *frame = (void *)(map + LM_BOARD_HALVES_AT + odd * LM_BOARD_HALF);
+  frame->version = 9 << 16 | 8 << 8 | 7;
+  frame->checksum = lm_policy_image_checksum(frame, frame->size);
+  ((lm_board *)map)->news.image[odd].hash = lm_hash_bytes(frame, frame->size);
+  munmap(map, size);
+}
+
+static void an_image_of_another_version_is_refused_in_words(void **state) {
+  (void)state;
+  publish(ALL_OF("ours"));
+  request();
+  publish(ALL_OF("theirs"));
+  pretend_other_version();
+  request();
+  assert_string_equal(name_now(), "ours");
+  shows_hash("refused_hash", ALL_OF("theirs"));
+  says("of loam 9.8.7, but this is format");
+  publish(ALL_OF("ours again"));
+  request();
+  assert_string_equal(name_now(), "ours again");
+}
+
 #define FOLLOWS(name) cmocka_unit_test_setup_teardown(name, follow, leave)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
     FOLLOWS(a_realloc_obeys_a_publication),
     FOLLOWS(replaced_policies_give_their_memory_back),
@@ -359,6 +420,7 @@ int main(void) {
     FOLLOWS(a_forked_child_obeys_too),
     FOLLOWS(the_row_tells_what_is_published_and_what_was_refused),
     FOLLOWS(the_row_tells_which_image_the_process_refused),
+    FOLLOWS(an_image_of_another_version_is_refused_in_words),
     FOLLOWS(a_process_with_another_policy_does_not_follow),
   };
   setenv("LOAM_CONTROL", "0", 1);

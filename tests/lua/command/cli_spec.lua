@@ -51,8 +51,8 @@ describe("loam", function()
 
   it("explains each command with an example", function()
     for _, verb in ipairs { "check", "explain", "plan", "diff", "test", "compile", "run", "ps",
-                            "status", "stats", "reload", "wait", "rebalance", "demote", "doctor",
-                            "schema" } do
+                            "status", "stats", "reload", "wait", "rebalance", "demote", "sleep",
+                            "wake", "doctor", "schema" } do
       local status, by_option = run(verb .. " --help")
       assert.equal(0, status)
       assert.matches("Usage: loam " .. verb, by_option.out, 1, true)
@@ -134,9 +134,9 @@ describe("loam explain", function()
 
   it("asks with every input it was given", function()
     local _, context = run("explain p.lua --tag a --size 8MiB --align 4K --zero --node 1 --live 1G"
-      .. " --device -1 --module m", { explain = ANSWER })
+      .. " --device -1 --module m --pressure 40", { explain = ANSWER })
     assert.equal("verb explain\ntag a\nsize 8388608\nalign 4096\nnode 1\nlive 1073741824\n"
-      .. "device -1\nmodule m\nzero 1", context.queries[1])
+      .. "device -1\nmodule m\npressure 40\nzero 1", context.queries[1])
   end)
 
   it("names the strategy and the lines that decided", function()
@@ -267,7 +267,7 @@ end)
 
 describe("loam ps, status, stats, reload", function()
   local STATUS = {
-    pid = 42, program = "python3", loam = "0.1.0", generation = 3, name = "prod",
+    pid = 42, program = "python3", loam = "1.0.0", generation = 3, name = "prod",
     path = "/p.lua", hash = "00ff", loaded_at = 940e9, watching = true, loads = 4, refused = 1,
     last = { ok = false, at = 990e9, error = "p.lua:3: name: oops" }, tags_refused = 0, plans = 12,
     sites = 57,
@@ -294,6 +294,20 @@ describe("loam ps, status, stats, reload", function()
       context.out)
     assert.equal("", context.err)
     assert.same({}, context.queries)
+  end)
+
+  it("tells that memory is short in the control group", function()
+    local pressure = { stalled = 12, short = true, alarms = 1 }
+    local _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.matches("memory    short; 1 alarm; the control group waits for it 12% of the time\n",
+      context.out, 1, true)
+    pressure = { stalled = 0, short = false, alarms = 2 }
+    _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.matches("memory    not short now; 2 alarms; the control group waits for it 0% of the "
+      .. "time\n", context.out, 1, true)
+    pressure.alarms = 0
+    _, context = run("status 42", { boards = { on_board { pressure = pressure } } })
+    assert.not_matches("\nmemory", context.out)
   end)
 
   it("lists processes that have ended where all are wanted", function()

@@ -409,7 +409,7 @@ describe_built("the built command", function()
       if (os.getenv("LOAM_SANITIZE") or "") ~= "" then return pending("no library is preloaded") end
       local words = documented()
       for _, args in ipairs { "ps", "status $PID", "stats $PID", "reload $PID", "rebalance $PID",
-                              "demote $PID --to cold --tag malloc" } do
+                              "demote $PID --to cold --tag malloc", "wake $PID" } do
         local _, out = beside('"$LOAM" ' .. args .. " --json", "--service")
         check_keys(words, assert(json.decode(out)))
       end

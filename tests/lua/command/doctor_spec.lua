@@ -7,7 +7,7 @@ describe("loam doctor", function()
     kernel = "6.1", architecture = "x86_64", cpus = 2, page = 4096, thp = "never", overcommit = 2,
     nodes = { { node = 0, total = 2 ^ 34, free = 2 ^ 33, distance = { 10 } } }, range = 2 ^ 40,
     hugepages = { ["2MiB"] = { total = 8, free = 3 } }, memlock = 65536, max_map_count = 65530,
-    membarrier = true, rseq = false, luajit = true, address_space = 2 ^ 30,
+    membarrier = true, rseq = false, luajit = true, libnuma = true, address_space = 2 ^ 30,
     cuda = { present = false, reason = "libcuda.so.1: no such file" },
     memfd = true, thp_shared = "never",
     file = { dir = "/var/tmp", type = "tmpfs", free = 2 ^ 30, reason = "it is in memory" },
@@ -26,6 +26,7 @@ describe("loam doctor", function()
       "ok    shared memory           loam.shared, on small pages",
       "none  files as memory         /var/tmp on tmpfs, 1 GiB free\n",
       "not for loam.file: it is in memory\n",
+      'ok    libnuma                 found: policies may name nodes as "0-3" or "all"\n',
       "none  CUDA                    none: pinned",
     } do
       assert.matches(line, context.out, 1, true)
@@ -73,6 +74,11 @@ describe("loam doctor", function()
     end
     assert.matches("warn  control group           512 MiB, 12 MiB left",
       told { group = { limit = 2 ^ 29, left = 12 * 2 ^ 20 } }, 1, true)
+    assert.matches("ok    memory pressure         7 % of the last ten seconds were waits for "
+      .. "memory, and 1 MiB of 512 MiB left\n",
+      told { pressure = { stalled = 7, limit = 2 ^ 29, left = 2 ^ 20 } }, 1, true)
+    assert.matches("none  memory pressure         this kernel does not count waits for memory: "
+      .. "loam.pressure() is 0\n", fine, 1, true)
   end)
 
   it("tells the devices, and what is wrong with their driver", function()
@@ -90,6 +96,15 @@ describe("loam doctor", function()
       :find("the driver is of CUDA 11.8, older than the toolkit of loam's build (12.4)", 1, true))
     assert.truthy(cuda({ present = false, driver = "11.0", reason = "it is too old" })
       :find("^warn  CUDA +none: pinned, device and managed need an or_else\n +it is too old\n"))
+  end)
+
+  it("says what is missing without libnuma", function()
+    local copy = {}
+    for key, value in pairs(MACHINE) do copy[key] = value end
+    copy.libnuma = false
+    local _, context = run("doctor", { machine = copy })
+    assert.truthy(context.out:find("\nnone  libnuma +not found: a policy that names nodes as "
+      .. '"0%-3" or "all" is refused\n +install libnuma1; numbers of nodes work without it\n'))
   end)
 
   it("needs nothing that a machine may not tell", function()

@@ -19,7 +19,7 @@ end
 -- The status of a process as a board gives it, with some members changed.
 local function on_board(changes)
   return with({
-    pid = 42, program = "python3", loam = "0.1.0", state = "running", since_ms = 5, uid = 1000,
+    pid = 42, program = "python3", loam = "1.0.0", state = "running", since_ms = 5, uid = 1000,
     generation = 3, name = "production", hash = "91f0c1d2a3b4c5d6", loaded_at = 5e9, loads = 4,
     refused = 1, last = { ok = true, at = 6e9, error = "" }, tags_refused = 0, limits = {},
     updated_at = 7e9,
@@ -236,6 +236,31 @@ describe("the series of loam metrics", function()
     assert.equal(6, value_of(samples, "loam_policy_last_load_timestamp_seconds", own))
     assert.equal(0, value_of(samples, "loam_figures_age_seconds", own))
     assert.equal(1, value_of(samples, "loam_processes"))
+  end)
+
+  it("tell of a shared limit what the process uses, and what all use", function()
+    local of_kv = { strategy = "kv" }
+    local samples = samples_of(on_board(), seen {
+      rows = { row("a", 5, 50, { strategy = "kv", limit = 100, limit_used = 60, limit_own = 20,
+                                 limit_shared = "all" }) },
+    })
+    assert.equal(20, value_of(samples, "loam_limit_used_bytes", of_kv))
+    assert.equal(60, value_of(samples, "loam_limit_shared_used_bytes",
+      { strategy = "kv", shared = "all" }))
+    samples = samples_of(on_board { limits = { { strategy = "kv", limit_bytes = 10,
+      used_bytes = 4, shared = "all", shared_used_bytes = 9 } }, updated_at = 990e9 }, nil)
+    assert.equal(4, value_of(samples, "loam_limit_used_bytes", of_kv))
+    assert.equal(9, value_of(samples, "loam_limit_shared_used_bytes", of_kv))
+  end)
+
+  it("have memory pressure where a watcher looks at it", function()
+    local status = on_board()
+    assert.is_nil(value_of(samples_of(status), "loam_memory_short"))
+    status.pressure = { stalled = 12, short = true, alarms = 3 }
+    local samples = samples_of(status)
+    assert.equal(0.12, value_of(samples, "loam_memory_stalled_ratio", { pid = "42" }))
+    assert.equal(1, value_of(samples, "loam_memory_short", { pid = "42" }))
+    assert.equal(3, value_of(samples, "loam_memory_alarms_total", { pid = "42" }))
   end)
 
   it("tell failures by reason, and what was asked and got", function()

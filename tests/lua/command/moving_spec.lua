@@ -109,6 +109,12 @@ describe("loam rebalance and demote", function()
     assert.same({ "demote to=cold tag=x" }, select(2, run("demote 42 --tag x --to cold",
       answers)).queries)
     assert.same({ "demote to=node tag=x" }, select(2, run("demote 42 --tag x", answers)).queries)
+    assert.same({ "demote to=node node=1 tag=x" },
+      select(2, run("demote 42 --tag x --to node=+0", answers)).queries)
+    local status, wrong = run("demote 42 --tag x --to node=near", answers)
+    assert.equal(2, status)
+    assert.matches("'node=near' is not possible: nodes are written as 0-3, 0,2, !1, +0 or all",
+      wrong.err, 1, true)
     assert.equal(2, (run("demote 42 --tag x --to up", answers)))
     assert.equal(2, (run("demote 42", answers)))
   end)

@@ -47,7 +47,7 @@ end)
 
 describe("a rank", function()
   local STATUS = {
-    pid = 42, program = "sum", loam = "0.1.0", state = "running", generation = 1, name = "prod",
+    pid = 42, program = "sum", loam = "1.0.0", state = "running", generation = 1, name = "prod",
     path = "/p.lua", hash = "00000000deadbeef", loaded_at = 0, loads = 1, refused = 0, plans = 1,
     sites = 1, tags_refused = 0, since_ms = 5, last = { ok = true, at = 1, error = "" },
     limits = {}, updated_at = 1e9, uid = 0,
@@ -104,6 +104,6 @@ describe("a rank", function()
     local out = run("metrics")
     assert.matches('loam_live_bytes{pid="42",program="sum",rank="3",tag="malloc.sum"', out, 1, true)
     assert.matches('loam_live_bytes{pid="43",program="alone",tag="malloc.sum"', out, 1, true)
-    assert.matches('rank="3",version="0.1.0",uid="0",slurm_job="17.0"}', out, 1, true)
+    assert.matches('rank="3",version="1.0.0",uid="0",slurm_job="17.0"}', out, 1, true)
   end)
 end)

@@ -62,6 +62,27 @@ describe("loam stats", function()
     return (context.out:gsub("live 0 B in.*$", ""))
   end
 
+  it("shows what is asleep, where something is", function()
+    local asleep = with({}, FIGURES)
+    asleep.rows = {
+      with(figures(96, 4, 200, 9), { tag = "a", strategy = "w", kind = "device", asleep_bytes = 64,
+        limit = 2048, limit_used = 1024, classes = {
+          with(figures(32, 2, 40, 4), { from = 0, to = 16 }),
+          with(figures(64, 2, 160, 5), { from = 17, to = 32, asleep_bytes = 64 }) } }),
+      with(figures(48, 3, 48, 5), { tag = "b", strategy = "plain", kind = "host" }),
+    }
+    local function lines(options)
+      local _, context = run("stats 42" .. options, { seen = { [42] = asleep } })
+      return (context.out:gsub("live 0 B in.*$", ""))
+    end
+    assert.equal("TAG  STRATEGY    LIVE  BLOCKS   EVER  BLOCKS  ASLEEP         LIMIT\n"
+      .. "a    w (device)  96 B       4  200 B       9    64 B  50% of 2 KiB\n"
+      .. "b    plain       48 B       3   48 B       5     0 B\n", lines(""))
+    assert.matches("UP TO  LIVE  BLOCKS   EVER  BLOCKS  ASLEEP\n"
+      .. "   16  32 B       2   40 B       4     0 B\n"
+      .. "   32  64 B       2  160 B       5    64 B\n", lines(" --by class"), 1, true)
+  end)
+
   it("groups rows by tag, strategy and size class", function()
     assert.equal("UP TO  LIVE  BLOCKS   EVER  BLOCKS\n"
       .. "   16  80 B       5  4 KiB       8\n"
@@ -79,6 +100,31 @@ describe("loam stats", function()
     local status, context = run("stats 42 --by size", { seen = { [42] = CLASSES } })
     assert.equal(2, status)
     assert.matches("--by: 'size' is none of tag, strategy and class", context.err, 1, true)
+  end)
+
+  it("shows how full a shared limit is, and the part of this program", function()
+    local shared = {}
+    for key, value in pairs(FIGURES) do shared[key] = value end
+    shared.rows = { { tag = "a", strategy = "kv", kind = "host", live_bytes = 2 ^ 20,
+      live_blocks = 1, total_bytes = 2 ^ 20, total_blocks = 1, limit = 2 ^ 23,
+      limit_used = 3 * 2 ^ 21, limit_shared = "kv", limit_own = 2 ^ 20 } }
+    local _, context = run("stats 42", { seen = { [42] = shared } })
+    assert.matches("75% of 8 MiB, 12% here\n", context.out, 1, true)
+  end)
+
+  it("shows the last figures of a shared limit", function()
+    local limits = { { strategy = "kv", used_bytes = 2 ^ 20, limit_bytes = 2 ^ 22,
+                       shared = "all", shared_used_bytes = 2 ^ 21 } }
+    local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
+                            limits = limits }
+    local _, context = run("stats 42", { boards = { dead } })
+    assert.matches("kv        1 MiB  4 MiB, and all programs use 2 MiB\n", context.out, 1, true)
+    local alive = on_board { limits = limits, loam = "0.1.0", generation = 1, name = "p",
+      path = "/p.lua", hash = "00000000deadbeef", loaded_at = 0, loads = 1, refused = 0, plans = 1,
+      sites = 1, tags_refused = 0 }
+    context = select(2, run("status 42", { boards = { alive } }))
+    assert.matches("kv: 1 MiB of 4 MiB; all programs that share 'all' use 2 MiB\n", context.out, 1,
+      true)
   end)
 
   it("says that figures are not exact", function()

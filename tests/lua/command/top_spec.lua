@@ -153,6 +153,20 @@ describe("loam top: looks", function()
     assert.equal(0, build(processes, "tag").a.bytes_per_s)
   end)
 
+  it("tell whose memory is short", function()
+    local seven, eight = status(7), status(8)
+    seven.pressure = { stalled = 12, short = true, alarms = 1 }
+    eight.pressure = { stalled = 0, short = false, alarms = 1 }
+    local processes = look_twice { boards = { seven, eight },
+      figures = { [7] = figures { row("a", 160) }, [8] = figures { row("a", 160) } } }
+    local lines = table.concat(view.sums { total = groups.total(processes) }, "\n")
+    assert.matches("memory is short: the control group of " .. seven.program
+      .. " waits for it 12% of the time", lines, 1, true)
+    seven.pressure.short = false
+    processes = look_twice { boards = { seven }, figures = { [7] = figures { row("a", 160) } } }
+    assert.not_matches("short:", table.concat(view.sums { total = groups.total(processes) }))
+  end)
+
   it("that fail leave the reason", function()
     local processes = look_twice { boards = { status(7) }, figures = { [7] = "only root may" } }
     assert.equal("only root may", processes[1].error)

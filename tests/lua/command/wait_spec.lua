@@ -12,7 +12,7 @@ local NEW, OLD = "00000000000000aa", "00000000000000bb"
 -- The row of a process; `changes` differ from one that obeys OLD and follows a board.
 local function row(pid, changes)
   local made = {
-    pid = pid, program = "python3", loam = "0.1.0", generation = 1, hash = OLD, path = "/p.lua",
+    pid = pid, program = "python3", loam = "1.0.0", generation = 1, hash = OLD, path = "/p.lua",
     watching = true, last = { ok = true, at = 1, error = "" }, state = "running", since_ms = 5,
     published = 1, latest = { number = 1, hash = OLD, at = 1 },
   }

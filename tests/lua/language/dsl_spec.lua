@@ -29,6 +29,7 @@ describe("options of host", function()
       soft = loam.MiB, huge = "thp", zero = true, prefault = true, lock = true, guard = true }]]
     assert.same({ kind = "host", name = "x", align = 4096, limit = 2 ^ 21, soft = 2 ^ 20,
                   huge = "thp", zero = true, prefault = true, lock = true, guard = 1 }, d)
+    assert.equal("kv", described("loam.host { limit = 4096, shared = 'kv' }").shared)
     assert.equal("never", described("loam.host { huge = false }").huge)
     assert.equal("default", described("loam.host {}").huge)
     assert.equal(7, described("loam.host { guard = 7 }").guard)
@@ -46,6 +47,13 @@ describe("options of host", function()
     assert.same({ mode = "weighted", nodes = { 0, 1 }, weights = { [0] = 3, [1] = 1 } },
       described("loam.host { numa = { weights = { [0] = 3, [1] = 1 } } }").numa)
     assert.same({ 0, 1 }, described("loam.host { numa = loam.nodes() }").numa.nodes)
+    local strings = { ["0-1"] = { 0, 1 }, ["!1"] = { 0 }, ["+1"] = { 1 }, all = { 0, 1 } }
+    for text, nodes in pairs(strings) do
+      assert.same({ mode = "bind", nodes = nodes },
+        described(("loam.host { numa = %q }"):format(text)).numa)
+    end
+    assert.same({ mode = "prefer", nodes = { 1 } },
+      described("loam.host { numa = { prefer = '+1' } }").numa)
   end)
 
   it("are checked by type and range", function()
@@ -64,6 +72,12 @@ describe("options of host", function()
     refused("loam.host { limit = 4096, soft = 4097 }",
       "soft = 4097: must be at most the limit, 4096")
     refused("loam.host { limit = 4096, soft = 0 }", "soft = 0")
+    refused("loam.host { shared = 'kv' }", 'shared = "kv": there is no limit to share',
+      "give the strategy a limit")
+    refused("loam.host { limit = 4096, shared = true }", "shared = true: must be a string")
+    refused("loam.host { limit = 4096, shared = '' }", 'shared = ""')
+    refused("loam.host { limit = 4096, shared = ('x'):rep(64) }", "63 bytes")
+    refused("loam.host { limit = 4096, share = 'kv' }", 'no option "share"', "shared")
     refused("loam.host { zero = 1 }", "true or false")
     refused("loam.host { guard = 0 }", "guard")
     refused("loam.host { guard = 'x' }", "guard")
@@ -85,13 +99,18 @@ describe("options of host", function()
     refused("loam.host { numa = 1.5 }", "whole number")
     refused("loam.host { numa = {} }", "numa")
     refused("loam.host { numa = 'near' }", 'numa = "near"')
+    refused("loam.host { numa = 'near' }", 'a string of nodes as numactl')
+    refused("loam.host { numa = '0-7' }", 'numa = "0%-7": node 7: this machine has nodes 0%-1')
+    refused("loam.host { numa = { prefer = 'all' } }", "must name one node, and names 0, 1")
+    refused("loam.host { numa = { prefer = 'near' } }", 'numa.prefer = "near": must be a node')
+    refused("loam.host { numa = { prefer = '0-7' } }", "node 7")
     refused("loam.host { numa = { prefer = 0, weights = {} } }", "numa")
   end)
 
   it("are misspelt with a suggestion", function()
     refused("loam.host { alig = 64 }", 'no option "alig"', "align")
     refused("loam.host { 64 }", "no option 1")
-    refused("loam.deny { align = 64 }", "loam.deny has no option", "limit, soft, name")
+    refused("loam.deny { align = 64 }", "loam.deny has no option", "limit, soft, shared, name")
   end)
 end)
 
@@ -117,7 +136,7 @@ describe("the other kinds", function()
       assert.equal("instead", d.name)
     end
     refused("loam.pinned { maped = true }", "no option", "mapped")
-    refused("loam.device { pool = 'big' }", '"cache", "chunks", "driver", "none"')
+    refused("loam.device { pool = 'big' }", '"cache", "chunks", "driver", "none", "sleep"')
     refused("loam.device { id = -1 }", "device number")
     refused("loam.host { huge = '2MiB' }", "no 2MiB huge pages are reserved", "or_else")
     refused("loam.host { huge = '1GiB' }", "has no 1GiB huge pages")
@@ -220,6 +239,20 @@ describe("strategies", function()
     assert.same({ weights = { ["0"] = 3, ["1"] = 1 } }, report.numa)
     assert.is_false(report.huge)
   end)
+
+  it("report the nodes that a string stands for", function()
+    local function reported(numa)
+      support.open("local s = loam.host { numa = " .. numa .. ", name = 's' } "
+        .. "return loam.policy { pick = function(req) return s end }\n")
+      local list = strategy.declared()
+      return strategy.report(list[#list]).numa
+    end
+    assert.same({ 0, 1 }, reported("'all'"))
+    assert.equal(1, reported("'+1'"))
+    assert.same({ prefer = 0 }, reported("{ prefer = '!1' }"))
+    assert.same({ prefer = 1 }, reported("{ prefer = 1 }"))
+    assert.equal("local", reported("'local'"))
+  end)
 end)
 
 describe("the table loam", function()
@@ -240,6 +273,14 @@ describe("the table loam", function()
       support.answers("return loam.node(0).cpus and not loam.node(1).cpus and a or b", { 0 }))
     local d = support.refusal("return loam.node(0).size > 1 and a or b")
     assert.matches("no field 'size'", d.reason)
+  end)
+
+  it("reads memory pressure, in percent", function()
+    assert.equal("a b b", support.answers("return loam.pressure() < 10 and a or b",
+      { { pressure = 9 }, { pressure = 10 }, { pressure = 100 } }))
+    assert.equal("b", support.answers("return loam.pressure() > 0 and a or b", { 0 }))
+    assert.matches("takes no argument", support.refusal("return loam.pressure(1) > 1 and a or b")
+      .reason)
   end)
 
   it("checks the node and device of a gauge", function()

@@ -353,6 +353,7 @@ describe("a file", function()
     file_refused("local x = 1\nlocal y = x.y.z\nreturn 1\n", "nil", 2)
     file_refused("local s = loam.host {}\nif s.size then end\n", "field", 2)
     file_refused("local n = loam.node(0).free\n", "field", 1)
+    file_refused("local n = loam.pressure()\n", "field", 1)
     file_refused("string.x = 5\n", "write", 1)
   end)
 

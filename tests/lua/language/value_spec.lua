@@ -66,7 +66,7 @@ end)
 
 describe("a test", function()
   it("has numbers in their range", function()
-    for _, key in ipairs { "size", "align", "node", "live", "line" } do
+    for _, key in ipairs { "size", "align", "node", "live", "line", "pressure" } do
       for value, shown in pairs(NOT_NUMBERS) do
         test(key .. " = " .. value, key .. " = " .. shown .. ":")
       end
@@ -74,6 +74,7 @@ describe("a test", function()
     test("size = 2^47 + 1", "from 0 to 2^47")
     test("align = 24", "align = 24: must be a power of two")
     test("node = 64", "node = 64: must be a whole number from 0 to 63")
+    test("pressure = 101", "pressure = 101: must be a whole number from 0 to 100")
     test("device = -2", "device = -2: must be a whole number from -1 to 63")
   end)
 

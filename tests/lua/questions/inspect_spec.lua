@@ -207,6 +207,17 @@ describe("check", function()
     assert.matches("no 2MiB huge pages are reserved", of_machine(answer)[1].reason)
   end)
 
+  it("warns if memory pressure is read where the kernel does not count stalls", function()
+    local text = support.file("return loam.pressure() > 10 and b or a")
+    assert.same(0, #of_machine(inspect(text, "verb check")[1]))
+    core.has_stalls = false
+    local answer = inspect(text, "verb check")[1]
+    core.has_stalls = true
+    assert.is_true(answer.ok)
+    assert.matches("loam.pressure%(%) is 0 here", of_machine(answer)[1].reason)
+    assert.matches("psi=1", of_machine(answer)[1].suggestion)
+  end)
+
   it("warns of what a container does not let happen", function()
     local text = support.file("return a", "local n = loam.host { numa = 0, name = 'n' } "
       .. "local l = loam.host { numa = 'local', name = 'l' } "

@@ -1,6 +1,8 @@
-/* gauge.c - figures of free memory on a board.
+/* gauge.c - figures of free memory and of memory pressure on a board.
  *
  *   gauge set BOARD BYTES   writes, in place of a publisher, that each node has BYTES free
+ *   gauge stall BOARD P     writes, in place of a publisher, that the group waits for memory for P
+ *                           percent of the time
  *   gauge follow            says "aligned" or "plain" whenever the policy begins to give its blocks
  *                           that kind of memory, until its input ends */
 #include <fcntl.h>
@@ -15,17 +17,32 @@
 
 enum { BLOCKS = 8, ALIGNED = 4096 };
 
-static void set(const char *path, int64_t bytes) {
+static int64_t now_ns(void) {
   struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static lm_published_gauges *gauges_of(const char *path) {
   int fd = open(path, O_RDWR | O_CLOEXEC);
   expect(fd >= 0);
   lm_board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   expect(board != MAP_FAILED && board->head.version == LM_BOARD_VERSION);
-  lm_published_gauges *to = &board->news.published.gauges;
+  return &board->news.published.gauges;
+}
+
+static void set(const char *path, int64_t bytes) {
+  lm_published_gauges *to = gauges_of(path);
   for (int i = 0; i < LM_PUBLISHED_NODES; i++)
     if (atomic_load(&to->nodes) >> i & 1) atomic_store(&to->node_free[i], bytes + 1);
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  atomic_store(&to->refreshed_at, now.tv_sec * INT64_C(1000000000) + now.tv_nsec);
+  atomic_store(&to->refreshed_at, now_ns());
+}
+
+/* The time is in the future, so that the figure stays fresh for a minute. */
+static void stall(const char *path, int percents) {
+  lm_published_gauges *to = gauges_of(path);
+  atomic_store(&to->stalled, (uint32_t)percents + 1);
+  atomic_store(&to->stalled_at, now_ns() + INT64_C(60000000000));
 }
 
 /* A block that is freed comes back to the next request, so each round keeps a few. */
@@ -50,7 +67,8 @@ static void follow(void) {
 }
 
 int main(int n, char **argument) {
-  if (n == 4) set(argument[2], atoll(argument[3]));
+  if (n == 4 && !strcmp(argument[1], "stall")) stall(argument[2], atoi(argument[3]));
+  else if (n == 4) set(argument[2], atoll(argument[3]));
   else follow();
   return 0;
 }

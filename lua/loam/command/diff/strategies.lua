@@ -137,9 +137,12 @@ local function changed_options(old, new)
   return list
 end
 
+-- Options that change how much memory a strategy may have, and not which memory.
+local AMOUNTS = { limit = true, soft = true, shared = true }
+
 local function kind_of_change(options)
   for _, entry in ipairs(options) do
-    if entry.option ~= "limit" and entry.option ~= "soft" then return "options" end
+    if not AMOUNTS[entry.option] then return "options" end
   end
   return #options > 0 and "limits" or "options"
 end

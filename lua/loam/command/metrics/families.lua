@@ -19,7 +19,9 @@ local CATALOG = {
   { "loam_allocated_blocks", "counter", false, "Blocks allocated since the process started." },
   { "loam_tags_folded", "gauge", false, "Tags that share the series of the tag other." },
   { "loam_limit_bytes", "gauge", "bytes", "Limit of a strategy." },
-  { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that is used." },
+  { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that the process uses." },
+  { "loam_limit_shared_used_bytes", "gauge", "bytes",
+    "Part of a shared limit that all processes use." },
   { "loam_board_live_bytes", "gauge", "bytes",
     "About the memory in use of a strategy, as a process that cannot be read has noted it." },
   { "loam_board_held_bytes", "gauge", "bytes",
@@ -53,6 +55,11 @@ local CATALOG = {
   { "loam_strategy_late_requests", "counter", false,
     "Requests that a strategy served because earlier strategies of the chain could not." },
   { "loam_bad_frees", "counter", false, "Frees of addresses that are no live block." },
+  { "loam_memory_stalled_ratio", "gauge", "ratio",
+    "Part of the last ten seconds in which the control group waited for memory." },
+  { "loam_memory_short", "gauge", false, "1 while memory is short in the control group." },
+  { "loam_memory_alarms", "counter", false,
+    "Alarms that memory is short, for all programs of one loam run." },
   { "loam_policy", "info", false, "The live policy." },
   { "loam_policy_generation", "gauge", false,
     "Number of the live policy; 0 is the built-in default." },
@@ -131,15 +138,24 @@ end
 -- memory yet, or the process could not be read.
 local function add_limits(add, status, figures)
   local seen = {}
-  local function put(strategy, limit, used)
+  local function put(strategy, limit, used, shared, all)
     if not limit or seen[strategy] then return end
     seen[strategy] = true
     local label = labels("strategy", strategy)
     add("loam_limit_bytes", limit, label)
     add("loam_limit_used_bytes", used, label)
+    if shared then
+      add("loam_limit_shared_used_bytes", all, label .. "," .. labels("shared", shared))
+    end
   end
   for _, row in ipairs(figures and figures.rows or {}) do
-    put(row.strategy, row.limit, row.limit_used)
+    put(row.strategy, row.limit, row.limit_own or row.limit_used, row.limit_shared, row.limit_used)
+  end
+  for _, limit in ipairs(status.limits or {}) do
+    if limit.shared then
+      put(limit.strategy, limit.limit_bytes, limit.used_bytes, limit.shared,
+        limit.shared_used_bytes)
+    end
   end
   for _, row in ipairs(figures and figures.got or {}) do
     put(row.strategy, row.limit, row.limit_used)
@@ -170,6 +186,13 @@ local function add_board(add, status, unix)
   end
   local noted = seconds(status.updated_at)
   add("loam_board_age_seconds", noted and math.max(0, math.floor(unix - noted)))
+end
+
+local function add_pressure(add, pressure)
+  if not pressure then return end
+  add("loam_memory_stalled_ratio", pressure.stalled / 100)
+  add("loam_memory_short", one_if(pressure.short))
+  add("loam_memory_alarms", pressure.alarms)
 end
 
 local function add_series(add, series)
@@ -262,6 +285,7 @@ local function add_process(page, found, times)
   add("loam_process_stopped", one_if(status.state == "stopped"))
   add_policy(add, status)
   add_limits(add, status, figures)
+  add_pressure(add, status.pressure)
   if figures then add_figures(add, found, times.clock) else add_board(add, status, times.unix) end
 end
 

@@ -60,6 +60,7 @@ local function note_status(process, status)
   process.state = status.state
   process.hash = status.hash
   process.policy = status.name
+  process.pressure = status.pressure
 end
 
 local function add(self, pid, status)

@@ -183,12 +183,14 @@ end
 -- Returns the figures of all processes together.
 function groups.total(processes)
   local total = { live_bytes = 0, live_blocks = 0, fallbacks = 0, failed = 0, denied = 0,
-                  shortfall_bytes = 0, processes = 0, policies = {}, unreadable = {} }
+                  shortfall_bytes = 0, processes = 0, policies = {}, unreadable = {}, short = {} }
   local by_hash = {}
   for _, process in ipairs(processes) do
     if not process.ended_at then
       total.processes = total.processes + 1
       if process.error then table.insert(total.unreadable, process) end
+      local pressure = process.pressure
+      if pressure and pressure.short then table.insert(total.short, process) end
       for _, row in ipairs(process.rows) do
         add_to(total, "bytes_per_s", row.bytes_per_s)
         add_to(total, "blocks_per_s", row.blocks_per_s)

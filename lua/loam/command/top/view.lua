@@ -25,7 +25,8 @@ view.HELP = {
   "LIVE       memory in use now",
   "BYTES/S    memory that was allocated in a second, between the last two looks",
   "PEAK       the most that this view has seen in LIVE while top ran",
-  "LIMIT      the strategy nearest to its limit, all its tags together, in one process",
+  "LIMIT      the strategy nearest to its limit, all its tags together, in one process,",
+  "           or in all processes that share the limit",
   "FALLBACKS  requests that a fallback served; FAILED: requests that got no memory;",
   "           by strategy: those that it served for others, and those that it could not serve",
   "SHORTFALL  memory on other nodes, or on smaller pages, than the policy asks for",
@@ -65,6 +66,16 @@ local function unreadable_text(total)
   return ("not read: %s: %s%s"):format(first.program, first.error, more)
 end
 
+-- Returns the words about programs whose control group is short of memory; nil: there are none.
+local function short_text(total)
+  local n = #total.short
+  if n == 0 then return nil end
+  local first = total.short[1]
+  local more = n > 1 and (" (and %s)"):format(units.plural(n - 1, "other")) or ""
+  return ("memory is short: the control group of %s waits for it %d%% of the time%s"):format(
+    first.program, first.pressure.stalled, more)
+end
+
 -- Returns the lines above the table.
 function view.sums(model)
   local total = model.total
@@ -79,6 +90,7 @@ function view.sums(model)
       units.bytes(total.shortfall_bytes)),
   }
   lines[#lines + 1] = policies_text(total)
+  lines[#lines + 1] = short_text(total)
   lines[#lines + 1] = unreadable_text(total)
   for i, line in ipairs(lines) do lines[i] = terminal.plain(line) end
   return lines

@@ -11,7 +11,7 @@ local demote = {
   about = [[
 --to says where the memory goes:
   node     to the nearest NUMA node without CPUs (the default)
-  node=N   to NUMA node N
+  node=N   to NUMA node N, or to the one node that a string of numactl names, such as +0
   cold     nowhere yet; the kernel takes it first when memory is short
   pageout  to swap, immediately
 Memory that moved to a node has a strategy with the name NAME@nodeN, where NAME is its old
@@ -39,16 +39,24 @@ they are refused and stay where they are.]],
 
 local PLACES = { node = true, cold = true, pageout = true }
 
-local function place(to)
-  local node = to:match("^node=(%d+)$")
-  if node then return { "to=node", "node=" .. node } end
+-- A plain number goes to the program, which knows its nodes, so it needs no libnuma.
+local function number_of_node(context, to, text)
+  if text:find("^%d+$") then return text end
+  local node, why = context.api.one_node(text)
+  if node then return ("%d"):format(node) end
+  return arguments.misused(("--to: '%s' is not possible: %s"):format(to, why))
+end
+
+local function place(context, to)
+  local node = to:match("^node=(.+)$")
+  if node then return { "to=node", "node=" .. number_of_node(context, to, node) } end
   if PLACES[to] then return { "to=" .. to } end
   return arguments.misused(("--to: '%s' is not possible; write node, node=N, cold or pageout")
     :format(to))
 end
 
 function demote.run(context, given)
-  local words = place(given.to or "node")
+  local words = place(context, given.to or "node")
   if given.older then words[#words + 1] = "older=" .. given.older end
   if given.rate then words[#words + 1] = ("rate=%.0f"):format(math.max(given.rate, 1)) end
   return move_job.run(context, given, move_job.request("demote", words, given.tag))

@@ -110,6 +110,18 @@ function examine.group(machine)
     "prefault = true, lock = true and numa = N find this out beforehand; limit = N avoids it"
 end
 
+function examine.pressure(machine)
+  local pressure = machine.pressure or {}
+  local room = pressure.limit and (", and %s of %s left"):format(units.bytes(pressure.left),
+    units.bytes(pressure.limit)) or ""
+  if pressure.stalled then
+    return "ok", ("%d %% of the last ten seconds were waits for memory%s"):format(pressure.stalled,
+      room)
+  end
+  return "none", "this kernel does not count waits for memory: loam.pressure() is 0" .. room,
+    "`psi=1` on the kernel's command line counts them"
+end
+
 local THP = {
   always = { "ok", "always: large blocks get them unless huge = false" },
   madvise = { "ok", "madvise: huge = \"thp\" asks for them" },
@@ -242,6 +254,12 @@ function examine.luajit(machine)
   return "warn", "not found: no policy can be loaded", "install libluajit-5.1-2"
 end
 
+function examine.libnuma(machine)
+  if machine.libnuma then return "ok", 'found: policies may name nodes as "0-3" or "all"' end
+  return "none", 'not found: a policy that names nodes as "0-3" or "all" is refused',
+    "install libnuma1; numbers of nodes work without it"
+end
+
 local function device_text(device)
   local free = device.free and units.bytes(device.free) .. " free" or device.reason
   local node = device.node and device.node >= 0 and ", node " .. device.node or ""
@@ -275,13 +293,14 @@ end
 local LIST = {
   { "kernel", "kernel" }, { "nodes", "NUMA nodes" }, { "cpuset", "cpuset" },
   { "placing", "placing of memory" }, { "weights", "weights of nodes" },
-  { "group", "control group" }, { "thp", "transparent huge pages" },
+  { "group", "control group" }, { "pressure", "memory pressure" },
+  { "thp", "transparent huge pages" },
   { "two_mib", "2 MiB huge pages" }, { "one_gib", "1 GiB huge pages" },
   { "memlock", "locked memory" }, { "giving", "free memory" },
   { "address_space", "address space" }, { "maps", "mappings" },
   { "overcommit", "overcommit" }, { "shared", "shared memory" }, { "file", "files as memory" },
   { "membarrier", "membarrier" }, { "rseq", "rseq" }, { "luajit", "LuaJIT" },
-  { "cuda", "CUDA" },
+  { "libnuma", "libnuma" }, { "cuda", "CUDA" },
 }
 
 local COLOUR = { ok = "green", none = "dim", warn = "yellow" }

@@ -11,13 +11,14 @@ local explain = {
   summary = "shows which memory a request gets, and which lines decided",
   usage = "POLICY --tag T --size N [--align A] [--zero] [OPTION]... [--json]\n"
     .. "       loam explain POLICY --batch FILE [OPTION]...\n"
-    .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N",
+    .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N,\n"
+    .. "               --pressure P",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
 Without options, the request is a plain malloc: alignment 16, not zeroed, from a CPU of node
-0, under a tag without live bytes. The free memory of each node is what this machine has
-now, and devices have no free memory. To see decisions with other figures, write tests
-(`loam test`).
+0, under a tag without live bytes, and with no memory pressure. The free memory of each node
+is what this machine has now, and devices have no free memory. To see decisions with other
+figures, write tests (`loam test`).
 
 --batch FILE explains many requests. Each line of FILE is one request:
 `tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with a JSON
@@ -34,6 +35,8 @@ object, in the order of FILE.]=],
     { "func", "F", "function of the call" },
     { "module", "M", "program or library of the call" },
     { "line", "N", "line of the call", kind = "number" },
+    { "pressure", "P", "percent of time that the control group waited for memory", kind = "number",
+      most = 100 },
     { "batch", "FILE", "a file of requests, one a line", kind = "path" },
     { "json", nil, "the answer as a JSON object" },
   },

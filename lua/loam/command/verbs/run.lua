@@ -19,8 +19,11 @@ runs as if loam were not there, and a note says so.
 The programs are not changed in any other way: they have no thread, socket or open file of
 loam. With --watch, a small process beside them follows FILE and publishes each policy that
 is not refused; each program obeys it with its next request for memory. A policy that reads
-the free memory of NUMA nodes gets such a process too, which reads the figures for all
-programs. It ends when all programs have ended. With --service each program has a thread and
+the free memory of NUMA nodes, or memory pressure, gets such a process too, which reads the
+figures for all programs. So does a command in a control group that limits its memory: when
+little is left of memory.high or memory.max, or the group waits for memory for a tenth of
+the time, the process raises an alarm, and the programs give back the memory that they keep
+for reuse. It ends when all programs have ended. With --service each program has a thread and
 a control socket instead, which `loam rebalance` and `demote` need; the thread then follows
 FILE. A policy that moves live memory (apply = "live") or reads the free memory of devices
 needs the thread as well: `loam run` then turns --service on, and says so in one line.
@@ -35,6 +38,7 @@ program does; if one has another value, the program says so and uses the default
                          a strategy could not give what it asks for, and others
   LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
+  LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
@@ -81,14 +85,18 @@ end
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
----@return boolean|nil reads_nodes the policy reads the free memory of NUMA nodes
+---@return table|nil needs of the watcher: { nodes = the policy reads the free memory of NUMA nodes,
+---pressure = it reads memory pressure, shares = it shares limits with other processes }
 local function check(context, path)
   if require("loam.command.manifest").is_one(path) then
     context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
       .. "in that folder")
   end
-  local vetted, why, reads_nodes = context.api.vet(path)
-  if vetted then return false, vetted, why, reads_nodes == true end
+  local vetted, why, reads_nodes, reads_pressure, shares_limits = context.api.vet(path)
+  if vetted then
+    return false, vetted, why, { nodes = reads_nodes == true, pressure = reads_pressure == true,
+      shares = shares_limits == true }
+  end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   return policy_query.is_refused(context, answer), nil
@@ -121,17 +129,18 @@ end
 
 -- Starts the process that works for all programs of the tree.
 ---@param path string|nil the policy file that it follows
----@param reads_nodes boolean it keeps the free memory of NUMA nodes on the board
+---@param needs table as check() returns it
 ---@return boolean started
-local function start_watcher(context, board, path, vetted, reads_nodes)
-  local ok, words = context.api.watch(board, path, vetted, reads_nodes)
+local function start_watcher(context, board, path, vetted, needs)
+  local ok, words = context.api.watch(board, path, vetted, needs.nodes, needs.pressure,
+    needs.shares)
   if not ok then context.warn("loam: warning: " .. words .. "\n") end
   return ok == true
 end
 
 ---@param service boolean give each program a service thread and a control socket of its own
----@param reads_nodes boolean the policy reads the free memory of NUMA nodes
-local function prepare(context, given, vetted, service, reads_nodes)
+---@param needs table as check() returns it
+local function prepare(context, given, vetted, service, needs)
   local path = context.posix.absolute(given.policy)
   if not path then
     context.fail("the current folder was removed; write --policy as an absolute path")
@@ -145,8 +154,10 @@ local function prepare(context, given, vetted, service, reads_nodes)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.
-  local has_watcher = board and not service and (given.watch or reads_nodes)
-    and start_watcher(context, board, given.watch and path or nil, vetted, reads_nodes)
+  local is_needed = given.watch or needs.nodes or needs.pressure or needs.shares
+    or context.api.has_limit()
+  local has_watcher = board and not service and is_needed
+    and start_watcher(context, board, given.watch and path or nil, vetted, needs)
   local is_watched = given.watch and has_watcher
   set("LOAM_WATCH", given.watch and not is_watched and "1" or nil)
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
@@ -165,7 +176,7 @@ local function tell_if_not_governed(context, program)
 end
 
 function run.run(context, given)
-  local refused, vetted, why, reads_nodes = check(context, given.policy)
+  local refused, vetted, why, needs = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
     context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
@@ -175,7 +186,7 @@ function run.run(context, given)
     context.warn(("loam: the policy %s, so each program gets a service thread, as with "
       .. "--service\n"):format(why))
   end
-  prepare(context, given, vetted, wants_service or why ~= nil, reads_nodes == true)
+  prepare(context, given, vetted, wants_service or why ~= nil, needs or {})
   tell_if_not_governed(context, given[1])
   context.finish()
   local errno, words = context.posix.exec(given)

@@ -14,14 +14,16 @@ local stats = {
   takes = { name = "PID", most = 1 },
   about = [[
 LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far.
-LIMIT is the limit of the strategy, and how much of it all tags together use. Below the
-table stand the strategies whose memory is not on the nodes, or not on the huge pages,
-that they ask for, and how the memory of several nodes is shared out: the kernel is asked
-page by page. With --by, the rows are by other keys: `--by class` is a histogram of block
-sizes, `--by tag,class` one for each tag. UP TO is the largest request of a size class;
-aligned memory counts with its size rounded up to the alignment. Without PID, shows the
-only program of yours that runs under loam; if several run, lists them. The command reads
-the memory of the program; the program does nothing for that, and may be stopped or hung.
+ASLEEP is the part of LIVE whose device memory loam_sleep has given back. LIMIT is the
+limit of the strategy, and how much of it all tags together use; of a limit that processes
+share, how much all of them use, and how much this one (here). Below the table stand the
+strategies whose memory is not on the nodes, or not on the huge pages, that they ask for,
+and how the memory of several nodes is shared out: the kernel is asked page by page. With
+--by, the rows are by other keys: `--by class` is a histogram of block sizes, `--by
+tag,class` one for each tag. UP TO is the largest request of a size class; aligned memory
+counts with its size rounded up to the alignment. Without PID, shows the only program of
+yours that runs under loam; if several run, lists them. The command reads the memory of
+the program; the program does nothing for that, and may be stopped or hung.
 The kernel lets root do so and, unless kernel.yama.ptrace_scope forbids it, the user of
 the program; else the command asks the program over its socket. For a program that was
 killed, the command shows the last figures that the program wrote on its board, and how
@@ -49,11 +51,13 @@ local function strategy_text(row)
   return ("%s (%s)"):format(row.strategy, row.kind)
 end
 
--- Returns how full a limit is: "63% of 2 MiB". Without a limit, an empty text.
+-- Returns how full a limit is: "63% of 2 MiB"; or "63% of 2 MiB, 10% here" if processes share the
+-- limit. Without a limit, an empty text.
 local function limit_text(row)
   if not row.limit then return "" end
-  return ("%d%% of %s"):format(math.floor(100 * row.limit_used / row.limit),
-    units.exact(row.limit))
+  local here = row.limit_own and (", %d%% here"):format(math.floor(100 * row.limit_own / row.limit))
+  return ("%d%% of %s%s"):format(math.floor(100 * row.limit_used / row.limit),
+    units.exact(row.limit), here or "")
 end
 
 local TROUBLES = {
@@ -138,9 +142,23 @@ local COLUMN = {
   end },
 }
 
+-- Returns whether any of the groups has more than 0 of a figure.
+local function has_any(groups, figure)
+  for _, group in ipairs(groups) do
+    if (group[figure] or 0) > 0 then return true end
+  end
+  return false
+end
+
 -- Shows the rows of an answer by keys (loam.StatsKeys).
 local function show_groups(context, answer, keys)
-  local rows, right, shown, is_limited = { {} }, {}, {}, false
+  local rows, right, shown = { {} }, {}, {}
+  local groups = stats_groups.of(answer.rows, keys)
+  local is_limited = keys.strategy and not keys.class and has_any(groups, "limit")
+  local heads = { "LIVE", "BLOCKS", "EVER", "BLOCKS" }
+  local has_sleepers = has_any(groups, "asleep_bytes")
+  if has_sleepers then heads[#heads + 1] = "ASLEEP" end
+  if is_limited then heads[#heads + 1] = "LIMIT" end
   for _, column in ipairs(COLUMN) do
     if keys[column[1]] then
       shown[#shown + 1] = column
@@ -148,23 +166,20 @@ local function show_groups(context, answer, keys)
       rows[1][#shown] = column[2]
     end
   end
-  for _, row in ipairs(stats_groups.of(answer.rows, keys)) do
+  for _, row in ipairs(groups) do
     local cells = {}
     for i, column in ipairs(shown) do cells[i] = column[3](row) end
-    for _, cell in ipairs { units.bytes(row.live_bytes), units.count(row.live_blocks),
-        units.bytes(row.total_bytes), units.count(row.total_blocks) } do
+    local numbers = { units.bytes(row.live_bytes), units.count(row.live_blocks),
+                      units.bytes(row.total_bytes), units.count(row.total_blocks) }
+    if has_sleepers then numbers[#numbers + 1] = units.bytes(row.asleep_bytes) end
+    if is_limited then numbers[#numbers + 1] = limit_text(row) end
+    for _, cell in ipairs(numbers) do
       cells[#cells + 1] = cell
       right[#cells] = true
     end
-    local has_limit = keys.strategy and not keys.class and row.limit
-    is_limited = is_limited or has_limit
-    cells[#cells + 1] = has_limit and limit_text(row) or ""
-    right[#cells] = true
     rows[#rows + 1] = cells
   end
-  for _, head in ipairs { "LIVE", "BLOCKS", "EVER", "BLOCKS", is_limited and "LIMIT" or nil } do
-    table.insert(rows[1], head)
-  end
+  for _, head in ipairs(heads) do table.insert(rows[1], head) end
   context.write(terminal.table(rows, right, context.paint))
 end
 
@@ -213,7 +228,10 @@ end
 local function show_last_limits(context, status)
   local rows = {}
   for i, limit in ipairs(status.limits or {}) do
-    rows[i] = { limit.strategy, units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes) }
+    local all = limit.shared and (", and all programs use %s"):format(
+      units.bytes(limit.shared_used_bytes)) or ""
+    rows[i] = { limit.strategy, units.bytes(limit.used_bytes),
+      units.bytes(limit.limit_bytes) .. all }
   end
   show_rows(context, { "STRATEGY", "USED", "LIMIT" }, rows, { [2] = true, [3] = true },
     status.limits_left_out, "limit")

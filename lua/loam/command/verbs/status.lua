@@ -17,7 +17,7 @@ stopped or hung. A program that was killed is shown for ten minutes after its en
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
-  program      python3 (4242), loam 0.1.0
+  program      python3 (4242), loam 1.0.0
   state        running
   policy       production, generation 3
   file         /etc/loam/prod.lua, watched
@@ -62,15 +62,29 @@ local function limits_text(answer)
   for i, limit in ipairs(answer.limits) do
     local used, most = units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes)
     lines[i] = ("%s: %s of %s"):format(terminal.plain(limit.strategy), used, most)
+    if limit.shared then
+      lines[i] = ("%s; all programs that share '%s' use %s"):format(lines[i],
+        terminal.plain(limit.shared), units.bytes(limit.shared_used_bytes))
+    end
   end
   local more = answer.limits_left_out or 0
   if more > 0 then lines[#lines + 1] = ("and %d more"):format(more) end
   return table.concat(lines, "\n")
 end
 
+-- Returns the words about memory pressure; nil if there was no alarm.
+local function pressure_text(pressure)
+  if not pressure or pressure.alarms == 0 then return nil end
+  return ("%s; %s; the control group waits for it %d%% of the time"):format(
+    pressure.short and "short" or "not short now", units.plural(pressure.alarms, "alarm"),
+    pressure.stalled)
+end
+
 -- The rows that only a board gives: a host that answered over its socket does not tell them.
 local function add_board_rows(context, answer, add)
   if answer.limits and #answer.limits > 0 then add("limits", "%s", limits_text(answer)) end
+  local pressure = pressure_text(answer.pressure)
+  if pressure then add("memory", "%s", pressure) end
   if answer.updated_at then add("as of", "%s", units.ago(answer.updated_at, context.now())) end
 end
 

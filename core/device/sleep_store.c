@@ -1,0 +1,171 @@
+/* sleep_store.c - saves the contents of device memory, and loads them again: see sleep_store.h. */
+#include "device/sleep_store.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "device/device_pool_parts.h"
+#include "os/error.h"
+#include "os/sys_file.h"
+#include "pages/metadata.h"
+
+#define BUFFER_MOST (16 * LM_MIB)
+
+/* ---- Pinned memory */
+
+/* Returns the pool of pinned memory on the device's node. The memory here goes past that pool: it
+ * is as large as the blocks, and the pool would keep it for later requests. */
+static lm_device_pool *pinned_pool(int device) {
+  return lm_device_pool_of_pinned(device, &(lm_pinned_desc){ .is_pinned = true });
+}
+
+static void *take_pinned(int device, size_t size) {
+  void *at = NULL;
+  lm_device_pool *pool = pinned_pool(device);
+  return pool && lm_device_pool_alloc_chunk(pool, size, &at) == LM_GPU_OK ? at : NULL;
+}
+
+static void free_pinned(int device, void *at, size_t size) {
+  lm_device_pool *pool = pinned_pool(device); /* it exists since take_pinned */
+  if (pool && at) lm_device_pool_free_chunk(pool, at, size);
+}
+
+/* Puts a copy on LM_SLEEP_STREAM. */
+static loam_status copy(int device, lm_devptr to, lm_devptr from, size_t size) {
+  return lm_gpu_status(lm_gpu_started()->copy(device, to, from, size, LM_SLEEP_STREAM));
+}
+
+static loam_status save_pinned(lm_sleep_store *store, const lm_sleep_memory *from) {
+  store->pinned = take_pinned(from->device, from->size);
+  if (!store->pinned)
+    return lm_error(LOAM_ENOMEM, "no %zu bytes of pinned memory: %s", from->size, loam_error());
+  return copy(from->device, (uintptr_t)store->pinned, from->at, from->size);
+}
+
+/* ---- Files */
+
+loam_status lm_sleep_file_open(const char *dir, uint64_t bytes, lm_sleep_file **out) {
+  lm_sleep_file *file = lm_metadata_alloc(sizeof *file);
+  if (!file) return lm_error(LOAM_ENOMEM, "no memory to describe a file");
+  int error = lm_sys_file_unnamed(dir, &file->fd);
+  if (error) {
+    lm_metadata_free(file);
+    return lm_error(LOAM_EINVAL, "no file can be made in %.150s: %s", dir, strerror(error));
+  }
+  file->users = 1;
+  error = lm_sys_file_allocate(file->fd, 0, bytes);
+  if (error == EOPNOTSUPP) error = lm_sys_file_resize(file->fd, bytes);
+  if (error) {
+    lm_sleep_file_leave(file);
+    return lm_error(LOAM_ENOMEM, "a file of %llu bytes in %.150s: %s", (unsigned long long)bytes,
+                    dir, strerror(error));
+  }
+  *out = file;
+  return LOAM_OK;
+}
+
+void lm_sleep_file_leave(lm_sleep_file *file) {
+  lm_assert(file->users > 0);
+  if (--file->users) return;
+  lm_sys_file_close(file->fd);
+  lm_metadata_free(file);
+}
+
+static size_t buffer_size(const lm_sleep_buffer *buffer) {
+  return buffer->largest < BUFFER_MOST ? buffer->largest : BUFFER_MOST;
+}
+
+/* Makes sure that the buffer has memory. Its memory is portable, so copies of all devices may use
+ * it. */
+static loam_status fill_buffer(lm_sleep_buffer *buffer, int device) {
+  if (buffer->at) return LOAM_OK;
+  buffer->device = device;
+  buffer->at = take_pinned(device, buffer_size(buffer));
+  if (buffer->at) return LOAM_OK;
+  return lm_error(LOAM_ENOMEM, "no %zu bytes of pinned memory: %s", buffer_size(buffer),
+                  loam_error());
+}
+
+void lm_sleep_buffer_end(lm_sleep_buffer *buffer) {
+  if (buffer->at) free_pinned(buffer->device, buffer->at, buffer_size(buffer));
+  buffer->at = NULL;
+}
+
+lm_gpu_result lm_sleep_wait(int device, lm_stream stream) {
+  lm_gpu_event event;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_gpu_result result = gpu->event_create(device, &event);
+  if (result != LM_GPU_OK) return result;
+  result = gpu->event_record(event, device, stream);
+  if (result == LM_GPU_OK) result = gpu->event_wait(event);
+  (void)gpu->event_destroy(event);
+  return result;
+}
+
+static loam_status wait_for_copies(int device) {
+  return lm_gpu_status(lm_sleep_wait(device, LM_SLEEP_STREAM));
+}
+
+/* A piece of a block and of the file. */
+typedef struct piece {
+  lm_devptr at;
+  uint64_t offset;
+  size_t size;
+} piece;
+
+static loam_status save_piece(const lm_sleep_store *store, const lm_sleep_memory *from,
+                              const piece *p) {
+  void *buffer = from->buffer->at;
+  loam_status status = copy(from->device, (uintptr_t)buffer, p->at, p->size);
+  if (status == LOAM_OK) status = wait_for_copies(from->device);
+  if (status != LOAM_OK) return status;
+  int error = lm_sys_file_write(store->file->fd, p->offset, buffer, p->size);
+  if (!error) return LOAM_OK;
+  return lm_error(LOAM_ENOMEM, "%zu bytes cannot be written: %s", p->size, strerror(error));
+}
+
+static loam_status load_piece(const lm_sleep_store *store, const lm_sleep_memory *to,
+                              const piece *p) {
+  void *buffer = to->buffer->at;
+  int error = lm_sys_file_read(store->file->fd, p->offset, buffer, p->size);
+  if (error)
+    return lm_error(LOAM_EINTERNAL, "%zu bytes cannot be read: %s", p->size, strerror(error));
+  loam_status status = copy(to->device, p->at, (uintptr_t)buffer, p->size);
+  return status == LOAM_OK ? wait_for_copies(to->device) : status;
+}
+
+typedef loam_status move_piece(const lm_sleep_store *store, const lm_sleep_memory *memory,
+                               const piece *p);
+
+static loam_status move_pieces(const lm_sleep_store *store, const lm_sleep_memory *memory,
+                               move_piece *move) {
+  size_t most = buffer_size(memory->buffer);
+  loam_status status = fill_buffer(memory->buffer, memory->device);
+  for (size_t done = 0; status == LOAM_OK && done < memory->size; done += most) {
+    size_t left = memory->size - done;
+    piece p = { memory->at + done, store->offset + done, left < most ? left : most };
+    status = move(store, memory, &p);
+  }
+  return status;
+}
+
+/* ---- All stores */
+
+loam_status lm_sleep_store_save(lm_sleep_store *store, const lm_sleep_memory *from) {
+  if (store->to == LM_SLEEP_DISCARD) return LOAM_OK;
+  if (store->to == LM_SLEEP_PINNED) return save_pinned(store, from);
+  store->file->users++;
+  return move_pieces(store, from, save_piece);
+}
+
+loam_status lm_sleep_store_load(const lm_sleep_store *store, const lm_sleep_memory *to) {
+  if (store->to == LM_SLEEP_DISCARD) return LOAM_OK;
+  if (store->to == LM_SLEEP_FILE) return move_pieces(store, to, load_piece);
+  return copy(to->device, to->at, (uintptr_t)store->pinned, to->size);
+}
+
+void lm_sleep_store_end(lm_sleep_store *store, int device, size_t size) {
+  if (store->pinned) free_pinned(device, store->pinned, size);
+  if (store->file) lm_sleep_file_leave(store->file);
+  *store = (lm_sleep_store){ 0 };
+}

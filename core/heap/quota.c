@@ -1,0 +1,312 @@
+/* quota.c - quotas: limits that the processes of a user share (quota.h).
+ *
+ * Rows are found by open addressing with linear probing from the hash of the name, and are never
+ * freed. So two processes that look for one name probe the same rows in one order, and the one that
+ * loses the race for a free row finds the row of the other. */
+#include "heap/quota.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "os/hash.h"
+#include "os/lock.h"
+#include "os/sys.h"
+#include "os/thread.h"
+
+lm_quota_table *_Atomic lm_quota_mapped;
+
+enum {
+  NO_HOLDER = -1,
+  TRIES = 64, /* of a request that loses bytes to other processes */
+};
+
+/* Law: `me` is NO_HOLDER, or the place whose `owner` became self.owner when this process took it.
+ * Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
+ * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: the place
+ * is memory of all processes, and the operations there have an order of their own. */
+static _Atomic int32_t me = NO_HOLDER;
+/* This is a forked child, whose parent was a holder, and it has drawn nothing so far. Cleared under
+ * the lock, after the child has got a place. */
+static _Atomic bool awaits_place;
+static lm_lock joining;
+static lm_quota_self self;
+/* A page that the kernel clears in every child. Its first word is 1 in the process that has taken
+ * the place `me`. NULL: the kernel has no such pages. */
+static uint64_t *signature;
+
+static lm_quota_table *table_now(void) {
+  return atomic_load_explicit(&lm_quota_mapped, memory_order_acquire);
+}
+
+bool lm_quota_is_sound(const lm_quota_head *head) {
+  return !memcmp(head->magic, LM_QUOTA_MAGIC, sizeof LM_QUOTA_MAGIC) &&
+         head->version == LM_QUOTA_VERSION && head->rows == LM_QUOTAS &&
+         head->holders == LM_QUOTA_HOLDERS && memchr(head->boot_id, 0, sizeof head->boot_id);
+}
+
+/* ---- Holders ------------------------------------------------------------------------------ */
+
+/* Returns how many places to look at. */
+static uint32_t taken_of(const lm_quota_table *table) {
+  uint32_t n = atomic_load(&table->head.taken);
+  return n < LM_QUOTA_HOLDERS ? n : LM_QUOTA_HOLDERS;
+}
+
+void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner) {
+  lm_assert(holder < LM_QUOTA_HOLDERS);
+  if (lm_quota_counts(owner))
+    atomic_compare_exchange_strong(&table->holder[holder].owner, &owner, owner | LM_QUOTA_ENDED);
+}
+
+/* Tells whether the place belongs to this process before exec, which keeps the process id. */
+static bool is_earlier_self(const lm_quota_holder *m, uint64_t owner) {
+  return lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (self.owner & LM_QUOTA_PID) &&
+         atomic_load(&m->pid_namespace) == self.pid_namespace;
+}
+
+static void bury_earlier_self(lm_quota_table *table) {
+  for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (is_earlier_self(&table->holder[i], owner)) lm_quota_bury(table, i, owner);
+  }
+}
+
+/* Tells whether the process of a holder does not exist any more. The id of a process in another PID
+ * namespace says nothing here. A process that has ended, and that its parent has not waited for,
+ * still exists; the watcher sees in /proc that it has ended (service/quota_file.c). */
+static bool is_dead(const lm_quota_holder *m, uint64_t owner) {
+  int before = errno;
+  bool dead = self.pid_namespace && atomic_load(&m->pid_namespace) == self.pid_namespace &&
+              kill((int)(owner & LM_QUOTA_PID), 0) && errno == ESRCH;
+  errno = before;
+  return dead;
+}
+
+/* Ends the places of holders that have died: of those that have drawn from a quota, or of all if
+ * `quota` is 0. Returns whether there was one. */
+static bool bury_dead(lm_quota_table *table, uint32_t quota) {
+  bool found = false;
+  for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (!lm_quota_counts(owner) || owner == self.owner) continue;
+    if (quota && atomic_load(&table->drawn[i][quota - 1]) <= 0) continue;
+    if (!is_dead(&table->holder[i], owner)) continue;
+    lm_quota_bury(table, i, owner);
+    found = true;
+  }
+  return found;
+}
+
+static void raise_taken(lm_quota_table *table, uint32_t n) {
+  uint32_t now = atomic_load(&table->head.taken);
+  while (now < n && !atomic_compare_exchange_weak(&table->head.taken, &now, n)) continue;
+}
+
+/* Takes a place that was never used, or whose holder has ended. False: it has a holder. A process
+ * that is killed in this function leaves a place that no process can take again, and no bytes that
+ * count. */
+static bool take_place(lm_quota_table *table, uint32_t i) {
+  lm_quota_holder *m = &table->holder[i];
+  uint64_t was = atomic_load(&m->owner);
+  if (was && (was & (LM_QUOTA_ENDED | LM_QUOTA_ENTERING)) != LM_QUOTA_ENDED) return false;
+  if (!atomic_compare_exchange_strong(&m->owner, &was, self.owner | LM_QUOTA_ENTERING))
+    return false;
+  for (uint32_t q = 0; q < LM_QUOTAS; q++)
+    atomic_store_explicit(&table->drawn[i][q], 0, memory_order_relaxed);
+  atomic_store_explicit(&m->pid_namespace, self.pid_namespace, memory_order_relaxed);
+  atomic_store_explicit(&m->exe_device, self.exe_device, memory_order_relaxed);
+  atomic_store_explicit(&m->exe_inode, self.exe_inode, memory_order_relaxed);
+  raise_taken(table, i + 1);
+  atomic_store(&m->owner, self.owner);
+  atomic_store_explicit(&me, (int32_t)i, memory_order_relaxed);
+  return true;
+}
+
+/* Makes a page that a child finds cleared. */
+static void sign(void) {
+  void *page = NULL;
+  if (!signature && !lm_sys_map(LM_PAGE, &page)) {
+    if (!lm_sys_wipe_on_fork(page, LM_PAGE)) signature = page;
+    else lm_sys_unmap(page, LM_PAGE);
+  }
+  if (signature) *signature = 1;
+}
+
+/* Makes this process a holder. False: each place has a holder that lives. */
+static bool join(lm_quota_table *table) {
+  sign();
+  for (int round = 0; round < 2; round++) {
+    for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
+      if (take_place(table, i)) return true;
+    if (!bury_dead(table, 0)) break;
+  }
+  return false;
+}
+
+/* Returns the place of this process in the table; NO_HOLDER: it has none. Another process may have
+ * taken the place, if it found that this process had died. */
+static int32_t place_of_self(const lm_quota_table *table) {
+  int32_t i = atomic_load_explicit(&me, memory_order_relaxed);
+  if (i == NO_HOLDER || !table || (signature && !*signature)) return NO_HOLDER;
+  return atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed) == self.owner
+             ? i
+             : NO_HOLDER;
+}
+
+/* Like place_of_self, but gives the place to a child that awaits one. */
+static int32_t place_to_draw(lm_quota_table *table) {
+  int32_t i = place_of_self(table);
+  if (i != NO_HOLDER || !atomic_load_explicit(&awaits_place, memory_order_acquire)) return i;
+  lm_lock_take(&joining);
+  if (atomic_load_explicit(&awaits_place, memory_order_relaxed)) (void)join(table);
+  atomic_store_explicit(&awaits_place, false, memory_order_release);
+  lm_lock_drop(&joining);
+  return place_of_self(table);
+}
+
+bool lm_quota_is_holder(void) {
+  return place_of_self(table_now()) != NO_HOLDER ||
+         atomic_load_explicit(&awaits_place, memory_order_relaxed);
+}
+
+bool lm_quota_has_pid(const lm_quota_table *table, int pid) {
+  for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (uint64_t)pid) return true;
+  }
+  return false;
+}
+
+void lm_quota_describe(const lm_quota_self *given) {
+  lm_assert(lm_quota_counts(given->owner) && !lm_quota_is_holder());
+  self = *given;
+}
+
+void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
+  lm_assert(!table_now() && given->owner && lm_quota_counts(given->owner));
+  self = *given;
+  bury_earlier_self(table);
+  lm_thread_add_fork_lock(&joining);
+  atomic_store_explicit(&lm_quota_mapped, table, memory_order_release);
+}
+
+void lm_quota_fork_child(const lm_quota_self *given) {
+  lm_quota_table *table = table_now();
+  bool was_holder = atomic_load_explicit(&me, memory_order_relaxed) != NO_HOLDER;
+  if (!table) return;
+  self = *given;
+  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
+  if (was_holder) atomic_store_explicit(&awaits_place, true, memory_order_relaxed);
+}
+
+void lm_quota_end(void) {
+  lm_quota_table *table = table_now();
+  int32_t i = place_of_self(table);
+  if (i != NO_HOLDER) lm_quota_bury(table, (uint32_t)i, self.owner);
+}
+
+void lm_quota_detach(void) {
+  lm_quota_end();
+  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
+  atomic_store_explicit(&awaits_place, false, memory_order_relaxed);
+  atomic_store_explicit(&lm_quota_mapped, NULL, memory_order_release);
+}
+
+/* ---- Quotas ------------------------------------------------------------------------------- */
+
+static uint64_t key_of(const lm_quota_id *id) {
+  uint64_t key = lm_hash_bytes(id, sizeof *id);
+  return key ? key : 1;
+}
+
+/* Tells whether the row has the key, after it has got the key if it was free. */
+static bool is_row_of(lm_quota_row *row, uint64_t key, const lm_quota_id *id) {
+  uint64_t found = 0;
+  if (atomic_compare_exchange_strong(&row->key, &found, key)) row->id = *id;
+  return !found || found == key;
+}
+
+uint32_t lm_quota_find(const lm_quota_id *id) {
+  lm_quota_table *table = table_now();
+  uint64_t key = key_of(id);
+  lm_assert(id->name[0] && memchr(id->name, 0, sizeof id->name));
+  if (!table || (place_to_draw(table) == NO_HOLDER && !join(table))) return 0;
+  for (uint32_t i = 0; i < LM_QUOTAS; i++) {
+    uint32_t at = (uint32_t)((key + i) % LM_QUOTAS);
+    if (is_row_of(&table->row[at], key, id)) return at + 1;
+  }
+  return 0;
+}
+
+uint64_t lm_quota_used_of(const lm_quota_table *table, uint32_t quota) {
+  uint64_t sum = 0;
+  if (!table || !quota || quota > LM_QUOTAS) return 0;
+  for (uint32_t i = 0, n = taken_of(table); i < n; i++) {
+    if (!lm_quota_counts(atomic_load(&table->holder[i].owner))) continue;
+    int64_t drawn = atomic_load(&table->drawn[i][quota - 1]);
+    if (drawn > 0) sum += (uint64_t)drawn < LM_SIZE_MAX ? (uint64_t)drawn : LM_SIZE_MAX;
+  }
+  return sum;
+}
+
+uint64_t lm_quota_used(uint32_t quota) { return lm_quota_used_of(table_now(), quota); }
+
+/* ---- Drawing and giving back ---------------------------------------------------------------- */
+
+/* Takes bytes off what this process has drawn, which does not fall below 0: a forked child may free
+ * memory that counts for its parent. */
+static void reduce(_Atomic int64_t *drawn, int64_t bytes) {
+  int64_t now = atomic_load(drawn);
+  while (now > 0 &&
+         !atomic_compare_exchange_weak(drawn, &now, now > bytes ? now - bytes : INT64_C(0)))
+    continue;
+}
+
+void lm_quota_give(uint32_t quota, int64_t bytes) {
+  lm_quota_table *table = table_now();
+  int32_t i = place_of_self(table);
+  if (i == NO_HOLDER || !quota) return;
+  if (bytes > 0) reduce(&table->drawn[i][quota - 1], bytes);
+  else atomic_fetch_add(&table->drawn[i][quota - 1], -bytes);
+}
+
+/* Once in a tick of the coarse clock, so that requests which a full quota refuses one after another
+ * stay cheap. The watchers of the user see `refusals` change, and then look for those dead that
+ * this process cannot recognize. */
+bool lm_quota_search(uint32_t quota) {
+  static _Atomic int64_t looked_ns;
+  lm_quota_table *table = table_now();
+  int64_t now = lm_sys_coarse_ns();
+  if (!lm_quota_is_holder()) return false;
+  if (atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed) == now) return false;
+  atomic_fetch_add_explicit(&table->head.refusals, 1, memory_order_relaxed);
+  return bury_dead(table, quota);
+}
+
+/* How many pieces of `size` bytes a limit leaves, at most `want`. */
+static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want) {
+  uint64_t n = used < limit ? (limit - used) / size : 0;
+  return n < want ? (uint32_t)n : want;
+}
+
+/* Another process may draw bytes between the first sum and the addition. Then the request begins
+ * again, TRIES times at most. */
+int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
+  lm_quota_table *table = table_now();
+  int32_t i = place_to_draw(table);
+  if (i == NO_HOLDER) return LM_QUOTA_OF_PROCESS;
+  lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
+  _Atomic int64_t *drawn = &table->drawn[i][quota - 1];
+  for (int tries = 0; tries < TRIES; tries++) {
+    *used = lm_quota_used_of(table, quota);
+    uint32_t n = pieces(limit, *used, size, want);
+    if (!n && !lm_quota_search(quota)) return 0;
+    if (!n) continue;
+    atomic_fetch_add(drawn, (int64_t)(n * size));
+    *used = lm_quota_used_of(table, quota);
+    if (*used <= limit) return n;
+    reduce(drawn, (int64_t)(n * size));
+  }
+  return 0;
+}

@@ -1,0 +1,291 @@
+/* quota_file.c - the file with the quotas of a user. */
+#include "service/quota_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "heap/strategy.h"
+#include "os/error.h"
+#include "os/sys_file.h"
+#include "os/thread.h"
+#include "plan/site.h"
+#include "service/board.h"
+#include "service/board_owner.h"
+#include "service/control_client.h"
+#include "service/control_socket.h"
+#include "service/policy.h"
+
+_Static_assert(LM_QUOTA_PID == LM_BOARD_PID && LM_QUOTA_ENDED == LM_BOARD_ENDED &&
+                   (int)LM_QUOTA_MS_SHIFT == (int)LM_BOARD_MS_SHIFT,
+               "the word of a holder is the owner word of a board");
+
+/* Bytes of a path, and of the reason in an event. The folder of the boards has a path of at most
+ * LM_CONTROL_PATH bytes. A start may run on a small stack, so both are short. */
+enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512 };
+
+/* The load lock of policy.c guards these; a start writes them before there is another thread. */
+static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
+static bool may_make = true;
+static char why[WORDS]; /* why the table cannot be used; "": no reason is known */
+static lm_quota_self self;
+static bool is_described; /* all fields of `self` are known */
+
+static loam_status fail(const char *path, int error) {
+  return lm_error(LOAM_EIO, "shared limits: %s: %s", path, strerrordesc_np(error));
+}
+
+/* ---- The file ----------------------------------------------------------------------------- */
+
+/* Tells whether the file is one that only this user can have written. */
+static bool is_own_file(int fd) {
+  struct stat st;
+  return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
+         !(st.st_mode & 077) && st.st_size == (off_t)sizeof(lm_quota_table);
+}
+
+/* Tells whether the head is of a table of this boot. `boot_id` is the present one; if it is NULL,
+ * the function reads it from the kernel. */
+static bool is_of_this_boot(const lm_quota_head *head, const char *boot_id) {
+  char now[sizeof head->boot_id];
+  if (!boot_id) lm_board_boot_id(now, sizeof now);
+  return lm_quota_is_sound(head) && !strncmp(head->boot_id, boot_id ? boot_id : now, sizeof now);
+}
+
+/* Opens the table at `path`, and no link. Returns a descriptor; -1, with errno, where there is no
+ * file, and EINVAL where the file is no table that this process may use. */
+static int open_table(const char *path, const char *boot_id) {
+  lm_quota_head head;
+  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return -1;
+  if (is_own_file(fd) && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
+      is_of_this_boot(&head, boot_id))
+    return fd;
+  lm_sys_file_close(fd);
+  errno = EINVAL;
+  return -1;
+}
+
+/* Gives a new file its room and its head. Returns 0 or an errno. */
+static int fill_file(int fd) {
+  lm_quota_head head = { .magic = LM_QUOTA_MAGIC,
+                         .version = LM_QUOTA_VERSION,
+                         .rows = LM_QUOTAS,
+                         .holders = LM_QUOTA_HOLDERS };
+  lm_board_boot_id(head.boot_id, sizeof head.boot_id);
+  int error = lm_sys_file_resize(fd, sizeof(lm_quota_table));
+  if (!error) error = lm_sys_file_allocate(fd, 0, sizeof(lm_quota_table));
+  if (!error && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) error = EIO;
+  return error;
+}
+
+/* Makes the file whole under another name, and then gives it its name. So whoever finds the file
+ * finds all of it, and what stood under the name is replaced and not followed. */
+static loam_status put_file(const char *path) {
+  char made[ROOM];
+  if (snprintf(made, sizeof made, "%s.new", path) >= (int)sizeof made)
+    return fail(path, ENAMETOOLONG);
+  (void)unlink(made);
+  int fd = open(made, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return fail(made, errno);
+  int error = fchmod(fd, 0600) ? errno : fill_file(fd); /* the umask may have cleared bits */
+  lm_sys_file_close(fd);
+  if (!error && rename(made, path)) error = errno;
+  if (!error) return LOAM_OK;
+  (void)unlink(made);
+  return fail(path, error);
+}
+
+/* Makes the file unless another process has made it by now. The lock on the folder lets one process
+ * at a time do that. */
+static loam_status make_in(const char *dir, const char *path) {
+  int lock = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (lock < 0) return fail(dir, errno);
+  while (flock(lock, LOCK_EX) && errno == EINTR) continue;
+  int fd = open_table(path, NULL);
+  loam_status status = fd < 0 ? put_file(path) : LOAM_OK;
+  if (fd >= 0) lm_sys_file_close(fd);
+  close(lock);
+  return status;
+}
+
+static loam_status path_in(const char *dir, char *path, size_t size) {
+  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, dir);
+  return n < 0 || (size_t)n >= size ? fail(dir, ENAMETOOLONG) : LOAM_OK;
+}
+
+loam_status lm_quota_file_make(const char *dir) {
+  char path[ROOM];
+  loam_status status = path_in(dir, path, sizeof path);
+  if (status != LOAM_OK) return status;
+  int fd = open_table(path, NULL);
+  if (fd >= 0) {
+    lm_sys_file_close(fd);
+    return LOAM_OK;
+  }
+  status = lm_control_socket_folder(dir);
+  return status == LOAM_OK ? make_in(dir, path) : status;
+}
+
+/* ---- Mapping ------------------------------------------------------------------------------ */
+
+/* Maps the table. Returns 0 or an errno. */
+static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
+  char path[ROOM];
+  void *at = NULL;
+  if (path_in(dir, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
+  int fd = open_table(path, boot_id);
+  if (fd < 0) return errno;
+  int error = lm_sys_file_attach(fd, 0, sizeof(lm_quota_table), true, &at);
+  lm_sys_file_close(fd);
+  if (error) return error;
+  (void)lm_sys_file_scattered(at, sizeof(lm_quota_table));
+  *out = at;
+  return 0;
+}
+
+lm_quota_table *lm_quota_file_map(const char *dir) {
+  lm_quota_table *table = NULL;
+  int before = errno;
+  (void)map(dir, NULL, &table);
+  errno = before;
+  return table;
+}
+
+void lm_quota_file_unmap(lm_quota_table *table) {
+  if (table) lm_sys_unmap(table, sizeof *table);
+}
+
+/* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
+ * nothing to other processes. */
+static void fork_child(void) {
+  if (!lm_quota_mapped) return;
+  self.owner = lm_board_owner_now(getpid());
+  if (!getppid()) self.pid_namespace = 0;
+  lm_quota_fork_child(&self);
+}
+
+void lm_quota_file_describe(uint64_t pid_namespace, uint64_t exe_device, uint64_t exe_inode) {
+  if (is_described) return;
+  self.pid_namespace = pid_namespace;
+  self.exe_device = exe_device;
+  self.exe_inode = exe_inode;
+  is_described = true;
+  if (self.owner) lm_quota_describe(&self);
+}
+
+static void describe(void) {
+  struct stat program;
+  if (is_described) return;
+  if (stat("/proc/self/exe", &program)) program = (struct stat){ 0 };
+  lm_quota_file_describe(lm_board_own_namespace(), program.st_dev, program.st_ino);
+}
+
+/* Gives this process the table. The namespace is needed here if a holder has the id of this
+ * process. */
+static void attach(lm_quota_table *table) {
+  static const lm_thread_hooks hooks = { .fork_child = fork_child };
+  static bool is_registered;
+  if (lm_quota_has_pid(table, getpid())) describe();
+  self.owner = lm_board_owner_now(getpid());
+  lm_quota_attach(table, &self);
+  if (!is_registered) lm_thread_add_hooks(&hooks);
+  is_registered = true;
+}
+
+/* Maps the table of a folder, after the file was made if it was not there. */
+static loam_status open_in(const char *dir, const char *boot_id) {
+  lm_quota_table *table = NULL;
+  int error = map(dir, boot_id, &table);
+  if (error == ENOENT || error == EINVAL) {
+    loam_status status = lm_quota_file_make(dir);
+    if (status != LOAM_OK) return status;
+    error = map(dir, NULL, &table);
+  }
+  if (error) return fail(dir, error);
+  attach(table);
+  return LOAM_OK;
+}
+
+static void open_or_note(const char *dir, const char *boot_id) {
+  int before = errno;
+  why[0] = 0;
+  if (open_in(dir, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
+  errno = before;
+}
+
+void lm_quota_file_start(const char *dir, bool is_allowed) {
+  may_make = is_allowed;
+  folder[0] = 0;
+  if (is_allowed && lm_control_dir(dir, folder, sizeof folder) != LOAM_OK) folder[0] = 0;
+}
+
+void lm_quota_file_follow(const char *path, const char *boot_id) {
+  char dir[ROOM];
+  const char *end = strrchr(path, '/');
+  if (!end || end == path || lm_quota_mapped) return;
+  if (snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path) < (int)sizeof dir)
+    open_or_note(dir, boot_id);
+}
+
+/* ---- Policies ----------------------------------------------------------------------------- */
+
+static void open_for_policy(void) {
+  if (lm_quota_mapped || lm_board_halves()) return;
+  if (!folder[0] && may_make && lm_control_dir(NULL, folder, sizeof folder) != LOAM_OK)
+    folder[0] = 0;
+  if (folder[0]) open_or_note(folder, NULL);
+  else snprintf(why, sizeof why, "LOAM_CONTROL=0 allows no file in which processes could share it");
+}
+
+void lm_quota_file_bind(void) {
+  if (!lm_strategy_lacks_quota()) return;
+  open_for_policy();
+  describe();
+  if (!lm_strategy_bind_quotas() || !lm_quota_mapped) return;
+  snprintf(why, sizeof why,
+           "the table of shared limits is full: it has room for %d limits and %d processes",
+           LM_QUOTAS, LM_QUOTA_HOLDERS);
+}
+
+void lm_quota_file_tell(void) {
+  static _Atomic uint64_t told;
+  char words[sizeof why];
+  if (!lm_strategy_lacks_quota() || !lm_policy_try_begin()) return;
+  bool is_first = lm_site_generation_first(&told);
+  snprintf(words, sizeof words, "%s", why[0] ? why : "there is no table of shared limits");
+  lm_policy_end();
+  if (!is_first) return;
+  lm_error_event(LOAM_EVENT_ENVIRONMENT, atomic_load(&lm_site_generation), NULL,
+                 "a shared limit counts this process alone: %s", words);
+}
+
+/* ---- The dead ----------------------------------------------------------------------------- */
+
+static bool is_gone(const lm_quota_holder *m, uint64_t owner) {
+  lm_board_figures program = { .exe_device = atomic_load(&m->exe_device),
+                               .exe_inode = atomic_load(&m->exe_inode) };
+  return lm_board_look(owner, atomic_load(&m->pid_namespace), &program).state == LM_BOARD_GONE;
+}
+
+void lm_quota_file_bury(lm_quota_table *table) {
+  uint32_t taken = atomic_load(&table->head.taken);
+  for (uint32_t i = 0; i < taken && i < LM_QUOTA_HOLDERS; i++) {
+    uint64_t owner = atomic_load(&table->holder[i].owner);
+    if (lm_quota_counts(owner) && is_gone(&table->holder[i], owner)) lm_quota_bury(table, i, owner);
+  }
+}
+
+void lm_quota_file_look(lm_quota_table *table, uint32_t *refusals) {
+  uint32_t now = atomic_load(&table->head.refusals);
+  if (now == *refusals) return;
+  *refusals = now;
+  lm_quota_file_bury(table);
+}
+
+/* Runs when the process ends by exit or by the return of main. */
+__attribute__((destructor)) static void end(void) { lm_quota_end(); }

@@ -1,0 +1,539 @@
+/* test_sleep.c - device memory that sleeps and wakes at the same addresses, by tag. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "apart.h"
+#include "cli/look.h"
+#include "device/sleep.h"
+#include "engine/stats.h"
+#include "os/sys.h"
+#include "service/stats_json.h"
+
+static const char policy[] =
+    "local weights = loam.device { name = 'weights', pool = 'sleep', limit = 8 * loam.MiB }\n"
+    "local large = loam.device { name = 'large', pool = 'sleep' }\n"
+    "local rest, plain = loam.device {}, loam.device { name = 'plain', pool = 'none' }\n"
+    "return loam.policy { pick = function(req)\n"
+    "  if req.tag:under 'model' then return weights end\n"
+    "  if req.tag:under 'large' then return large end\n"
+    "  if req.tag:under 'plain' then return plain end\n"
+    "  return rest end }\n";
+
+enum { SIZE = MIB / 8, ROUND = 2 * MIB }; /* of a block: as requested, and in granules */
+
+static char *host, *wanted; /* contents that were read, and those that they have to be */
+static char folder[] = "/tmp/loam-test-XXXXXX";
+
+static void make_folder(void) { want(mkdtemp(folder)); }
+/* A file in which memory sleeps has no name, so the folder is empty. */
+static void remove_folder(void) { want(rmdir(folder) == 0); }
+
+static void begin(void) {
+  CUcontext context;
+  ok(loam_policy_load_text("sleep", policy));
+  want(loam_device_count() == 2);
+  want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  want((host = malloc(SIZE)) && (wanted = malloc(SIZE)));
+}
+
+static CUdeviceptr number(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
+
+/* Allocates a block under a tag, and has all its bytes written by work that is still under way. */
+static void *make(const char *tag, int byte) {
+  void *at = loam_device_alloc(loam_site_get(tag), SIZE, NULL);
+  want(at != NULL);
+  want(standin_write(NULL, number(at), byte, SIZE) == CUDA_SUCCESS);
+  return at;
+}
+
+static bool has(const void *at, int byte) {
+  want(cuMemcpyDtoH_v2(host, number(at), SIZE) == CUDA_SUCCESS);
+  return !memcmp(host, memset(wanted, byte, SIZE), SIZE);
+}
+
+static bool is_at(const char *tag, size_t bytes) { return loam_asleep(tag) == bytes; }
+
+/* ---- Sleep and wake */
+
+TEST(a_block_has_addresses_and_memory_of_its_own) {
+  loam_owner_info owner;
+  begin();
+  size_t before = standin_used(0);
+  char *at = make("model.a", 1);
+  want(standin_used(0) == before + ROUND && loam_usable_size(at) == ROUND);
+  ok(loam_owner(at + 100, &owner));
+  want(owner.base == at && !strcmp(owner.strategy, "weights") && owner.device == 0);
+  loam_free(at);
+  want(standin_used(0) == before && !loam_owns(at));
+}
+
+static void sleeps_and_wakes(const char *where) {
+  size_t bytes = 1;
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2), *other = make("rest", 3);
+  size_t before = standin_used(0);
+  ok(loam_sleep("model", where, &bytes));
+  want(bytes == 2 * ROUND && standin_used(0) == before - 2 * ROUND);
+  want(is_at(NULL, 2 * ROUND) && is_at("model.a", ROUND) && is_at("mod", 0));
+  want(has(other, 3));
+  ok(loam_sleep("model", where, &bytes)); /* again: nothing is left to do */
+  want(bytes == 0);
+  ok(loam_wake("model.a", &bytes));
+  want(bytes == ROUND && has(a, 1) && is_at("model.a", 0) && is_at("", ROUND));
+  ok(loam_wake(NULL, NULL));
+  want(has(b, 2) && is_at(NULL, 0) && standin_used(0) == before);
+  ok(loam_wake(NULL, &bytes));
+  want(bytes == 0);
+  loam_free(a);
+  loam_free(b);
+  loam_free(other);
+}
+
+TEST(sleeps_in_pinned_memory) { sleeps_and_wakes("pinned"); }
+TEST(sleeps_in_pinned_memory_if_no_place_is_given) { sleeps_and_wakes(NULL); }
+
+TEST(sleeps_in_a_file) {
+  make_folder();
+  sleeps_and_wakes(folder);
+  remove_folder();
+}
+
+/* The block is larger than the memory through which it goes to the file, and each piece of it has
+ * contents of its own. */
+TEST(a_large_block_goes_to_a_file_in_pieces) {
+  enum { LARGE = 35 * MIB, STEP = 5 * MIB };
+  make_folder();
+  begin();
+  char *at = loam_device_alloc(loam_site_get("large"), LARGE, NULL);
+  want(at != NULL);
+  for (int i = 0; i < LARGE / STEP; i++)
+    want(standin_write(NULL, number(at + i * STEP), i + 1, STEP) == CUDA_SUCCESS);
+  ok(loam_sleep("large", folder, NULL));
+  want(standin_used(0) == 0);
+  ok(loam_wake("large", NULL));
+  for (int i = 0; i < LARGE / STEP; i++)
+    want(standin_check(NULL, number(at + i * STEP), i + 1, STEP) == CUDA_SUCCESS);
+  want(cuCtxSynchronize() == CUDA_SUCCESS);
+  loam_free(at);
+  remove_folder();
+}
+
+TEST(discards_the_contents_and_keeps_the_addresses) {
+  begin();
+  size_t pinned = standin_registered();
+  void *a = make("model.a", 1);
+  ok(loam_sleep("model", "discard", NULL));
+  want(standin_registered() == pinned && is_at("model", ROUND));
+  ok(loam_wake("model", NULL));
+  want(standin_write(NULL, number(a), 7, SIZE) == CUDA_SUCCESS && has(a, 7));
+  loam_free(a);
+}
+
+/* Work on a stream that waits for no other stream. */
+TEST(waits_for_work_that_uses_the_memory) {
+  CUstream stream;
+  begin();
+  void *a = make("model", 1);
+  want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  want(cuCtxSynchronize() == CUDA_SUCCESS);
+  standin_hold();
+  want(standin_write(stream, number(a), 2, SIZE) == CUDA_SUCCESS);
+  ok(loam_sleep("model", NULL, NULL));
+  ok(loam_wake("model", NULL));
+  want(has(a, 2));
+  want(standin_write(stream, number(a), 3, SIZE) == CUDA_SUCCESS);
+  loam_device_free(a, stream);
+  want(standin_pending(stream) == 0);
+}
+
+TEST(waits_for_work_in_another_context) {
+  CUcontext other;
+  CUstream stream;
+  begin();
+  want(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
+  want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  want(cuCtxPopCurrent_v2(&other) == CUDA_SUCCESS);
+  void *at = loam_device_alloc(loam_site_get("model"), SIZE, stream);
+  standin_hold();
+  want(standin_write(stream, number(at), 2, SIZE) == CUDA_SUCCESS);
+  ok(loam_sleep("model", NULL, NULL));
+  want(standin_pending(stream) == 0);
+  ok(loam_wake("model", NULL));
+  want(has(at, 2));
+  loam_free(at);
+}
+
+TEST(a_sleeping_block_can_be_freed) {
+  make_folder();
+  begin();
+  size_t before = standin_used(0), pinned = standin_registered();
+  unsigned handles = standin_handles();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  ok(loam_sleep("model.a", "pinned", NULL));
+  ok(loam_sleep("model.b", folder, NULL));
+  loam_device_free(a, NULL);
+  loam_free(b);
+  want(is_at(NULL, 0) && standin_used(0) == before && standin_registered() == pinned);
+  want(standin_handles() == handles);
+  remove_folder();
+  void *again = make("model.a", 3);
+  want(has(again, 3));
+  loam_free(again);
+}
+
+TEST(the_limit_counts_what_is_asleep) {
+  begin();
+  void *at[4];
+  for (int i = 0; i < 4; i++) at[i] = make("model", i);
+  ok(loam_sleep("model", NULL, NULL));
+  want(!loam_device_alloc(loam_site_get("model"), SIZE, NULL) && says("limit"));
+  loam_free(at[0]);
+  at[0] = make("model", 9);
+  ok(loam_wake("model", NULL));
+  want(has(at[0], 9) && has(at[3], 3));
+  for (int i = 0; i < 4; i++) loam_free(at[i]);
+}
+
+TEST(a_sleeping_block_is_not_reallocated) {
+  begin();
+  void *a = make("model", 1);
+  ok(loam_sleep("model", NULL, NULL));
+  want(!loam_realloc(NULL, a, 2 * ROUND) && says("asleep"));
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+}
+
+TEST(a_reset_ends_what_is_asleep) {
+  begin();
+  void *a = make("model", 1);
+  ok(loam_sleep("model", NULL, NULL));
+  ok(loam_device_reset(0));
+  want(is_at(NULL, 0) && !loam_owns(a));
+}
+
+TEST(memory_that_pools_keep_goes_back_for_what_wakes) {
+  begin();
+  void *a = make("model", 1);
+  ok(loam_sleep("model", NULL, NULL));
+  loam_device_keep(SIZE_MAX);
+  void *kept = loam_device_alloc(loam_site_get("rest"), 63 * MIB, NULL);
+  want(kept != NULL && 64 * MIB - standin_used(0) < ROUND);
+  want(loam_wake("model", NULL) == LOAM_ENOMEM && is_at(NULL, ROUND));
+  loam_device_free(kept, NULL);
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+}
+
+/* Returns how many figures of rows in the text say that ROUND bytes are asleep. */
+static int count_asleep(const lm_json *text) {
+  int n = 0;
+  for (const char *at = text->text; (at = strstr(at, "\"asleep_bytes\":2097152")); at++) n++;
+  return n;
+}
+
+/* A row says so, and the row's size class. */
+TEST(figures_say_what_is_asleep) {
+  lm_json inside = { 0 }, outside = { 0 };
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  ok(loam_sleep("model.a", NULL, NULL));
+  ok(lm_stats_each_row(lm_stats_json_row, &inside));
+  ok(lm_look_stats(getpid(), &outside));
+  want(count_asleep(&inside) == 2 && count_asleep(&outside) == 2);
+  lm_json_finish(&inside);
+  lm_json_finish(&outside);
+  loam_free(a);
+  loam_free(b);
+}
+
+/* ---- Mistakes, in words */
+
+TEST(says_what_cannot_sleep) {
+  begin();
+  void *a = make("plain.a", 1);
+  want(loam_sleep("plain", NULL, NULL) == LOAM_EUNSUPPORTED && says("strategy 'plain' is not"));
+  ok(loam_sleep("no.such.tag", NULL, NULL));
+  want(loam_sleep("model", "disk", NULL) == LOAM_EINVAL && says("where \"disk\": write"));
+  void *b = make("model", 2);
+  want(loam_sleep("model", "/no/such/folder", NULL) == LOAM_EINVAL);
+  want(says("/no/such/folder: No such file or directory") && has(b, 2));
+  loam_free(a);
+  loam_free(b);
+}
+
+TEST(shares_nothing_that_can_sleep) {
+  loam_ipc handle;
+  begin();
+  void *a = make("model", 1);
+  want(loam_ipc_get(a, &handle) == LOAM_EUNSUPPORTED && says("can sleep"));
+  loam_free(a);
+}
+
+TEST(waits_for_the_end_of_a_capture) {
+  CUstream stream;
+  begin();
+  void *a = make("model", 1);
+  want(cuStreamCreate(&stream, 0) == CUDA_SUCCESS && cuCtxSynchronize() == CUDA_SUCCESS);
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  want(loam_sleep("model", NULL, NULL) == LOAM_ESTATE && says("captured for a graph"));
+  CUgraph graph;
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  ok(loam_sleep("model", NULL, NULL));
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+}
+
+TEST(a_capture_is_not_spoilt) {
+  static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
+                                               CU_STREAM_CAPTURE_MODE_THREAD_LOCAL };
+  CUstream stream[2];
+  CUgraph graph;
+  begin();
+  for (unsigned i = 0; i < 2; i++) want(cuStreamCreate(&stream[i], i) == CUDA_SUCCESS);
+  for (int i = 0; i < 4; i++) {
+    void *at = make("model", 1);
+    want(cuCtxSynchronize() == CUDA_SUCCESS);
+    want(cuStreamBeginCapture_v2(stream[i % 2], modes[i / 2]) == CUDA_SUCCESS);
+    void *other = loam_device_alloc(loam_site_get("model"), SIZE, stream[i % 2]);
+    want(other != NULL);
+    loam_free(at);
+    loam_device_free(other, stream[i % 2]);
+    want(cuStreamEndCapture(stream[i % 2], &graph) == CUDA_SUCCESS);
+    want(!loam_owns(at) && !loam_owns(other));
+  }
+  want(standin_used(0) > 0 && loam_device_trim(0) > 0 && standin_used(0) == 0);
+}
+
+/* The stream still exists when the next free names it. */
+TEST(memory_freed_in_a_capture_goes_with_the_next_free) {
+  CUstream stream;
+  CUgraph graph;
+  begin();
+  want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  void *first = loam_device_alloc(loam_site_get("model"), SIZE, stream);
+  void *second = loam_device_alloc(loam_site_get("model"), SIZE, stream);
+  standin_hold();
+  want(standin_write(stream, number(first), 1, SIZE) == CUDA_SUCCESS);
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  loam_free(first);
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && standin_used(0) == 2 * ROUND);
+  loam_free(second);
+  want(standin_used(0) == 0);
+}
+
+/* `blocks` are those of the parent: one asleep, one awake. */
+static int in_child(void *blocks) {
+  want(loam_sleep(NULL, NULL, NULL) == LOAM_ESTATE && loam_wake(NULL, NULL) == LOAM_ESTATE);
+  want(is_at(NULL, ROUND));
+  for (int i = 0; i < 2; i++) loam_free(((void **)blocks)[i]);
+  want(is_at(NULL, 0));
+  return 0;
+}
+
+TEST(a_forked_child_leaves_the_memory_alone) {
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  ok(loam_sleep("model.a", NULL, NULL));
+  want(run_in_child(in_child, (void *[]){ a, b }) == 0);
+  ok(loam_wake(NULL, NULL));
+  want(has(a, 1) && has(b, 2));
+  loam_free(a);
+  loam_free(b);
+}
+
+TEST(needs_a_driver_that_maps_memory) {
+  setenv("STANDIN_LACKS", "vmm", 1);
+  begin();
+  want(!loam_device_alloc(loam_site_get("model"), SIZE, NULL) && says("reserved addresses"));
+}
+
+/* ---- Refusals: the nth call fails, `times` calls long */
+
+static void *a, *b;
+
+/* `end` returns whether there was an nth call. */
+typedef struct refusal {
+  const char *where;
+  void (*refuse)(unsigned nth, unsigned times);
+  bool (*end)(void);
+} refusal;
+
+static unsigned long last_call; /* the number of the call that is to fail */
+static bool has_nth;            /* the last attempt had an nth call */
+
+static void refuse_driver(unsigned nth, unsigned times) {
+  last_call = standin_calls(NULL) + nth;
+  standin_fail(NULL, nth, times, CUDA_ERROR_OUT_OF_MEMORY);
+}
+static bool end_driver(void) {
+  standin_fail(NULL, 0, 0, CUDA_SUCCESS);
+  return standin_calls(NULL) >= last_call;
+}
+static void refuse_system(unsigned nth, unsigned times) {
+  (void)times;
+  last_call = (unsigned long)lm_sys_calls() + nth;
+  lm_sys_refuse(nth);
+}
+static bool end_system(void) {
+  lm_sys_refuse(0);
+  return (unsigned long)lm_sys_calls() >= last_call;
+}
+
+/* A failure must not change these figures. */
+typedef struct figures {
+  size_t used, asleep, registered;
+} figures;
+
+static figures look(void) {
+  return (figures){ standin_used(0), loam_asleep(NULL), standin_registered() };
+}
+
+/* Puts all to sleep with the nth call refused. Returns the status. */
+static loam_status try_sleep(const refusal *r, unsigned nth) {
+  figures before = look();
+  r->refuse(nth, 1);
+  loam_status status = loam_sleep("model", r->where, NULL);
+  has_nth = r->end();
+  if (status == LOAM_OK) return status;
+  figures now = look();
+  want(!memcmp(&now, &before, sizeof now) && has(a, 1) && has(b, 2));
+  return status;
+}
+
+static loam_status try_wake(const refusal *r, unsigned nth) {
+  figures before = look();
+  r->refuse(nth, 1);
+  loam_status status = loam_wake("model", NULL);
+  has_nth |= r->end();
+  figures now = look();
+  if (status == LOAM_OK) want(now.asleep == 0);
+  else want(!memcmp(&now, &before, sizeof now));
+  return status;
+}
+
+/* Refuses each call in turn. Some refusals do no harm: then the attempt succeeds. */
+static void refuse_each_call(const refusal *r) {
+  unsigned failures = 0;
+  begin();
+  a = make("model.a", 1);
+  b = make("model.b", 2);
+  has_nth = true;
+  for (unsigned nth = 1; has_nth; nth++) {
+    loam_status status = try_sleep(r, nth);
+    failures += status != LOAM_OK;
+    if (status != LOAM_OK) ok(loam_sleep("model", r->where, NULL));
+    loam_status woken = try_wake(r, nth);
+    failures += woken != LOAM_OK;
+    if (woken != LOAM_OK) ok(loam_wake("model", NULL));
+    want(has(a, 1) && has(b, 2) && is_at(NULL, 0));
+  }
+  want(failures > 5);
+  loam_free(a);
+  loam_free(b);
+}
+
+TEST(a_driver_that_fails_changes_nothing) {
+  refuse_each_call(&(refusal){ NULL, refuse_driver, end_driver });
+}
+
+TEST(a_driver_that_fails_changes_nothing_with_a_file) {
+  make_folder();
+  refuse_each_call(&(refusal){ folder, refuse_driver, end_driver });
+  remove_folder();
+}
+
+TEST(a_system_that_fails_changes_nothing) {
+  make_folder();
+  refuse_each_call(&(refusal){ folder, refuse_system, end_system });
+  remove_folder();
+}
+
+/* The calls that undo a failure fail too. No contents are lost: what stays asleep can be woken. */
+TEST(a_driver_that_keeps_failing_loses_nothing) {
+  begin();
+  a = make("model.a", 1);
+  b = make("model.b", 2);
+  for (unsigned nth = 1; nth < 60; nth++) {
+    refuse_driver(nth, 4);
+    (void)loam_sleep("model", NULL, NULL);
+    end_driver();
+    refuse_driver(nth, 4);
+    (void)loam_wake("model", NULL);
+    end_driver();
+    ok(loam_wake("model", NULL));
+    want(has(a, 1) && has(b, 2) && is_at(NULL, 0));
+  }
+  loam_free(a);
+  loam_free(b);
+}
+
+/* ---- Threads */
+
+static void *sleep_often(void *unused) {
+  (void)unused;
+  for (int i = 0; i < 50; i++) ok(loam_sleep("model", NULL, NULL));
+  return NULL;
+}
+
+static void *wake_often(void *unused) {
+  (void)unused;
+  for (int i = 0; i < 50; i++) ok(loam_wake("model", NULL));
+  return NULL;
+}
+
+TEST(threads_put_to_sleep_wake_and_free) {
+  pthread_t thread[2];
+  begin();
+  void *keep = make("model.keep", 4);
+  want(cuCtxSynchronize() == CUDA_SUCCESS);
+  want(!pthread_create(&thread[0], NULL, sleep_often, NULL));
+  want(!pthread_create(&thread[1], NULL, wake_often, NULL));
+  for (int i = 0; i < 50; i++) {
+    void *p = loam_device_alloc(loam_site_get("model.short"), MIB, NULL);
+    want(p != NULL);
+    loam_free(p);
+  }
+  for (int i = 0; i < 2; i++) want(!pthread_join(thread[i], NULL));
+  ok(loam_wake(NULL, NULL));
+  want(has(keep, 4));
+  loam_free(keep);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_block_has_addresses_and_memory_of_its_own),
+    cmocka_unit_test(sleeps_in_pinned_memory),
+    cmocka_unit_test(sleeps_in_pinned_memory_if_no_place_is_given),
+    cmocka_unit_test(sleeps_in_a_file),
+    cmocka_unit_test(a_large_block_goes_to_a_file_in_pieces),
+    cmocka_unit_test(discards_the_contents_and_keeps_the_addresses),
+    cmocka_unit_test(waits_for_work_that_uses_the_memory),
+    cmocka_unit_test(waits_for_work_in_another_context),
+    cmocka_unit_test(a_sleeping_block_can_be_freed),
+    cmocka_unit_test(the_limit_counts_what_is_asleep),
+    cmocka_unit_test(a_sleeping_block_is_not_reallocated),
+    cmocka_unit_test(a_reset_ends_what_is_asleep),
+    cmocka_unit_test(memory_that_pools_keep_goes_back_for_what_wakes),
+    cmocka_unit_test(figures_say_what_is_asleep),
+    cmocka_unit_test(says_what_cannot_sleep),
+    cmocka_unit_test(shares_nothing_that_can_sleep),
+    cmocka_unit_test(waits_for_the_end_of_a_capture),
+    cmocka_unit_test(a_capture_is_not_spoilt),
+    cmocka_unit_test(memory_freed_in_a_capture_goes_with_the_next_free),
+    cmocka_unit_test(a_forked_child_leaves_the_memory_alone),
+    cmocka_unit_test(needs_a_driver_that_maps_memory),
+    cmocka_unit_test(a_driver_that_fails_changes_nothing),
+    cmocka_unit_test(a_driver_that_fails_changes_nothing_with_a_file),
+    cmocka_unit_test(a_system_that_fails_changes_nothing),
+    cmocka_unit_test(a_driver_that_keeps_failing_loses_nothing),
+    cmocka_unit_test(threads_put_to_sleep_wake_and_free),
+  };
+  setenv("STANDIN_DEVICES", "2", 0);
+  setenv("STANDIN_MEMORY", "64M", 0);
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
