@@ -230,9 +230,9 @@ LOAM_API loam_status loam_policy_load(const char *path);
  * (NULL: "text"). Fails like loam_policy_load, except that there is no file to read. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 
-/* Loads the policy file at `path` and then follows it: the file is loaded again after it is saved
- * in place, replaced by a rename, or its symbolic link is switched. If the first load fails, its
- * status is returned; the file is followed nevertheless. NULL ends that. LOAM_ESTATE: loam_stop runs.
+/* Loads the policy file at `path` and follows it: the file is loaded again after it is saved in
+ * place, replaced by a rename, or its symbolic link is switched. The file is followed even if the
+ * first load fails; that load's status is returned. NULL ends this. LOAM_ESTATE: loam_stop runs.
  *
  * A file is followed only if no user but root and the effective user of the process can change it.
  * So the file, its folder, and each symbolic link on the way with its folder must belong to one of

@@ -66,8 +66,8 @@ static inline struct loam_stats figures(void) {
   return s;
 }
 
-/* Returns the processor time in seconds: of this process by CLOCK_PROCESS_CPUTIME_ID, of the calling
- * thread by CLOCK_THREAD_CPUTIME_ID. */
+/* Returns processor time in seconds. CLOCK_PROCESS_CPUTIME_ID gives the time of this process, and
+ * CLOCK_THREAD_CPUTIME_ID the time of the calling thread. */
 static inline double processor_time(clockid_t clock) {
   struct timespec t;
   clock_gettime(clock, &t);

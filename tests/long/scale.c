@@ -31,7 +31,8 @@ enum {
   MOST_STRATEGIES = 1000
 };
 
-/* The sites, strategies and live blocks that the program has made, by its own count. Only the main thread writes here. */
+/* The sites, strategies and live blocks that the program has made, by its own count. Only the main
+ * thread writes here. */
 static struct {
   long sites, blocks, strategies;
   loam_site **site;

@@ -321,8 +321,8 @@ static void add(struct sums *s, int tag, const void *address) {
   s->bytes[tag] += owner.size;
 }
 
-/* The data of a loam_block follow its header in one block of their tag, or are a block of their own;
- * then the header has the tag "loam.block". */
+/* The data of a loam_block follow its header in one block of their tag, or are a block of their
+ * own. Then the header has the tag "loam.block". */
 static void add_owner(struct sums *s, const place *p) {
   loam_owner_info header;
   if (loam_owner(p->block, &header) != LOAM_OK) fault("loam_owner of a header: %s", loam_error());
@@ -390,8 +390,8 @@ static void check_growth(const char *what, int64_t now, int64_t early, int perce
           mib(early));
 }
 
-/* Prints a sample of memory, and compares it with the samples of the first tenth. The C library's free
- * memory goes back too: the blocks of loam.system{} and of the handler lie there. */
+/* Prints a sample of memory, and compares it with the samples of the first tenth. The free memory
+ * of the C library goes back too: the blocks of loam.system{} and of the handler lie there. */
 static void sample(double elapsed, bool is_early) {
   loam_trim();
   loam_device_trim(-1);
@@ -416,7 +416,8 @@ static void sample(double elapsed, bool is_early) {
   lowest.kept = INT64_MAX;
 }
 
-/* Between two rounds: a check, and every eighth time the calls that look at or change everything. */
+/* Checks the figures between two rounds. Each eighth time, also makes the calls that look at
+ * everything or change everything. */
 static void quiet_point(struct loam_stats first, uint64_t number) {
   uint64_t checked = 0;
   check_figures(first);
