@@ -297,6 +297,7 @@ bool lm_metadata_is_valid(void) {
   if (!is_first_valid()) return false;
   for (int i = 0; i < SMALL_CLASSES; i++)
     if (!is_class_valid(&classes[i])) return false;
+  if (!atomic_load_explicit(&started, memory_order_acquire)) return true;
   lm_lock_take(&regions.lock);
   bool valid = lm_regions_is_valid(&regions);
   lm_lock_drop(&regions.lock);
