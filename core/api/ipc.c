@@ -210,7 +210,7 @@ loam_status loam_ipc_close(void *at) {
 static loam_status copy_now(int device, void *to, const void *from, size_t size) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_gpu_result result = gpu->copy(device, (uintptr_t)to, (uintptr_t)from, size, NULL);
-  if (result == LM_GPU_OK) result = gpu->synchronize(device);
+  if (result == LM_GPU_OK) result = gpu->wait(device);
   return lm_gpu_status(result);
 }
 

@@ -167,7 +167,7 @@ bool lm_device_pool_synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   }
   uint64_t unknown = pool->unknown.batch++;
   lm_lock_drop(&pool->lock);
-  if (gpu->synchronize(pool->device) != LM_GPU_OK) return false;
+  if (gpu->wait(pool->device) != LM_GPU_OK) return false;
   lm_lock_take(&pool->lock);
   for (unsigned i = 0; i < n; i++) {
     queues[i]->done = batch[i];

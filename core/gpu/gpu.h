@@ -73,8 +73,11 @@ typedef struct lm_gpu_ops {
   /* Fills in how many bytes of device memory are free, and how many there are. */
   lm_gpu_result (*memory)(int device, size_t *free, size_t *total);
   /* Waits for all work of a device: work in its primary context, in the current context, and in
-   * each context that was given to `track_context`. */
+   * each context that was given to `track_context`. It ends a capture of a stream of these contexts
+   * for a graph. `wait` does not: it fails if one of their blocking streams is captured. Neither
+   * knows whether a stream that was made with CU_STREAM_NON_BLOCKING is captured. */
   lm_gpu_result (*synchronize)(int device);
+  lm_gpu_result (*wait)(int device);
 
   /* Returns the context that an operation on the device would use: the calling thread's current
    * context if it belongs to the device, else the primary context. NULL: loam has not retained the

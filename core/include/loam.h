@@ -499,11 +499,11 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  * loam_malloc. Larger blocks, write-combined blocks, and all blocks of a manager with a
  * memhostalloc of its own are cut in the same way as device memory.
  *
- * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual,
- * and no call of loam spoils the capture. If the device has no more memory, the call fails and does
- * not wait. (For memory of another stream loam may have to wait for the device, which the driver
- * forbids while any stream is captured.) A graph uses its memory at each launch, and loam does not
- * know of these launches; so keep the memory allocated as long as the graph exists.
+ * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual.
+ * If the device has no more memory, the call fails and does not wait. A wait for the whole device
+ * would end the capture, so loam does not wait while a blocking stream is captured. Of streams made
+ * with CU_STREAM_NON_BLOCKING loam cannot know it: do not trim, reset or use up the device then. A
+ * graph uses its memory at each launch, unknown to loam; so keep that memory as long as the graph.
  *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks like all others. */
 
@@ -580,7 +580,7 @@ LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
 LOAM_API size_t loam_asleep(const char *tag);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
- * devices. Waits for work that may use freed memory. Returns the bytes given back. */
+ * devices. Waits for work that may use freed memory. Returns the bytes; 0 without the device. */
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
@@ -593,7 +593,7 @@ LOAM_API void loam_device_keep(size_t bytes);
 /* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
  * and returns the memory to the driver. No thread may be using that memory. Call it before the host
  * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
- * like loam_device_info. */
+ * like loam_device_info, and with LOAM_ESTATE if it cannot wait: a stream is captured, say. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -715,7 +715,7 @@ typedef struct loam_manager {
   /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
    * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
-  /* From defer_enter to defer_leave, which nest, frees are deferred: no call waits for a device. */
+  /* From defer_enter to defer_leave, which nest, frees are deferred: no free waits for a device. */
   void (*defer_enter)(void *ctx);
   void (*defer_leave)(void *ctx);
 
