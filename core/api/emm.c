@@ -1,6 +1,8 @@
 /* emm.c - loam as an external memory manager: the table of NBEP 7 (loam_manager_get), on top of the
  * public functions; and loam_device_trim and loam_device_reset. */
+#include "api/ipc.h"
 #include "api/memory.h"
+#include "api/pin.h"
 #include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/manager.h"
@@ -101,13 +103,16 @@ size_t loam_device_trim(int device) {
   return bytes + lm_sleep_trim(device) + lm_manager_flush(device);
 }
 
-/* Frees all blocks of the device, then all memory that pools and managers keep of it. */
+/* Frees all blocks of the device, and ends its pins and opened handles. Then frees all memory that
+ * pools and managers keep of it. */
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
   loam_status status = wait_for_device(device);
   if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device, NULL)) continue;
+  lm_ipc_reset(device);
+  lm_pin_reset(device);
   (void)loam_device_trim(device);
   lm_device_pool_detach(device, NULL);
   lm_manager_reset(device);

@@ -590,10 +590,10 @@ LOAM_API size_t loam_device_trim(int device);
  * stream, and in the next call on the stream for a stream that the host created. */
 LOAM_API void loam_device_keep(size_t bytes);
 
-/* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
- * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
- * like loam_device_info, and with LOAM_ESTATE if it cannot wait: a stream is captured, say. */
+/* Ends all memory of a device: waits for its work, frees every block on it, ends pins and opened
+ * handles, and returns memory to the driver. No thread may be using any of it. Call it before the
+ * host resets the device; to end one context, call `reset` of loam_manager_get in that context. It
+ * fails like loam_device_info, and with LOAM_ESTATE if it cannot wait: a stream is captured, say. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
