@@ -311,6 +311,29 @@ TEST(a_table_may_give_a_part_of_what_the_driver_has) {
   want(total == 32 * MIB);
 }
 
+/* Of the driver, the status would mean that the memory of the context is lost. */
+TEST(a_table_that_says_estate_has_failed_once) {
+  loam_manager m = table();
+  void *at;
+  ok(loam_manager_set(&m));
+  mine.answer = LOAM_ESTATE;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_FAILED && says("memalloc"));
+  mine.answer = LOAM_OK;
+  good(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at));
+}
+
+TEST(a_section_that_began_before_the_manager_was_chosen_is_not_its_own) {
+  loam_manager m = table();
+  ok(loam_manager_set(&m));
+  loam_defer_enter();
+  (void)take(LM_MANAGER_DEVICE, 0, 256);
+  loam_defer_enter();
+  want(mine.deferred == 1);
+  ok(loam_defer_leave());
+  ok(loam_defer_leave());
+  want(mine.deferred == 0);
+}
+
 TEST(refuses_an_inconsistent_table) {
   loam_manager m = table();
   m.interface_version = 2;
@@ -594,6 +617,8 @@ int main(void) {
     cmocka_unit_test(defers_a_fifth_of_what_a_table_says_there_is),
     cmocka_unit_test(a_manager_can_be_set_after_the_free_memory_was_read),
     cmocka_unit_test(a_table_may_give_a_part_of_what_the_driver_has),
+    cmocka_unit_test(a_table_that_says_estate_has_failed_once),
+    cmocka_unit_test(a_section_that_began_before_the_manager_was_chosen_is_not_its_own),
     cmocka_unit_test(refuses_an_inconsistent_table),
     cmocka_unit_test(accepts_a_table_of_an_older_header),
     cmocka_unit_test(a_manager_stays_once_it_was_used),
