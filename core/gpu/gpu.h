@@ -201,7 +201,7 @@ bool lm_gpu_is_spread(void);
  * not call the driver either. */
 /* Returns the device of the calling thread's current context; -1: no context is current. */
 int lm_gpu_current(void);
-/* Returns the bytes of memory free on a device, read at most 100 ms ago; 0 if lm_gpu_watch was not
+/* Returns the bytes of memory free on a device, read about every 80 ms; 0 if lm_gpu_watch was not
  * called for the device. */
 uint64_t lm_gpu_free(unsigned device);
 /* Begins to read the free memory of a device regularly, in a thread of loam's own: the thread that
