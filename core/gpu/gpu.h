@@ -164,7 +164,8 @@ typedef struct lm_gpu_ops {
 
   /* Other memory in two processes. `range` fills in start and size of the driver's allocation that
    * holds `at`. ipc_export makes a handle for an allocation that starts at `base`; ipc_open opens a
-   * handle of another process, and ipc_close closes what ipc_open has returned. */
+   * handle of another process, and ipc_close closes, in the current context, what ipc_open has
+   * returned. */
   lm_gpu_result (*range)(lm_devptr at, lm_devptr *base, size_t *size);
   lm_gpu_result (*ipc_export)(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]);
   lm_gpu_result (*ipc_open)(int device, const unsigned char handle[LM_GPU_IPC_SIZE],
