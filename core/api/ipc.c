@@ -197,8 +197,8 @@ static loam_status close_locked(const void *at, opened **last) {
   return LOAM_OK;
 }
 
-/* Closes an allocation, unless a reset has done so. In a forked child that must not touch the driver
- * there is no manager: the entry just ends. */
+/* Closes an allocation, unless a reset has done so. In a forked child, which must not touch the
+ * driver, there is no manager: the entry just ends. */
 static void end_locked(opened *o) {
   loam_status unused;
   const loam_manager *m = o->is_ended ? NULL : manager_of(o->device, &unused);

@@ -513,9 +513,9 @@ LOAM_API void *loam_device_alloc(loam_site *site, size_t size, void *stream);
 
 /* Frees a block on a stream: work that was put on `stream` before this call may still use the
  * memory. Work on other streams has to be finished, or `stream` has to wait for it. loam_free does
- * the same on the stream of the block's allocation, which has to exist then. Any thread may call
- * this function, and no context need be current. It accepts all memory of loam and does nothing for
- * NULL; a wrong pointer is an event (BAD_FREE), as for loam_free. */
+ * the same on the stream of the block's allocation; with pool = "driver" that stream has to exist.
+ * Any thread may call this function, and no context need be current. It accepts all memory of loam;
+ * NULL: nothing is done. A wrong pointer is an event (BAD_FREE), as for loam_free. */
 LOAM_API void loam_device_free(void *ptr, void *stream);
 
 /* Returns a new block of managed memory, which the CPU and devices can touch and which moves
@@ -593,7 +593,7 @@ LOAM_API void loam_device_keep(size_t bytes);
 /* Ends all memory of a device: waits for its work, frees every block on it, ends pins and opened
  * handles, and returns memory to the driver. No thread may be using any of it. Call it before the
  * host resets the device; to end one context, call `reset` of loam_manager_get in that context. It
- * fails like loam_device_info, and with LOAM_ESTATE if it cannot wait: a stream is captured, say. */
+ * fails like loam_device_info, and with LOAM_ESTATE if it cannot wait (a stream is captured). */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -754,8 +754,8 @@ LOAM_API const loam_manager *loam_manager_get(void);
  * value of -1 keeps the current limit. The initial limits are 10 and 0.2. */
 LOAM_API void loam_defer_limit(int count, double ratio);
 
-/* Begins a section in which loam gives nothing back to a driver, even if memory is short. Such
- * sections concern the whole process, and they nest. */
+/* Begins a section in which loam frees no allocation of a driver, even if memory is short. Mapped
+ * and pinned memory may still go back. Such sections concern the whole process, and they nest. */
 LOAM_API void loam_defer_enter(void);
 
 /* Ends the innermost such section of the process. Fails with LOAM_ESTATE outside any. */
