@@ -70,6 +70,17 @@ LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || s
 [ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
 echo "ok: a program that loam does not govern is told"
 
+# A program that can have no board runs, and its operator learns which verbs do not find it.
+status=0
+LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- perl -e 'exit 7' 2> "$err" || status=$?
+[ "$status $(lines "$err")" = "7 1" ] || fail "no folder: status $status: $(cat "$err")"
+grep -q '^loam: warning: the program has no board: .*/proc/nosuch: No such file or directory; so `loam ps`' \
+  "$err" || fail "no folder: $(cat "$err")"
+LOAM_EVENTS=none LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- true 2> "$err"
+LOAM_CONTROL_DIR=/proc/nosuch under true 2>> "$err"
+[ -s "$err" ] && fail "no folder, in silence: $(cat "$err")"
+echo "ok: a folder of boards that cannot be made is told once"
+
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
 echo "$good" > "$work/edited.lua"
