@@ -319,6 +319,15 @@ describe("loam top without a terminal", function()
     assert.matches("a\\027b  ", context.out, 1, true)
   end)
 
+  it("counts one block in the singular", function()
+    local looks = 0
+    local _, context = canned.run("top", { boards = { status(7) }, figures = { [7] = function()
+      looks = looks + 1
+      return figures { row("a", 160, { total_blocks = 10 + looks }) }
+    end } })
+    assert.matches("; 0 B/s in 1 block/s\n", context.out, 1, true)
+  end)
+
   it("writes an object after each interval", function()
     local result, context = canned.run("top --json --count 3 --every 500ms --by process", answers)
     assert.equal(0, result)

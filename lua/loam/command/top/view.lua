@@ -38,8 +38,8 @@ view.HELP = {
 
 local function rate_text(total)
   if not total.bytes_per_s then return "" end
-  return ("; %s/s in %s blocks/s"):format(units.bytes(total.bytes_per_s),
-    units.count(math.floor(total.blocks_per_s + 0.5)))
+  return ("; %s/s in %s/s"):format(units.bytes(total.bytes_per_s),
+    units.plural(math.floor(total.blocks_per_s + 0.5), "block"))
 end
 
 -- Returns the name of a policy, which may have none.
