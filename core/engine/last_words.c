@@ -98,10 +98,11 @@ static void find_words(text *out, const lm_request *r) {
   lm_walk_each(add_object, &table);
   lm_provider_each(add_provided, &table);
   size_t n = lm_sums_sort(&table);
-  append(out, "last words: no memory for size %zu under tag '%.80s'; most is live under", r->size,
+  append(out, "last words: no memory for size %zu under tag '%.80s'; ", r->size,
          r->site->where.tag);
+  append(out, n ? "most is live under" : "no memory is live");
   append_largest(out, KEY_TAG, n);
-  append(out, "; in the strategies");
+  if (n) append(out, "; in the strategies");
   append_largest(out, KEY_STRATEGY, n);
 }
 

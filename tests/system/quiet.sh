@@ -32,6 +32,10 @@ grep -q "^loam: size [0-9]* under tag 'malloc.*': the policy denies it (told onc
 out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
 "$LOAM" run --policy "$policy" -- perl -e '$a = "x" x 2**46' 2> "$err" && fail "2**46 bytes"
 [ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
+LOAM_EVENTS=stderr "$LOAM" run --policy "$tight" -- perl -e '$a = "x" x 20_000_000' 2> "$err" && fail "20 MB"
+[ "$(grep -c "at its limit" "$err")" = 1 ] || fail "all events: $(cat "$err")"
+grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: " "$err" ||
+  fail "all events: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"
 
 # Last words go to a file too, whatever is told on standard error.
