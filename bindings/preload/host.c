@@ -136,10 +136,10 @@ static uint64_t hash_of_shortfall(const loam_event *unserved) {
   return hash_add(hash, why, strlen(why));
 }
 
-/* Tells whether the event is a SHORTFALL whose reason was printed with an UNSERVED. The core tells a
- * host first that a request got no memory, and then that a strategy could not serve it. A generation
- * has one UNSERVED, so one hash is enough. Threads race for it without harm: a line may be printed
- * twice. */
+/* Tells whether the event is a SHORTFALL whose reason was printed with an UNSERVED. The core tells
+ * a host first that a request got no memory, and then that a strategy could not serve it. A
+ * generation has one UNSERVED, so one hash is enough. Threads race for it without harm: a line may
+ * be printed twice. */
 static bool is_printed(const loam_event *event) {
   static _Atomic uint64_t printed;
   if (event->kind == LOAM_EVENT_UNSERVED)
