@@ -137,9 +137,23 @@ static node *select_fields(const node *t, int n, const char *const *names) {
 
 /* ---- Random types and what is in them ---- */
 
-static char type_text[4096];
+static char type_text[1 << 16];
 
 static void add(const char *word) { strcat(type_text, word); }
+
+/* Some have 256 categories, the most whose codes are one byte, or a few more or less. */
+static void write_categorical(void) {
+  char name[16];
+  bool is_optional = roll(2);
+  int count = (int)(roll(20) ? 1 + roll(9) : 255 + roll(4));
+  if (is_optional && count == 256) count++; /* no code is left for a missing value */
+  add(is_optional ? "?categorical[[" : "categorical[[");
+  for (int i = 0; i < count; i++) {
+    sprintf(name, i ? ", '%d'" : "'%d'", i);
+    add(name);
+  }
+  add(roll(2) ? "], ordered=True]" : "]]");
+}
 
 static void write_type(int depth) {
   static const char *const scalars[] = { "int32", "?int16", "float64", "string", "uint8" };
@@ -165,8 +179,10 @@ static void write_type(int depth) {
     add(", b: ");
     write_type(depth + 2);
     add(", c: int64}");
-  } else {
+  } else if (roll(6)) {
     add(scalars[roll(LM_COUNT(scalars))]);
+  } else {
+    write_categorical();
   }
 }
 
@@ -238,6 +254,25 @@ static node *fill_text(loam_array *a) {
   return make(TEXT, value);
 }
 
+/* Fills a categorical or an option of one, which is missing in one of four cases. */
+static node *fill_category(loam_array *a, const loam_type *type, bool is_option) {
+  struct loam_type_info info;
+  struct loam_type_field category;
+  must(loam_type_info(type, &info));
+  int value = (int)roll((int64_t)info.count);
+  must(loam_type_field(type, (size_t)value, &category));
+  must(loam_array_set_text(a, category.name, strlen(category.name)));
+  if (!is_option || roll(4)) return make(TEXT, value);
+  must(loam_array_omit(a));
+  return make(NOTHING, 0);
+}
+
+static bool is_categorical(const loam_type *type) {
+  struct loam_type_info info;
+  must(loam_type_info(type, &info));
+  return info.kind == LOAM_TYPE_CATEGORICAL;
+}
+
 static node *fill_scalar(loam_array *a, loam_type_kind kind) {
   void *data = loam_array_at(a, 0, NULL);
   int value = (int)roll(100);
@@ -260,7 +295,9 @@ static node *fill(loam_array *a, const loam_type *type) {
     case LOAM_TYPE_STRUCT: return fill_struct(a, type, info.count);
     case LOAM_TYPE_POINTER: return fill_target(a, &info);
     case LOAM_TYPE_OPTION:
+      if (is_categorical(info.element)) return fill_category(a, info.element, true);
       return is_compound(info.element) ? fill_target(a, &info) : fill_scalar(a, info.kind);
+    case LOAM_TYPE_CATEGORICAL: return fill_category(a, type, false);
     case LOAM_TYPE_STRING: return fill_text(a);
     default: return fill_scalar(a, info.kind);
   }
@@ -409,7 +446,7 @@ static void exchange(const loam_array *a, const node *t) {
     const loam_type *type = loam_array_type(a);
     const char *words = loam_type_text(type);
     bool may_be_null = has_optional_row(words) &&
-                       strchr(words, '['); /* pointers of a missing row */
+                       strstr(words, "pointer["); /* pointers of a missing row */
     if (depth_of(type) && !strchr(words, '{') && !may_be_null) must(LOAM_EINTERNAL);
     return;
   }
