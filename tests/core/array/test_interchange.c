@@ -1,4 +1,4 @@
-/* test_interchange.c - arrays for other libraries and from them, through Arrow's C data interface. */
+/* test_interchange.c - arrays for other libraries and from them, through Arrow. */
 #include <stdlib.h>
 
 #include "array/arrow.h"
