@@ -47,7 +47,7 @@ static const scalar scalars[] = {
   [LOAM_TYPE_COMPLEX64] = { "Zf", "<c8", 0, 0 },
   [LOAM_TYPE_COMPLEX128] = { "Zd", "<c16", 0, 0 },
   /* Formats of buffers have no dates and times. */
-  [LOAM_TYPE_DATE] = { NULL, "<M8[D]", 0, 0 },
+  [LOAM_TYPE_DATE] = { NULL, NULL, 0, 0 }, /* a date of NumPy has 8 bytes, one of loam has 4 */
   [LOAM_TYPE_TIME] = { NULL, "<m8[us]", 0, 0 },
   [LOAM_TYPE_DATETIME] = { NULL, "<M8[us]", 0, 0 },
   [LOAM_TYPE_DATETIME_S] = { NULL, "<M8[s]", 0, 0 },

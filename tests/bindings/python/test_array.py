@@ -89,8 +89,9 @@ class Values(Case):
         seen = numpy.asarray(array)
         self.assertEqual((seen.dtype, seen.tolist()), (numpy.dtype("M8[us]"), array.tolist()))
         self.assertEqual(seen.ctypes.data, array.address)
-        seen = numpy.asarray(loam.Array("1 * date", [day]))
-        self.assertEqual((seen.dtype, seen[0]), (numpy.dtype("M8[D]"), numpy.datetime64(day)))
+        for text in ("1 * date", "1 * {d: date, t: time}"):
+            with self.assertRaisesRegex(TypeError, "date: .* dates of 8 bytes, and loam's have 4"):
+                numpy.asarray(loam.Array(text))
         back = loam.Array.from_arrow(loam.Array("1 * {d: date, t: time, m: datetime}",
                                                 [(day, time, moment)])["m"], copy=True)
         self.assertEqual((back.type, back.tolist()), ("1 * datetime", [moment]))
