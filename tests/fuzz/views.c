@@ -1,12 +1,13 @@
 /* views - random arrays, and random indices, ranges and fields of them, against a model that keeps
- * every value in a tree of its own and copies it for each view; and each through Arrow and back.
- * Argument: how many (3000), seed. */
+ * every value in a tree of its own and copies it for each view; each through Arrow and back; and
+ * the texts of their types, parsed again and misspelt. Argument: how many (3000), seed. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "array/arrow.h"
+#include "array/type.h"
 #include "loam.h"
 #include "os/base.h"
 
@@ -190,6 +191,29 @@ static void must(loam_status status) {
   if (!status) return;
   fprintf(stderr, "%s: %s\n", type_text, loam_error());
   abort();
+}
+
+/* The text of a type is a datashape of the same type. */
+static void parse_again(const loam_type *type) {
+  loam_type *again;
+  must(loam_type_parse(loam_type_text(type), &again));
+  lm_require(loam_type_equal(type, again) && lm_type_is_valid(again));
+  loam_type_release(again);
+}
+
+/* Parses the text of the type with a few other characters in it, which may be no datashape. */
+static void parse_misspelt(void) {
+  static const char characters[] = "[]{}()'\"\\,=*? 1a";
+  static char text_now[sizeof type_text];
+  loam_type *type;
+  strcpy(text_now, type_text);
+  for (int64_t i = roll(4); i >= 0; i--)
+    text_now[roll((int64_t)strlen(text_now))] = characters[roll(sizeof characters - 1)];
+  loam_status status = loam_type_parse(text_now, &type);
+  lm_require(!status || status == LOAM_EINVAL);
+  if (status) return;
+  parse_again(type);
+  loam_type_release(type);
 }
 
 static node *fill(loam_array *a, const loam_type *type);
@@ -472,6 +496,8 @@ static void play(void) {
   used = 0;
   write_type(0);
   must(loam_type_parse(type_text, &type));
+  parse_again(type);
+  parse_misspelt();
   must(loam_array_new_in(NULL, type, (int)roll(4), &a));
   node *t = fill(a, type);
   loam_type_release(type);
