@@ -6,8 +6,8 @@
  *
  * Numbers and the bytes of text stay in Arrow's buffers. Only bools, numbers with missing values,
  * and indices into a dictionary that are no codes of a categorical, are copied, because loam stores
- * them in another way. For each string, and for each list of
- * variable length, loam makes an lm_piece that points to the text or the elements. */
+ * them in another way. For each string, and for each list of variable length, loam makes an
+ * lm_piece that points to the text or the elements. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,8 +81,8 @@ static bool has_missing(const source *s) {
 }
 
 /* Checks that a node is not too deep in the tree, so that the recursion of import_node is bounded;
- * that it has a valid length and offset, and exactly this number of buffers and of
- * children. A buffer that has no bytes may be NULL. Fails with LOAM_EINVAL. */
+ * that it has a valid length and offset, and exactly this number of buffers and of children. A
+ * buffer that has no bytes may be NULL. Fails with LOAM_EINVAL. */
 static loam_status check_node(const source *s, int64_t buffers, int64_t children) {
   const struct ArrowArray *a = s->array;
   if (s->depth >= LM_TYPE_DEPTH)

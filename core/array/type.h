@@ -31,7 +31,7 @@ typedef struct lm_field {
   size_t meta;   /* offset of the field's metadata in the metadata of the struct, in bytes */
 } lm_field;
 
-/* A category of a categorical type. Its code is its number in the list of the type, from 0. */
+/* A category of a categorical type. The first one has the code 0, the next one 1, and so on. */
 typedef struct lm_category {
   const char *name;
   uint32_t code;

@@ -745,7 +745,8 @@ static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
 
 /* ---- Want of memory ---- */
 
-/* The data of the array are zeros but for their first byte. */
+/* Exports a new array and imports the result. The first byte of the data is `first_byte`; all
+ * others are zero. */
 static loam_status through_arrow(const char *text, uint8_t first_byte) {
   loam_type *type;
   loam_array *a, *back;
