@@ -18,10 +18,10 @@ static void fork_child(void) { lm_lock_renew(&lock); }
 /* Takes the lock, and leaves the guarded section of the thread until drop_lock: copies can take
  * seconds, and a fork does not wait for them. */
 static lm_lock_suspended take_lock(void) {
-  static _Atomic bool is_hooked;
-  if (!atomic_exchange(&is_hooked, true))
-    lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
+  static bool is_hooked; /* guarded by the lock */
   lm_lock_take(&lock);
+  if (!is_hooked) lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
+  is_hooked = true;
   return lm_lock_suspend();
 }
 
@@ -34,7 +34,8 @@ bool lm_sleeper_is_valid(const lm_sleeper *s) {
   return s->at && s->size && (!s->is_mapped || s->has_memory) && (s->is_asleep || s->is_mapped);
 }
 
-/* ---- The memory of a block. Each function does nothing for a block that is so already. */
+/* ---- The memory of a block. Each function does nothing for a block that is already in the state
+ * that the function makes. */
 
 static lm_gpu_result map(const lm_gpu_ops *gpu, lm_sleeper *s) {
   if (s->is_mapped) return LM_GPU_OK;
@@ -119,9 +120,9 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
   return s;
 }
 
-/* Ends a block that no work uses. If the driver refuses to unmap, the addresses stay reserved:
- * nothing else may come there. In a forked child there is no driver (`gpu` is NULL), and the memory
- * is the parent's. */
+/* Ends a block that no work uses. If the driver refuses to unmap, the addresses stay reserved,
+ * because nothing else may come there, and the memory is lost. In a forked child there is no driver
+ * (`gpu` is NULL), and the memory is the parent's. */
 static void end(const lm_gpu_ops *gpu, lm_sleeper *s) {
   if (gpu && unmap(gpu, s) == LM_GPU_OK) {
     free_memory(gpu, s);
@@ -143,7 +144,8 @@ static lm_gpu_result wait_for_own(const lm_gpu_ops *gpu, const lm_sleeper *s, lm
   return result;
 }
 
-/* Waits until no work uses a block. Returns false if it cannot wait now: the stream is captured. In
+/* Waits until no work uses a block. Returns false if it cannot wait now, because the stream is
+ * captured or the driver refuses to wait. In
  * a forked child (`gpu` is NULL), and in a context that is destroyed, no work is left. */
 static bool wait_for_work(const lm_gpu_ops *gpu, const lm_sleeper *s, const lm_stream *on,
                           lm_stream stream) {
@@ -171,11 +173,13 @@ static size_t end_kept_locked(const lm_gpu_ops *gpu, int device, const lm_stream
   return bytes;
 }
 
-/* Waits for a device that has kept memory, and frees that memory. Returns the bytes. */
+/* Waits for a device that has kept memory, and frees that memory. Returns the bytes: 0 also while a
+ * stream of the device is captured, because a wait would spoil the capture. */
 static size_t trim_locked(const lm_gpu_ops *gpu, int device) {
   bool has_kept = false;
   for (const lm_sleeper *s = kept; s; s = s->next) has_kept |= s->device == device;
-  if (!has_kept || gpu->synchronize(device) != LM_GPU_OK) return 0;
+  if (!has_kept || !gpu->may_record(device, NULL)) return 0;
+  if (gpu->synchronize(device) != LM_GPU_OK) return 0;
   return end_kept_locked(gpu, device, NULL);
 }
 
@@ -196,8 +200,8 @@ void lm_sleep_free(lm_sleeper *s, const lm_stream *on, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_stream of = on ? *on : stream;
   int device = s->device;
-  lm_assert(lm_sleeper_is_valid(s));
   lm_lock_suspended section = take_lock();
+  lm_assert(!gpu || lm_sleeper_is_valid(s)); /* a fork may come amid a call of another thread */
   if (wait_for_work(gpu, s, on, stream)) {
     bool has_waited = gpu && s->is_mapped;
     end(gpu, s);
@@ -255,7 +259,8 @@ static loam_status synchronize(const call *c) {
   return lm_gpu_status(result);
 }
 
-/* A wait for a device would spoil the capture of a stream for a graph. */
+/* Fails if a stream of a device of the chosen blocks is captured for a graph: a wait for the device
+ * would spoil the capture. */
 static loam_status check_capture(const call *c) {
   for (int i = 0; i < LM_DEVICES_MAX; i++)
     if (c->devices >> i & 1 && !c->gpu->may_record(i, NULL))
@@ -275,11 +280,11 @@ static loam_status begin(call *c) {
   return check_capture(c);
 }
 
-/* Ends a call that has failed: its words, of before it was undone, become the error words. `lost`
- * counts the bytes of blocks that the driver did not map again. */
+/* Ends a call that has failed. `words` is the error text from before the undo, which becomes the
+ * error text again. `lost` counts the bytes of blocks that the driver did not map again. */
 static loam_status fail(loam_status status, const char *words, uint64_t lost) {
   if (!lost) return lm_error(status, "%s", words);
-  return lm_error(status, "%s; the driver refuses to undo it for %llu bytes, which stay asleep",
+  return lm_error(status, "%s; the driver refuses to undo it for %llu bytes, which are asleep now",
                   words, (unsigned long long)lost);
 }
 
@@ -315,7 +320,7 @@ static loam_status unmap_all(const call *c) {
 }
 
 /* Gives all blocks the state that they had before the call. A block that the driver does not map
- * again stays asleep, with its contents saved. */
+ * again falls asleep, with its contents saved. */
 static loam_status undo_put(const call *c, loam_status status) {
   char words[LM_ERROR_SIZE / 2];
   uint64_t lost = 0;

@@ -23,7 +23,7 @@
 #include "device/sleep_store.h"
 #include "pages/provided.h"
 
-/* Such a block. It is guarded by the lock of sleep.c.
+/* Such a block. The lock of sleep.c guards it.
  *
  * Law: memory that is mapped is there: is_mapped implies has_memory. A block that is awake is
  * mapped: is_asleep or is_mapped. */
@@ -44,9 +44,9 @@ typedef struct lm_sleeper {
  * is in no active section. */
 lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream);
 /* Frees a block, asleep or awake, that was taken out of provided.h. If it is awake, waits for work
- * on `on`; NULL: on `stream`, for which it was allocated. While that stream is captured for a graph
- * it cannot wait: then the memory is kept until a later free on the stream, or a later wait for the
- * device. The thread is in no active section. */
+ * on `on`; NULL: on `stream`, for which it was allocated. While that stream is captured for a
+ * graph, or if the driver refuses, it cannot wait: then the memory is kept until a later free on
+ * the stream, or a later wait for the device. The thread is in no active section. */
 void lm_sleep_free(lm_sleeper *sleeper, const lm_stream *on, lm_stream stream);
 /* Waits for the work of a device (-1: of all devices) if memory of freed blocks was kept there, and
  * frees that memory. Returns the bytes. The thread is in no active section. */

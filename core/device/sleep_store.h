@@ -32,8 +32,8 @@ typedef struct lm_sleep_store {
   uint64_t offset;     /* of the contents in the file */
 } lm_sleep_store;
 
-/* Pinned memory through which contents go to a file and come back, in pieces of 16 MiB or of the
- * call's largest block. A call has one. */
+/* Pinned memory through which contents go to a file and come back, in pieces of 16 MiB, or of the
+ * largest block of the call if that is smaller. A call has one. */
 typedef struct lm_sleep_buffer {
   void *at; /* NULL: none yet */
   int device;

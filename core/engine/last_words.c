@@ -16,8 +16,8 @@
 
 /* ---- Live bytes by tag and by strategy ---------------------------------------------------- */
 
-/* ROWS / 2 tags and strategies have a row of their own; the bytes of others are left out. SHOWN:
- * the most tags, and strategies, that the words name. */
+/* At most ROWS / 2 tags and strategies together get a row, so that the table stays half empty. The
+ * bytes of others are left out. The words name at most SHOWN tags and SHOWN strategies. */
 enum { ROWS = 4096, SHOWN = 5 };
 
 /* Keys of rows: the index of a tag, or the id of the family of a strategy. */
@@ -25,9 +25,11 @@ enum { ROWS = 4096, SHOWN = 5 };
 #define KEY_STRATEGY ((uint64_t)1 << 61)
 
 /* The rows are reserved, because the system gives no memory when they are needed. A process that
- * never tells last words never touches them. One thread at a time uses them (`telling`). */
+ * never tells last words never touches them. One thread at a time uses them, that of `teller`. */
 static LM_SPARSE lm_sums rows[ROWS];
-static _Atomic bool telling;
+/* The process of the thread that tells last words; 0: no thread does. In a forked child the number
+ * of the parent means no thread. */
+static _Atomic pid_t teller;
 
 static void add(lm_sums_table *table, uint64_t key, size_t size) {
   lm_sums *row = lm_sums_get(table, key);
@@ -98,10 +100,11 @@ static void find_words(text *out, const lm_request *r) {
   lm_walk_each(add_object, &table);
   lm_provider_each(add_provided, &table);
   size_t n = lm_sums_sort(&table);
-  append(out, "last words: no memory for size %zu under tag '%.80s'; most is live under", r->size,
+  append(out, "last words: no memory for size %zu under tag '%.80s'; ", r->size,
          r->site->where.tag);
+  append(out, n ? "most is live under" : "nothing is live");
   append_largest(out, KEY_TAG, n);
-  append(out, "; in the strategies");
+  if (n) append(out, "; in the strategies");
   append_largest(out, KEY_STRATEGY, n);
 }
 
@@ -115,12 +118,12 @@ void lm_last_words_start(const char *file) {
   if (file[0] == '/' && strlen(file) < sizeof path) strcpy(path, file);
   else
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
-                   "LOAM_LAST_WORDS=%.100s: it may be an absolute path of at most %zu bytes; last "
-                   "words are written to no file",
+                   "LOAM_LAST_WORDS=%.100s: it is not an absolute path of at most %zu bytes, so "
+                   "last words are written to no file",
                    file, sizeof path - 1);
 }
 
-/* The stack of a thread may be too small for these. The thread that has set `telling` uses them. */
+/* The stack of a thread may be too small for these. The thread of `teller` uses them. */
 static text words, line;
 
 static void write_file(void) {
@@ -132,21 +135,35 @@ static void write_file(void) {
                    strerror(error));
 }
 
+/* Says whether memory itself has run out: a request for more than all that the pools have so far
+ * may just be too large. */
 static bool has_run_out(const lm_request *r) {
   lm_pool_figures figures;
   lm_pool_figures_get(&figures);
   return r->size <= figures.regions;
 }
 
-void lm_last_words_tell(const lm_request *r, bool is_at_limit) {
-  static _Atomic uint64_t told;
-  lm_assert(r->site && !lm_thread_is_active());
-  if (lm_thread_self->inside || !(is_at_limit || has_run_out(r))) return;
-  if (!lm_site_generation_first(&told)) return;
-  if (atomic_exchange_explicit(&telling, true, memory_order_acquire)) return;
+/* Makes the calling thread the one that tells. Returns false if another thread is that now. */
+static bool begin_to_tell(void) {
+  pid_t now = atomic_load_explicit(&teller, memory_order_relaxed), self = getpid();
+  return now != self && atomic_compare_exchange_strong_explicit(
+                            &teller, &now, self, memory_order_acquire, memory_order_relaxed);
+}
+
+static void tell(const lm_request *r) {
   words.length = 0;
   find_words(&words, r);
   if (path[0]) write_file();
   lm_error_event(LOAM_EVENT_LAST_WORDS, atomic_load(&lm_site_generation), NULL, "%s", words.bytes);
-  atomic_store_explicit(&telling, false, memory_order_release);
+}
+
+/* A thread that finds another one at work does not use up the turn of its generation: a later
+ * request tells. */
+void lm_last_words_tell(const lm_request *r, bool is_at_limit) {
+  static _Atomic uint64_t told;
+  lm_assert(r->site && !lm_thread_is_active());
+  if (lm_thread_self->inside || !(is_at_limit || has_run_out(r))) return;
+  if (!begin_to_tell()) return;
+  if (lm_site_generation_first(&told)) tell(r);
+  atomic_store_explicit(&teller, 0, memory_order_release);
 }

@@ -14,8 +14,9 @@
 void lm_last_words_start(const char *path);
 
 /* Tells the last words, because the request *r got no memory. Does nothing if they were told in
- * this generation, if the request comes from foreign code that loam calls, or if memory did not run
- * out: no limit of the policy was the reason, and the request alone is larger than all that pools
+ * this generation, if another thread of the process tells them now, if the request comes from
+ * foreign code that loam calls, or if memory did not run out. Memory did not run out if no limit of
+ * the policy was the reason (`is_at_limit`) and the request alone is larger than all that the pools
  * have taken from the system. The calling thread is not active. */
 void lm_last_words_tell(const lm_request *r, bool is_at_limit);
 

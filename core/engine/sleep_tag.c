@@ -44,8 +44,8 @@ static count count_under(const char *tag) {
   return c;
 }
 
-/* No block went to sleep. That is a failure if device memory lives under the tag, but none of it
- * can ever sleep: then the policy has forgotten it. */
+/* For a call that put no block to sleep. Fails if device memory lives under the tag, but none of it
+ * can ever sleep: then the policy probably lacks `pool = "sleep"`. */
 static loam_status check_none(const char *tag) {
   count c = count_under(tag);
   if (c.sleepers || !c.others) return LOAM_OK;
@@ -61,9 +61,10 @@ static loam_status find_place(const char *where, lm_sleep_to *to) {
   if (!where || *where == '/' || !strcmp(where, "pinned")) return LOAM_OK;
   *to = LM_SLEEP_DISCARD;
   if (!strcmp(where, "discard")) return LOAM_OK;
-  return lm_error(LOAM_EINVAL,
-                  "where %s: write \"pinned\", \"discard\" or the path of a folder, from / on",
-                  lm_error_quote(quoted, sizeof quoted, where));
+  return lm_error(
+      LOAM_EINVAL,
+      "unknown place %s: write \"pinned\", \"discard\" or the path of a folder, from / on",
+      lm_error_quote(quoted, sizeof quoted, where));
 }
 
 loam_status lm_sleep_tag_put(const char *tag, const char *where, size_t *bytes) {

@@ -15,12 +15,12 @@ static void tell(const lm_strategy *s) {
 
 void lm_soft_limit_tell(void) {
   int before = errno;
-  uint32_t n = lm_strategy_count();
   lm_assert(!lm_thread_is_active());
-  /* Zero first: a strategy that passes its soft limit during the loop makes the next slow call look
-   * again. Acquire pairs with the release in heap/strategy.c. */
+  /* Zero first, and only then the count of strategies: a strategy that passes its soft limit, or is
+   * made, after this line makes the next slow call look again. Acquire pairs with the release in
+   * heap/strategy.c. */
   atomic_exchange_explicit(&lm_strategy_soft_passed, 0, memory_order_acquire);
-  for (uint32_t id = 0; id < n; id++) {
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++) {
     lm_strategy *s = lm_strategy_at(id);
     uint32_t passed = LM_SOFT_PASSED;
     if (atomic_compare_exchange_strong_explicit(&s->soft_state, &passed, LM_SOFT_TOLD,

@@ -1,33 +1,37 @@
 /* fork_gate.c - keeps memory in order while a thread forks: how the gate is closed and opened.
  *
- * A closed gate could keep a thread from ending something for which a guarded section waits: an
- * active section (a grace waits for it), or the use of a lock that stayed held around foreign code.
- * So the gate has two states while the forking thread waits. While it is CLOSING, such threads
- * still pass. When no section is left, the gate becomes CLOSED, and the marks are read again. */
+ * If the gate were simply closed, two threads could wait for each other. Thread A waits at the
+ * gate. Thread B is in a guarded section, and waits there for the end of A's active section, or for
+ * a lock that A has held around foreign code. The forking thread waits for B, so all three would
+ * wait. So the gate has two states while the forking thread waits. While it is CLOSING, threads
+ * such as A still pass. When no section is left, the gate becomes CLOSED, and the marks are read
+ * again. */
 #include "os/fork_gate.h"
 
 /* A forking thread gives up waiting after LONGEST_NS: that much time can only pass if the threads
- * wait for each other in the host's code. An interrupted one gives up after SHORTEST_NS. After
- * PATIENCE tries it asks the kernel whether a thread in a section still exists.
+ * wait for each other in the host's code. A forking thread that a signal handler has interrupted in
+ * a section of its own gives up after INTERRUPTED_NS. After ASK_KERNEL_AFTER tries it asks the
+ * kernel whether a thread in a section still exists.
  *
  * It waits for FOREIGN_NS for foreign code in the middle of sections: a callback of the host, a
  * handler, a driver. The thread that runs that code may hold a lock of the C library which fork
  * takes next, and could not drop the lock before the fork ends. Foreign code that lasts longer may
  * itself wait for the forking thread. */
-enum { YIELDS = 16, PATIENCE = 64, NAP_NS = 50000 };
+enum { YIELDS = 16, ASK_KERNEL_AFTER = 64, NAP_NS = 50000 };
 #define LONGEST_NS ((int64_t)10000000000)
-#define SHORTEST_NS ((int64_t)100000000)
+#define INTERRUPTED_NS ((int64_t)100000000)
 #define FOREIGN_NS ((int64_t)50000000)
 
-/* The pause after which a store of one processor is seen by all others. The store buffer of an x86
- * processor is empty after microseconds. */
+/* The pause after which a store of one processor is seen by all others, where the kernel refuses
+ * membarrier(2). The store buffer of an x86 processor is empty after microseconds. */
 #define SETTLE_NS ((int64_t)10000000)
 
 _Atomic uint32_t lm_fork_gate_phase;
 
 /* Laws. A thread is marked (`guarded` in its area is set or, if it has no area, `bare` counts it)
- * if and only if it is in a guarded section, or has looked at the closed gate and not yet gone.
- * While a thread forks, the phase is CLOSING or CLOSED; else it is neither, and `nested` is 0. */
+ * if and only if it is in a guarded section, or has looked at the closed gate and not
+ * yet taken its mark back. While the phase is CLOSING or CLOSED, `forker` is set. While `forker` is
+ * 0, `nested` is 0. */
 static struct {
   _Atomic uintptr_t forker; /* a thread-local address of the forking thread; 0: no thread forks */
   uint32_t nested;          /* forks that signal handlers began in the forking thread */
@@ -88,7 +92,8 @@ static bool pass(bool while_closing) {
   return false;
 }
 
-/* The forking thread waits for the calling thread, which so passes while the gate is closing. */
+/* Says whether a section that the forking thread waits for may itself wait for the calling thread.
+ * If so, the calling thread passes while the gate is closing. */
 static bool is_awaited(void) {
   const lm_thread *t = lm_thread_self;
   return lm_thread_is_active() ||
@@ -161,7 +166,7 @@ static void meet_others(void) {
 /* Acquire pairs with the release that ends a section. */
 static bool are_others_out(int tries, bool awaits_foreign) {
   if (atomic_load(&gate.bare) > is_bare) return false;
-  return !lm_thread_are_others_guarded(tries > PATIENCE, awaits_foreign);
+  return !lm_thread_are_others_guarded(tries > ASK_KERNEL_AFTER, awaits_foreign);
 }
 
 static bool become_forker(int64_t until) {
@@ -179,7 +184,7 @@ void lm_fork_gate_close(bool is_interrupted) {
     gate.nested++;
     return;
   }
-  int64_t begun = lm_sys_clock_ns(), until = begun + (is_interrupted ? SHORTEST_NS : LONGEST_NS);
+  int64_t begun = lm_sys_clock_ns(), until = begun + (is_interrupted ? INTERRUPTED_NS : LONGEST_NS);
   has_given_up = true;
   if (!become_forker(until)) return;
   atomic_store_explicit(&gate.is_long, false, memory_order_relaxed);

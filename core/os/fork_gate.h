@@ -73,9 +73,9 @@ void lm_fork_gate_adopt(lm_thread *t);
 
 /* Closes the gate for the calling thread, which is about to fork. It waits for other forks, for the
  * guarded sections of other threads, and for a moment for sections that foreign code interrupts.
- * `is_interrupted` says that the caller itself is in a
- * guarded or an active section, because a signal handler forks: then it waits for a short time
- * only, since other threads may wait for its locks, or a grace for its active section. */
+ * `is_interrupted` says that the caller itself is in a guarded or an active section, because a
+ * signal handler forks: then it waits for a short time only, since other threads may wait for its
+ * locks, or a grace for its active section. */
 void lm_fork_gate_close(bool is_interrupted);
 /* Returns whether the calling thread's last lm_fork_gate_close has stopped waiting while other
  * threads were in guarded sections. Then a child may inherit locks that those threads hold. */

@@ -1,8 +1,8 @@
 /* numa_string.c - strings that name NUMA nodes as numactl(8) does: "0-3", "!1", "+0", "all".
  *
- * libnuma says which nodes a string names. loam opens it for the first such string and closes it
- * afterwards: a process that is linked with libnuma pays for it at each start, and an open libnuma
- * does not notice that nodes or cpusets have changed.
+ * libnuma says which nodes a string names. loam opens libnuma for each such string and closes it
+ * afterwards. A process that was linked with libnuma would pay for it at each start, and a libnuma
+ * that stays open would not notice that nodes or cpusets have changed.
  *
  * libnuma writes its complaints to standard error, and each of them once only. So loam refuses in
  * its own words what libnuma would complain about: bad syntax, and nodes that are not there. It
@@ -31,8 +31,8 @@ static const char *library_name = "libnuma.so.1";
 void lm_numa_pretend_library(const char *name) { library_name = name; }
 #endif
 
-/* Returns the text behind a number without leading zeros, which libnuma would read as octal, or
- * NULL if there is none. Writes the number to *out. */
+/* Returns the text behind a decimal number, or NULL if there is none. Writes the number to *out.
+ * Leading zeros are refused: libnuma would read the number as octal. */
 static const char *skip_number(const char *text, unsigned *out) {
   size_t digits = strspn(text, "0123456789");
   if (!digits || digits > MOST_DIGITS || (digits > 1 && *text == '0')) return NULL;
@@ -44,8 +44,9 @@ static const char *skip_number(const char *text, unsigned *out) {
  * *first and *last. */
 static const char *skip_range(const char *text, unsigned *first, unsigned *last) {
   text = skip_number(text, first);
+  if (!text) return NULL;
   *last = *first;
-  if (text && *text == '-') text = skip_number(text + 1, last);
+  if (*text == '-') text = skip_number(text + 1, last);
   return text && *first <= *last ? text : NULL;
 }
 
@@ -65,7 +66,8 @@ static loam_status check_number(unsigned number, bool is_relative) {
                   number, words, count - 1);
 }
 
-/* Checks all numbers of a list such as "0,2-3", and returns LOAM_EINVAL if it is no such list. */
+/* Checks every number that is written in a list such as "0,2-3", and returns LOAM_EINVAL if it is
+ * no such list. Nodes inside a range are not checked: those that are not there are left out. */
 static loam_status check_list(const char *text, bool is_relative) {
   loam_status status = LOAM_OK;
   for (const char *end;; text = end + 1) {

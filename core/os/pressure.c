@@ -4,19 +4,21 @@
 #include <string.h>
 
 #include "os/available.h"
+#include "os/numa.h"
 #include "os/sys.h"
 
-/* Bytes that are few: an eighth of the limit, and at most 256 MiB. Twice as many end an alarm. */
-enum { NEAR_SHARE = 8 };
-#define NEAR_MOST ((uint64_t)256 << 20)
-/* How fast a program may touch new memory, in bytes in a millisecond (4 GiB in a second): several
- * cores of a machine of today, without huge pages. */
+/* Few bytes are left below an eighth of the limit, and at most below 256 MiB. An alarm that lasts
+ * ends above twice that. */
+enum { FEW_SHARE = 8 };
+#define FEW_MOST ((uint64_t)256 << 20)
+/* The highest rate at which a program is expected to touch new memory, in bytes in a millisecond (4
+ * GiB in a second): several cores of a machine of today, without huge pages. */
 #define TOUCHED_IN_MS ((uint64_t)4 << 20)
 /* The intervals between alarms while memory stays short. */
 #define INTERVAL_LEAST_NS 1000000000
 #define INTERVAL_MOST_NS 64000000000
-/* The oldest figure on a board that a process believes, like LM_NUMA_FRESH_MS. */
-#define FRESH_NS 3000000000
+/* A figure on a board that is older than this is not believed. The watcher may be dead. */
+#define FRESH_NS (LM_NUMA_FRESH_MS * 1000000ll)
 
 bool lm_pressure_is_wanted(void) {
   enum { UNREAD, WANTED, UNWANTED };
@@ -29,8 +31,8 @@ bool lm_pressure_is_wanted(void) {
   return atomic_load_explicit(&kept, memory_order_relaxed) == WANTED;
 }
 
-static uint64_t near_of(uint64_t limit) {
-  return limit / NEAR_SHARE < NEAR_MOST ? limit / NEAR_SHARE : NEAR_MOST;
+static uint64_t few_of(uint64_t limit) {
+  return limit / FEW_SHARE < FEW_MOST ? limit / FEW_SHARE : FEW_MOST;
 }
 
 /* Returns whether memory is short. The bounds are wider if it was short at the last look, so that
@@ -39,7 +41,7 @@ static bool is_short_now(const lm_pressure *p) {
   int wide = p->is_short ? 2 : 1;
   if (!lm_pressure_is_wanted()) return false;
   if (p->stalled * wide >= LM_PRESSURE_STALLED) return true;
-  return p->limit != UINT64_MAX && p->left < near_of(p->limit) * (uint64_t)wide;
+  return p->limit != UINT64_MAX && p->left < few_of(p->limit) * (uint64_t)wide;
 }
 
 bool lm_pressure_look(lm_pressure *p, const char *self, int64_t now_ns) {
@@ -57,7 +59,7 @@ bool lm_pressure_look(lm_pressure *p, const char *self, int64_t now_ns) {
 
 int lm_pressure_wait_ms(const lm_pressure *p) {
   if (p->limit == UINT64_MAX) return LM_PRESSURE_CALM_MS;
-  uint64_t few = near_of(p->limit);
+  uint64_t few = few_of(p->limit);
   uint64_t ms = p->left > few ? (p->left - few) / TOUCHED_IN_MS : 0;
   if (ms > LM_PRESSURE_CALM_MS) return LM_PRESSURE_CALM_MS;
   return ms < LM_PRESSURE_SOON_MS ? LM_PRESSURE_SOON_MS : (int)ms;
@@ -90,36 +92,38 @@ void lm_pressure_set_alarm(const lm_pressure *p) {
 
 _Thread_local uint16_t lm_pressure_reads = 1; /* the first reading takes the slow path */
 
-/* The figure that this process has read itself, and when (lm_sys_coarse_ns). A thread that advances
- * the time reads the figure. Relaxed: each is a hint. */
-static _Atomic int64_t own_at;
-static _Atomic uint32_t own;
+/* The figure that this process has read itself, and when (lm_sys_coarse_ns). The thread whose
+ * exchange advances the time reads the figure. Until it has done so other threads use the old
+ * figure, and 0 before the first reading. Relaxed: each is a hint. */
+static _Atomic int64_t own_read_at;
+static _Atomic uint32_t own_stalled;
 
-static _Atomic bool is_in_guest; /* relaxed: set while loam starts */
+static _Atomic bool is_guest; /* relaxed: set while loam starts */
 
-void lm_pressure_set_guest(bool is_guest) {
-  atomic_store_explicit(&is_in_guest, is_guest, memory_order_relaxed);
+void lm_pressure_set_guest(bool value) {
+  atomic_store_explicit(&is_guest, value, memory_order_relaxed);
 }
 
 static unsigned own_now(int64_t now) {
-  int64_t then = atomic_load_explicit(&own_at, memory_order_relaxed);
+  int64_t then = atomic_load_explicit(&own_read_at, memory_order_relaxed);
   bool is_old = !then || now - then > LM_PRESSURE_REFRESH_MS * 1000000ll;
-  if (is_old && atomic_compare_exchange_strong_explicit(&own_at, &then, now, memory_order_relaxed,
-                                                        memory_order_relaxed)) {
+  if (is_old && atomic_compare_exchange_strong_explicit(
+                    &own_read_at, &then, now, memory_order_relaxed, memory_order_relaxed)) {
     int stalled = lm_available_stalled(NULL);
-    atomic_store_explicit(&own, stalled > 0 ? (uint32_t)stalled : 0, memory_order_relaxed);
+    atomic_store_explicit(&own_stalled, stalled > 0 ? (uint32_t)stalled : 0, memory_order_relaxed);
   }
-  return atomic_load_explicit(&own, memory_order_relaxed);
+  return atomic_load_explicit(&own_stalled, memory_order_relaxed);
 }
 
 unsigned lm_pressure_now_slow(void) {
   const lm_published_gauges *g = &lm_published.gauges;
   int64_t now = lm_sys_coarse_ns();
-  bool is_guest = atomic_load_explicit(&is_in_guest, memory_order_relaxed);
-  if (!is_guest && !lm_published_is_mapped()) return own_now(now);
+  bool reads_files = !atomic_load_explicit(&is_guest, memory_order_relaxed);
+  if (reads_files && !lm_published_is_mapped()) return own_now(now);
   uint32_t kept = atomic_load_explicit(&g->stalled, memory_order_relaxed);
   int64_t age = now - atomic_load_explicit(&g->stalled_at, memory_order_relaxed);
-  bool is_fresh = kept && age < FRESH_NS;
+  /* A board can be of a process whose clock is another: in a time namespace. */
+  bool is_fresh = kept && age < FRESH_NS && age > -1000000000;
   lm_pressure_reads = is_fresh ? LM_PRESSURE_READS : 1;
   return is_fresh ? kept - 1 : 0;
 }
@@ -127,7 +131,7 @@ unsigned lm_pressure_now_slow(void) {
 #if LOAM_CHECKS >= 1
 void lm_pressure_pretend(bool is_short) {
   static lm_pressure p;
-  atomic_store_explicit(&own_at, 0, memory_order_relaxed);
+  atomic_store_explicit(&own_read_at, 0, memory_order_relaxed);
   p.alarms += is_short;
   p.is_short = is_short;
   lm_pressure_set_alarm(&p);

@@ -27,8 +27,8 @@
 
 /* An alarm is raised from this percentage of stalls on. It ends below half of that. */
 enum { LM_PRESSURE_STALLED = 10 };
-/* A figure is at most this old, where a policy reads it. The kernel renews its own every two
- * seconds. */
+/* A figure that a process reads itself is at most this old, where a policy reads it. The kernel
+ * renews its own every two seconds. */
 enum { LM_PRESSURE_REFRESH_MS = 250 };
 
 /* Holds what the latest look has found, and when the next alarm may come. All zeros before the
@@ -71,10 +71,10 @@ void lm_pressure_set_alarm(const lm_pressure *p);
 
 /* Returns the percentage of the last ten seconds in which tasks of this process's control group
  * waited for memory, from 0 to 100. In a process that follows a board, it is the figure of the
- * watcher, or 0 if that is older than three seconds: a thread looks at that with each
- * LM_PRESSURE_READS'th figure. A guest without a board gets 0. In any other
- * process, a thread that asks reads the figure again if it is older than LM_PRESSURE_REFRESH_MS. 0
- * also where the kernel does not count stalls. Allocates nothing; any thread may call it. */
+ * watcher, or 0 if that is older than three seconds: a thread compares the time with each
+ * LM_PRESSURE_READS'th figure. A guest without a board gets 0. In any other process, the calling
+ * thread reads the figure again if it is older than LM_PRESSURE_REFRESH_MS. 0 also where the kernel
+ * does not count stalls. Allocates nothing; any thread may call it. */
 LM_INLINE unsigned lm_pressure_now(void);
 
 /* A thread takes so many figures of a board without a look whether they are fresh. */

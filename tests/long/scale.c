@@ -1,15 +1,16 @@
 /* scale.c - a process with very many blocks, sites, threads, strategies and leaves of a policy.
  *
- *   scale STEP=COUNT...     sites, strategies, blocks, threads, at_once, tags, policy
+ *   scale STEP=COUNT...
  *
- * Makes COUNT things of each step in the order of the arguments, and keeps what the steps before
- * made. Prints one line for each step, with tabs: step, count, processor seconds, bytes that the
- * program asked for, growth of resident memory, growth of loam's bookkeeping. After each step the
- * figures of loam are compared with the program's own count. Exits with 1 if a figure is wrong or
- * an operation fails, and with 2 if it cannot do its work.
+ * The steps are those below, in their order; each may be left out. Makes COUNT things of each step,
+ * and keeps the things that the steps before made. Prints one line for each step, and one for the
+ * free of all blocks at the end, with tabs: step, count, processor seconds, bytes that the program
+ * asked for, growth of resident memory, growth of loam's bookkeeping. After each step the figures
+ * of loam are compared with the program's own count. Exits with 1 if a figure is wrong or an
+ * operation fails, and with 2 if it cannot do its work.
  *
- *   sites       sites, each with a tag of its own
  *   strategies  a policy with so many strategies, chosen by the first part of the tag
+ *   sites       sites, each with a tag of its own
  *   blocks      live blocks of 16 to 512 bytes, of all sites in turn
  *   threads     threads that live one after another
  *   at_once     threads that live at the same time
@@ -25,7 +26,7 @@
 
 enum {
   LEAVES = 100,    /* of each tag of the step `tags` */
-  LEAF_STEP = 328, /* bytes between two thresholds; 100 steps end at 32 KiB */
+  LEAF_STEP = 328, /* bytes between two thresholds; 100 steps end at 32,800 bytes */
   EACH = 64,       /* blocks that a thread of `threads` and `at_once` makes */
   LOADERS = 2,     /* threads that allocate while a policy is loaded */
   MOST_STRATEGIES = 1000
@@ -41,7 +42,7 @@ static struct {
   uint64_t strategy_count[MOST_STRATEGIES];
 } made;
 
-static uint64_t strange_events; /* written by callbacks of any thread, one after another or not */
+static uint64_t strange_events; /* several threads may write it at a time */
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
@@ -165,6 +166,7 @@ static void check_rows(void) {
 }
 
 static void check_owner(long i) {
+  if (!made.block[i]) return;
   char tag[64] = "";
   loam_owner_info owner;
   char *inside = (char *)made.block[i] + size_of((uint64_t)i) - 1;
@@ -202,6 +204,7 @@ static uint64_t make_blocks(long n) {
 static void free_blocks(void) {
   for (long i = 0; i < made.blocks; i++) {
     unsigned char *p = made.block[i];
+    if (!p) continue; /* a fault was reported */
     size_t size = size_of((uint64_t)i);
     if (p[0] != (i & 0xff) || p[size - 1] != (i & 0xff)) fault("block %ld has other content", i);
     loam_free(p);
@@ -232,11 +235,8 @@ static void *work(void *argument) {
 }
 
 static void begin(worker *w, const pthread_attr_t *attributes) {
-  int error = pthread_create(&w->id, attributes, work, w);
-  if (error) {
-    errno = error;
-    give_up("pthread_create");
-  }
+  errno = pthread_create(&w->id, attributes, work, w);
+  if (errno) give_up("pthread_create");
 }
 
 /* The main thread frees what a thread has left. */
@@ -309,7 +309,8 @@ static void *allocate_while_loading(void *argument) {
   return NULL;
 }
 
-/* Each tag has thresholds and strategies of its own, so no two tags have the same plan. */
+/* Tags have different thresholds and strategies. With two strategies, 328 of the plans are
+ * different; with 200, all of 1,000. */
 static char *wide_policy(long tags, long strategies, int version) {
   char *text;
   size_t length;
@@ -352,8 +353,10 @@ static void load_tags(long n) {
   pthread_t thread[LOADERS];
   uint64_t generation = figures().generation;
   atomic_store(&loading, true);
-  for (long i = 0; i < LOADERS; i++)
-    pthread_create(&thread[i], NULL, allocate_while_loading, (void *)(uintptr_t)(i << 32));
+  for (long i = 0; i < LOADERS; i++) {
+    errno = pthread_create(&thread[i], NULL, allocate_while_loading, (void *)(uintptr_t)(i << 32));
+    if (errno) give_up("pthread_create");
+  }
   enum { VERSIONS = 3 };
   for (int version = 0; version < VERSIONS; version++) {
     load("wide", wide_policy(n, strategies, version));
@@ -382,7 +385,7 @@ static void print_row(const char *step, long n, double seconds, uint64_t asked,
 static void run_step(const char *step, long n) {
   struct loam_stats before = figures(), then = { 0 };
   int64_t resident_before = resident(), resident_then = 0;
-  /* In this step other threads allocate as fast as they can. */
+  /* In the step `tags` other threads allocate as fast as they can. */
   clockid_t clock = strcmp(step, "tags") ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_THREAD_CPUTIME_ID;
   double start = processor_time(clock);
   uint64_t asked = 0;
@@ -416,38 +419,64 @@ static void finish(struct loam_stats before, int64_t resident_before) {
   expect("strange events", strange_events, 0);
 }
 
+/* The steps in their order. */
+static const char steps[] = " strategies sites blocks threads at_once tags policy ";
+
 /* Reads STEP=COUNT; ends the program if it is not that. */
 static long count_of(const char *argument, char *step, size_t room) {
-  static const char *const steps = " sites strategies blocks threads at_once tags policy ";
   const char *sign = strchr(argument, '=');
   char padded[64], *rest = NULL;
   long n = sign ? strtol(sign + 1, &rest, 10) : 0;
   snprintf(step, room, "%.*s", sign ? (int)(sign - argument) : 0, argument);
   snprintf(padded, sizeof padded, " %s ", step);
   bool known = *step && strstr(steps, padded);
-  if (known && n > 0 && !*rest && !(n > MOST_STRATEGIES && !strcmp(step, "strategies"))) return n;
+  if (known && n > 0 && rest > sign && !*rest &&
+      !(n > MOST_STRATEGIES && !strcmp(step, "strategies")))
+    return n;
   fprintf(stderr, "scale: '%s': expected one of%sand =COUNT (of strategies at most %d)\n", argument,
           steps, MOST_STRATEGIES);
   exit(2);
 }
 
+/* Ends the program if the steps are not in the order of `steps`, or if one stands twice: later
+ * steps use the counts of earlier ones. */
+static void check_order(int argc, char **argv) {
+  const char *before = steps;
+  char padded[64], step[32];
+  for (int i = 1; i < argc; i++) {
+    (void)count_of(argv[i], step, sizeof step);
+    snprintf(padded, sizeof padded, " %s ", step);
+    before = strstr(before, padded);
+    if (!before) {
+      fprintf(stderr, "scale: '%s': the steps have the order%sand each stands once\n", argv[i],
+              steps);
+      exit(2);
+    }
+    before++;
+  }
+}
+
 int main(int argc, char **argv) {
   char step[32];
-  long most_sites = 1, most_blocks = 1;
+  long sites = 1, blocks = 1;
+  check_order(argc, argv);
   for (int i = 1; i < argc; i++) {
     long n = count_of(argv[i], step, sizeof step);
-    if (!strcmp(step, "sites")) most_sites = n;
-    if (!strcmp(step, "blocks")) most_blocks = n;
+    if (!strcmp(step, "sites")) sites = n;
+    if (!strcmp(step, "blocks")) blocks = n;
   }
-  made.site = notes((size_t)most_sites * sizeof *made.site);
-  made.count = notes((size_t)most_sites * sizeof *made.count);
-  made.bytes = notes((size_t)most_sites * sizeof *made.bytes);
-  made.block = notes((size_t)most_blocks * sizeof *made.block);
+  made.site = notes((size_t)sites * sizeof *made.site);
+  made.count = notes((size_t)sites * sizeof *made.count);
+  made.bytes = notes((size_t)sites * sizeof *made.bytes);
+  made.block = notes((size_t)blocks * sizeof *made.block);
 
   /* A policy of 1,000 tags with 100,000 leaves needs more than the 4 MiB that a step may have. */
   loam_config config = { .size = sizeof config, .step_ms = 60000, .step_bytes = 256 << 20 };
   loam_on_event(on_event, NULL);
-  if (loam_start(&config) != LOAM_OK) give_up(loam_error());
+  if (loam_start(&config) != LOAM_OK) {
+    fprintf(stderr, "scale: %s\n", loam_error());
+    return 2;
+  }
   struct loam_stats before = figures();
   int64_t resident_before = resident();
   for (int i = 1; i < argc; i++) {

@@ -1,4 +1,4 @@
-/* soak.c - a process that uses every mechanism of loam for a given time, and checks itself.
+/* soak.c - a process that uses most mechanisms of loam for a given time, and checks itself.
  *
  *   soak MINUTES FOLDER    writes its policy file to FOLDER and edits it there
  *
@@ -7,8 +7,9 @@
  * round, so most of them are freed by another thread. After each round no thread allocates: then
  * the figures of loam have to be exactly the program's own count, in total and for each tag.
  *
- * Prints a line for each sample of resident memory: at most one a minute. Exits with 1 if a figure
- * is wrong, an operation fails, or resident memory grows; with 2 if it cannot do its work. */
+ * Prints a line for each sample of resident memory: one a minute, or 20 in a shorter run. Exits
+ * with 1 if a figure is wrong, an operation fails, or resident memory grows; with 2 if it cannot do
+ * its work. */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -25,11 +26,10 @@ enum {
   EDIT_MS = 3000,
   VERSIONS = 6,       /* of the policy */
   EARLY_LEAST_S = 25, /* every version was live by then, so every strategy has been made */
-  /* By how much resident memory may exceed the highest sample of the first tenth of the time: as it
-   * is; after a trim, without the live bytes; and the MiB that are added to both. */
-  KEPT_PERCENT = 30,
-  BEYOND_PERCENT = 10,
-  MARGIN_MIB = 8
+  /* Resident memory may exceed the highest sample of the early time by these. */
+  KEPT_PERCENT = 30,   /* as it is */
+  BEYOND_PERCENT = 10, /* after a trim, without the live bytes */
+  MARGIN_MIB = 8       /* added to both */
 };
 
 /* The kinds of blocks that a place can hold. */
@@ -74,9 +74,10 @@ static double now_s(void) {
 
 /* ---- The policy and its edits ---- */
 
-/* Each version differs from the next in a limit, a soft limit, the share of guarded blocks, an
- * alignment, and in whether a reload moves live memory. A strategy that differs in more than its
- * limits is another one, so the versions repeat: the process has a bounded number of strategies. */
+/* The versions differ in a limit, the share of guarded blocks, an alignment, the place of a
+ * threshold, huge pages, and in whether a reload moves live memory. A strategy that differs in more
+ * than its limits is another one, so the versions repeat: the process has a bounded number of
+ * strategies. */
 static const char policy_text[] =
     "local MiB, KiB, version = loam.MiB, loam.KiB, %d\n"
     "local plain = loam.host { name = 'plain' }\n"
@@ -262,6 +263,13 @@ typedef struct worker {
   long most; /* operations of a thread that lives for a moment; 0: until the round ends */
 } worker;
 
+static void *work(void *argument);
+
+static void begin(worker *w) {
+  errno = pthread_create(&w->id, NULL, work, w);
+  if (errno) give_up("pthread_create");
+}
+
 static void *work(void *argument) {
   worker *w = argument;
   uint64_t i = 0;
@@ -271,7 +279,7 @@ static void *work(void *argument) {
     if (++i % 4096 || w->most) continue;
     /* A thread that lives for a moment. This thread waits for it, so only one uses the places. */
     worker brief = { .all = w->all, .seed = ~w->seed + i, .most = 200 };
-    if (pthread_create(&brief.id, NULL, work, &brief)) give_up("pthread_create");
+    begin(&brief);
     pthread_join(brief.id, NULL);
   }
   loam_scope_leave();
@@ -286,7 +294,7 @@ static void run_round(uint64_t number) {
   atomic_store(&round_ends, false);
   for (uint64_t i = 0; i < WORKERS; i++) {
     all[i] = (worker){ .all = places[i], .seed = (number * WORKERS + i) << 32 };
-    if (pthread_create(&all[i].id, NULL, work, &all[i])) give_up("pthread_create");
+    begin(&all[i]);
   }
   nanosleep(&length, NULL);
   atomic_store(&round_ends, true);
@@ -379,8 +387,8 @@ typedef struct memory {
   int64_t beyond; /* after that memory was given back, less the live bytes: these vary at random */
 } memory;
 
-static memory lowest, /* of the quiet points since the last sample */
-    highest_early;    /* of the samples in the first tenth of the time */
+static memory latest, /* `kept` is the lowest of the quiet points since the last sample */
+    highest_early;    /* of the samples in the early time: the first tenth, or EARLY_LEAST_S */
 
 static double mib(int64_t bytes) { return (double)bytes / 1048576; }
 
@@ -390,7 +398,7 @@ static void check_growth(const char *what, int64_t now, int64_t early, int perce
           mib(early));
 }
 
-/* Prints a sample of memory, and compares it with the samples of the first tenth. The free memory
+/* Prints a sample of memory, and compares it with the early samples. The free memory
  * of the C library goes back too: the blocks of loam.system{} and of the handler lie there. */
 static void sample(double elapsed, bool is_early) {
   loam_trim();
@@ -398,26 +406,26 @@ static void sample(double elapsed, bool is_early) {
   malloc_trim(0);
   struct loam_stats s = figures();
   int64_t trimmed = resident();
-  lowest.beyond = trimmed - (int64_t)s.live_bytes;
+  latest.beyond = trimmed - (int64_t)s.live_bytes;
   printf("%7.1f %9.1f %9.1f %9.1f %9.1f %8u %10llu %8llu %11llu %10llu\n", elapsed / 60,
-         mib(lowest.kept), mib(trimmed), mib((int64_t)s.live_bytes), mib((int64_t)s.metadata_bytes),
+         mib(latest.kept), mib(trimmed), mib((int64_t)s.live_bytes), mib((int64_t)s.metadata_bytes),
          s.strategies, (unsigned long long)s.generation,
          (unsigned long long)atomic_load(&threads_made),
          (unsigned long long)atomic_load(&operations), (unsigned long long)s.fallbacks);
   fflush(stdout);
   if (!is_early) {
-    check_growth("with what is kept for reuse", lowest.kept, highest_early.kept, KEPT_PERCENT);
-    check_growth("trimmed, beyond the live bytes", lowest.beyond, highest_early.beyond,
+    check_growth("with what is kept for reuse", latest.kept, highest_early.kept, KEPT_PERCENT);
+    check_growth("trimmed, beyond the live bytes", latest.beyond, highest_early.beyond,
                  BEYOND_PERCENT);
   } else {
-    if (lowest.kept > highest_early.kept) highest_early.kept = lowest.kept;
-    if (lowest.beyond > highest_early.beyond) highest_early.beyond = lowest.beyond;
+    if (latest.kept > highest_early.kept) highest_early.kept = latest.kept;
+    if (latest.beyond > highest_early.beyond) highest_early.beyond = latest.beyond;
   }
-  lowest.kept = INT64_MAX;
+  latest.kept = INT64_MAX;
 }
 
-/* Checks the figures between two rounds. Each eighth time, also makes the calls that look at
- * everything or change everything. */
+/* Checks the figures between two rounds. Each eighth time also forks a child, and each eighth time
+ * compares the placement of all blocks with the policy. */
 static void quiet_point(struct loam_stats first, uint64_t number) {
   uint64_t checked = 0;
   check_figures(first);
@@ -425,14 +433,14 @@ static void quiet_point(struct loam_stats first, uint64_t number) {
   if (number % 8 == 5 && loam_got_each(see_got, &checked) != LOAM_OK)
     fault("loam_got_each: %s", loam_error());
   int64_t r = resident();
-  if (r < lowest.kept) lowest.kept = r;
+  if (r < latest.kept) latest.kept = r;
 }
 
 static void run(double seconds, struct loam_stats first) {
   double start = now_s(), edited = start, sampled = start;
   double pause = seconds / 20 < 60 ? seconds / 20 : 60;
   double early = seconds / 10 < EARLY_LEAST_S ? EARLY_LEAST_S : seconds / 10;
-  lowest.kept = INT64_MAX;
+  latest.kept = INT64_MAX;
   printf("%7s %9s %9s %9s %9s %8s %10s %8s %11s %10s\n", "minute", "resident", "trimmed", "live",
          "own, MiB", "strateg.", "generation", "threads", "operations", "fallbacks");
   for (uint64_t number = 0; now_s() - start < seconds; number++) {
@@ -451,7 +459,8 @@ static void free_all(struct loam_stats first) {
   check_figures(first);
 }
 
-/* Each mechanism must have been at work; otherwise the run proves nothing about it. */
+/* Edits, fallbacks, soft limits and moves must have happened; otherwise the run proves nothing
+ * about them. */
 static void expect_all_used(struct loam_stats end, double seconds) {
   struct loam_policy_info info;
   loam_policy_info(&info);
@@ -473,14 +482,18 @@ static void expect_all_used(struct loam_stats end, double seconds) {
 
 int main(int argc, char **argv) {
   double minutes = argc == 3 ? atof(argv[1]) : 0;
-  if (minutes <= 0) {
-    fprintf(stderr, "usage: soak MINUTES FOLDER\n");
+  if (minutes < 1) {
+    fprintf(stderr, "usage: soak MINUTES FOLDER, one minute at least\n");
     return 2;
   }
-  snprintf(policy_path, sizeof policy_path, "%s/soak.lua", argv[2]);
+  if (snprintf(policy_path, sizeof policy_path, "%s/soak.lua", argv[2]) >=
+      (int)sizeof policy_path) {
+    fprintf(stderr, "soak: the path of the folder is too long: %s\n", argv[2]);
+    return 2;
+  }
   edit();
   loam_on_event(on_event, NULL);
-  loam_handler_register(&lib);
+  if (loam_handler_register(&lib) != LOAM_OK) fault("handler: %s", loam_error());
   loam_config config = {
     .size = sizeof config, .policy = policy_path, .watch = 1, .guard_report = 1
   };
@@ -488,7 +501,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "soak: %s\n", loam_error());
     return 2;
   }
-  for (int i = 0; i < TAGS; i++) site[i] = loam_site_get(tags[i]);
+  for (int i = 0; i < TAGS; i++)
+    if (!(site[i] = loam_site_get(tags[i]))) fault("site '%s': %s", tags[i], loam_error());
   has_device = loam_device_count() > 0;
   struct loam_stats first = figures();
   run(minutes * 60, first);

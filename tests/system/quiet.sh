@@ -45,7 +45,7 @@ LOAM_LAST_WORDS=$work/none/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .
 grep -q "^loam: warning: LOAM_LAST_WORDS=$work/none/last: not written: No such file" "$err" ||
   fail "no folder: $(cat "$err")"
 LOAM_LAST_WORDS=last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
-grep -q "^loam: warning: LOAM_LAST_WORDS=last: it may be an absolute path" "$err" ||
+grep -q "^loam: warning: LOAM_LAST_WORDS=last: it is not an absolute path" "$err" ||
   fail "a relative path: $(cat "$err")"
 (ulimit -v 300000; "$LOAM" run --policy "$policy" -- perl -e '$a[$_] = "x" x 100_000 for 1 .. 9000') \
   > "$work/out" 2> "$err" && fail "ulimit -v: it did not end"

@@ -256,7 +256,7 @@ TEST(says_what_cannot_sleep) {
   void *a = make("plain.a", 1);
   want(loam_sleep("plain", NULL, NULL) == LOAM_EUNSUPPORTED && says("strategy 'plain' is not"));
   ok(loam_sleep("no.such.tag", NULL, NULL));
-  want(loam_sleep("model", "disk", NULL) == LOAM_EINVAL && says("where \"disk\": write"));
+  want(loam_sleep("model", "disk", NULL) == LOAM_EINVAL && says("unknown place \"disk\": write"));
   void *b = make("model", 2);
   want(loam_sleep("model", "/no/such/folder", NULL) == LOAM_EINVAL);
   want(says("/no/such/folder: No such file or directory") && has(b, 2));

@@ -2,6 +2,7 @@
  * strategies, once in each generation, and not for a request that could never be served. */
 #include "engine/last_words.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +87,55 @@ static void they_are_told_once_a_generation(void **state) {
   assert_int_equal(told, 2);
 }
 
+/* What another thread does while a thread tells last words. */
+static int (*beside)(void);
+
+static void *run_beside(void *result) {
+  *(int *)result = beside();
+  return NULL;
+}
+
+static void tell_beside(void *ctx, const loam_event *event) {
+  if (event->kind != LOAM_EVENT_LAST_WORDS) return;
+  pthread_t other;
+  if (told++) return;
+  assert_int_equal(pthread_create(&other, NULL, run_beside, ctx), 0);
+  pthread_join(other, NULL);
+}
+
+static int fail_in_a_new_generation(void) {
+  return loam_policy_load_text("last", policy) || loam_malloc(loam_site_get("cache"), BLOCK);
+}
+
+static void a_thread_at_work_does_not_use_up_the_turn_of_another(void **state) {
+  (void)state;
+  int result = -1;
+  beside = fail_in_a_new_generation;
+  loam_on_event(tell_beside, &result);
+  fill("cache", BLOCK, MOST);
+  assert_int_equal(result, 0);
+  assert_int_equal(told, 1);
+  assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
+  assert_int_equal(told, 2);
+}
+
+static int are_told(void *argument) {
+  (void)argument;
+  loam_on_event(on_event, NULL);
+  told = 0;
+  return fail_in_a_new_generation() ? 2 : told != 1;
+}
+static int tell_in_a_child(void) { return run_in_child(are_told, NULL); }
+
+static void a_child_that_is_forked_amid_last_words_has_its_own(void **state) {
+  (void)state;
+  int result = -1;
+  beside = tell_in_a_child;
+  loam_on_event(tell_beside, &result);
+  fill("cache", BLOCK, MOST);
+  assert_int_equal(result, 0);
+}
+
 static void memory_of_the_system_counts(void **state) {
   (void)state;
   fill("own", 30000, MOST);
@@ -121,6 +171,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(they_name_the_largest_tags_and_strategies),
     TEST(they_are_told_once_a_generation),
+    TEST(a_thread_at_work_does_not_use_up_the_turn_of_another),
+    TEST(a_child_that_is_forked_amid_last_words_has_its_own),
     TEST(memory_of_the_system_counts),
     TEST(a_request_that_no_machine_can_serve_has_none),
     TEST(many_tags_are_cut_to_five),
