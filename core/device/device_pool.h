@@ -64,8 +64,9 @@ typedef struct lm_stream_ref {
 /* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says
  * otherwise.
  *
- * Law: done < batch; bytes = the sum of the sizes of all extents in `set` and `front`; all extents
- * in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches of `event` rise. */
+ * Law: done < batch and waited < batch; bytes = the sum of the sizes of all extents in `set` and
+ * `front`; all extents in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches
+ * of `event` rise. */
 typedef struct lm_stream_queue {
   lm_stream_ref ref;
   int thread;    /* number of the thread, for the default stream that each thread has of its own
