@@ -609,14 +609,14 @@ static void *use_own_stream(void *unused) {
  * A pass looks at 256 queues at a time. */
 static void gives_back_the_memory_of_hundreds_of_ended_threads(void **state) {
   (void)state;
-  for (int i = 0; i < 600; i++) {
+  for (int i = 0; i < 300; i++) {
     pthread_t thread;
     void *p;
     assert_int_equal(pthread_create(&thread, NULL, use_own_stream, NULL), 0);
     pthread_join(thread, &p);
     assert_non_null(p);
   }
-  assert_true(mapped() > 100 * LM_MIB);
+  assert_true(mapped() > 80 * LM_MIB);
   loam_device_trim(0);
   assert_int_equal(mapped(), 0);
 }
