@@ -80,6 +80,17 @@ rows 1 '^row 1 .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
   awk -f tests/bench/table.awk "$work/also.tsv"
 rows 1 '^geometric mean  .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
   awk -f tests/bench/table.awk "$work/also.tsv"
+# tests/bench/programs: of one program, three rounds.
+awk -v OFS='\t' 'BEGIN {
+  print "program", "allocator", "wall_s", "cpu_s", "peak_kib", "kernel_s", "faults"
+  n = split("glibc,jemalloc,mimalloc,tcmalloc,fast,loam run", name, ",")
+  split("4,4,8,4,2,6", s, ",")
+  for (round = 1; round <= 3; round++)
+    for (i = 1; i <= n; i++) print "perl", name[i], s[i], s[i], 1024, 1, 1000
+}' > "$work/also.tsv"
+rows 1 '^perl  *4.00  1.00  2.00  1.00  0.50  1.50   1.50  0.00 ' \
+  awk -f tests/bench/programs.awk "$work/also.tsv"
+rows 1 'best of all others: .* fast 0.50, loam run 3.00$' awk -f tests/bench/programs.awk "$work/also.tsv"
 
 # Traces: derived, replayed, and what a replay asked for recorded again.
 if [ ! -x "$bench/trace" ] || [ ! -e "${LOAM_STANDIN:-}" ]; then
