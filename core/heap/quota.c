@@ -16,23 +16,20 @@
 
 lm_quota_table *_Atomic lm_quota_mapped;
 
-enum {
-  NO_HOLDER = -1,
-  TRIES = 64, /* of a request that loses bytes to other processes */
-};
+enum { TRIES = 64 }; /* of a request that loses bytes to other processes */
 
-/* Law: `me` is NO_HOLDER, or the place whose `owner` became self.owner when this process took it.
- * Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
+/* Law: `own_place` is LM_QUOTA_NO_HOLDER, or the place whose `owner` became self.owner when this
+ * process took it. Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
  * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: the place
  * is memory of all processes, and the operations there have an order of their own. */
-static _Atomic int32_t me = NO_HOLDER;
+static _Atomic int32_t own_place = LM_QUOTA_NO_HOLDER;
 /* This is a forked child, whose parent was a holder, and it has drawn nothing so far. Cleared under
  * the lock, after the child has got a place. */
 static _Atomic bool awaits_place;
 static lm_lock joining;
 static lm_quota_self self;
 /* A page that the kernel clears in every child. Its first word is 1 in the process that has taken
- * the place `me`. NULL: the kernel has no such pages. */
+ * the place `own_place`. NULL: the kernel has no such pages. */
 static uint64_t *signature;
 
 static lm_quota_table *table_now(void) {
@@ -60,9 +57,9 @@ void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner) {
 }
 
 /* Tells whether the place belongs to this process before exec, which keeps the process id. */
-static bool is_earlier_self(const lm_quota_holder *m, uint64_t owner) {
+static bool is_earlier_self(const lm_quota_holder *h, uint64_t owner) {
   return lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (self.owner & LM_QUOTA_PID) &&
-         atomic_load(&m->pid_namespace) == self.pid_namespace;
+         atomic_load(&h->pid_namespace) == self.pid_namespace;
 }
 
 static void bury_earlier_self(lm_quota_table *table) {
@@ -75,9 +72,9 @@ static void bury_earlier_self(lm_quota_table *table) {
 /* Tells whether the process of a holder does not exist any more. The id of a process in another PID
  * namespace says nothing here. A process that has ended, and that its parent has not waited for,
  * still exists; the watcher sees in /proc that it has ended (service/quota_file.c). */
-static bool is_dead(const lm_quota_holder *m, uint64_t owner) {
+static bool is_dead(const lm_quota_holder *h, uint64_t owner) {
   int before = errno;
-  bool dead = self.pid_namespace && atomic_load(&m->pid_namespace) == self.pid_namespace &&
+  bool dead = self.pid_namespace && atomic_load(&h->pid_namespace) == self.pid_namespace &&
               kill((int)(owner & LM_QUOTA_PID), 0) && errno == ESRCH;
   errno = before;
   return dead;
@@ -107,19 +104,19 @@ static void raise_taken(lm_quota_table *table, uint32_t n) {
  * that is killed in this function leaves a place that no process can take again, and no bytes that
  * count. */
 static bool take_place(lm_quota_table *table, uint32_t i) {
-  lm_quota_holder *m = &table->holder[i];
-  uint64_t was = atomic_load(&m->owner);
+  lm_quota_holder *h = &table->holder[i];
+  uint64_t was = atomic_load(&h->owner);
   if (was && (was & (LM_QUOTA_ENDED | LM_QUOTA_ENTERING)) != LM_QUOTA_ENDED) return false;
-  if (!atomic_compare_exchange_strong(&m->owner, &was, self.owner | LM_QUOTA_ENTERING))
+  if (!atomic_compare_exchange_strong(&h->owner, &was, self.owner | LM_QUOTA_ENTERING))
     return false;
   for (uint32_t q = 0; q < LM_QUOTAS; q++)
     atomic_store_explicit(&table->drawn[i][q], 0, memory_order_relaxed);
-  atomic_store_explicit(&m->pid_namespace, self.pid_namespace, memory_order_relaxed);
-  atomic_store_explicit(&m->exe_device, self.exe_device, memory_order_relaxed);
-  atomic_store_explicit(&m->exe_inode, self.exe_inode, memory_order_relaxed);
+  atomic_store_explicit(&h->pid_namespace, self.pid_namespace, memory_order_relaxed);
+  atomic_store_explicit(&h->exe_device, self.exe_device, memory_order_relaxed);
+  atomic_store_explicit(&h->exe_inode, self.exe_inode, memory_order_relaxed);
   raise_taken(table, i + 1);
-  atomic_store(&m->owner, self.owner);
-  atomic_store_explicit(&me, (int32_t)i, memory_order_relaxed);
+  atomic_store(&h->owner, self.owner);
+  atomic_store_explicit(&own_place, (int32_t)i, memory_order_relaxed);
   return true;
 }
 
@@ -144,20 +141,20 @@ static bool join(lm_quota_table *table) {
   return false;
 }
 
-/* Returns the place of this process in the table; NO_HOLDER: it has none. Another process may have
- * taken the place, if it found that this process had died. */
+/* Returns the place of this process in the table; LM_QUOTA_NO_HOLDER: it has none. Another process
+ * may have taken the place, if it found that this process had died. */
 static int32_t place_of_self(const lm_quota_table *table) {
-  int32_t i = atomic_load_explicit(&me, memory_order_relaxed);
-  if (i == NO_HOLDER || !table || (signature && !*signature)) return NO_HOLDER;
-  return atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed) == self.owner
-             ? i
-             : NO_HOLDER;
+  int32_t i = atomic_load_explicit(&own_place, memory_order_relaxed);
+  if (i == LM_QUOTA_NO_HOLDER || !table || (signature && !*signature)) return LM_QUOTA_NO_HOLDER;
+  uint64_t owner = atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed);
+  return owner == self.owner ? i : LM_QUOTA_NO_HOLDER;
 }
 
 /* Like place_of_self, but gives the place to a child that awaits one. */
 static int32_t place_to_draw(lm_quota_table *table) {
   int32_t i = place_of_self(table);
-  if (i != NO_HOLDER || !atomic_load_explicit(&awaits_place, memory_order_acquire)) return i;
+  if (i != LM_QUOTA_NO_HOLDER || !atomic_load_explicit(&awaits_place, memory_order_acquire))
+    return i;
   lm_lock_take(&joining);
   if (atomic_load_explicit(&awaits_place, memory_order_relaxed)) (void)join(table);
   atomic_store_explicit(&awaits_place, false, memory_order_release);
@@ -166,7 +163,7 @@ static int32_t place_to_draw(lm_quota_table *table) {
 }
 
 bool lm_quota_is_holder(void) {
-  return place_of_self(table_now()) != NO_HOLDER ||
+  return place_of_self(table_now()) != LM_QUOTA_NO_HOLDER ||
          atomic_load_explicit(&awaits_place, memory_order_relaxed);
 }
 
@@ -193,22 +190,22 @@ void lm_quota_attach(lm_quota_table *table, const lm_quota_self *given) {
 
 void lm_quota_fork_child(const lm_quota_self *given) {
   lm_quota_table *table = table_now();
-  bool was_holder = atomic_load_explicit(&me, memory_order_relaxed) != NO_HOLDER;
+  bool was_holder = atomic_load_explicit(&own_place, memory_order_relaxed) != LM_QUOTA_NO_HOLDER;
   if (!table) return;
   self = *given;
-  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
+  atomic_store_explicit(&own_place, LM_QUOTA_NO_HOLDER, memory_order_relaxed);
   if (was_holder) atomic_store_explicit(&awaits_place, true, memory_order_relaxed);
 }
 
 void lm_quota_end(void) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i != NO_HOLDER) lm_quota_bury(table, (uint32_t)i, self.owner);
+  if (i != LM_QUOTA_NO_HOLDER) lm_quota_bury(table, (uint32_t)i, self.owner);
 }
 
 void lm_quota_detach(void) {
   lm_quota_end();
-  atomic_store_explicit(&me, NO_HOLDER, memory_order_relaxed);
+  atomic_store_explicit(&own_place, LM_QUOTA_NO_HOLDER, memory_order_relaxed);
   atomic_store_explicit(&awaits_place, false, memory_order_relaxed);
   atomic_store_explicit(&lm_quota_mapped, NULL, memory_order_release);
 }
@@ -231,7 +228,7 @@ uint32_t lm_quota_find(const lm_quota_id *id) {
   lm_quota_table *table = table_now();
   uint64_t key = key_of(id);
   lm_assert(id->name[0] && memchr(id->name, 0, sizeof id->name));
-  if (!table || (place_to_draw(table) == NO_HOLDER && !join(table))) return 0;
+  if (!table || (place_to_draw(table) == LM_QUOTA_NO_HOLDER && !join(table))) return 0;
   for (uint32_t i = 0; i < LM_QUOTAS; i++) {
     uint32_t at = (uint32_t)((key + i) % LM_QUOTAS);
     if (is_row_of(&table->row[at], key, id)) return at + 1;
@@ -266,7 +263,7 @@ static void reduce(_Atomic int64_t *drawn, int64_t bytes) {
 void lm_quota_give(uint32_t quota, int64_t bytes) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i == NO_HOLDER || !quota) return;
+  if (i == LM_QUOTA_NO_HOLDER || !quota) return;
   if (bytes > 0) reduce(&table->drawn[i][quota - 1], bytes);
   else atomic_fetch_add(&table->drawn[i][quota - 1], -bytes);
 }
@@ -295,7 +292,7 @@ static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
   int32_t i = place_to_draw(table);
-  if (i == NO_HOLDER) return LM_QUOTA_OF_PROCESS;
+  if (i == LM_QUOTA_NO_HOLDER) return LM_QUOTA_NO_HOLDER;
   lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
   _Atomic int64_t *drawn = &table->drawn[i][quota - 1];
   for (int tries = 0; tries < TRIES; tries++) {

@@ -30,11 +30,11 @@
 #define LM_QUOTA_MAGIC "loam quotas"
 enum {
   LM_QUOTA_VERSION = 1,
-  LM_QUOTAS = 128,          /* quotas in a table; a name stays until the machine starts again */
-  LM_QUOTA_HOLDERS = 512,   /* processes that draw from quotas at a time */
-  LM_QUOTA_NAME = 64,       /* bytes of a name with its NUL */
-  LM_QUOTA_PAGE = 4096,     /* on every machine, also where pages are larger */
-  LM_QUOTA_OF_PROCESS = -1, /* lm_quota_take: this process is no holder */
+  LM_QUOTAS = 128,         /* quotas in a table; a name stays until the machine starts again */
+  LM_QUOTA_HOLDERS = 512,  /* processes that draw from quotas at a time */
+  LM_QUOTA_NAME = 64,      /* bytes of a name with its NUL */
+  LM_QUOTA_PAGE = 4096,    /* the unit of the file format, not the page size of the machine */
+  LM_QUOTA_NO_HOLDER = -1, /* instead of a place or a number: this process is no holder */
 };
 
 /* The word of a place. It is 0 if the place was never used. Else it has the id of the process, the
@@ -132,7 +132,7 @@ uint32_t lm_quota_find(const lm_quota_id *id);
 /* Draws `size` bytes as often as possible, at most `want` times, so that the quota gives at most
  * `limit` bytes to all processes. Returns how often, and sets *used to the bytes that the quota has
  * given. Before it refuses, it looks for holders that have died (lm_quota_search). Returns
- * LM_QUOTA_OF_PROCESS in a process that is no holder, such as a child that was made without the C
+ * LM_QUOTA_NO_HOLDER in a process that is no holder, such as a child that was made without the C
  * library's fork. Any thread. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used);
 /* Looks for holders that have drawn from a quota and have died, and ends their places. Looks once

@@ -436,7 +436,7 @@ static uint32_t take_own(lm_strategy *s, size_t size, uint32_t want, int64_t *us
 static LM_NOINLINE uint32_t take_shared(lm_strategy *s, size_t size, uint32_t want, int64_t *used) {
   uint64_t all = 0;
   int64_t n = lm_quota_take(quota_of(s), s->desc.limit, size, want, &all);
-  if (n == LM_QUOTA_OF_PROCESS) return take_own(s, size, want, used);
+  if (n == LM_QUOTA_NO_HOLDER) return take_own(s, size, want, used);
   if (n) atomic_fetch_add_explicit(&s->account->used, n * (int64_t)size, memory_order_relaxed);
   *used = (int64_t)all;
   return (uint32_t)n;

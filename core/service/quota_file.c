@@ -29,7 +29,7 @@ _Static_assert(LM_QUOTA_PID == LM_BOARD_PID && LM_QUOTA_ENDED == LM_BOARD_ENDED 
 enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512 };
 
 /* The load lock of policy.c guards these; a start writes them before there is another thread. */
-static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
+static char own_folder[LM_CONTROL_PATH]; /* "": not found out yet */
 static bool may_make = true;
 static char why[WORDS]; /* why the table cannot be used; "": no reason is known */
 static lm_quota_self self;
@@ -102,9 +102,9 @@ static loam_status put_file(const char *path) {
 
 /* Makes the file unless another process has made it by now. The lock on the folder lets one process
  * at a time do that. */
-static loam_status make_in(const char *dir, const char *path) {
-  int lock = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (lock < 0) return fail(dir, errno);
+static loam_status make_in(const char *folder, const char *path) {
+  int lock = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (lock < 0) return fail(folder, errno);
   while (flock(lock, LOCK_EX) && errno == EINTR) continue;
   int fd = open_table(path, NULL);
   loam_status status = fd < 0 ? put_file(path) : LOAM_OK;
@@ -113,31 +113,31 @@ static loam_status make_in(const char *dir, const char *path) {
   return status;
 }
 
-static loam_status path_in(const char *dir, char *path, size_t size) {
-  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, dir);
-  return n < 0 || (size_t)n >= size ? fail(dir, ENAMETOOLONG) : LOAM_OK;
+static loam_status path_in(const char *folder, char *path, size_t size) {
+  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, folder);
+  return n < 0 || (size_t)n >= size ? fail(folder, ENAMETOOLONG) : LOAM_OK;
 }
 
-loam_status lm_quota_file_make(const char *dir) {
+loam_status lm_quota_file_make(const char *folder) {
   char path[ROOM];
-  loam_status status = path_in(dir, path, sizeof path);
+  loam_status status = path_in(folder, path, sizeof path);
   if (status != LOAM_OK) return status;
   int fd = open_table(path, NULL);
   if (fd >= 0) {
     lm_sys_file_close(fd);
     return LOAM_OK;
   }
-  status = lm_control_socket_folder(dir);
-  return status == LOAM_OK ? make_in(dir, path) : status;
+  status = lm_control_socket_folder(folder);
+  return status == LOAM_OK ? make_in(folder, path) : status;
 }
 
 /* ---- Mapping ------------------------------------------------------------------------------ */
 
 /* Maps the table. Returns 0 or an errno. */
-static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
+static int map(const char *folder, const char *boot_id, lm_quota_table **out) {
   char path[ROOM];
   void *at = NULL;
-  if (path_in(dir, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
+  if (path_in(folder, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
   int fd = open_table(path, boot_id);
   if (fd < 0) return errno;
   int error = lm_sys_file_attach(fd, 0, sizeof(lm_quota_table), true, &at);
@@ -148,10 +148,10 @@ static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
   return 0;
 }
 
-lm_quota_table *lm_quota_file_map(const char *dir) {
+lm_quota_table *lm_quota_file_map(const char *folder) {
   lm_quota_table *table = NULL;
   int before = errno;
-  (void)map(dir, NULL, &table);
+  (void)map(folder, NULL, &table);
   errno = before;
   return table;
 }
@@ -198,47 +198,48 @@ static void attach(lm_quota_table *table) {
 }
 
 /* Maps the table of a folder, after the file was made if it was not there. */
-static loam_status open_in(const char *dir, const char *boot_id) {
+static loam_status open_in(const char *folder, const char *boot_id) {
   lm_quota_table *table = NULL;
-  int error = map(dir, boot_id, &table);
+  int error = map(folder, boot_id, &table);
   if (error == ENOENT || error == EINVAL) {
-    loam_status status = lm_quota_file_make(dir);
+    loam_status status = lm_quota_file_make(folder);
     if (status != LOAM_OK) return status;
-    error = map(dir, NULL, &table);
+    error = map(folder, NULL, &table);
   }
-  if (error) return fail(dir, error);
+  if (error) return fail(folder, error);
   attach(table);
   return LOAM_OK;
 }
 
-static void open_or_note(const char *dir, const char *boot_id) {
+static void open_or_note(const char *folder, const char *boot_id) {
   int before = errno;
   why[0] = 0;
-  if (open_in(dir, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
+  if (open_in(folder, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
   errno = before;
 }
 
-void lm_quota_file_start(const char *dir, bool is_allowed) {
+void lm_quota_file_start(const char *folder, bool is_allowed) {
   may_make = is_allowed;
-  folder[0] = 0;
-  if (is_allowed && lm_control_dir(dir, folder, sizeof folder) != LOAM_OK) folder[0] = 0;
+  own_folder[0] = 0;
+  if (is_allowed && lm_control_dir(folder, own_folder, sizeof own_folder) != LOAM_OK)
+    own_folder[0] = 0;
 }
 
 void lm_quota_file_follow(const char *path, const char *boot_id) {
-  char dir[ROOM];
+  char folder[ROOM];
   const char *end = strrchr(path, '/');
   if (!end || end == path || lm_quota_mapped) return;
-  if (snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path) < (int)sizeof dir)
-    open_or_note(dir, boot_id);
+  if (snprintf(folder, sizeof folder, "%.*s", (int)(end - path), path) < (int)sizeof folder)
+    open_or_note(folder, boot_id);
 }
 
 /* ---- Policies ----------------------------------------------------------------------------- */
 
 static void open_for_policy(void) {
   if (lm_quota_mapped || lm_board_halves()) return;
-  if (!folder[0] && may_make && lm_control_dir(NULL, folder, sizeof folder) != LOAM_OK)
-    folder[0] = 0;
-  if (folder[0]) open_or_note(folder, NULL);
+  if (!own_folder[0] && may_make && lm_control_dir(NULL, own_folder, sizeof own_folder) != LOAM_OK)
+    own_folder[0] = 0;
+  if (own_folder[0]) open_or_note(own_folder, NULL);
   else snprintf(why, sizeof why, "LOAM_CONTROL=0 allows no file in which processes could share it");
 }
 
@@ -266,10 +267,10 @@ void lm_quota_file_tell(void) {
 
 /* ---- The dead ----------------------------------------------------------------------------- */
 
-static bool is_gone(const lm_quota_holder *m, uint64_t owner) {
-  lm_board_figures program = { .exe_device = atomic_load(&m->exe_device),
-                               .exe_inode = atomic_load(&m->exe_inode) };
-  return lm_board_look(owner, atomic_load(&m->pid_namespace), &program).state == LM_BOARD_GONE;
+static bool is_gone(const lm_quota_holder *h, uint64_t owner) {
+  lm_board_figures program = { .exe_device = atomic_load(&h->exe_device),
+                               .exe_inode = atomic_load(&h->exe_inode) };
+  return lm_board_look(owner, atomic_load(&h->pid_namespace), &program).state == LM_BOARD_GONE;
 }
 
 void lm_quota_file_bury(lm_quota_table *table) {

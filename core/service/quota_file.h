@@ -19,13 +19,13 @@
  * full. */
 enum { LM_QUOTA_LOOK_MS = 50 };
 
-/* Says in which folder this process looks for the file: `dir` is loam_config.control_dir or NULL.
- * `is_allowed` is false where LOAM_CONTROL=0 forbids to make files. Called by each start. */
-void lm_quota_file_start(const char *dir, bool is_allowed);
+/* Says in which folder this process looks for the file: `folder` is loam_config.control_dir, or
+ * NULL. `is_allowed` is false where LOAM_CONTROL=0 forbids to make files. Called by each start. */
+void lm_quota_file_start(const char *folder, bool is_allowed);
 
-/* Makes the file in the folder `dir`, unless it is there. A file that is no table of quotas of this
- * version, boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
-loam_status lm_quota_file_make(const char *dir);
+/* Makes the file in `folder`, unless it is there. A file that is no table of quotas of this version,
+ * boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
+loam_status lm_quota_file_make(const char *folder);
 /* Maps the file of the folder in which the board at `path` is, for a process that follows this
  * board. `boot_id` is the boot id in the head of the board, which was checked. Later policies of
  * the process can then share limits without opening a file. If that fails, lm_quota_file_tell says
@@ -44,9 +44,9 @@ void lm_quota_file_bind(void);
  * generation. With no lock held. */
 void lm_quota_file_tell(void);
 
-/* Maps the table in the folder `dir` for a process that draws nothing from it. NULL: there is none.
+/* Maps the table in `folder` for a process that draws nothing from it. NULL: there is none.
  * lm_quota_file_unmap ends the mapping. */
-lm_quota_table *lm_quota_file_map(const char *dir);
+lm_quota_table *lm_quota_file_map(const char *folder);
 void lm_quota_file_unmap(lm_quota_table *table);
 /* Ends the places of holders that have ended, as far as /proc shows that. It also shows processes
  * that their parents have not waited for, and processes that are another program since an exec. */

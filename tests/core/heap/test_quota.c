@@ -216,7 +216,7 @@ static void a_child_without_fork_hooks_has_no_share(void **state) {
   pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
   if (!pid) {
     lm_quota_give(quota, 500);
-    _exit(take(quota, 1) == LM_QUOTA_OF_PROCESS ? 0 : 1);
+    _exit(take(quota, 1) == LM_QUOTA_NO_HOLDER ? 0 : 1);
   }
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
@@ -230,7 +230,7 @@ static void a_table_full_of_processes_shares_nothing(void **state) {
   for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
     add_holder(i, word_of(getppid()), PID_NAMESPACE, 1, 0);
   assert_int_equal(find("a"), 0);
-  assert_int_equal(take(1, 1), LM_QUOTA_OF_PROCESS);
+  assert_int_equal(take(1, 1), LM_QUOTA_NO_HOLDER);
   pid_t gone = fork();
   if (!gone) _exit(0);
   assert_int_equal(waitpid(gone, NULL, 0), gone);
@@ -266,7 +266,7 @@ static void a_broken_table_does_no_harm(void **state) {
   assert_int_equal(lm_quota_used_of(copy, LM_QUOTAS + 1), 0);
   assert_false(lm_quota_is_sound(&copy->head));
   memset((void *)table, 0xff, sizeof *table);
-  assert_int_equal(take(quota, 10), LM_QUOTA_OF_PROCESS);
+  assert_int_equal(take(quota, 10), LM_QUOTA_NO_HOLDER);
   lm_quota_give(quota, 10);
   assert_int_equal(find("b"), 0);
   free(copy);
