@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os/hash.h"
 #include "os/lock.h"
@@ -19,18 +20,22 @@ lm_quota_table *_Atomic lm_quota_mapped;
 enum { TRIES = 64 }; /* of a request that loses bytes to other processes */
 
 /* Law: `own_place` is LM_QUOTA_NO_HOLDER, or the place whose `owner` became self.owner when this
- * process took it. Written by the thread that holds the load lock of service/policy.c, by a start, or by the only
- * thread of a forked child; any thread reads it. Relaxed, because it publishes nothing: the place
- * is memory of all processes, and the operations there have an order of their own. */
+ * process took it. A thread that takes the place writes it under `joining`. The fork hook of a child
+ * and lm_quota_detach write it while there is one thread. Any thread reads it. Relaxed, because it
+ * publishes no memory: what a thread finds in the table has an order of its own, and a thread that
+ * must not miss the place has read `awaits_place`, or the number of a quota, with acquire. */
 static _Atomic int32_t own_place = LM_QUOTA_NO_HOLDER;
-/* This is a forked child, whose parent was a holder, and it has drawn nothing so far. Cleared under
- * the lock, after the child has got a place. */
+/* This process is a forked child that takes a place when it first draws: its parent was a holder or
+ * awaited a place itself. Cleared under `joining` by the thread that has tried to take the place.
+ * Release there, acquire where a thread reads it without the lock. */
 static _Atomic bool awaits_place;
 static lm_lock joining;
 static lm_quota_self self;
-/* A page that the kernel clears in every child. Its first word is 1 in the process that has taken
- * the place `own_place`. NULL: the kernel has no such pages. */
-static uint64_t *signature;
+/* A page that the kernel clears in every child with memory of its own. Its first word is 1 in the
+ * process that has taken the place `own_place`. NULL: the kernel has no such pages; then a child
+ * that was made without the C library's fork draws for its parent. Release at the store of the
+ * pointer, and acquire at its load, so that the page is mapped where a thread reads it. */
+static _Atomic uint64_t *_Atomic signature;
 
 static lm_quota_table *table_now(void) {
   return atomic_load_explicit(&lm_quota_mapped, memory_order_acquire);
@@ -56,10 +61,11 @@ void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner) {
     atomic_compare_exchange_strong(&table->holder[holder].owner, &owner, owner | LM_QUOTA_ENDED);
 }
 
-/* Tells whether the place belongs to this process before exec, which keeps the process id. */
+/* Tells whether the place belongs to this process before exec, which keeps the process id. Two
+ * processes with one id may both live if their namespaces are not known. */
 static bool is_earlier_self(const lm_quota_holder *h, uint64_t owner) {
   return lm_quota_counts(owner) && (owner & LM_QUOTA_PID) == (self.owner & LM_QUOTA_PID) &&
-         atomic_load(&h->pid_namespace) == self.pid_namespace;
+         self.pid_namespace && atomic_load(&h->pid_namespace) == self.pid_namespace;
 }
 
 static void bury_earlier_self(lm_quota_table *table) {
@@ -121,18 +127,27 @@ static bool take_place(lm_quota_table *table, uint32_t i) {
 }
 
 /* Makes a page that a child finds cleared. */
-static void sign(void) {
-  void *page = NULL;
-  if (!signature && !lm_sys_map(LM_PAGE, &page)) {
-    if (!lm_sys_wipe_on_fork(page, LM_PAGE)) signature = page;
-    else lm_sys_unmap(page, LM_PAGE);
+static void sign_locked(void) {
+  void *page = atomic_load_explicit(&signature, memory_order_relaxed);
+  if (!page && !lm_sys_map(LM_PAGE, &page) && lm_sys_wipe_on_fork(page, LM_PAGE)) {
+    lm_sys_unmap(page, LM_PAGE);
+    page = NULL;
   }
-  if (signature) *signature = 1;
+  if (!page) return;
+  atomic_store_explicit((_Atomic uint64_t *)page, 1, memory_order_relaxed);
+  atomic_store_explicit(&signature, page, memory_order_release);
+}
+
+/* Tells whether this process is a child that was made without the C library's fork, and so without
+ * the fork hooks. */
+static bool is_unknown_child(void) {
+  const _Atomic uint64_t *page = atomic_load_explicit(&signature, memory_order_acquire);
+  return page && !atomic_load_explicit(page, memory_order_relaxed);
 }
 
 /* Makes this process a holder. False: each place has a holder that lives. */
-static bool join(lm_quota_table *table) {
-  sign();
+static bool join_locked(lm_quota_table *table) {
+  sign_locked();
   for (int round = 0; round < 2; round++) {
     for (uint32_t i = 0; i < LM_QUOTA_HOLDERS; i++)
       if (take_place(table, i)) return true;
@@ -145,26 +160,30 @@ static bool join(lm_quota_table *table) {
  * may have taken the place, if it found that this process had died. */
 static int32_t place_of_self(const lm_quota_table *table) {
   int32_t i = atomic_load_explicit(&own_place, memory_order_relaxed);
-  if (i == LM_QUOTA_NO_HOLDER || !table || (signature && !*signature)) return LM_QUOTA_NO_HOLDER;
+  if (i == LM_QUOTA_NO_HOLDER || !table || is_unknown_child()) return LM_QUOTA_NO_HOLDER;
   uint64_t owner = atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed);
   return owner == self.owner ? i : LM_QUOTA_NO_HOLDER;
 }
 
-/* Like place_of_self, but gives the place to a child that awaits one. */
-static int32_t place_to_draw(lm_quota_table *table) {
+/* Like place_of_self, but first takes a place for a child that awaits one, and for each process
+ * without a place if `must_join`. Looks at `awaits_place` before `own_place`: if another thread has
+ * just got the place and cleared `awaits_place`, this thread sees the place. */
+static int32_t place_to_draw(lm_quota_table *table, bool must_join) {
+  bool joins = atomic_load_explicit(&awaits_place, memory_order_acquire) || must_join;
   int32_t i = place_of_self(table);
-  if (i != LM_QUOTA_NO_HOLDER || !atomic_load_explicit(&awaits_place, memory_order_acquire))
-    return i;
+  if (i != LM_QUOTA_NO_HOLDER || !joins) return i;
   lm_lock_take(&joining);
-  if (atomic_load_explicit(&awaits_place, memory_order_relaxed)) (void)join(table);
+  i = place_of_self(table);
+  joins = atomic_load_explicit(&awaits_place, memory_order_relaxed) || must_join;
+  if (i == LM_QUOTA_NO_HOLDER && joins && join_locked(table)) i = place_of_self(table);
   atomic_store_explicit(&awaits_place, false, memory_order_release);
   lm_lock_drop(&joining);
-  return place_of_self(table);
+  return i;
 }
 
 bool lm_quota_is_holder(void) {
-  return place_of_self(table_now()) != LM_QUOTA_NO_HOLDER ||
-         atomic_load_explicit(&awaits_place, memory_order_relaxed);
+  bool awaits = atomic_load_explicit(&awaits_place, memory_order_acquire);
+  return awaits || place_of_self(table_now()) != LM_QUOTA_NO_HOLDER;
 }
 
 bool lm_quota_has_pid(const lm_quota_table *table, int pid) {
@@ -200,7 +219,8 @@ void lm_quota_fork_child(const lm_quota_self *given) {
 void lm_quota_end(void) {
   lm_quota_table *table = table_now();
   int32_t i = place_of_self(table);
-  if (i != LM_QUOTA_NO_HOLDER) lm_quota_bury(table, (uint32_t)i, self.owner);
+  if (i == LM_QUOTA_NO_HOLDER || (self.owner & LM_QUOTA_PID) != (uint64_t)getpid()) return;
+  lm_quota_bury(table, (uint32_t)i, self.owner);
 }
 
 void lm_quota_detach(void) {
@@ -228,7 +248,7 @@ uint32_t lm_quota_find(const lm_quota_id *id) {
   lm_quota_table *table = table_now();
   uint64_t key = key_of(id);
   lm_assert(id->name[0] && memchr(id->name, 0, sizeof id->name));
-  if (!table || (place_to_draw(table) == LM_QUOTA_NO_HOLDER && !join(table))) return 0;
+  if (!table || place_to_draw(table, true) == LM_QUOTA_NO_HOLDER) return 0;
   for (uint32_t i = 0; i < LM_QUOTAS; i++) {
     uint32_t at = (uint32_t)((key + i) % LM_QUOTAS);
     if (is_row_of(&table->row[at], key, id)) return at + 1;
@@ -291,7 +311,7 @@ static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want
  * again, TRIES times at most. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
-  int32_t i = place_to_draw(table);
+  int32_t i = place_to_draw(table, false);
   if (i == LM_QUOTA_NO_HOLDER) return LM_QUOTA_NO_HOLDER;
   lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
   _Atomic int64_t *drawn = &table->drawn[i][quota - 1];

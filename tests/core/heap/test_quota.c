@@ -2,6 +2,7 @@
  * one, or holders that the test writes into the table. */
 #include "heap/quota.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -183,6 +184,18 @@ static void exec_ends_the_earlier_program(void **state) {
   assert_true(lm_quota_is_holder());
 }
 
+/* Two processes may both have the id 1, and may not know their namespaces: they see no /proc. */
+static void a_process_of_an_unknown_namespace_is_not_judged(void **state) {
+  (void)state;
+  uint32_t quota = find("a");
+  lm_quota_self self = self_now();
+  self.pid_namespace = 0;
+  add_holder(300, word_of(getpid()), 0, quota, 600);
+  atomic_store(&lm_quota_mapped, NULL);
+  lm_quota_attach(table, &self);
+  assert_int_equal(lm_quota_used(quota), 600);
+}
+
 /* ---- Fork */
 
 static int inherits(uint32_t quota) {
@@ -220,6 +233,24 @@ static void a_child_without_fork_hooks_has_no_share(void **state) {
   }
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
+  assert_int_equal(lm_quota_used(quota), 700);
+}
+
+static int ends_as_by_exit(void *nothing) {
+  (void)nothing;
+  lm_quota_end();
+  return 0;
+}
+
+/* Such a child has the memory of its parent. If it calls exit, it runs the destructors. */
+static void a_child_with_the_memory_of_its_parent_does_not_end_its_place(void **state) {
+  (void)state;
+  static _Alignas(16) char stack[65536];
+  uint32_t quota = find("a");
+  assert_int_equal(take(quota, 700), 700);
+  pid_t pid = clone(ends_as_by_exit, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, NULL);
+  assert_int_equal(waitpid(pid, NULL, 0), pid);
+  assert_true(lm_quota_is_holder());
   assert_int_equal(lm_quota_used(quota), 700);
 }
 
@@ -351,8 +382,10 @@ int main(void) {
     WITH_TABLE(a_place_is_used_again),
     WITH_TABLE(a_process_of_another_namespace_is_not_judged),
     WITH_TABLE(exec_ends_the_earlier_program),
+    WITH_TABLE(a_process_of_an_unknown_namespace_is_not_judged),
     WITH_TABLE(a_forked_child_counts_what_it_takes_itself),
     WITH_TABLE(a_child_without_fork_hooks_has_no_share),
+    WITH_TABLE(a_child_with_the_memory_of_its_parent_does_not_end_its_place),
     WITH_TABLE(a_table_full_of_processes_shares_nothing),
     WITH_TABLE(a_table_full_of_quotas_has_no_other),
     WITH_TABLE(a_broken_table_does_no_harm),
