@@ -17,7 +17,7 @@
 
 lm_quota_table *_Atomic lm_quota_mapped;
 
-enum { TRIES = 64 }; /* of a request that loses bytes to other processes */
+enum { TRIES = 16 }; /* of a request while others may be about to take bytes off again */
 
 /* Law: `own_place` is LM_QUOTA_NO_HOLDER, or the place whose `owner` became self.owner when this
  * process took it. A thread that takes the place writes it under `joining`. The fork hook of a child
@@ -288,42 +288,55 @@ void lm_quota_give(uint32_t quota, int64_t bytes) {
   else atomic_fetch_add(&table->drawn[i][quota - 1], -bytes);
 }
 
-/* Once in a tick of the coarse clock, so that requests which a full quota refuses one after another
- * stay cheap. The watchers of the user see `refusals` change, and then look for those dead that
- * this process cannot recognize. */
-bool lm_quota_search(uint32_t quota) {
-  static _Atomic int64_t looked_ns;
+/* A thread looks at most once in a tick of the coarse clock, so that requests which a full quota
+ * refuses one after another stay cheap. The tick is noted after the look: a thread that does not
+ * look finds what the look has given back. Release pairs with acquire for that. The watchers of the
+ * user see `refusals` change, and then look for those dead that this process cannot recognize. */
+void lm_quota_search(uint32_t quota) {
+  static _Atomic int64_t looked_ns[LM_QUOTAS];
   lm_quota_table *table = table_now();
   int64_t now = lm_sys_coarse_ns();
-  if (!lm_quota_is_holder()) return false;
-  if (atomic_exchange_explicit(&looked_ns, now, memory_order_relaxed) == now) return false;
+  lm_assert(quota && quota <= LM_QUOTAS);
+  if (!lm_quota_is_holder()) return;
+  if (atomic_load_explicit(&looked_ns[quota - 1], memory_order_acquire) == now) return;
   atomic_fetch_add_explicit(&table->head.refusals, 1, memory_order_relaxed);
-  return bury_dead(table, quota);
+  (void)bury_dead(table, quota);
+  atomic_store_explicit(&looked_ns[quota - 1], now, memory_order_release);
 }
 
-/* How many pieces of `size` bytes a limit leaves, at most `want`. */
+/* Returns how many pieces of `size` bytes a limit leaves, at most `want`. */
 static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want) {
   uint64_t n = used < limit ? (limit - used) / size : 0;
   return n < want ? (uint32_t)n : want;
 }
 
-/* Another process may draw bytes between the first sum and the addition. Then the request begins
- * again, TRIES times at most. */
+/* Only a sum that no other request can be about to lower is a reason to refuse. While two requests
+ * have both added their bytes, the sum may be above the limit although each of them fits, or a third
+ * one. So a request that finds the sum above the limit begins again after a pause, TRIES times at
+ * most. The other reason for such a sum is a strategy with a higher limit and the name of this
+ * quota, and then the tries are in vain. A request that finds the quota full for the first time
+ * looks for the dead, and begins again too. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
   int32_t i = place_to_draw(table, false);
   if (i == LM_QUOTA_NO_HOLDER) return LM_QUOTA_NO_HOLDER;
   lm_assert(size && quota && quota <= LM_QUOTAS && limit <= LM_SIZE_MAX);
   _Atomic int64_t *drawn = &table->drawn[i][quota - 1];
+  bool was_above = false;
   for (int tries = 0; tries < TRIES; tries++) {
     *used = lm_quota_used_of(table, quota);
     uint32_t n = pieces(limit, *used, size, want);
-    if (!n && !lm_quota_search(quota)) return 0;
-    if (!n) continue;
-    atomic_fetch_add(drawn, (int64_t)(n * size));
-    *used = lm_quota_used_of(table, quota);
-    if (*used <= limit) return n;
-    reduce(drawn, (int64_t)(n * size));
+    was_above |= *used > limit;
+    if (!n && tries && !was_above) return 0;
+    if (!n) lm_quota_search(quota);
+    if (n) {
+      atomic_fetch_add(drawn, (int64_t)(n * size));
+      *used = lm_quota_used_of(table, quota);
+      if (*used <= limit) return n;
+      reduce(drawn, (int64_t)(n * size));
+      was_above = true;
+    }
+    if (was_above) __builtin_ia32_pause();
   }
   return 0;
 }

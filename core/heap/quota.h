@@ -135,9 +135,10 @@ uint32_t lm_quota_find(const lm_quota_id *id);
  * LM_QUOTA_NO_HOLDER in a process that is no holder, such as a child that was made without the C
  * library's fork. Any thread. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used);
-/* Looks for holders that have drawn from a quota and have died, and ends their places. Looks once
- * in a tick of the coarse clock. Returns whether it found one. Any thread. */
-bool lm_quota_search(uint32_t quota);
+/* Looks for holders that have drawn from the quota and have died, and ends their places. Does
+ * nothing if a thread of this process has looked for this quota in the present tick of the coarse
+ * clock. Any thread. */
+void lm_quota_search(uint32_t quota);
 /* Gives bytes back, at most what this process has drawn. Negative ones are drawn, even if too few
  * are left. Any thread. */
 void lm_quota_give(uint32_t quota, int64_t bytes);

@@ -472,5 +472,7 @@ size_t lm_strategy_limit_left(const lm_strategy *s) {
 
 bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes) {
   if (lm_strategy_limit_left(s) >= bytes) return true;
-  return quota_of(s) && lm_quota_search(quota_of(s)) && lm_strategy_limit_left(s) >= bytes;
+  if (!quota_of(s)) return false;
+  lm_quota_search(quota_of(s));
+  return lm_strategy_limit_left(s) >= bytes;
 }

@@ -196,6 +196,28 @@ static void a_process_of_an_unknown_namespace_is_not_judged(void **state) {
   assert_int_equal(lm_quota_used(quota), 600);
 }
 
+/* A process looks for the dead once in a tick of the coarse clock, for each quota. */
+static void a_look_for_one_quota_does_not_hinder_another(void **state) {
+  (void)state;
+  uint32_t first = find("a"), second = find("b");
+  int64_t tick, deadline = lm_sys_clock_ns() + AN_HOUR / 60;
+  bool is_same_tick = false;
+  pid_t gone = child_that_takes(first, 0);
+  end_child(gone);
+  assert_int_equal(take(first, LIMIT), LIMIT);
+  while (!is_same_tick && lm_sys_clock_ns() < deadline) {
+    add_holder(300, word_of(gone), PID_NAMESPACE, second, LIMIT);
+    for (tick = lm_sys_coarse_ns(); tick == lm_sys_coarse_ns();) continue; /* the next one */
+    tick = lm_sys_coarse_ns();
+    assert_int_equal(take(first, 1), 0);
+    int64_t got = take(second, 1);
+    is_same_tick = tick == lm_sys_coarse_ns();
+    assert_true(got == 1 || !is_same_tick);
+    lm_quota_give(second, got);
+  }
+  assert_true(is_same_tick);
+}
+
 /* ---- Fork */
 
 static int inherits(uint32_t quota) {
@@ -387,6 +409,7 @@ int main(void) {
     WITH_TABLE(a_process_of_another_namespace_is_not_judged),
     WITH_TABLE(exec_ends_the_earlier_program),
     WITH_TABLE(a_process_of_an_unknown_namespace_is_not_judged),
+    WITH_TABLE(a_look_for_one_quota_does_not_hinder_another),
     WITH_TABLE(a_forked_child_counts_what_it_takes_itself),
     WITH_TABLE(a_child_without_fork_hooks_has_no_share),
     WITH_TABLE(a_child_with_the_memory_of_its_parent_does_not_end_its_place),
