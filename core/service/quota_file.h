@@ -20,20 +20,26 @@
 enum { LM_QUOTA_LOOK_MS = 50 };
 
 /* Says in which folder this process looks for the file: `folder` is loam_config.control_dir, or
- * NULL. `is_allowed` is false where LOAM_CONTROL=0 forbids to make files. Called by each start. */
+ * NULL. `is_allowed` is false where LOAM_CONTROL=0 forbids to make files: then the process uses a
+ * table only if it follows a board, and if the table is there. Called by each start, with no lock
+ * held. */
 void lm_quota_file_start(const char *folder, bool is_allowed);
 
-/* Makes the file in `folder`, unless it is there. A file that is no table of quotas of this version,
- * boot and user is replaced, and never followed. Maps nothing. LOAM_EIO. */
+/* Makes the file in `folder`, unless it is there. Replaces a file that is no table of quotas of this
+ * version, boot and user, and a link, which it never follows. LOAM_EIO: the file cannot be made; or
+ * it cannot be opened and read, so it may be a table that other processes use, and stays; or the
+ * boot id is not known, because there is no /proc. Maps nothing. Any thread. */
 loam_status lm_quota_file_make(const char *folder);
 /* Maps the file of the folder in which the board at `path` is, for a process that follows this
- * board. `boot_id` is the boot id in the head of the board, which was checked. Later policies of
- * the process can then share limits without opening a file. If that fails, lm_quota_file_tell says
- * so as soon as a policy shares a limit. */
+ * board. Makes the file if it is missing, unless LOAM_CONTROL=0 forbids that. `boot_id` is the boot
+ * id in the head of the board, which was checked. Later policies of the process can then share
+ * limits without opening a file. If that fails, lm_quota_file_tell says so as soon as a policy
+ * shares a limit. Under the load lock of policy.c. */
 void lm_quota_file_follow(const char *path, const char *boot_id);
 /* Notes the PID namespace of this process, and the file of its program, which the table of quotas
  * is to have if the process draws from it. A start calls it, so that an edit needs no system call
- * for that; a process without this call asks the system when a policy shares a limit. */
+ * for that; a process without this call asks the system when a policy shares a limit. Under the load
+ * lock. */
 void lm_quota_file_describe(uint64_t pid_namespace, uint64_t exe_device, uint64_t exe_inode);
 
 /* Gives each shared limit of a policy that is about to become live its quota. A process that
