@@ -20,10 +20,11 @@ lm_quota_table *_Atomic lm_quota_mapped;
 enum { TRIES = 16 }; /* of a request while others may be about to take bytes off again */
 
 /* Law: `own_place` is LM_QUOTA_NO_HOLDER, or the place whose `owner` became self.owner when this
- * process took it. A thread that takes the place writes it under `joining`. The fork hook of a child
- * and lm_quota_detach write it while there is one thread. Any thread reads it. Relaxed, because it
- * publishes no memory: what a thread finds in the table has an order of its own, and a thread that
- * must not miss the place has read `awaits_place`, or the number of a quota, with acquire. */
+ * process took it. A thread that takes the place writes it under `joining`. The fork hook of a
+ * child and lm_quota_detach write it while there is one thread. Any thread reads it. Relaxed,
+ * because it publishes no memory: what a thread finds in the table has an order of its own, and a
+ * thread that must not miss the place has read `awaits_place`, or the number of a quota, with
+ * acquire. */
 static _Atomic int32_t own_place = LM_QUOTA_NO_HOLDER;
 /* This process is a forked child that takes a place when it first draws: its parent was a holder or
  * awaited a place itself. Cleared under `joining` by the thread that has tried to take the place.
@@ -106,9 +107,9 @@ static void raise_taken(lm_quota_table *table, uint32_t n) {
   while (now < n && !atomic_compare_exchange_weak(&table->head.taken, &now, n)) continue;
 }
 
-/* Takes a place that was never used, or whose holder has ended. False: it has a holder. A process
- * that is killed in this function leaves a place that no process can take again, and no bytes that
- * count. */
+/* Takes a place that was never used, or whose holder has ended. False: it has a holder, or another
+ * process is ENTERING it. A process that is killed while it is ENTERING leaves a place that no
+ * process can take again, and no bytes that count. */
 static bool take_place(lm_quota_table *table, uint32_t i) {
   lm_quota_holder *h = &table->holder[i];
   uint64_t was = atomic_load(&h->owner);
@@ -145,7 +146,8 @@ static bool is_unknown_child(void) {
   return page && !atomic_load_explicit(page, memory_order_relaxed);
 }
 
-/* Makes this process a holder. False: each place has a holder that lives. */
+/* Makes this process a holder. False: there is no place for it. Each place has a holder that is not
+ * known to have died, or a process is ENTERING it. */
 static bool join_locked(lm_quota_table *table) {
   sign_locked();
   for (int round = 0; round < 2; round++) {
@@ -271,8 +273,8 @@ uint64_t lm_quota_used(uint32_t quota) { return lm_quota_used_of(table_now(), qu
 
 /* ---- Drawing and giving back ---------------------------------------------------------------- */
 
-/* Takes bytes off what this process has drawn, which does not fall below 0: a forked child may free
- * memory that counts for its parent. */
+/* Takes bytes off what this process has drawn, down to 0: a forked child may free memory that
+ * counts for its parent. The child may then have more than its number says (quota.h). */
 static void reduce(_Atomic int64_t *drawn, int64_t bytes) {
   int64_t now = atomic_load(drawn);
   while (now > 0 &&
@@ -288,10 +290,11 @@ void lm_quota_give(uint32_t quota, int64_t bytes) {
   else atomic_fetch_add(&table->drawn[i][quota - 1], -bytes);
 }
 
-/* A thread looks at most once in a tick of the coarse clock, so that requests which a full quota
- * refuses one after another stay cheap. The tick is noted after the look: a thread that does not
- * look finds what the look has given back. Release pairs with acquire for that. The watchers of the
- * user see `refusals` change, and then look for those dead that this process cannot recognize. */
+/* No look begins in a tick of the coarse clock in which another look has ended, so that requests
+ * which a full quota refuses one after another stay cheap. A thread that therefore does not look
+ * sees the bytes that the look has given back. Release at the end of the look pairs with acquire
+ * for that. The watchers of the user see `refusals` change, and then look for those dead that this
+ * process cannot recognize. */
 void lm_quota_search(uint32_t quota) {
   static _Atomic int64_t looked_ns[LM_QUOTAS];
   lm_quota_table *table = table_now();
@@ -311,11 +314,11 @@ static uint32_t pieces(uint64_t limit, uint64_t used, size_t size, uint32_t want
 }
 
 /* Only a sum that no other request can be about to lower is a reason to refuse. While two requests
- * have both added their bytes, the sum may be above the limit although each of them fits, or a third
- * one. So a request that finds the sum above the limit begins again after a pause, TRIES times at
- * most. The other reason for such a sum is a strategy with a higher limit and the name of this
- * quota, and then the tries are in vain. A request that finds the quota full for the first time
- * looks for the dead, and begins again too. */
+ * have both added their bytes, the sum may be above the limit although each of them fits, or a
+ * third one. So a request that finds the sum above the limit begins again after a pause, TRIES
+ * times at most. The other reason for such a sum is a strategy with a higher limit and the name of
+ * this quota, and then the tries are in vain. A request that finds the quota full for the first
+ * time looks for the dead, and begins again too. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used) {
   lm_quota_table *table = table_now();
   int32_t i = place_to_draw(table, false);

@@ -62,8 +62,8 @@ static int check_table(int fd, const char *boot_id) {
   return is_good ? 0 : EINVAL;
 }
 
-/* Opens the table at `path`, and follows no link. `boot_id` is the id of the present boot. Returns a
- * descriptor; -1 with errno: can_replace says what the errno means. */
+/* Opens the table at `path`, and follows no link. `boot_id` is the id of the present boot. Returns
+ * a descriptor; -1 with errno: can_replace says what the errno means. */
 static int open_table(const char *path, const char *boot_id) {
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   int error = fd < 0 ? errno : check_table(fd, boot_id);
