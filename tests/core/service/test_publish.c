@@ -19,6 +19,7 @@
 #include "service/board_file.h"
 #include "service/board_read.h"
 #include "service/publish.h"
+#include "service/quota_file.h"
 
 enum { STACK = 16384, REFUSED = 200 };
 
@@ -37,6 +38,7 @@ static void follow_board_for(const char *policy) {
   assert_int_equal(lm_board_file_make(folder, board_path, &board), LOAM_OK);
   strcpy(board->news.policy, policy);
   lm_board_file_unmap(board);
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
   setenv("LOAM_BOARD", board_path, 1);
   setenv("LOAM_POLICY", file, 1);
   lm_board_follow();
