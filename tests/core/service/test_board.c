@@ -219,6 +219,50 @@ static void a_program_that_took_the_id_is_no_host(void **state) {
   end_child(other);
 }
 
+/* Gives the maker of the only board another PID namespace, and names this process as the watcher.
+ * Returns a descriptor of the board. */
+static int move_maker_away(void) {
+  uint64_t elsewhere = lm_board_own_namespace() + 1, watcher = lm_board_owner_now(getpid());
+  int fd = open(only_board(), O_RDWR);
+  assert_true(fd >= 0);
+  off_t at = (off_t)offsetof(lm_board_head, pid_namespace);
+  assert_int_equal(pwrite(fd, &elsewhere, sizeof elsewhere, at), sizeof elsewhere);
+  at = (off_t)(offsetof(lm_board, news) + offsetof(lm_board_news, watcher));
+  assert_int_equal(pwrite(fd, &watcher, sizeof watcher, at), sizeof watcher);
+  return fd;
+}
+
+static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
+  (void)state;
+  uint64_t nobody = 0;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = move_maker_away();
+  assert_int_equal(lm_board_find_living(fd), getpid()); /* by its place */
+  pwrite(fd, &nobody, sizeof nobody, (off_t)offsetof(lm_board, place));
+  assert_int_equal(lm_board_find_living(fd), -1);
+  close(fd);
+}
+
+static int find_self(uint64_t pid_namespace, int pid) {
+  return pid_namespace == lm_board_own_namespace() + 1 ? pid : 0;
+}
+
+static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
+  (void)state;
+  uint32_t follows = 1;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = move_maker_away();
+  for (size_t i = 0; i < 2; i++) {
+    size_t entry = offsetof(lm_board, slot) + i * sizeof(lm_board_entry);
+    pwrite(fd, &follows, sizeof follows, (off_t)(entry + offsetof(lm_board_figures, follows)));
+  }
+  close(fd);
+  shows(getpid(), "\"watching\":false");
+  while (rows) free(row[--rows]);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, find_self });
+  assert_non_null(strstr(row_of(getpid()), "\"watching\":true"));
+}
+
 /* ---- the file */
 
 static void nothing(void) {}
@@ -465,6 +509,8 @@ int main(void) {
     TEST(a_stopped_child_shows_as_stopped),
     TEST(a_killed_child_leaves_its_last_words),
     TEST(a_program_that_took_the_id_is_no_host),
+    TEST(the_id_of_a_maker_elsewhere_means_no_process_here),
+    TEST(a_watcher_elsewhere_is_found_by_the_id_it_has_here),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
     TEST(a_board_of_another_version_is_told_and_kept),
