@@ -302,7 +302,7 @@ static void write_row(const visit *t, const row *r) {
 /* Notes when a process was first seen to be dead, which only its user may write down. */
 static int64_t note_end(const view *v, uint32_t place) {
   int64_t noted = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
-  if (noted >= v->entry.figures.updated_at) return noted;
+  if (noted >= v->entry.figures.updated_at && noted <= lm_sys_unix_ns()) return noted;
   if (!v->is_own) return 0;
   noted = lm_sys_unix_ns();
   size_t offset = offset_of_place(place) + offsetof(lm_board_place, ended_at);
@@ -467,7 +467,8 @@ static void remove_half_made(const view *v, int dir, const char *name, const str
  * at each of its places. */
 static bool has_just_ended(const view *v) {
   int64_t ended_at = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
-  return ended_at && lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+  int64_t age_ns = lm_sys_unix_ns() - ended_at;
+  return ended_at && age_ns >= 0 && age_ns < KEPT_S * 1000000000ll;
 }
 
 /* Notes in the head whether processes of the tree live. */
