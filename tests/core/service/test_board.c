@@ -3,6 +3,8 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "pages/metadata.h"
@@ -234,11 +236,11 @@ static int move_maker_away(void) {
 
 static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
   (void)state;
-  uint64_t nobody = 0;
+  uint64_t none = 0;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   int fd = move_maker_away();
   assert_int_equal(lm_board_find_living(fd), getpid()); /* by its place */
-  pwrite(fd, &nobody, sizeof nobody, (off_t)offsetof(lm_board, place));
+  pwrite(fd, &none, sizeof nobody, (off_t)offsetof(lm_board, place));
   assert_int_equal(lm_board_find_living(fd), -1);
   close(fd);
 }
@@ -264,6 +266,42 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
 }
 
 /* ---- the file */
+
+/* Holds a lease on a board until the kernel asks for it back, as the watcher does for a moment.
+ * Writes a byte into `told`: 1 if the filesystem gives leases. */
+static void hold_lease(const char *path, int told) {
+  int number;
+  sigset_t of_lease;
+  sigemptyset(&of_lease);
+  sigaddset(&of_lease, SIGIO);
+  sigprocmask(SIG_BLOCK, &of_lease, NULL);
+  int fd = open(path, O_RDWR);
+  char is_held = !fcntl(fd, F_SETLEASE, F_WRLCK);
+  if (write(told, &is_held, 1) != 1) _exit(1);
+  sigwait(&of_lease, &number);
+  fcntl(fd, F_SETLEASE, F_UNLCK);
+  _exit(0);
+}
+
+static void a_board_under_a_lease_is_opened_a_moment_later(void **state) {
+  (void)state;
+  int ends[2];
+  char path[PATH_MAX], is_held = 0;
+  lm_board *board;
+  assert_int_equal(lm_board_file_make(folder, path, &board), LOAM_OK);
+  lm_board_file_unmap(board);
+  assert_int_equal(pipe(ends), 0);
+  pid_t holder = fork();
+  if (!holder) hold_lease(path, ends[1]);
+  assert_int_equal(read(ends[0], &is_held, 1), 1);
+  board = lm_board_file_map(path);
+  if (is_held) assert_non_null(board);
+  lm_board_file_unmap(board);
+  end_child(holder);
+  close(ends[0]);
+  close(ends[1]);
+  unlink(path);
+}
 
 static void nothing(void) {}
 
@@ -511,6 +549,7 @@ int main(void) {
     TEST(a_program_that_took_the_id_is_no_host),
     TEST(the_id_of_a_maker_elsewhere_means_no_process_here),
     TEST(a_watcher_elsewhere_is_found_by_the_id_it_has_here),
+    TEST(a_board_under_a_lease_is_opened_a_moment_later),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
     TEST(a_board_of_another_version_is_told_and_kept),
