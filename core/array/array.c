@@ -432,11 +432,33 @@ static loam_status set_fixed_string(loam_array *array, const loam_type *type, co
   return LOAM_OK;
 }
 
+/* Refuses text that is the name of no category of `type`. */
+static loam_status fail_no_category(const loam_type *type, const char *bytes, size_t size) {
+  char text[LM_TYPE_WORDS], shown[LM_TYPE_WORDS], words[LM_TYPE_WORDS];
+  size_t length = size < sizeof text ? size : sizeof text - 1;
+  if (length) memcpy(text, bytes, length);
+  text[length] = 0;
+  return lm_error(LOAM_EINVAL, "text %s: %s has no such category",
+                  lm_error_quote(shown, sizeof shown, text), lm_type_words(words, type));
+}
+
+/* Sets a categorical to the code of the category whose name is the text. */
+static loam_status set_category(loam_array *array, const loam_type *type, const char *bytes,
+                                size_t size) {
+  uint32_t code;
+  if (!lm_type_find_category(type, bytes, size, &code)) return fail_no_category(type, bytes, size);
+  loam_status status = lm_array_check_writable(array);
+  if (status) return status;
+  lm_type_put_code(type, array->data, code);
+  return LOAM_OK;
+}
+
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
   if (!array || (size && !bytes))
     return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
   const loam_type *type = value_type(array->type);
   if (type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, type, bytes, size);
+  if (type->kind == LOAM_TYPE_CATEGORICAL) return set_category(array, type, bytes, size);
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_text(type->kind))
     return lm_error(LOAM_EINVAL, "type %s: it is not a string or bytes",

@@ -259,6 +259,13 @@ static void put_scalar(out *o, const char *key, loam_type_kind kind, const char 
   }
 }
 
+/* Writes the name of a category. A code that no category has is written as a number. */
+static void put_category(out *o, const char *key, const loam_type *type, const char *data) {
+  const char *name = lm_type_category(type, data);
+  if (name) lm_json_text(&o->json, key, name);
+  else lm_json_uint(&o->json, key, lm_type_code(type, data));
+}
+
 /* ---- Values ---- */
 
 /* Writes the value at a cursor. `key` is the name of the value in its JSON object, or NULL if the
@@ -321,6 +328,7 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: lm_json_text_n(&o->json, key, piece->begin, piece->size); break;
     case LOAM_TYPE_DECIMAL: put_decimal(o, key, spot.type, spot.data); break;
+    case LOAM_TYPE_CATEGORICAL: put_category(o, key, spot.type, spot.data); break;
     case LOAM_TYPE_FIXED_STRING:
       lm_json_text_n(&o->json, key, spot.data, strnlen(spot.data, spot.type->count));
       break;

@@ -5,8 +5,9 @@
 
 #include "array/array.h"
 
-/* A flag of a schema: values may be missing. */
-enum { ARROW_NULLABLE = 2 };
+/* Flags of a schema: the order of the values of its dictionary has a meaning; values may be
+ * missing. */
+enum { ARROW_DICTIONARY_ORDERED = 1, ARROW_NULLABLE = 2 };
 
 struct ArrowSchema {
   const char *format; /* the type, as a string in Arrow's format language */

@@ -5,7 +5,8 @@
  * elements of rows and the fields of structs in a column are columns again.
  *
  * Numbers that make one dense run are shared. Everything that Arrow orders in another way than loam
- * is made here: offsets of lists and text, validity bits, bools. */
+ * is made here: offsets of lists and text, validity bits, bools. The codes of a categorical are
+ * numbers, and its categories become a dictionary: a node beside the children. */
 #include <stdio.h>
 #include <string.h>
 
@@ -132,30 +133,36 @@ typedef struct node_memory {
   void *copy[3];         /* the buffers that were made here, NULL for shared ones */
 } node_memory;
 
-/* The release function of exported arrays. Arrow calls it once, in any thread. A child that was
- * moved away has no release function any more. */
+/* Releases a child or the dictionary of an exported array. A child or a dictionary that the
+ * importing library has moved away has no release function any more. */
+static void release_array_part(struct ArrowArray *part) {
+  if (part && part->release) part->release(part);
+  loam_free(part);
+}
+
+/* The release function of exported arrays. Arrow calls it once, in any thread. */
 static void release_array(struct ArrowArray *a) {
   node_memory *k = a->private_data;
-  for (int64_t i = 0; i < a->n_children; i++) {
-    struct ArrowArray *child = a->children[i];
-    if (child && child->release) child->release(child);
-    loam_free(child);
-  }
+  for (int64_t i = 0; i < a->n_children; i++) release_array_part(a->children[i]);
   loam_free(a->children);
+  release_array_part(a->dictionary);
   for (size_t i = 0; i < LM_COUNT(k->copy); i++) loam_free(k->copy[i]);
   loam_array_release(k->source);
   loam_free(k);
   a->release = NULL;
 }
 
+/* Like release_array_part, for schemas. */
+static void release_schema_part(struct ArrowSchema *part) {
+  if (part && part->release) part->release(part);
+  loam_free(part);
+}
+
 /* The release function of exported schemas. */
 static void release_schema(struct ArrowSchema *s) {
-  for (int64_t i = 0; i < s->n_children; i++) {
-    struct ArrowSchema *child = s->children[i];
-    if (child && child->release) child->release(child);
-    loam_free(child);
-  }
+  for (int64_t i = 0; i < s->n_children; i++) release_schema_part(s->children[i]);
   loam_free(s->children);
+  release_schema_part(s->dictionary);
   loam_free(s->private_data);
   s->release = NULL;
 }
@@ -235,6 +242,15 @@ static loam_status add_children(const job *w, node n, size_t count) {
     if (!n.schema->children[i] || !n.array->children[i]) return LOAM_ENOMEM;
   }
   return LOAM_OK;
+}
+
+/* Gives an initialized node a dictionary, all zero, and sets *out to it. */
+static loam_status add_dictionary(const job *w, node n, node *out) {
+  lm_assert(!n.schema->dictionary && !n.array->dictionary);
+  n.schema->dictionary = loam_calloc(w->site, 1, sizeof *n.schema->dictionary);
+  n.array->dictionary = loam_calloc(w->site, 1, sizeof *n.array->dictionary);
+  *out = (node){ n.schema->dictionary, n.array->dictionary };
+  return out->schema && out->array ? LOAM_OK : LOAM_ENOMEM;
 }
 
 static node child_of(node n, size_t i) {
@@ -417,6 +433,56 @@ static loam_status put_text(const job *w, const column *c, const loam_type *valu
                      : refuse(c, "text stands in pieces, which needs a copy");
 }
 
+/* ---- Categories ---- */
+
+/* Checks that each value is missing or has the code of a category. A library that imports the array
+ * would look up any other code beyond the end of the dictionary. */
+static loam_status check_codes(const column *c, const loam_type *value, bool is_option) {
+  reader at = { .c = c };
+  const char *data;
+  for (size_t i = 0; (data = next_value(&at)); i++) {
+    if (lm_type_category(value, data) || (is_option && lm_missing_is(value, data))) continue;
+    char words[LM_TYPE_WORDS];
+    return lm_error(LOAM_EUNSUPPORTED, "%s: value %zu has the code %u, which no category has",
+                    lm_type_words(words, value), i, (unsigned)lm_type_code(value, data));
+  }
+  return LOAM_OK;
+}
+
+/* Fills in an initialized dictionary with the names of the categories, as strings. */
+static loam_status fill_dictionary(const job *w, const loam_type *value, node n) {
+  size_t total = 0;
+  for (size_t i = 0; i < value->count; i++) total += strlen(value->categories[i]);
+  lm_assert(total <= LM_TYPE_TEXT);
+  set_format(n, "u");
+  int32_t *begin = make_buffer(w, n, 1, (value->count + 1) * sizeof *begin);
+  char *text = make_buffer(w, n, 2, total);
+  if (!begin || !text) return LOAM_ENOMEM;
+  for (size_t i = 0, end = 0; i < value->count; i++) {
+    size_t length = strlen(value->categories[i]);
+    memcpy(text + end, value->categories[i], length);
+    begin[i + 1] = (int32_t)(end += length);
+  }
+  return LOAM_OK;
+}
+
+/* Exports a column of categoricals: their codes are indices into a dictionary of strings. */
+static loam_status put_categories(const job *w, const column *c, const loam_type *value, node n) {
+  node dictionary;
+  if (!lm_json_is_utf8(value->text, value->text_length))
+    return refuse(c, "not all categories are UTF-8, which Arrow requires");
+  loam_status status = check_codes(c, value, n.schema->flags & ARROW_NULLABLE);
+  if (!status) status = add_dictionary(w, n, &dictionary);
+  if (!status)
+    status = init_node(w, dictionary,
+                       &(node_shape){ .name = "", .length = value->count, .buffers = 3 });
+  if (!status) status = fill_dictionary(w, value, dictionary);
+  if (status) return status;
+  if (value->is_ordered) n.schema->flags |= ARROW_DICTIONARY_ORDERED;
+  set_format(n, lm_arrow_format(value->size == 1 ? LOAM_TYPE_UINT8 : LOAM_TYPE_UINT16));
+  return put_numbers(w, c, value->size, n);
+}
+
 /* ---- Nodes with children ------------------------------------------------------------------ */
 
 /* Exports a column as a node. On failure the node may be incomplete; the caller releases the
@@ -514,6 +580,7 @@ static loam_status put_value(const job *w, const column *c, const loam_type *val
     case LOAM_TYPE_STRUCT: return put_struct(w, c, n);
     case LOAM_TYPE_STRING:
     case LOAM_TYPE_BYTES: return put_text(w, c, value, n);
+    case LOAM_TYPE_CATEGORICAL: return put_categories(w, c, value, n);
     default: return put_scalars(w, c, value, n);
   }
 }

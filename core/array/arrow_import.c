@@ -4,9 +4,10 @@
  * (import_node). The result of a node is a sequence of values at equal distances in memory. A list
  * node becomes a dimension, and the values of its child become the elements of this dimension.
  *
- * Numbers and the bytes of text stay in Arrow's buffers. Only bools and numbers with missing values
- * are copied, because loam stores them in another way. For each string, and for each list of
- * variable length, loam makes an lm_piece that points to the text or the elements. */
+ * Numbers and the bytes of text stay in Arrow's buffers. Only bools, numbers with missing values,
+ * and indices into a dictionary that are no codes of a categorical, are copied, because loam stores
+ * them in another way. For each string, and for each list of variable length, loam makes an
+ * lm_piece that points to the text or the elements. */
 #include <stdio.h>
 #include <string.h>
 
@@ -80,14 +81,12 @@ static bool has_missing(const source *s) {
 }
 
 /* Checks that a node is not too deep in the tree, so that the recursion of import_node is bounded;
- * that it has a valid length and offset, no dictionary, and exactly this number of buffers and of
- * children. A buffer that has no bytes may be NULL. Fails with LOAM_EINVAL or
- * LOAM_EUNSUPPORTED. */
+ * that it has a valid length and offset, and exactly this number of buffers and of children. A
+ * buffer that has no bytes may be NULL. Fails with LOAM_EINVAL. */
 static loam_status check_node(const source *s, int64_t buffers, int64_t children) {
   const struct ArrowArray *a = s->array;
   if (s->depth >= LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "the Arrow schema is more than %d levels deep", LM_TYPE_DEPTH);
-  if (s->schema->dictionary) return refuse(s, "loam has no dictionaries");
   if (a->length < 0 || a->offset < 0 || a->length > (int64_t)LM_SIZE_MAX ||
       a->offset > (int64_t)LM_SIZE_MAX)
     return lm_error(LOAM_EINVAL, "an Arrow array of %lld elements from %lld on",
@@ -280,6 +279,159 @@ static loam_status import_text(const job *w, const source *s, loam_type_kind kin
   return make_pieces(s, is_wide, begin == end ? empty : text + begin, 1, out);
 }
 
+/* ---- Dictionaries ------------------------------------------------------------------------- */
+
+/* Returns a dictionary of a node as a source of all its values. */
+static source dictionary_of(const source *s) {
+  const struct ArrowArray *a = s->array->dictionary;
+  return (source){ s->schema->dictionary, a, a->offset > 0 ? (size_t)a->offset : 0,
+                   a->length > 0 ? (size_t)a->length : 0, s->depth + 1 };
+}
+
+/* Copies the strings of a dictionary to `letters`, each with a NUL behind it, and sets names[i] to
+ * the copy of string i. Fails with LOAM_EUNSUPPORTED if a string has a NUL. */
+static loam_status copy_names(const source *d, bool is_wide, const char **names, char *letters) {
+  const char *text = d->array->buffers[2];
+  for (size_t i = 0; i < d->count; i++) {
+    size_t begin = offset_at(d, is_wide, i), size = offset_at(d, is_wide, i + 1) - begin;
+    names[i] = letters;
+    if (size && memchr(text + begin, 0, size))
+      return refuse(d, "a value of its dictionary has a NUL byte");
+    if (size) memcpy(letters, text + begin, size);
+    letters[size] = 0;
+    letters += size + 1;
+  }
+  return LOAM_OK;
+}
+
+/* Checks the offsets of the strings of a dictionary. Sets *bytes to the bytes of all strings. Fails
+ * with LOAM_EINVAL if a string ends before it begins, or if there is no text for it. */
+static loam_status check_names(const source *d, bool is_wide, size_t *bytes) {
+  size_t begin = offset_at(d, is_wide, 0), end = offset_at(d, is_wide, d->count);
+  for (size_t i = 0; i < d->count; i++)
+    if (offset_at(d, is_wide, i) > offset_at(d, is_wide, i + 1))
+      return lm_error(LOAM_EINVAL, "value %zu of an Arrow dictionary ends before it begins", i);
+  if (end > LM_SIZE_MAX || (begin != end && !d->array->buffers[2]))
+    return lm_error(LOAM_EINVAL, "an Arrow dictionary has no text up to byte %lld", (long long)end);
+  *bytes = end - begin;
+  return LOAM_OK;
+}
+
+/* Makes the categorical type of a node whose dictionary is `d`. A dictionary that is valid in Arrow
+ * and cannot be a categorical, because a string stands twice or there is too much text, fails with
+ * LOAM_EUNSUPPORTED. */
+static loam_status make_categorical(const source *s, const source *d, loam_type **out) {
+  const char *format = d->schema->format;
+  bool is_wide = !strcmp(format, "U");
+  size_t bytes = 0, repeated;
+  if ((!is_wide && strcmp(format, "u") != 0) || d->schema->dictionary)
+    return refuse(d, "loam imports dictionaries of strings");
+  loam_status status = check_node(d, 3, 0);
+  if (!status) status = check_names(d, is_wide, &bytes);
+  if (status) return status;
+  if (has_missing(d)) return refuse(d, "a value of its dictionary is missing");
+  if (bytes > LM_TYPE_TEXT || d->count > LM_TYPE_TEXT)
+    return refuse(d, "its dictionary is longer than the 65536 bytes of a type's text");
+  const char **names = loam_malloc(lm_type_site(), d->count * (sizeof *names + 1) + bytes + 1);
+  if (!names) return LOAM_ENOMEM;
+  status = copy_names(d, is_wide, names, (char *)(names + d->count));
+  bool is_ordered = s->schema->flags & ARROW_DICTIONARY_ORDERED;
+  if (!status) status = lm_type_categorical(d->count, names, is_ordered, &repeated, out);
+  loam_free(names);
+  return status == LOAM_EINVAL ? refuse(d, loam_error()) : status;
+}
+
+/* Reads index `i` of a node, whose indices have the kind `kind`. A negative index becomes a number
+ * that is too large for a code. */
+static uint64_t index_at(const source *s, loam_type_kind kind, size_t i) {
+  size_t each = lm_type_plain(kind)->size;
+  const char *from = (const char *)s->array->buffers[1] + (s->from + i) * each;
+  union {
+    int8_t i8;
+    int16_t i16;
+    int32_t i32;
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64; /* an index of 64 bits, with a sign or without one */
+  } n = { .u64 = 0 };
+  memcpy(&n, from, each);
+  switch (kind) {
+    case LOAM_TYPE_INT8: return (uint64_t)(int64_t)n.i8;
+    case LOAM_TYPE_INT16: return (uint64_t)(int64_t)n.i16;
+    case LOAM_TYPE_INT32: return (uint64_t)(int64_t)n.i32;
+    case LOAM_TYPE_UINT8: return n.u8;
+    case LOAM_TYPE_UINT16: return n.u16;
+    case LOAM_TYPE_UINT32: return n.u32;
+    default: return n.u64;
+  }
+}
+
+/* Checks that each index that is not missing has a value in the dictionary. `has_option` is the
+ * result of has_missing. */
+static loam_status check_indices(const source *s, loam_type_kind kind, const loam_type *value,
+                                 bool has_option) {
+  for (size_t i = 0; i < s->count; i++)
+    if (index_at(s, kind, i) >= value->count && !(has_option && !is_present(s, i)))
+      return lm_error(LOAM_EINVAL, "element %zu has the index %lld, and the dictionary %zu values",
+                      i, (long long)index_at(s, kind, i), value->count);
+  return LOAM_OK;
+}
+
+/* Copies all indices into a new block, as codes of the categorical type `value`. The block becomes
+ * out->owner. */
+static loam_status copy_codes(const source *s, loam_type_kind kind, const loam_type *value,
+                              bool has_option, values *out) {
+  out->owner = loam_block_new(NULL, s->count * value->size);
+  if (!out->owner) return LOAM_ENOMEM;
+  char *to = out->first = loam_block_data(out->owner);
+  for (size_t i = 0; i < s->count; i++, to += value->size) {
+    if (has_option && !is_present(s, i)) lm_missing_set(value, to);
+    else lm_type_put_code(value, to, (uint32_t)index_at(s, kind, i));
+  }
+  return LOAM_OK;
+}
+
+/* Returns the reason why indices have to be copied, or NULL if they can stay in Arrow's buffer. An
+ * index that has as many bytes as a code is that code: an index with a sign is not negative. */
+static const char *why_copy_indices(const source *s, loam_type_kind kind, const loam_type *value,
+                                    bool has_option) {
+  if (lm_type_plain(kind)->size != value->size)
+    return "its indices have another size than codes in loam, which needs a copy";
+  return why_copy(s, value, has_option);
+}
+
+/* Imports a node with a dictionary of strings: it becomes a categorical, whose codes are the
+ * indices into the dictionary. */
+static loam_status import_categories(const job *w, const source *s, values *out) {
+  loam_type_kind kind;
+  loam_type *value;
+  if (!find_scalar(s->schema->format, &kind) || kind < LOAM_TYPE_INT8 || kind > LOAM_TYPE_UINT64)
+    return refuse(s, "the indices into a dictionary are integers");
+  if (!s->array->dictionary)
+    return lm_error(LOAM_EINVAL, "the Arrow array lacks the dictionary of its schema");
+  source d = dictionary_of(s);
+  loam_status status = check_node(s, 2, 0);
+  if (!status) status = make_categorical(s, &d, &value);
+  if (status) return status;
+  out->type = value;
+  bool has_option = has_missing(s);
+  status = check_indices(s, kind, value, has_option);
+  if (status) return status;
+  if (has_option) {
+    status = lm_type_option(value, &out->type);
+    if (status == LOAM_EINVAL) status = refuse(s, loam_error());
+  }
+  status = alloc_meta(status, out);
+  if (status) return status;
+  out->stride = (ptrdiff_t)value->size;
+  const char *why = why_copy_indices(s, kind, value, has_option);
+  if (why) return w->may_copy ? copy_codes(s, kind, value, has_option, out) : refuse(s, why);
+  if (s->count) out->first = (char *)s->array->buffers[1] + s->from * value->size;
+  out->owner = loam_block_retain(w->holder);
+  return LOAM_OK;
+}
+
 /* ---- Nodes with children ------------------------------------------------------------------ */
 
 /* Imports a node and its children. If this fails, `out` may already own something, so the caller
@@ -370,6 +522,7 @@ static loam_status import_node(const job *w, const source *s, values *out) {
   const char *format = s->schema->format;
   loam_type_kind kind;
   *out = (values){ .count = s->count };
+  if (s->schema->dictionary) return import_categories(w, s, out);
   if (find_scalar(format, &kind)) return import_scalars(w, s, lm_type_plain(kind), out);
   if (format[0] == 'd') return import_decimals(w, s, out);
   if (!strcmp(format, "u") || !strcmp(format, "U"))
@@ -449,6 +602,7 @@ static loam_status import_table(const job *w, const source *s, loam_array **out)
   size_t count = (size_t)s->schema->n_children;
   loam_status status = check_node(s, 1, s->schema->n_children);
   if (status) return status;
+  if (s->schema->dictionary) return refuse(s, "the indices into a dictionary are integers");
   if (!count) return refuse(s, "a table without columns");
   if (has_missing(s)) return refuse(s, "a row of a table cannot be missing");
   values *column = loam_calloc(lm_type_site(), count, sizeof *column);

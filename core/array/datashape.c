@@ -10,13 +10,17 @@
  *             | "complex" "[" ( "float32" | "float64" ) "]"
  *             | ( "datetime" | "timedelta" ) "[" [ "unit" "=" ] unit "]"
  *             | "decimal" "[" [ "precision" "=" ] number [ "," [ "scale" "=" ] number ] "]"
+ *             | "categorical" "[" argument { "," argument } "]"
+ *   argument  = [ ( "categories" | "values" ) "=" ] "[" quoted { "," quoted } [ "," ] "]"
+ *             | [ "type" "=" ] "string" | "ordered" "=" ( "True" | "False" )
  *   unit      = "'s'" | "'ms'" | "'us'" | "'ns'"
  *   encoding  = a quoted name of UTF-8
  *   struct    = "{" field { "," field } [ "," ] "}"
  *   field     = ( name | quoted ) ":" type
  *   tuple     = "(" type { "," type } [ "," ] ")"
  *
- * A tuple becomes a struct whose fields have the names "0", "1" and so on. */
+ * A tuple becomes a struct whose fields have the names "0", "1" and so on. A categorical has a list
+ * of values, and may have one argument of each other form. */
 #include "array/datashape.h"
 
 #include <stdarg.h>
@@ -181,7 +185,8 @@ static const type_name names[] = { LOAM_TYPE_LIST(NAMED){ "int", LOAM_TYPE_INT32
                                    { "complex", LOAM_TYPE_COMPLEX128 },
                                    { "intptr", LOAM_TYPE_INT64 },
                                    { "uintptr", LOAM_TYPE_UINT64 } };
-static const char *const keywords[] = { "var", "fixed", "pointer", "option", "decimal" };
+static const char *const keywords[] = { "var",    "fixed",   "pointer",
+                                        "option", "decimal", "categorical" };
 
 /* Returns how many letters of `a` have to be changed, added or left out to get `b` (the Levenshtein
  * distance, by dynamic programming over two rows). Returns LONGEST if a word is longer than
@@ -308,6 +313,111 @@ static loam_status parse_decimal(parser *p, loam_type **out) {
   return status ? status : with_place(p, start, lm_type_decimal(digits, scale, out));
 }
 
+/* ---- Categories */
+
+/* Writes the next token, a word or a quoted name, to `to` without quotes and escapes, and then a
+ * NUL. There is room for length + 1 bytes. Returns the address behind the NUL. */
+static char *put_unquoted(const parser *p, char *to) {
+  lm_assert(p->kind == NAME || p->kind == QUOTED);
+  bool is_quoted = p->kind == QUOTED;
+  const char *s = p->at + is_quoted, *end = p->at + p->length - is_quoted;
+  while (s < end) {
+    if (is_quoted && *s == '\\') s++;
+    *to++ = *s++;
+  }
+  *to++ = 0;
+  return to;
+}
+
+/* The arguments of a categorical that were parsed so far. */
+typedef struct categorical {
+  parser list;         /* a copy of the parser at the first category */
+  size_t count, bytes; /* the categories, 0 before their list; bytes of their tokens */
+  bool has_type, has_order, is_ordered;
+} categorical;
+
+/* Parses `"[" quoted { "," quoted } [ "," ] "]"`. Only counts the categories. */
+static loam_status parse_categories(parser *p, categorical *c) {
+  loam_status status = expect(p, "[", "the list of categories, type=string or ordered=True");
+  c->list = *p;
+  while (!status) {
+    if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
+    if (p->kind != QUOTED) return fail_expected(p, "a category in quotes");
+    c->count++;
+    c->bytes += p->length;
+    advance(p);
+    if (!is_token(p, "]")) status = expect(p, ",", "\",\" or \"]\" after a category");
+    if (!status && is_token(p, "]")) break;
+  }
+  if (!status) advance(p);
+  return status;
+}
+
+/* Parses one argument of a categorical. It must not be of a form that stood there before. */
+static loam_status parse_argument(parser *p, categorical *c) {
+  loam_status status = LOAM_OK;
+  if (is_token(p, "ordered") && !c->has_order) {
+    c->has_order = true;
+    status = skip_key(p, "ordered");
+    c->is_ordered = is_token(p, "True");
+    if (!status && !c->is_ordered && !is_token(p, "False"))
+      return fail_expected(p, "True or False");
+    if (!status) advance(p);
+    return status;
+  }
+  if ((is_token(p, "type") || is_token(p, "string")) && !c->has_type) {
+    c->has_type = true;
+    status = skip_key(p, "type");
+    return status ? status : expect(p, "string", "string, the type of all categories");
+  }
+  if (c->count) return fail_expected(p, "type=string or ordered=True, each once");
+  status = skip_key(p, is_token(p, "values") ? "values" : "categories");
+  return status ? status : parse_categories(p, c);
+}
+
+/* Makes a categorical type of the arguments; `start` is where it begins. Reads the categories a
+ * second time, now that their number is known. */
+static loam_status make_categorical(const categorical *c, const char *start, loam_type **out) {
+  const char **name = loam_malloc(lm_type_site(), c->count * sizeof *name + c->bytes);
+  if (!name) return fail_memory();
+  char *letters = (char *)(name + c->count);
+  const char *repeated_at = start;
+  size_t repeated;
+  parser p = c->list;
+  for (size_t i = 0; i < c->count; i++, advance(&p)) {
+    name[i] = letters;
+    letters = put_unquoted(&p, letters);
+    advance(&p);
+  }
+  loam_status status = lm_type_categorical(c->count, name, c->is_ordered, &repeated, out);
+  p = c->list;
+  for (size_t i = 0; repeated < c->count && i <= repeated; i++, advance(&p)) {
+    repeated_at = p.at;
+    advance(&p);
+  }
+  loam_free(name);
+  return with_place(&c->list, repeated_at, status);
+}
+
+/* Parses `"categorical" "[" argument { "," argument } "]"`. */
+static loam_status parse_categorical(parser *p, loam_type **out) {
+  const char *start = p->at;
+  categorical c = { .count = 0 };
+  advance(p);
+  loam_status status = expect(p, "[", "\"[\" and the list of categories");
+  while (!status) {
+    status = parse_argument(p, &c);
+    if (!status && is_token(p, "]")) break;
+    if (!status) status = expect(p, ",", "\",\" or \"]\" in a categorical");
+  }
+  if (status) return status;
+  if (!c.count) return fail_expected(p, "\",\" and the list of categories");
+  advance(p);
+  return make_categorical(&c, start, out);
+}
+
+/* ---- Other names */
+
 /* A type of datashape that loam leaves out, and what to write instead. */
 typedef struct omission {
   const char *name, *instead;
@@ -319,7 +429,6 @@ static const char *find_instead(const parser *p) {
   static const omission left_out[] = {
     { "units", "timedelta, or a number, and keep the unit in the name of a field" },
     { "null", "a struct with the fields that there are" },
-    { "categorical", "an integer, and a second array of the categories" },
     { "json", "string" },
     { "char", "string[1]" },
     { "object", "bytes, or the type of the values" },
@@ -477,18 +586,12 @@ static loam_status reserve_field(fields *f) {
 
 /* Adds the next token to the names, without quotes and escapes. It is counted by parse_field. */
 static loam_status add_name(const parser *p, fields *f) {
-  lm_assert(f->count < f->capacity && (p->kind == NAME || p->kind == QUOTED));
+  lm_assert(f->count < f->capacity);
   char *letters = loam_realloc(lm_type_site(), f->letters, f->used + p->length + 1);
   if (!letters) return fail_memory();
   f->letters = letters;
   f->name[f->count] = f->used;
-  bool is_quoted = p->kind == QUOTED;
-  const char *s = p->at + is_quoted, *end = p->at + p->length - is_quoted;
-  while (s < end) {
-    if (is_quoted && *s == '\\') s++;
-    letters[f->used++] = *s++;
-  }
-  letters[f->used++] = 0;
+  f->used = (size_t)(put_unquoted(p, letters + f->used) - letters);
   return LOAM_OK;
 }
 
@@ -598,6 +701,7 @@ static loam_status parse_token(parser *p, loam_type **out) {
   if (is_token(p, "pointer")) return parse_bracketed(p, lm_type_pointer, out);
   if (is_token(p, "{") || is_token(p, "(")) return parse_struct(p, out);
   if (is_token(p, "decimal")) return parse_decimal(p, out);
+  if (is_token(p, "categorical")) return parse_categorical(p, out);
   if (p->kind == NAME) return parse_name(p, out);
   if (is_token(p, ".")) return fail_left_out(p, p->at, "...", "fixed or var for each dimension");
   return fail_expected(p, "a type");

@@ -1,9 +1,10 @@
 /* missing.c - how the data of an option say that a value is missing.
  *
  * A signed integer, a decimal, a date or a time is missing if it is the least value of its bytes,
- * an unsigned integer if it is the greatest, and a bool if it is 2. A float is missing if it is a
- * certain NaN, and a complex number if its real part is that NaN. Text is missing if it begins at
- * NULL. Other values have a byte of their own that says whether they are missing. */
+ * an unsigned integer or the code of a category if it is the greatest, and a bool if it is 2. A
+ * float is missing if it is a certain NaN, and a complex number if its real part is that NaN. Text
+ * is missing if it begins at NULL. Other values have a byte of their own that says whether they are
+ * missing. */
 #include "array/missing.h"
 
 #include <string.h>
@@ -28,7 +29,9 @@ static const uint32_t missing_float[2] = { 0x7FC007A2, 0 };
 static const uint64_t missing_decimal[2] = { 0, 1ull << 63 };
 static const uint64_t missing_double[2] = { 0x7FF80000000007A2, 0 };
 
-/* The missing value of each plain type and of decimals. */
+/* The missing value of each plain type, of decimals and of categoricals. Codes of categories have
+ * one or two bytes, and all bits of a missing one are set: so codes of one byte take the first byte
+ * of missing_uint16. */
 static const void *const missing_values[] = {
   [LOAM_TYPE_BOOL] = &missing_bool,          [LOAM_TYPE_INT8] = &missing_int8,
   [LOAM_TYPE_INT16] = &missing_int16,        [LOAM_TYPE_INT32] = &missing_int32,
@@ -43,7 +46,7 @@ static const void *const missing_values[] = {
   [LOAM_TYPE_TIMEDELTA] = &missing_int64,    [LOAM_TYPE_TIMEDELTA_S] = &missing_int64,
   [LOAM_TYPE_TIMEDELTA_MS] = &missing_int64, [LOAM_TYPE_TIMEDELTA_NS] = &missing_int64,
   [LOAM_TYPE_STRING] = &missing_text,        [LOAM_TYPE_BYTES] = &missing_text,
-  [LOAM_TYPE_DECIMAL] = missing_decimal,
+  [LOAM_TYPE_DECIMAL] = missing_decimal,     [LOAM_TYPE_CATEGORICAL] = &missing_uint16,
 };
 
 void lm_missing_set(const loam_type *value, char *data) {

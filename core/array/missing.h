@@ -1,6 +1,7 @@
-/* missing.h - how the data of an option say that the value is missing. Each plain type and decimal
- * has one value that means "missing", and its option has no further data. A dimension, a struct and
- * a fixed string have a byte behind the value, which is not 0 if the value is missing. */
+/* missing.h - how the data of an option say that the value is missing. Each plain type, decimal and
+ * categorical has one value that means "missing", and its option has no further data. A dimension,
+ * a struct and a fixed string have a byte behind the value, which is not 0 if the value is
+ * missing. */
 #ifndef LM_MISSING_H
 #define LM_MISSING_H
 

@@ -6,6 +6,7 @@
 #include "array/type.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "os/error.h"
@@ -87,18 +88,20 @@ static bool is_identifier(const char *name) {
   return *name && !strchr(digits, *name) && name[strspn(name, others)] == 0;
 }
 
-/* Writes the name of a field, in quotes if it is not an identifier. */
-static void put_name(text *t, const char *name) {
-  if (is_identifier(name)) {
-    put_words(t, name);
-    return;
-  }
+/* Writes a name in quotes. */
+static void put_quoted(text *t, const char *name) {
   put(t, "'", 1);
   for (; *name; name++) {
     if (*name == '\'' || *name == '\\') put(t, "\\", 1);
     put(t, name, 1);
   }
   put(t, "'", 1);
+}
+
+/* Writes the name of a field, in quotes if it is not an identifier. */
+static void put_name(text *t, const char *name) {
+  if (is_identifier(name)) put_words(t, name);
+  else put_quoted(t, name);
 }
 
 static void put_struct(text *t, size_t count, const char *const *names, loam_type *const *types) {
@@ -110,6 +113,15 @@ static void put_struct(text *t, size_t count, const char *const *names, loam_typ
     put(t, types[i]->text, types[i]->text_length);
   }
   put(t, "}", 1);
+}
+
+static void put_categorical(text *t, size_t count, const char *const *names, bool is_ordered) {
+  put_words(t, "categorical[[");
+  for (size_t i = 0; i < count; i++) {
+    if (i) put(t, ", ", 2);
+    put_quoted(t, names[i]);
+  }
+  put_words(t, is_ordered ? "], ordered=True]" : "]]");
 }
 
 const char *lm_type_words(char out[LM_TYPE_WORDS], const loam_type *type) {
@@ -269,6 +281,8 @@ loam_status lm_type_pointer(loam_type *target, loam_type **out) {
 static const char *why_no_option(const loam_type *value) {
   if (value->kind == LOAM_TYPE_OPTION) return "one \"?\" says that the value may be missing";
   if (value->kind == LOAM_TYPE_POINTER) return "a pointer may be NULL, so it needs no \"?\"";
+  if (value->kind == LOAM_TYPE_CATEGORICAL && value->count == UINT8_MAX + 1)
+    return "256 categories take all codes of a byte, so none is left for a missing value";
   return value->is_symbolic ? "a dimension of any size cannot be missing" : NULL;
 }
 
@@ -393,6 +407,101 @@ long lm_type_find(const loam_type *type, const char *name) {
   return -1;
 }
 
+/* ---- Categories */
+
+/* Compares two categories by name; for qsort. Equal names are ordered by code. */
+static int compare_categories(const void *a, const void *b) {
+  const lm_category *x = a, *y = b;
+  int order = strcmp(x->name, y->name);
+  return order ? order : x->code < y->code ? -1 : x->code > y->code;
+}
+
+/* Sorts the categories of a type by name, and checks that all names differ. If they do not, sets
+ * *repeated to the number of the first name that is equal to an earlier one. */
+static loam_status rank_categories(loam_type *t, size_t *repeated) {
+  for (size_t i = 0; i < t->count; i++)
+    t->ranked[i] = (lm_category){ t->categories[i], (uint32_t)i };
+  qsort(t->ranked, t->count, sizeof *t->ranked, compare_categories);
+  for (size_t i = 1; i < t->count; i++)
+    if (!strcmp(t->ranked[i].name, t->ranked[i - 1].name) && t->ranked[i].code < *repeated)
+      *repeated = t->ranked[i].code;
+  if (*repeated == t->count) return LOAM_OK;
+  char shown[LM_TYPE_WORDS];
+  return lm_error(LOAM_EINVAL, "the categorical has a category %s already",
+                  lm_error_quote(shown, sizeof shown, t->categories[*repeated]));
+}
+
+/* Writes the text and the names of the categories into the memory behind the categorical type. The
+ * two tables of the categories stand first, then the text of `length` bytes, then the names. */
+static void fill_categorical(loam_type *t, size_t length, const char *const *names) {
+  t->ranked = (lm_category *)(t + 1);
+  t->categories = (const char **)(t->ranked + t->count);
+  text made = { .out = (char *)(t->categories + t->count) };
+  t->text = made.out;
+  t->text_length = (uint32_t)length;
+  put_categorical(&made, t->count, names, t->is_ordered);
+  lm_assert(made.length == length);
+  made.out[length] = 0;
+  char *name = made.out + length + 1;
+  for (size_t i = 0; i < t->count; i++) {
+    t->categories[i] = strcpy(name, names[i]);
+    name += strlen(name) + 1;
+  }
+  atomic_store_explicit(&t->refs, 1, memory_order_relaxed);
+}
+
+loam_status lm_type_categorical(size_t count, const char *const *names, bool is_ordered,
+                                size_t *repeated, loam_type **out) {
+  text counted = { .out = NULL };
+  *repeated = count;
+  if (!count) return lm_error(LOAM_EINVAL, "a categorical without categories");
+  put_categorical(&counted, count, names, is_ordered);
+  loam_status status = check_limits(0, counted.length);
+  if (status) return status;
+  lm_assert(count <= UINT16_MAX); /* each name takes more than a byte of the text */
+  size_t bytes = sizeof(loam_type) + count * (sizeof(lm_category) + sizeof(char *)) +
+                 counted.length + 1;
+  for (size_t i = 0; i < count; i++) bytes += strlen(names[i]) + 1;
+  loam_type *t = loam_malloc(lm_type_site(), bytes);
+  if (!t) return fail_memory();
+  size_t size = count <= UINT8_MAX + 1 ? sizeof(uint8_t) : sizeof(uint16_t);
+  *t = (loam_type){ .kind = LOAM_TYPE_CATEGORICAL,
+                    .depth = 1,
+                    .size = size,
+                    .align = size,
+                    .count = count,
+                    .is_ordered = is_ordered };
+  fill_categorical(t, counted.length, names);
+  status = rank_categories(t, repeated);
+  if (status) {
+    loam_free(t);
+    return status;
+  }
+  lm_verify(lm_type_is_valid(t));
+  *out = t;
+  return LOAM_OK;
+}
+
+/* Compares the `length` bytes at `name` with the name of a category, in the order of strcmp. */
+static int compare_name(const char *name, size_t length, const char *category) {
+  size_t other = strlen(category), least = length < other ? length : other;
+  int order = least ? memcmp(name, category, least) : 0;
+  return order ? order : length < other ? -1 : length > other;
+}
+
+bool lm_type_find_category(const loam_type *type, const char *name, size_t length, uint32_t *code) {
+  size_t from = 0, end = type->count;
+  while (from < end) {
+    size_t middle = from + (end - from) / 2;
+    int order = compare_name(name, length, type->ranked[middle].name);
+    if (!order) *code = type->ranked[middle].code;
+    if (!order) return true;
+    if (order < 0) end = middle;
+    else from = middle + 1;
+  }
+  return false;
+}
+
 /* ---- Dimensions of any size */
 
 loam_status lm_type_check_sized(const loam_type *type) {
@@ -458,6 +567,18 @@ static bool is_valid_struct(const loam_type *type) {
          type->size % type->align == 0;
 }
 
+/* Returns whether `ranked` has each category once, in the order of the names, which all differ. */
+static bool is_valid_categorical(const loam_type *type) {
+  if (!type->count || type->element || type->size != type->align) return false;
+  if (type->size < sizeof(uint16_t) && type->count > UINT8_MAX + 1) return false;
+  for (size_t i = 0; i < type->count; i++) {
+    const lm_category *c = &type->ranked[i];
+    if (c->code >= type->count || type->categories[c->code] != c->name) return false;
+    if (i && strcmp(type->ranked[i - 1].name, c->name) >= 0) return false;
+  }
+  return true;
+}
+
 bool lm_type_is_valid(const loam_type *type) {
   if (strlen(type->text) != type->text_length || !lm_is_pow2(type->align)) return false;
   if (lm_type_is_plain(type->kind)) return type == &plain[type->kind];
@@ -465,6 +586,7 @@ bool lm_type_is_valid(const loam_type *type) {
   if (type->kind == LOAM_TYPE_STRUCT) return is_valid_struct(type);
   if (type->kind == LOAM_TYPE_FIXED_STRING) return type->size == type->count && !type->element;
   if (type->kind == LOAM_TYPE_DECIMAL) return type->count >= type->scale && !type->element;
+  if (type->kind == LOAM_TYPE_CATEGORICAL) return is_valid_categorical(type);
   return type->element && type->depth == type->element->depth + 1 &&
          lm_type_is_valid(type->element);
 }
@@ -489,8 +611,19 @@ loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
   return LOAM_OK;
 }
 
+/* Like loam_type_field, for a categorical type. */
+static loam_status category_field(const loam_type *type, size_t index,
+                                  struct loam_type_field *out) {
+  if (index >= type->count)
+    return lm_error(LOAM_EINVAL, "category %zu: the categorical has %zu", index, type->count);
+  *out = (struct loam_type_field){ .name = type->categories[index],
+                                   .type = lm_type_plain(LOAM_TYPE_STRING) };
+  return LOAM_OK;
+}
+
 loam_status loam_type_field(const loam_type *type, size_t index, struct loam_type_field *out) {
   if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
+  if (type->kind == LOAM_TYPE_CATEGORICAL) return category_field(type, index, out);
   if (type->kind != LOAM_TYPE_STRUCT) {
     char words[LM_TYPE_WORDS];
     return lm_error(LOAM_EINVAL, "type %s: it is not a struct", lm_type_words(words, type));

@@ -31,6 +31,12 @@ typedef struct lm_field {
   size_t meta;   /* offset of the field's metadata in the metadata of the struct, in bytes */
 } lm_field;
 
+/* A category of a categorical type. The first one has the code 0, the next one 1, and so on. */
+typedef struct lm_category {
+  const char *name;
+  uint32_t code;
+} lm_category;
+
 /* A type never changes after it was made, except for `refs`.
  *
  * Law: plain types (scalars, string, bytes) are static, live for ever, and do not use `refs`. Any
@@ -38,7 +44,8 @@ typedef struct lm_field {
  * its parts. `depth` of a plain type is 1. `depth` of any other type is 1 more than the greatest
  * depth of its parts. `text` has text_length bytes and then a NUL. `align` is a power of two. In a
  * struct, the alignment of each field divides the offset of that field, and the alignment of the
- * struct divides the size of the struct. */
+ * struct divides the size of the struct. In a categorical type, `ranked` has the same categories as
+ * `categories`, in the order of strcmp, and no two of them have one name. */
 struct loam_type {
   _Atomic uint32_t refs; /* changed with the orderings that type.c describes */
   loam_type_kind kind;
@@ -46,17 +53,20 @@ struct loam_type {
   uint32_t text_length;
   bool has_pieces;    /* a value has data outside itself: a var dimension, a pointer or text */
   bool is_symbolic;   /* it has a `fixed *` dimension, so that no array can have this type */
+  bool is_ordered;    /* a categorical whose categories stand in an order that has a meaning */
   size_t size, align; /* size and alignment that C gives to one value */
   size_t meta;        /* bytes of its metadata; a multiple of sizeof(size_t) */
   size_t count;       /* elements of a fixed dimension, fields of a struct, bytes of string[n],
-                       * digits of a decimal */
+                       * digits of a decimal, categories of a categorical */
   size_t scale;       /* digits of a decimal behind its point; 0 in other types */
   loam_type *element; /* the element of a dimension, target of a pointer, or value of an option */
   lm_field *fields;   /* the fields of a struct; NULL in other types */
-  const char *text;   /* the canonical datashape */
+  const char **categories; /* the names of a categorical's categories; NULL in other types */
+  lm_category *ranked;     /* these categories in the order of their names; NULL in other types */
+  const char *text;        /* the canonical datashape */
 };
 
-/* Each of the next eight functions makes a type from its parts and sets *out to it; the caller owns
+/* Each of the next nine functions makes a type from its parts and sets *out to it; the caller owns
  * this reference. The function takes over the caller's references to the parts, and if it fails, it
  * releases them. `out` may be the address of the variable from which the caller passes a part. Each
  * function fails with LOAM_EINVAL if the type would exceed a limit, and with LOAM_ENOMEM. */
@@ -80,8 +90,16 @@ loam_status lm_type_pointer(loam_type *target, loam_type **out);
  * LM_DECIMAL_DIGITS, or `scale` exceeds `digits`. */
 loam_status lm_type_decimal(size_t digits, size_t scale, loam_type **out);
 
+/* Makes `categorical[[names], ordered=True]` with copies of the `count` names. A value is the code
+ * of a category, which is the number of its name: a uint8 if there are at most 256 categories, and
+ * else a uint16, which is enough for all categories whose names fit in LM_TYPE_TEXT bytes. Fails
+ * with LOAM_EINVAL if `count` is 0, or if a name stands twice. *repeated is then the number of the
+ * first name that is equal to an earlier one; it is `count` after any other result. */
+loam_status lm_type_categorical(size_t count, const char *const *names, bool is_ordered,
+                                size_t *repeated, loam_type **out);
+
 /* Makes `?value`. Fails with LOAM_EINVAL if `value` is a pointer, which may be NULL already, an
- * option, or a symbolic type. */
+ * option, a symbolic type, or a categorical type whose categories need all codes. */
 loam_status lm_type_option(loam_type *value, loam_type **out);
 
 /* Makes a struct of `count` fields with copies of the names. Fails with LOAM_EINVAL if two names
@@ -137,6 +155,31 @@ const char *lm_type_words(char out[LM_TYPE_WORDS], const loam_type *type);
 
 /* Returns the index of the field called `name` in a struct type, or -1 if it has no such field. */
 long lm_type_find(const loam_type *type, const char *name);
+
+/* Returns the code that is stored at `data`, a value of a categorical type. It may be any number
+ * that fits in the value: nothing keeps a host from storing a code that no category has. */
+LM_INLINE uint32_t lm_type_code(const loam_type *type, const char *data) {
+  lm_assert(type->kind == LOAM_TYPE_CATEGORICAL);
+  return type->size == 1 ? *(const uint8_t *)data : *(const uint16_t *)data;
+}
+
+/* Stores the code of a category at `data`, a value of a categorical type. */
+LM_INLINE void lm_type_put_code(const loam_type *type, char *data, uint32_t code) {
+  lm_assert(type->kind == LOAM_TYPE_CATEGORICAL && code < type->count);
+  if (type->size == 1) *(uint8_t *)data = (uint8_t)code;
+  else *(uint16_t *)data = (uint16_t)code;
+}
+
+/* Returns the name of the category at `data`, a value of a categorical type. Returns NULL if no
+ * category has the code that is stored there. */
+LM_INLINE const char *lm_type_category(const loam_type *type, const char *data) {
+  uint32_t code = lm_type_code(type, data);
+  return code < type->count ? type->categories[code] : NULL;
+}
+
+/* Finds the category of a categorical type whose name is the `length` bytes at `name`, which need
+ * no NUL behind them. Sets *code and returns true; returns false if there is no such category. */
+bool lm_type_find_category(const loam_type *type, const char *name, size_t length, uint32_t *code);
 
 /* Returns whether the law of loam_type holds for a type and all of its parts. lm_verify and tests
  * call it. */

@@ -1028,11 +1028,12 @@ LOAM_API const loam_nrt *loam_nrt_api(void);
  * uint64. A date is an int32, the days since 1970-01-01; a time is an int64, the microseconds since
  * midnight; a datetime is an int64, the microseconds since 1970-01-01 without a time zone, and a
  * timedelta those between two datetimes; both have other units ('s', 'ms', 'ns'). `decimal[10, 2]`
- * is an integer of 128 bits, in hundredths, of at most 10 digits. `#` begins a comment.
+ * is an integer of 128 bits, in hundredths, of at most 10 digits. `categorical[['low', 'high']]`
+ * is a uint8, the number of a name (a uint16 from 257 names on). `#` begins a comment.
  *
  * The data mark a missing value: an integer (a decimal, date or time too) by the smallest value of
- * its bytes, an unsigned one by the largest, a bool by 2, a float by one NaN (payload 1954, as in
- * R), a string or bytes by a NULL `begin`; any other by a byte behind the value that is not 0. */
+ * its bytes, an unsigned one or a categorical by the largest, a bool by 2, a float by one NaN
+ * (payload 1954, as in R), a string or bytes by a NULL `begin`; any other by a byte behind it. */
 
 #define LOAM_TYPE_LIST(X)                            \
   X(LOAM_TYPE_BOOL, "bool", 1, 1)                    \
@@ -1072,7 +1073,8 @@ typedef enum loam_type_kind {
   LOAM_TYPE_VAR,
   LOAM_TYPE_STRUCT,
   LOAM_TYPE_FIXED_STRING, /* string[count] */
-  LOAM_TYPE_DECIMAL       /* decimal[count, scale] */
+  LOAM_TYPE_DECIMAL,      /* decimal[count, scale] */
+  LOAM_TYPE_CATEGORICAL
 } loam_type_kind;
 
 /* A type is immutable and counted by reference; any number of threads may use one. */
@@ -1098,9 +1100,8 @@ LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 #define LOAM_ANY SIZE_MAX
 
 /* Makes a type from one with dimensions of any size (`fixed * fixed * float64`): they get the
- * `count` sizes at `shape`, the outermost first. `*out` is a type with one reference for the
- * caller. Fails with LOAM_EINVAL if the type has more or fewer such dimensions, or has one inside a
- * struct, and with LOAM_ENOMEM. */
+ * `count` sizes at `shape`, the outermost first. `*out` has one reference for the caller. Fails
+ * with LOAM_EINVAL if there are more or fewer of them, or one is in a struct; with LOAM_ENOMEM. */
 LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
                                      loam_type **out);
 
@@ -1108,8 +1109,8 @@ LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const 
 struct loam_type_info {
   loam_type_kind kind;
   size_t size, align;       /* of one value, laid out as C does; a var dimension takes 16 bytes */
-  size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), fields of a
-                             * struct, bytes of a fixed string, digits of a decimal, otherwise 0 */
+  size_t count;             /* elements of a fixed dimension (LOAM_ANY: `fixed *`), struct fields,
+                             * bytes of a fixed string, digits of a decimal, categories, or 0 */
   const loam_type *element; /* of a dimension, pointer or option; else NULL. Lives like the type */
   size_t scale;             /* digits of a decimal behind its point, otherwise 0 */
 };
@@ -1124,7 +1125,8 @@ struct loam_type_field {
   size_t offset; /* where C would put the field */
 };
 
-/* Fills in field number `index` of a struct type. Fails with LOAM_EINVAL if there is none. */
+/* Fills in field number `index` of a struct type, or the name of category number `index`, whose
+ * type is string and whose offset is 0. Fails with LOAM_EINVAL if there is none. */
 LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
                                      struct loam_type_field *out);
 
@@ -1146,9 +1148,8 @@ LOAM_API loam_status loam_type_field(const loam_type *type, size_t index,
  * 16 bytes in the data, { char *begin; size_t size; }, and their elements stand in an arena of the
  * array. A pointer is an address in the data. Data up to 1 KiB stand in the array's allocation. */
 
-/* An array does not change once it is made, and its references may be counted in any thread; the
- * owners have to guard the data. Resizing rows and setting text, of an array and of all its views,
- * is for one thread at a time. */
+/* An array does not change once it is made, and any thread may count its references; owners guard
+ * the data. Resizing rows and setting text, of an array and views, is for one thread at a time. */
 typedef struct loam_array loam_array;
 
 /* Makes a new array under a site; `*out` has one reference for the caller. Fails with LOAM_ENOMEM,
@@ -1166,8 +1167,7 @@ LOAM_API loam_status loam_array_new_in(loam_site *site, const loam_type *type, i
  * `strides` has, for each fixed dimension in turn, the bytes from one element to the next; NULL
  * means C's layout. The array is read-only if loam_share_open has mapped the block for reading.
  * Fails with LOAM_EINVAL if the array would reach beyond the block, if an element would not be
- * aligned, if the block is an arena, and for types whose values stand elsewhere in part (var,
- * pointer, string, bytes). */
+ * aligned, for an arena, and for types whose values stand partly elsewhere (var, pointer, text). */
 LOAM_API loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                                      const int64_t *strides, loam_array **out);
 
@@ -1250,9 +1250,8 @@ LOAM_API loam_status loam_array_transpose(const loam_array *array, loam_array **
  * views of that view. `array` itself is unchanged. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_readonly(const loam_array *array, loam_array **out);
 
-/* Returns the address of an element, with one index for each dimension, without making a view: for
- * loops. Fewer indices than dimensions lead to a row. Returns NULL if the element does not exist or
- * a pointer on the way is NULL. */
+/* Returns the address of an element without making a view, by an index for each dimension, or of a
+ * row, by fewer indices. Returns NULL if it does not exist or a pointer on the way is NULL. */
 LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_t *index);
 
 /* ---- Filling
@@ -1271,8 +1270,8 @@ LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
 LOAM_API loam_status loam_array_append(loam_array *array, const void *element);
 
 /* Sets a string, a fixed string or bytes (an array without dimensions) to a copy of `size` bytes,
- * which must not be part of its present text. Fails with LOAM_EINVAL for other types and for text
- * that is longer than a fixed string, and with LOAM_ENOMEM. */
+ * which must not be part of its present text, and a categorical to the category of that name. Fails
+ * with LOAM_EINVAL for other types, other names and too long fixed strings, and LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size);
 
 /* Makes an option (an array without dimensions) missing. Fails with LOAM_EINVAL for other types. */
@@ -1285,7 +1284,8 @@ LOAM_API int loam_array_is_missing(const loam_array *array);
 
 /* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, dates and
  * times are text as in ISO 8601, complex numbers are pairs, missing values and NULL pointers are
- * null, bytes are Latin-1 text; NaN and Infinity stand as these words. Fails with LOAM_ENOMEM. */
+ * null, bytes are Latin-1 text; NaN and Infinity stand as these words; a category is its name, or
+ * its number if there is no such category. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* Describes an array for debugging: its type, metadata and data, and each block with its
@@ -1301,9 +1301,8 @@ struct DLManagedTensor;
 
 /* Makes a DLPack tensor (version 0.x, in host memory) of an array of scalars. The tensor keeps the
  * data alive until its deleter is called, in any thread. Pointers and a var dimension at the front
- * are followed. Fails with LOAM_EUNSUPPORTED for values that a tensor cannot express: structs,
- * text, rows further inside, missing values other than floats, strides that are not whole elements,
- * read-only memory. */
+ * are followed. Fails with LOAM_EUNSUPPORTED for what a tensor cannot express: structs, text, inner
+ * rows, missing values other than floats, strides of parts of elements, read-only memory. */
 LOAM_API loam_status loam_array_to_dlpack(const loam_array *array, struct DLManagedTensor **out);
 
 /* Makes an array over a tensor's memory and takes the tensor over: its deleter is called when the
@@ -1316,22 +1315,23 @@ struct ArrowSchema;
 struct ArrowArray;
 
 /* Exports an array through Arrow's C data interface, into two structs of the caller. The first
- * dimension is Arrow's array, further dimensions are lists, structs are structs; a struct of
- * dimensions of one length is a table. Contiguous numbers are shared. Values that Arrow orders in
- * another way need a copy (fields of structs, text and rows that stand apart, and bools, which are
- * bits in Arrow): with `may_copy` 1 they are copied, with 0 they fail with LOAM_EUNSUPPORTED.
- * Complex numbers and NULL pointers always fail with LOAM_EUNSUPPORTED. While others read the
- * exported array, no thread may write to this one. */
+ * dimension is Arrow's array, further dimensions are lists, structs are structs, the names of a
+ * categorical are a dictionary; a struct of dimensions of one length is a table. Contiguous numbers
+ * are shared. Values that Arrow orders in another way need a copy (fields of structs, text and rows
+ * that stand apart, and bools, which are bits in Arrow): with `may_copy` 1 they are copied, with 0
+ * they fail with LOAM_EUNSUPPORTED, as complex numbers, NULL pointers and codes without a category
+ * always do. While others read the exported array, no thread may write to this one. */
 LOAM_API loam_status loam_array_to_arrow(const loam_array *array, int may_copy,
                                          struct ArrowSchema *schema, struct ArrowArray *out);
 
 /* Makes a read-only array over the memory of an Arrow array: numbers become n * type, text becomes
- * n * string, lists become n * var * type or n * size * type, a table becomes {name: pointer[n *
- * type], ...}; missing values make options. It takes both structs over: it releases the schema, and
- * the array when the last view is gone. On failure both stay the caller's. With `may_copy` 1 it
- * copies bools, numbers with missing values and numbers that are not aligned; with 0 they fail with
- * LOAM_EUNSUPPORTED, as other types do that loam does not have. Fails with LOAM_EINVAL if the
- * structs contradict themselves or were released. */
+ * n * string, a dictionary of text n * categorical, lists become n * var * type or n * size * type,
+ * a table becomes {name: pointer[n * type], ...}; missing values make options. It takes over both
+ * structs: it releases the schema, and the array when the last view is gone. On failure both stay
+ * the caller's. With `may_copy` 1 it copies bools, numbers with missing values or not aligned, and
+ * indices of another size than codes; with 0 they fail with LOAM_EUNSUPPORTED, as other types
+ * do that loam does not have. Fails with LOAM_EINVAL if the structs contradict themselves or were
+ * released. */
 LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                            int may_copy, loam_array **out);
 

@@ -1,12 +1,13 @@
 /* views - random arrays, and random indices, ranges and fields of them, against a model that keeps
- * every value in a tree of its own and copies it for each view; and each through Arrow and back.
- * Argument: how many (3000), seed. */
+ * every value in a tree of its own and copies it for each view; each through Arrow and back; and
+ * the texts of their types, parsed again and misspelt. Argument: how many (3000), seed. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "array/arrow.h"
+#include "array/type.h"
 #include "loam.h"
 #include "os/base.h"
 
@@ -137,9 +138,23 @@ static node *select_fields(const node *t, int n, const char *const *names) {
 
 /* ---- Random types and what is in them ---- */
 
-static char type_text[4096];
+static char type_text[1 << 16];
 
 static void add(const char *word) { strcat(type_text, word); }
+
+/* Some have 256 categories, the most whose codes are one byte, or a few more or less. */
+static void write_categorical(void) {
+  char name[16];
+  bool is_optional = roll(2);
+  int count = (int)(roll(20) ? 1 + roll(9) : 255 + roll(4));
+  if (is_optional && count == 256) count++; /* no code is left for a missing value */
+  add(is_optional ? "?categorical[[" : "categorical[[");
+  for (int i = 0; i < count; i++) {
+    sprintf(name, i ? ", '%d'" : "'%d'", i);
+    add(name);
+  }
+  add(roll(2) ? "], ordered=True]" : "]]");
+}
 
 static void write_type(int depth) {
   static const char *const scalars[] = { "int32", "?int16", "float64", "string", "uint8" };
@@ -165,8 +180,10 @@ static void write_type(int depth) {
     add(", b: ");
     write_type(depth + 2);
     add(", c: int64}");
-  } else {
+  } else if (roll(6)) {
     add(scalars[roll(LM_COUNT(scalars))]);
+  } else {
+    write_categorical();
   }
 }
 
@@ -174,6 +191,29 @@ static void must(loam_status status) {
   if (!status) return;
   fprintf(stderr, "%s: %s\n", type_text, loam_error());
   abort();
+}
+
+/* The text of a type is a datashape of the same type. */
+static void parse_again(const loam_type *type) {
+  loam_type *again;
+  must(loam_type_parse(loam_type_text(type), &again));
+  lm_require(loam_type_equal(type, again) && lm_type_is_valid(again));
+  loam_type_release(again);
+}
+
+/* Parses the text of the type with a few other characters in it, which may be no datashape. */
+static void parse_misspelt(void) {
+  static const char characters[] = "[]{}()'\"\\,=*? 1a";
+  static char text_now[sizeof type_text];
+  loam_type *type;
+  strcpy(text_now, type_text);
+  for (int64_t i = roll(4); i >= 0; i--)
+    text_now[roll((int64_t)strlen(text_now))] = characters[roll(sizeof characters - 1)];
+  loam_status status = loam_type_parse(text_now, &type);
+  lm_require(!status || status == LOAM_EINVAL);
+  if (status) return;
+  parse_again(type);
+  loam_type_release(type);
 }
 
 static node *fill(loam_array *a, const loam_type *type);
@@ -238,6 +278,25 @@ static node *fill_text(loam_array *a) {
   return make(TEXT, value);
 }
 
+/* Fills a categorical or an option of one, which is missing in one of four cases. */
+static node *fill_category(loam_array *a, const loam_type *type, bool is_option) {
+  struct loam_type_info info;
+  struct loam_type_field category;
+  must(loam_type_info(type, &info));
+  int value = (int)roll((int64_t)info.count);
+  must(loam_type_field(type, (size_t)value, &category));
+  must(loam_array_set_text(a, category.name, strlen(category.name)));
+  if (!is_option || roll(4)) return make(TEXT, value);
+  must(loam_array_omit(a));
+  return make(NOTHING, 0);
+}
+
+static bool is_categorical(const loam_type *type) {
+  struct loam_type_info info;
+  must(loam_type_info(type, &info));
+  return info.kind == LOAM_TYPE_CATEGORICAL;
+}
+
 static node *fill_scalar(loam_array *a, loam_type_kind kind) {
   void *data = loam_array_at(a, 0, NULL);
   int value = (int)roll(100);
@@ -260,7 +319,9 @@ static node *fill(loam_array *a, const loam_type *type) {
     case LOAM_TYPE_STRUCT: return fill_struct(a, type, info.count);
     case LOAM_TYPE_POINTER: return fill_target(a, &info);
     case LOAM_TYPE_OPTION:
+      if (is_categorical(info.element)) return fill_category(a, info.element, true);
       return is_compound(info.element) ? fill_target(a, &info) : fill_scalar(a, info.kind);
+    case LOAM_TYPE_CATEGORICAL: return fill_category(a, type, false);
     case LOAM_TYPE_STRING: return fill_text(a);
     default: return fill_scalar(a, info.kind);
   }
@@ -409,7 +470,7 @@ static void exchange(const loam_array *a, const node *t) {
     const loam_type *type = loam_array_type(a);
     const char *words = loam_type_text(type);
     bool may_be_null = has_optional_row(words) &&
-                       strchr(words, '['); /* pointers of a missing row */
+                       strstr(words, "pointer["); /* pointers of a missing row */
     if (depth_of(type) && !strchr(words, '{') && !may_be_null) must(LOAM_EINTERNAL);
     return;
   }
@@ -435,6 +496,8 @@ static void play(void) {
   used = 0;
   write_type(0);
   must(loam_type_parse(type_text, &type));
+  parse_again(type);
+  parse_misspelt();
   must(loam_array_new_in(NULL, type, (int)roll(4), &a));
   node *t = fill(a, type);
   loam_type_release(type);

@@ -151,6 +151,15 @@ static int describe_fixed_string(size_t count, array_values *out) {
   return -1;
 }
 
+/* Returns what to say about a type that is no scalar of NumPy. */
+static const char *why_not(const loam_type *type) {
+  struct loam_type_info info = { .size = 0 };
+  if (!loam_type_info(type, &info) && info.kind == LOAM_TYPE_OPTION) return why_not(info.element);
+  if (info.kind == LOAM_TYPE_CATEGORICAL) return "; Arrow has categories: to_arrow()";
+  if (info.kind == LOAM_TYPE_DATE) return "; it has dates of 8 bytes, and loam's have 4";
+  return "; take a row or a field";
+}
+
 /* Describes the values behind the first `ndim` dimensions, of which none may be a dimension. */
 static int describe(const loam_array *array, int ndim, array_values *out) {
   struct loam_type_info info = { .size = 0 };
@@ -160,7 +169,7 @@ static int describe(const loam_array *array, int ndim, array_values *out) {
     return describe_struct(array, ndim, type, info.count, out);
   if (info.kind == LOAM_TYPE_FIXED_STRING) return describe_fixed_string(info.count, out);
   const char *format = array_format(type), *typestr = array_typestr(type);
-  if (!typestr) return fail(array, "; take a row or a field");
+  if (!typestr) return fail(array, why_not(type));
   out->format = format ? PyUnicode_FromString(format) : NULL;
   out->descr = PyUnicode_FromString(typestr);
   if (out->descr && !PyErr_Occurred()) return 0;

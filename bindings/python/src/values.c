@@ -47,7 +47,7 @@ static const scalar scalars[] = {
   [LOAM_TYPE_COMPLEX64] = { "Zf", "<c8", 0, 0 },
   [LOAM_TYPE_COMPLEX128] = { "Zd", "<c16", 0, 0 },
   /* Formats of buffers have no dates and times. */
-  [LOAM_TYPE_DATE] = { NULL, "<M8[D]", 0, 0 },
+  [LOAM_TYPE_DATE] = { NULL, NULL, 0, 0 }, /* a date of NumPy has 8 bytes, one of loam has 4 */
   [LOAM_TYPE_TIME] = { NULL, "<m8[us]", 0, 0 },
   [LOAM_TYPE_DATETIME] = { NULL, "<M8[us]", 0, 0 },
   [LOAM_TYPE_DATETIME_S] = { NULL, "<M8[s]", 0, 0 },
@@ -267,6 +267,16 @@ static int write_decimal(const loam_type *type, const struct loam_type_info *inf
   return bytes ? 0 : -1;
 }
 
+/* ---- Categories ---- */
+
+/* Returns the name of a category, or the code as a number if no category has it. */
+static PyObject *read_category(const loam_type *type, size_t size, const char *data) {
+  struct loam_type_field category;
+  size_t code = size == sizeof(uint8_t) ? READ(uint8_t) : READ(uint16_t);
+  if (loam_type_field(type, code, &category)) return PyLong_FromSize_t(code);
+  return PyUnicode_FromString(category.name);
+}
+
 /* ---- Values with parts ---- */
 
 /* Returns whether an option is of a value with parts, to which loam_array_follow leads. */
@@ -292,9 +302,11 @@ PyObject *array_value(const loam_array *array) {
   if (is_optional_compound(&info)) return read_target(array);
   const char *data = loam_array_data(array);
   const piece *text = (const piece *)data;
+  const loam_type *type = loam_array_type(array);
   if (info.kind == LOAM_TYPE_OPTION) {
     if (loam_array_is_missing(array)) Py_RETURN_NONE;
-    info = info_of(info.element);
+    type = info.element;
+    info = info_of(type);
   }
   switch (info.kind) {
     case LOAM_TYPE_STRING: return PyUnicode_DecodeUTF8(text->begin, (Py_ssize_t)text->size, NULL);
@@ -306,6 +318,7 @@ PyObject *array_value(const loam_array *array) {
     case LOAM_TYPE_STRUCT: return read_dict(array);
     case LOAM_TYPE_POINTER: return read_target(array);
     case LOAM_TYPE_DECIMAL: return read_decimal(info.scale, data);
+    case LOAM_TYPE_CATEGORICAL: return read_category(type, info.size, data);
     default:
       return is_moment(info.kind) ? read_moment(info.kind, data) : read_number(info.kind, data);
   }
@@ -472,7 +485,8 @@ static int write_plain(loam_array *array, const struct loam_type_info *of, bool 
   const loam_type *type = loam_array_type(array);
   struct loam_array_info info;
   if (is_option && value == Py_None) return done(loam_array_omit(array));
-  if (kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_FIXED_STRING) return write_string(array, value);
+  if (kind == LOAM_TYPE_STRING || kind == LOAM_TYPE_FIXED_STRING || kind == LOAM_TYPE_CATEGORICAL)
+    return write_string(array, value);
   if (kind == LOAM_TYPE_BYTES) return write_bytes(array, value);
   if (!loam_array_info(array, &info) && info.readonly) {
     PyErr_SetString(PyExc_ValueError, "the array is read-only");

@@ -89,8 +89,9 @@ class Values(Case):
         seen = numpy.asarray(array)
         self.assertEqual((seen.dtype, seen.tolist()), (numpy.dtype("M8[us]"), array.tolist()))
         self.assertEqual(seen.ctypes.data, array.address)
-        seen = numpy.asarray(loam.Array("1 * date", [day]))
-        self.assertEqual((seen.dtype, seen[0]), (numpy.dtype("M8[D]"), numpy.datetime64(day)))
+        for text in ("1 * date", "1 * {d: date, t: time}"):
+            with self.assertRaisesRegex(TypeError, "date: .* dates of 8 bytes, and loam's have 4"):
+                numpy.asarray(loam.Array(text))
         back = loam.Array.from_arrow(loam.Array("1 * {d: date, t: time, m: datetime}",
                                                 [(day, time, moment)])["m"], copy=True)
         self.assertEqual((back.type, back.tolist()), ("1 * datetime", [moment]))
@@ -173,6 +174,56 @@ class Values(Case):
                 use(array)
             self.assertIn("decimal", str(caught.exception))
 
+    def test_categories_are_text(self):
+        text = "4 * ?categorical[['low', 'mid', 'größe'], ordered=True]"
+        values = ["größe", None, "low", "mid"]
+        array = loam.Array(text, values)
+        self.assertEqual((array.type, array.tolist(), array[0]), (text, values, "größe"))
+        self.assertIn("['größe', None, 'low', 'mid']", repr(array))
+        array[1] = "mid"
+        array[0] = None
+        self.assertEqual(array.tolist(), [None, "mid", "low", "mid"])
+        self.assertEqual(pickle.loads(pickle.dumps(array)).tolist(), array.tolist())
+        for wrong, error, words in [(1, TypeError, "takes a str, not int"),
+                                    ("high", ValueError, 'text "high": .* has no such category')]:
+            with self.assertRaisesRegex(error, words):
+                array[2] = wrong
+        with self.assertRaisesRegex(TypeError, "takes a str, not NoneType"):
+            loam.Array("1 * categorical[['a']]", [None])
+        names = [str(i) for i in range(300)]
+        many = loam.Array(f"3 * categorical[{names}]", ["299", "0", "256"])
+        self.assertEqual((many.tolist(), many.nbytes), (["299", "0", "256"], 6))
+
+    def test_codes_of_categories_come_from_numpy(self):
+        codes = numpy.array([1, 0, 7, 255], "u1")
+        array = loam.Array.from_buffer(codes, "4 * categorical[['no', 'yes']]")
+        self.assertEqual((array.tolist(), array.address), (["yes", "no", 7, 255],
+                                                           codes.ctypes.data))
+        array[2] = "yes"
+        self.assertEqual(codes.tolist(), [1, 0, 1, 255])
+        array = loam.Array.from_buffer(codes, "4 * ?categorical[['no', 'yes']]")
+        self.assertEqual(array.tolist(), ["yes", "no", "yes", None])
+
+    def test_categories_go_to_arrow_and_not_to_numpy(self):
+        text = "3 * categorical[['no', 'yes'], ordered=True]"
+        array = loam.Array(text, ["no", "yes", "no"])
+        back = loam.Array.from_arrow(array)
+        self.assertEqual((back.type, back.tolist(), back.address),
+                         (text, ["no", "yes", "no"], array.address))
+        rows = loam.Array("{a: 2 * ?categorical[['x']], b: 2 * var * categorical[['y', 'z']]}",
+                          {"a": [None, "x"], "b": [["z", "y"], []]})
+        back = loam.Array.from_arrow(rows.to_arrow(copy=True), copy=True)
+        del rows
+        gc.collect()
+        self.assertEqual(back.tolist(), {"a": [None, "x"], "b": [["z", "y"], []]})
+        for use in (numpy.asarray, memoryview, numpy.from_dlpack):
+            with self.assertRaises((TypeError, BufferError, ValueError)) as caught:
+                use(array)
+            self.assertIn("categorical", str(caught.exception))
+        for use in (array, loam.Array("1 * ?categorical[['no']]")):
+            with self.assertRaisesRegex(BufferError, "Arrow has categories: to_arrow"):
+                memoryview(use)
+
     def test_structs_and_rows_can_be_missing(self):
         text = "3 * ?{x: int32, row: ?var * ?int16, pair: ?2 * float64, name: ?string[4]}"
         array = loam.Array(text, [{"x": 1, "row": [1, None], "pair": (0.5, 2), "name": "four"},
@@ -246,7 +297,8 @@ class Values(Case):
         with loam.tag("array.context"):
             self.assertEqual(loam.owner(loam.Array("1000 * int8")).tag, "array.context")
         for value in ("{x: int8, y: string}", "var * int8", "string", "bytes", "pointer[int8]",
-                      "?int8", "?{x: ?2 * int8}", "string[4]", "decimal[4, 2]", "timedelta"):
+                      "?int8", "?{x: ?2 * int8}", "string[4]", "decimal[4, 2]", "timedelta",
+                      "categorical[['a']]"):
             for text in (value, f"2 * {value}", f"1000 * {value}"):
                 with self.subTest(text):
                     array = loam.Array(text, tag="array.tagged")

@@ -58,10 +58,11 @@ def work_on_exchange():
     a = loam.Array.from_buffer(source)[::-1]
     b = loam.Array.from_buffer(b"\1\0\2\0", "2 * int16")
     c = loam.Array.from_arrow(loam.Array("fixed * ?string", ["a", None]).to_arrow(copy=True))
+    f = loam.Array.from_arrow(loam.Array("2 * ?categorical[['a', 'b']]", ["b", None]), copy=True)
     d = copy.copy(loam.Array("2 * (string[3], date)", [("a", datetime.date(2024, 1, 2))] * 2))
     e = copy.copy(loam.Block.wrap(b"abc")[1:])
     seen = numpy.asarray(a)["y"].tolist()
-    return a.tolist(), b.tolist(), c.tolist(), d.tolist(), bytes(e), seen, repr(a)
+    return (a.tolist(), b.tolist(), c.tolist(), d.tolist(), f.tolist(), bytes(e), seen, repr(a))
 
 
 class Refusals(Case):

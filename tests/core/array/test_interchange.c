@@ -1,233 +1,9 @@
-/* test_interchange.c - export to and import from other libraries: DLPack and Arrow. */
+/* test_interchange.c - arrays for other libraries and from them, through Arrow. */
 #include <stdlib.h>
 
 #include "array/arrow.h"
-#include "array/dlpack.h"
 #include "arrays.h"
 #include "refuse.h"
-
-/* ---- DLPack ---- */
-
-static DLManagedTensor *tensor_of(const loam_array *array) {
-  DLManagedTensor *tensor = NULL;
-  if (loam_array_to_dlpack(array, &tensor)) fail_msg("%s", loam_error());
-  assert_int_equal(tensor->dl_tensor.device.device_type, DL_CPU);
-  assert_int_equal(tensor->dl_tensor.byte_offset, 0);
-  assert_int_equal(tensor->dl_tensor.dtype.lanes, 1);
-  return tensor;
-}
-
-static void expect_dims(const DLTensor *t, int ndim, const int64_t *shape, const int64_t *strides) {
-  assert_int_equal(t->ndim, ndim);
-  for (int i = 0; i < ndim; i++) {
-    assert_int_equal(t->shape[i], shape[i]);
-    assert_int_equal(t->strides[i], strides[i]);
-  }
-}
-
-static void a_tensor_shares_the_data_of_the_array(void **state) {
-  (void)state;
-  loam_array *a = new_array("3 * 4 * float32");
-  loam_array *v = VIEW(a, { LOAM_OPEN, LOAM_OPEN, -1 }, { 1, LOAM_OPEN, 2 });
-  DLManagedTensor *t = tensor_of(v);
-  expect_dims(&t->dl_tensor, 2, (int64_t[]){ 3, 2 }, (int64_t[]){ -4, 2 });
-  assert_int_equal(t->dl_tensor.dtype.code, DL_FLOAT);
-  assert_int_equal(t->dl_tensor.dtype.bits, 32);
-  ((float *)t->dl_tensor.data)[2] = 7;
-  expect_json(a, "[[0,0,0,0],[0,0,0,0],[0,0,0,7]]");
-  t->deleter(t);
-  loam_array_release(v);
-  loam_array_release(a);
-}
-
-static void a_tensor_keeps_its_memory_alive(void **state) {
-  (void)state;
-  loam_array *a = new_array("2 * var * {x: int16, y: int16}");
-  loam_array *row = VIEW(a, LOAM_AT(1));
-  assert_int_equal(loam_array_append(row, (int16_t[]){ 1, 2 }), LOAM_OK);
-  assert_int_equal(loam_array_append(row, (int16_t[]){ 3, 4 }), LOAM_OK);
-  loam_array *y = field_of(row, "y");
-  loam_block *rows = lm_layout_var(y->meta)->block;
-  size_t owners = loam_block_refcount(rows);
-  DLManagedTensor *t = tensor_of(y); /* a row of a var dimension is a dimension of the tensor */
-  assert_int_equal(loam_block_refcount(rows), owners + 1);
-  loam_array_release(a);
-  loam_array_release(row);
-  loam_array_release(y);
-  expect_dims(&t->dl_tensor, 1, (int64_t[]){ 2 }, (int64_t[]){ 2 });
-  assert_int_equal(((int16_t *)t->dl_tensor.data)[2], 4);
-  t->deleter(t);
-}
-
-static void every_scalar_survives_export_and_import(void **state) {
-  (void)state;
-#define EXPECT_BACK(kind, name, size, align)                                         \
-  if (lm_type_is_number(kind)) {                                                     \
-    loam_array *a = new_array("2 * 0 * 3 * " name), *back;                           \
-    assert_int_equal(loam_array_from_dlpack(tensor_of(a), &back), 0);                \
-    assert_string_equal(loam_type_text(loam_array_type(back)), "2 * 0 * 3 * " name); \
-    loam_array_release(back);                                                        \
-    loam_array_release(a);                                                           \
-  }
-  LOAM_TYPE_LIST(EXPECT_BACK)
-  loam_array *a = new_array("?float64"), *back;
-  *(double *)loam_array_data(a) = 2.5;
-  assert_int_equal(loam_array_from_dlpack(tensor_of(a), &back), LOAM_OK);
-  loam_array_release(a);
-  expect_view(back, "float64", "2.5");
-}
-
-static void expect_no_tensor(const char *text, const char *words) {
-  loam_array *a = new_array(text);
-  DLManagedTensor *out = (DLManagedTensor *)8;
-  EXPECT_ERROR(loam_array_to_dlpack(a, &out), LOAM_EUNSUPPORTED, words);
-  assert_ptr_equal(out, (void *)8);
-  loam_array_release(a);
-}
-
-static void types_that_a_tensor_cannot_express_are_refused(void **state) {
-  (void)state;
-  expect_no_tensor("2 * date", "date: a tensor has numbers at equal distances");
-  expect_no_tensor("2 * var * int8", "var * int8: a tensor has numbers at equal distances");
-  expect_no_tensor("2 * {x: int8}", "{x: int8}: a tensor has numbers at equal distances");
-  expect_no_tensor("string", "string: a tensor has numbers at equal distances");
-  expect_no_tensor("2 * ?int8", "?int8: a tensor has no missing values");
-  loam_array *a = new_array("2 * {x: 3 * int32, y: int8}");
-  loam_array *x = field_of(a, "x");
-  DLManagedTensor *t = tensor_of(x);
-  expect_dims(&t->dl_tensor, 2, (int64_t[]){ 2, 3 }, (int64_t[]){ 4, 1 });
-  t->deleter(t);
-  loam_array_release(x);
-  loam_array_release(a);
-  a = new_array("2 * {x: 2 * int32, y: 3 * int32, z: 1 * int16}");
-  x = field_of(a, "x");
-  t = tensor_of(x);
-  expect_dims(&t->dl_tensor, 2, (int64_t[]){ 2, 2 }, (int64_t[]){ 6, 1 });
-  t->deleter(t);
-  loam_array_release(x);
-  loam_array_release(a);
-  a = new_array("2 * {x: complex64, y: int32}");
-  x = field_of(a, "x");
-  EXPECT_ERROR(loam_array_to_dlpack(x, &t), LOAM_EUNSUPPORTED,
-               "dimension 1 has elements of 8 bytes 12 bytes apart: a tensor's are whole elements "
-               "apart");
-  x->is_readonly = true;
-  EXPECT_ERROR(loam_array_to_dlpack(x, &t), LOAM_EUNSUPPORTED,
-               "the array is read-only, which DLPack cannot express");
-  loam_array_release(x);
-  loam_array_release(a);
-}
-
-/* A tensor that another library has made. */
-typedef struct foreign {
-  DLManagedTensor tensor;
-  int64_t shape[3], strides[3];
-  double data[24];
-  int ended;
-} foreign;
-
-static void end_foreign(DLManagedTensor *t) { ((foreign *)t->manager_ctx)->ended++; }
-
-static void begin_foreign(foreign *f) {
-  *f = (foreign){ .shape = { 2, 3, 4 }, .strides = { 12, 4, 1 } };
-  for (int i = 0; i < 24; i++) f->data[i] = i;
-  f->tensor = (DLManagedTensor){ .dl_tensor = { .data = f->data,
-                                                .device = { DL_CPU, 0 },
-                                                .ndim = 3,
-                                                .dtype = { DL_FLOAT, 64, 1 },
-                                                .shape = f->shape,
-                                                .strides = f->strides },
-                                 .manager_ctx = f,
-                                 .deleter = end_foreign };
-}
-
-static void an_imported_tensor_ends_with_its_last_view(void **state) {
-  (void)state;
-  foreign f;
-  begin_foreign(&f);
-  loam_array *a;
-  assert_int_equal(loam_array_from_dlpack(&f.tensor, &a), LOAM_OK);
-  loam_array *v = VIEW(a, LOAM_AT(1), LOAM_ALL, LOAM_AT(-1));
-  loam_array_release(a);
-  assert_int_equal(f.ended, 0);
-  expect_view(v, "3 * float64", "[15,19,23]");
-  assert_int_equal(f.ended, 1);
-}
-
-static void strides_and_offset_of_an_imported_tensor_are_kept(void **state) {
-  (void)state;
-  foreign f;
-  loam_array *a;
-  begin_foreign(&f);
-  f.tensor.dl_tensor.strides = NULL;
-  f.tensor.dl_tensor.ndim = 1;
-  f.tensor.dl_tensor.byte_offset = 80;
-  f.tensor.deleter = NULL;
-  assert_int_equal(loam_array_from_dlpack(&f.tensor, &a), LOAM_OK);
-  expect_view(a, "2 * float64", "[10,11]");
-  begin_foreign(&f);
-  f.strides[0] = -12;
-  f.strides[1] = 0;
-  f.strides[2] = -2;
-  f.tensor.dl_tensor.byte_offset = 23 * 8;
-  assert_int_equal(loam_array_from_dlpack(&f.tensor, &a), LOAM_OK);
-  expect_view(a, "2 * 3 * 4 * float64",
-              "[[[23,21,19,17],[23,21,19,17],[23,21,19,17]],"
-              "[[11,9,7,5],[11,9,7,5],[11,9,7,5]]]");
-  assert_int_equal(f.ended, 1);
-}
-
-/* DLPack: the data of a tensor without elements may be NULL. */
-static void a_tensor_without_elements_needs_no_memory(void **state) {
-  (void)state;
-  foreign f;
-  loam_array *a;
-  begin_foreign(&f);
-  f.shape[1] = 0;
-  f.tensor.dl_tensor.data = NULL;
-  f.tensor.dl_tensor.byte_offset = 8;
-  assert_int_equal(loam_array_from_dlpack(&f.tensor, &a), LOAM_OK);
-  loam_array *row = VIEW(a, LOAM_AT(1));
-  assert_null(loam_array_data(row));
-  expect_view(row, "0 * 4 * float64", "[]");
-  expect_view(a, "2 * 0 * 4 * float64", "[[],[]]");
-  assert_int_equal(f.ended, 1);
-}
-
-static void expect_no_array(foreign *f, loam_status status, const char *words) {
-  loam_array *out = (loam_array *)8;
-  EXPECT_ERROR(loam_array_from_dlpack(&f->tensor, &out), status, words);
-  assert_ptr_equal(out, (void *)8);
-  assert_int_equal(f->ended, 0);
-  begin_foreign(f);
-}
-
-static void a_tensor_that_is_refused_stays_the_callers(void **state) {
-  (void)state;
-  foreign f;
-  begin_foreign(&f);
-  f.tensor.dl_tensor.device.device_type = 2;
-  expect_no_array(&f, LOAM_EUNSUPPORTED, "the tensor is on a device of type 2, not in host memory");
-  f.tensor.dl_tensor.dtype = (DLDataType){ 4, 16, 1 };
-  expect_no_array(&f, LOAM_EUNSUPPORTED, "the tensor's elements are of code 4, 16 bits, 1 lanes");
-  f.tensor.dl_tensor.dtype.lanes = 4;
-  expect_no_array(&f, LOAM_EUNSUPPORTED, "the tensor's elements are of code 2, 64 bits, 4 lanes");
-  f.shape[1] = -3;
-  expect_no_array(&f, LOAM_EINVAL, "dimension 2 of the tensor has -3 elements");
-  f.tensor.dl_tensor.ndim = 64;
-  expect_no_array(&f, LOAM_EINVAL, "the tensor has 64 dimensions");
-  f.strides[1] = INT64_MAX / 4;
-  expect_no_array(&f, LOAM_EINVAL,
-                  "dimension 2 of the tensor has a stride of 2305843009213693951 elements");
-  f.tensor.dl_tensor.byte_offset = 4;
-  expect_no_array(&f, LOAM_EINVAL,
-                  "2 * 3 * 4 * float64: not all elements would stand at multiples of 8");
-  f.shape[0] = INT64_MAX;
-  expect_no_array(&f, LOAM_EINVAL,
-                  "9223372036854775807 elements of 96 bytes: no address space is that large");
-}
-
-/* ---- Arrow ---- */
 
 /* An exported array and its schema. */
 typedef struct shipped {
@@ -418,6 +194,91 @@ static void rows_of_structs_need_a_copy(void **state) {
   loam_array_release(a);
 }
 
+static void categories_are_a_dictionary(void **state) {
+  (void)state;
+  loam_array *a = new_array("4 * ?categorical[['low', '', 'größe'], ordered=True]"), *back;
+  uint8_t *codes = loam_array_data(a);
+  codes[1] = 2;
+  codes[2] = UINT8_MAX;
+  shipped s = ship(a, 0);
+  expect_node(&s.schema, &s.array, "C", "", 4, 1);
+  assert_int_equal(s.schema.flags, ARROW_NULLABLE | ARROW_DICTIONARY_ORDERED);
+  assert_ptr_equal(s.array.buffers[1], codes);
+  expect_node(s.schema.dictionary, s.array.dictionary, "u", "", 3, 0);
+  assert_int_equal(s.schema.dictionary->flags, 0);
+  const int32_t *offsets = s.array.dictionary->buffers[1];
+  for (int i = 0; i < 4; i++) assert_int_equal(offsets[i], ((int[]){ 0, 3, 3, 10 })[i]);
+  assert_memory_equal(s.array.dictionary->buffers[2], "lowgröße", 10);
+  EXPECT_ERROR(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_EUNSUPPORTED,
+               "Arrow format \"C\": missing values are special values in loam, which needs a copy");
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 1, &back), LOAM_OK);
+  loam_array_release(a);
+  expect_view(back, "4 * ?categorical[['low', '', 'größe'], ordered=True]",
+              "[\"low\",\"größe\",null,\"low\"]");
+}
+
+static void codes_are_shared_both_ways(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * categorical[['no', 'yes']]"), *back;
+  uint8_t *codes = loam_array_data(a);
+  codes[1] = 1;
+  shipped s = ship(a, 0);
+  assert_int_equal(s.schema.flags, 0);
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_OK);
+  assert_ptr_equal(loam_array_data(back), codes);
+  loam_array_release(a);
+  expect_view(back, "2 * categorical[['no', 'yes']]", "[\"no\",\"yes\"]");
+  a = new_array("2 * {c: categorical[['no', 'yes']], row: var * ?categorical[['x']]}");
+  loam_array *first = VIEW(a, LOAM_AT(0)), *row = field_of(first, "row");
+  assert_int_equal(loam_array_append(row, "\377"), LOAM_OK);
+  assert_int_equal(loam_array_append(row, "\0"), LOAM_OK);
+  loam_array_release(row);
+  loam_array_release(first);
+  s = ship(a, 1);
+  assert_string_equal(s.schema.children[1]->children[0]->dictionary->format, "u");
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 1, &back), LOAM_OK);
+  loam_array_release(a);
+  expect_view(back,
+              "{c: pointer[2 * categorical[['no', 'yes']]], "
+              "row: pointer[2 * var * ?categorical[['x']]]}",
+              "{\"c\":[\"no\",\"no\"],\"row\":[[null,\"x\"],[]]}");
+}
+
+static void a_code_without_a_category_is_not_exported(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * categorical[['no', 'yes']]");
+  uint8_t *codes = loam_array_data(a);
+  shipped s;
+  codes[2] = 2;
+  EXPECT_ERROR(loam_array_to_arrow(a, 1, &s.schema, &s.array), LOAM_EUNSUPPORTED,
+               "categorical[['no', 'yes']]: value 2 has the code 2, which no category has");
+  codes[2] = UINT8_MAX; /* means "missing" only in an option */
+  EXPECT_ERROR(loam_array_to_arrow(a, 1, &s.schema, &s.array), LOAM_EUNSUPPORTED,
+               "categorical[['no', 'yes']]: value 2 has the code 255, which no category has");
+  loam_array_release(a);
+  a = new_array("1 * categorical[['\xff']]");
+  EXPECT_ERROR(loam_array_to_arrow(a, 1, &s.schema, &s.array), LOAM_EUNSUPPORTED,
+               "categorical[['\xff']]: not all categories are UTF-8, which Arrow requires");
+  loam_array_release(a);
+}
+
+/* The interface allows this: a consumer may move a dictionary out and release the rest. */
+static void a_dictionary_that_was_moved_out_lives_on(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * categorical[['abc', 'd']]");
+  shipped s = ship(a, 0);
+  loam_array_release(a);
+  struct ArrowArray dictionary = *s.array.dictionary;
+  struct ArrowSchema schema = *s.schema.dictionary;
+  s.array.dictionary->release = NULL;
+  s.schema.dictionary->release = NULL;
+  end_shipped(&s);
+  assert_memory_equal(dictionary.buffers[2], "abcd", 4);
+  assert_string_equal(schema.format, "u");
+  dictionary.release(&dictionary);
+  schema.release(&schema);
+}
+
 /* The interface allows this: a consumer may move a child out and release the rest. */
 static void a_child_that_was_moved_out_lives_on(void **state) {
   (void)state;
@@ -542,11 +403,185 @@ static void text_and_bools_are_imported(void **state) {
   expect_view(a, "2 * date", "[\"1970-01-01\",\"2024-02-29\"]");
 }
 
+/* An Arrow array that another library has made: indices into a dictionary of strings. */
+typedef struct indices_of_others {
+  arrow_of_others o, words;
+} indices_of_others;
+
+static void begin_indices(indices_of_others *x, const char *format, int64_t length,
+                          const void *indices) {
+  static const int32_t offsets[] = { 0, 1, 4, 6, 6 };
+  begin_others(&x->o, format, length, 2);
+  begin_others(&x->words, "u", 3, 3);
+  x->words.s.array.offset = 1; /* "bcd", "ef", "" */
+  x->words.buffer[1] = offsets;
+  x->words.buffer[2] = "abcdef";
+  x->o.buffer[1] = indices;
+  x->o.s.schema.dictionary = &x->words.s.schema;
+  x->o.s.array.dictionary = &x->words.s.array;
+}
+
+static void indices_of_any_integer_type_are_imported(void **state) {
+  (void)state;
+  static const char *const format[] = { "c", "C", "s", "S", "i", "I", "l", "L" };
+  static const uint8_t one[] = { 9, 2, 0, 1 };
+  static const uint16_t two[] = { 9, 2, 0, 1 };
+  static const uint32_t four[] = { 9, 2, 0, 1 };
+  static const uint64_t eight[] = { 9, 2, 0, 1 };
+  static const void *const indices[] = { one, two, four, eight };
+  for (size_t i = 0; i < LM_COUNT(format); i++) {
+    indices_of_others x;
+    loam_array *a = NULL;
+    begin_indices(&x, format[i], 3, indices[i / 2]);
+    x.o.s.array.offset = 1;
+    bool is_code = i < 2; /* a code of three categories has one byte */
+    assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 0, &a),
+                     is_code ? LOAM_OK : LOAM_EUNSUPPORTED);
+    if (is_code) assert_ptr_equal(loam_array_data(a), &one[1]);
+    else assert_non_null(strstr(loam_error(), "its indices have another size than codes in loam"));
+    if (!is_code && loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 1, &a))
+      fail_msg("%s", loam_error());
+    assert_int_equal(x.words.ended, 0);
+    expect_view(a, "3 * categorical[['bcd', 'ef', '']]", "[\"\",\"bcd\",\"ef\"]");
+    assert_int_equal(x.o.ended, 1);
+  }
+}
+
+/* Arrow: the index of a missing element may be any number. */
+static void indices_of_missing_elements_are_not_read(void **state) {
+  (void)state;
+  static const int16_t codes[] = { 1, -1, 1000 };
+  indices_of_others x;
+  loam_array *a;
+  begin_indices(&x, "s", 3, codes);
+  x.o.buffer[0] = "\1";
+  x.o.s.array.null_count = 2;
+  x.o.s.schema.flags = ARROW_DICTIONARY_ORDERED;
+  assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 1, &a), LOAM_OK);
+  expect_view(a, "3 * ?categorical[['bcd', 'ef', ''], ordered=True]", "[\"ef\",null,null]");
+  begin_indices(&x, "c", 0, NULL);
+  assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 0, &a), LOAM_OK);
+  expect_view(a, "0 * categorical[['bcd', 'ef', '']]", "[]");
+}
+
 static void expect_no_import(arrow_of_others *o, loam_status status, const char *words) {
   loam_array *out = (loam_array *)8;
   EXPECT_ERROR(loam_array_from_arrow(&o->s.schema, &o->s.array, 1, &out), status, words);
   assert_ptr_equal(out, (void *)8);
   assert_int_equal(o->ended, 0);
+}
+
+static void indices_beyond_their_dictionary_are_refused(void **state) {
+  (void)state;
+  static const int8_t codes[] = { 0, 3, -1 };
+  indices_of_others x;
+  begin_indices(&x, "c", 2, codes);
+  expect_no_import(&x.o, LOAM_EINVAL, "element 1 has the index 3, and the dictionary 3 values");
+  x.o.s.array.offset = 2;
+  x.o.s.array.length = 1;
+  expect_no_import(&x.o, LOAM_EINVAL, "element 0 has the index -1, and the dictionary 3 values");
+  begin_indices(&x, "g", 1, codes);
+  expect_no_import(&x.o, LOAM_EUNSUPPORTED,
+                   "Arrow format \"g\": the indices into a dictionary are integers");
+  begin_indices(&x, "+s", 1, NULL);
+  x.o.s.array.n_buffers = 1;
+  expect_no_import(&x.o, LOAM_EUNSUPPORTED,
+                   "Arrow format \"+s\": the indices into a dictionary are integers");
+  begin_indices(&x, "c", 1, NULL);
+  expect_no_import(&x.o, LOAM_EINVAL, "Arrow format \"c\": 1 elements and no buffer for them");
+  begin_indices(&x, "c", 1, codes);
+  x.o.s.array.dictionary = NULL;
+  expect_no_import(&x.o, LOAM_EINVAL, "the Arrow array lacks the dictionary of its schema");
+}
+
+/* Expects that an array with the dictionary of `x` is refused. */
+static void expect_no_dictionary(indices_of_others *x, loam_status status, const char *words) {
+  static const int8_t codes[] = { 0 };
+  x->o.buffer[1] = codes;
+  expect_no_import(&x->o, status, words);
+  assert_int_equal(x->words.ended, 0);
+  begin_indices(x, "c", 1, codes);
+}
+
+static void dictionaries_that_are_no_categories_are_refused(void **state) {
+  (void)state;
+  static const int32_t offsets[] = { 0, 2, 4, 2 };
+  static const int64_t far[] = { 0, (int64_t)1 << 50 };
+  indices_of_others x;
+  begin_indices(&x, "c", 1, NULL);
+  x.words.s.schema.format = "z";
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"z\": loam imports dictionaries of strings");
+  x.words.s.schema.dictionary = &x.words.s.schema;
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": loam imports dictionaries of strings");
+  x.words.buffer[0] = "\3";
+  x.words.s.array.null_count = -1;
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": a value of its dictionary is missing");
+  x.words.buffer[2] = "ab\0def";
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": a value of its dictionary has a NUL byte");
+  x.words.s.array.offset = 0;
+  x.words.s.array.length = 2;
+  x.words.buffer[1] = offsets;
+  x.words.buffer[2] = "abab";
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": the categorical has a category \"ab\" already");
+  x.words.s.array.offset = 0;
+  x.words.buffer[1] = offsets;
+  expect_no_dictionary(&x, LOAM_EINVAL, "value 2 of an Arrow dictionary ends before it begins");
+  x.words.buffer[2] = NULL;
+  expect_no_dictionary(&x, LOAM_EINVAL, "an Arrow dictionary has no text up to byte 6");
+  x.words.s.array.length = 0;
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": a categorical without categories");
+  x.words.s.schema.format = "U";
+  x.words.s.array.offset = 0;
+  x.words.s.array.length = 1;
+  x.words.buffer[1] = far;
+  expect_no_dictionary(&x, LOAM_EINVAL,
+                       "an Arrow dictionary has no text up to byte 1125899906842624");
+  x.words.s.array.length = -1;
+  expect_no_dictionary(&x, LOAM_EINVAL, "an Arrow array of -1 elements from 1 on");
+  x.words.s.array.n_buffers = 2;
+  expect_no_dictionary(&x, LOAM_EINVAL, "Arrow format \"u\" with 2 buffers and 0 children");
+}
+
+/* One letter each, and last "": these are 256 strings. */
+static void a_dictionary_has_room_in_a_type(void **state) {
+  (void)state;
+  static int32_t offsets[257], two_words[] = { 0, 65536, 65537 };
+  static char letters[65537];
+  static const uint8_t codes[] = { 254, 255 };
+  for (int i = 0; i < 256; i++) letters[i] = (char)(i + 1);
+  for (int i = 0; i < 257; i++) offsets[i] = i < 256 ? i : 255;
+  memset(letters + 255, 'x', sizeof letters - 255);
+  indices_of_others x;
+  loam_array *a;
+  begin_indices(&x, "C", 2, codes);
+  x.words.s.array.offset = 0;
+  x.words.s.array.length = 256;
+  x.words.buffer[1] = offsets;
+  x.words.buffer[2] = letters;
+  x.o.buffer[0] = "\1";
+  x.o.s.array.null_count = 1;
+  loam_array *out = (loam_array *)8;
+  assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 1, &out), LOAM_EUNSUPPORTED);
+  assert_non_null(strstr(loam_error(), "256 categories take all codes of a byte"));
+  x.o.s.array.null_count = 0;
+  assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 0, &a), LOAM_OK);
+  assert_int_equal(*(uint8_t *)loam_array_data(a), 254);
+  expect_json(a, "[\"\\u00ff\",\"\"]");
+  loam_array_release(a);
+  begin_indices(&x, "C", 1, codes);
+  x.words.s.array.offset = 0;
+  x.words.s.array.length = 2;
+  x.words.buffer[1] = two_words;
+  x.words.buffer[2] = letters;
+  expect_no_dictionary(&x, LOAM_EUNSUPPORTED,
+                       "Arrow format \"u\": its dictionary is longer than the 65536 bytes of a "
+                       "type's text");
 }
 
 /* The list is its own child, so the schema is deeper than any stack. */
@@ -677,7 +712,7 @@ static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
                    "of these");
   begin_others(&o, "c", 2, 2);
   o.s.schema.dictionary = &o.s.schema;
-  expect_no_import(&o, LOAM_EUNSUPPORTED, "Arrow format \"c\": loam has no dictionaries");
+  expect_no_import(&o, LOAM_EINVAL, "the Arrow array lacks the dictionary of its schema");
   begin_others(&o, "c", 2, 3);
   expect_no_import(&o, LOAM_EINVAL, "Arrow format \"c\" with 3 buffers and 0 children");
   begin_others(&o, "c", -2, 2);
@@ -710,25 +745,9 @@ static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
 
 /* ---- Want of memory ---- */
 
-static loam_status there_and_back(void) {
-  loam_type *type;
-  loam_array *a, *back;
-  DLManagedTensor *tensor;
-  loam_status status = loam_type_parse("3 * int32", &type);
-  if (status) return status;
-  status = loam_array_new(arrays_site(), type, &a);
-  loam_type_release(type);
-  if (status) return status;
-  status = loam_array_to_dlpack(a, &tensor);
-  loam_array_release(a);
-  if (status) return status;
-  status = loam_array_from_dlpack(tensor, &back);
-  if (status) tensor->deleter(tensor);
-  else loam_array_release(back);
-  return status;
-}
-
-static loam_status through_arrow(const char *text) {
+/* Exports a new array and imports the result. The first byte of the data is `first_byte`; all
+ * others are zero. */
+static loam_status through_arrow(const char *text, uint8_t first_byte) {
   loam_type *type;
   loam_array *a, *back;
   shipped s;
@@ -737,6 +756,7 @@ static loam_status through_arrow(const char *text) {
   status = loam_array_new(arrays_site(), type, &a);
   loam_type_release(type);
   if (status) return status;
+  *(uint8_t *)loam_array_data(a) = first_byte;
   status = loam_array_to_arrow(a, 1, &s.schema, &s.array);
   loam_array_release(a);
   if (status) return status;
@@ -747,27 +767,29 @@ static loam_status through_arrow(const char *text) {
 }
 
 static loam_status a_table_through_arrow(void) {
-  return through_arrow("{a: 2 * ?string, b: 2 * var * bool, c: 2 * 2 * var * bytes, d: 2 * int8}");
+  return through_arrow("{a: 2 * ?string, b: 2 * var * bool, c: 2 * 2 * var * bytes, d: 2 * int8}",
+                       0);
+}
+
+static loam_status categories_through_arrow(void) {
+  return through_arrow("{a: 2 * categorical[['no', 'yes']], b: 2 * 2 * categorical[['x']]}", 0);
+}
+
+static loam_status a_missing_category_through_arrow(void) {
+  return through_arrow("1 * ?categorical[['no', 'yes']]", UINT8_MAX);
 }
 
 static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
-  assert_true(refuse_each_block(there_and_back) > 4);
   assert_true(refuse_each_block(a_table_through_arrow) > 50);
+  assert_true(refuse_each_block(categories_through_arrow) > 30);
+  assert_true(refuse_each_block(a_missing_category_through_arrow) > 20);
 }
 
 #define CASE(name) cmocka_unit_test_teardown(name, nothing_is_left)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    CASE(a_tensor_shares_the_data_of_the_array),
-    CASE(a_tensor_keeps_its_memory_alive),
-    CASE(every_scalar_survives_export_and_import),
-    CASE(types_that_a_tensor_cannot_express_are_refused),
-    CASE(an_imported_tensor_ends_with_its_last_view),
-    CASE(strides_and_offset_of_an_imported_tensor_are_kept),
-    CASE(a_tensor_without_elements_needs_no_memory),
-    CASE(a_tensor_that_is_refused_stays_the_callers),
     CASE(contiguous_numbers_are_shared),
     CASE(dimensions_are_lists),
     CASE(a_missing_value_has_bit_0),
@@ -776,10 +798,19 @@ int main(void) {
     CASE(rows_and_structs_that_are_missing_have_bit_0),
     CASE(a_struct_of_columns_is_a_table),
     CASE(rows_of_structs_need_a_copy),
+    CASE(categories_are_a_dictionary),
+    CASE(codes_are_shared_both_ways),
+    CASE(a_code_without_a_category_is_not_exported),
+    CASE(a_dictionary_that_was_moved_out_lives_on),
     CASE(a_child_that_was_moved_out_lives_on),
     CASE(types_that_arrow_lacks_are_refused),
     CASE(imported_numbers_are_not_copied),
     CASE(text_and_bools_are_imported),
+    CASE(indices_of_any_integer_type_are_imported),
+    CASE(indices_of_missing_elements_are_not_read),
+    CASE(indices_beyond_their_dictionary_are_refused),
+    CASE(dictionaries_that_are_no_categories_are_refused),
+    CASE(a_dictionary_has_room_in_a_type),
     CASE(an_imported_schema_must_not_be_too_deep),
     CASE(an_imported_list_must_not_reach_beyond_its_child),
     CASE(numbers_that_are_not_aligned_are_copied),

@@ -1,4 +1,5 @@
-/* test_missing.c - dates, durations and decimals as text; structs and rows that may be missing. */
+/* test_missing.c - dates, durations, decimals and categories as text; structs and rows that may be
+ * missing. */
 #include "arrays.h"
 
 static void expect_moment(const char *text, int64_t value, const char *json) {
@@ -122,13 +123,83 @@ static void an_index_leads_into_a_row_that_is_not_missing(void **state) {
   loam_array_release(a);
 }
 
+static void a_category_is_read_and_written_by_its_name(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * categorical[['low', 'mid', 'high'], ordered=True]");
+  uint8_t *codes = loam_array_data(a);
+  expect_json(a, "[\"low\",\"low\",\"low\"]");
+  loam_array *last = VIEW(a, LOAM_AT(2)), *shown = NULL;
+  assert_int_equal(loam_array_set_text(last, "high|", 4), LOAM_OK);
+  assert_int_equal(codes[2], 2);
+  EXPECT_ERROR(loam_array_set_text(last, "higher", 6), LOAM_EINVAL,
+               "text \"higher\": categorical[['low', 'mid', 'high'], ordered=True] has no such "
+               "category");
+  EXPECT_ERROR(loam_array_set_text(last, NULL, 0), LOAM_EINVAL,
+               "text \"\": categorical[['low', 'mid', 'high'], ordered=True] has no such category");
+  assert_int_equal(loam_array_readonly(last, &shown), LOAM_OK);
+  EXPECT_ERROR(loam_array_set_text(shown, "mid", 3), LOAM_ESTATE,
+               "the array is read-only: its memory must not be written");
+  EXPECT_ERROR(loam_array_omit(last), LOAM_EINVAL,
+               "type categorical[['low', 'mid', 'high'], ordered=True]: it is not an option");
+  codes[0] = 1;
+  codes[1] = 3; /* no category has this code */
+  expect_json(a, "[\"mid\",3,\"high\"]");
+  codes[1] = UINT8_MAX;
+  expect_json(a, "[\"mid\",255,\"high\"]");
+  loam_array_release(shown);
+  loam_array_release(last);
+  loam_array_release(a);
+}
+
+static void a_category_may_be_missing(void **state) {
+  (void)state;
+  loam_array *a = new_array("3 * ?categorical[['no', 'yes']]");
+  uint8_t *codes = loam_array_data(a);
+  loam_array *first = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_omit(first), LOAM_OK);
+  assert_int_equal(codes[0], UINT8_MAX);
+  assert_true(loam_array_is_missing(first));
+  codes[1] = 254;
+  expect_json(a, "[null,254,\"no\"]");
+  assert_int_equal(loam_array_set_text(first, "yes", 3), LOAM_OK);
+  expect_json(a, "[\"yes\",254,\"no\"]");
+  loam_array_release(first);
+  loam_array_release(a);
+}
+
+/* 256 categories have all codes of a byte; 257 have codes of two bytes. */
+static void the_code_of_a_missing_category_is_no_category(void **state) {
+  (void)state;
+  char text[4096] = "2 * ?categorical[[";
+  for (int i = 0; i < 256; i++) sprintf(text + strlen(text), "'%d', ", i);
+  size_t length = strlen(text);
+  strcpy(text + length, "]]");
+  loam_type *type = NULL;
+  assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "column 5: ?categorical[['0', '1', "));
+  assert_non_null(strstr(loam_error(), "256 categories take all codes of a byte, so none is left "
+                                       "for a missing value"));
+  strcpy(text + length, "'last']]");
+  loam_array *a = new_array(text);
+  uint16_t *codes = loam_array_data(a);
+  codes[0] = UINT16_MAX;
+  codes[1] = 256;
+  expect_json(a, "[null,\"last\"]");
+  loam_array_release(a);
+}
+
 #define CASE(name) cmocka_unit_test_teardown(name, nothing_is_left)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    CASE(dates_and_times_are_written_as_iso_8601),       CASE(a_duration_is_written_as_iso_8601),
-    CASE(a_decimal_is_written_with_all_its_digits),      CASE(structs_and_rows_can_be_missing),
+    CASE(dates_and_times_are_written_as_iso_8601),
+    CASE(a_duration_is_written_as_iso_8601),
+    CASE(a_decimal_is_written_with_all_its_digits),
+    CASE(structs_and_rows_can_be_missing),
     CASE(an_index_leads_into_a_row_that_is_not_missing),
+    CASE(a_category_is_read_and_written_by_its_name),
+    CASE(a_category_may_be_missing),
+    CASE(the_code_of_a_missing_category_is_no_category),
   };
   return cmocka_run_group_tests_name("missing", tests, NULL, NULL);
 }

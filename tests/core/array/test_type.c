@@ -56,6 +56,26 @@ static void the_text_of_a_type_is_its_datashape(void **state) {
   expect_text("{'größe': int8}", "{'größe': int8}");
 }
 
+static void a_categorical_may_be_written_as_in_blaze_and_dynd(void **state) {
+  (void)state;
+  expect_text("categorical[['low', 'high']]", "categorical[['low', 'high']]");
+  expect_text("categorical[['low', 'mid', 'high'], type=string, ordered=True]",
+              "categorical[['low', 'mid', 'high'], ordered=True]");
+  expect_text("categorical[ordered=False, type = string, values=['b', 'a',]]",
+              "categorical[['b', 'a']]");
+  expect_text("2 * ?categorical[string, [\"it's\", 'back\\\\slash', '']]",
+              "2 * ?categorical[['it\\'s', 'back\\\\slash', '']]");
+  expect_text("categorical[categories=['a']]", "categorical[['a']]");
+  expect_text("{c: categorical[['größe']]}", "{c: categorical[['größe']]}");
+  loam_type *a = parse("categorical[['a', 'b']]"), *b = parse("categorical[['b', 'a']]");
+  loam_type *c = parse("categorical[['a', 'b'], ordered=True]");
+  assert_false(loam_type_equal(a, b));
+  assert_false(loam_type_equal(a, c));
+  loam_type_release(a);
+  loam_type_release(b);
+  loam_type_release(c);
+}
+
 static void expect_refused(const char *text, const char *words) {
   loam_type *untouched = (loam_type *)8, *type = untouched;
   assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
@@ -154,10 +174,8 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
                                   "them behind the point");
   expect_refused("decimal[size=2]", "type \"decimal[size=2]\": column 9: expected a number of "
                                     "elements, found \"size\"");
-  expect_refused("categorical[['a', 'b']]",
-                 "type \"categorical[['a', 'b']]\": column 1: \"categorical\" is a part of "
-                 "datashape that loam leaves out: write an integer, and a second array of the "
-                 "categories");
+  expect_refused("categoricl[['a']]", "type \"categoricl[['a']]\": column 1: no type is called "
+                                      "\"categoricl\"; is \"categorical\" meant?");
   expect_refused("... * int8", "type \"... * int8\": column 1: \"...\" is a part of datashape that "
                                "loam leaves out: write fixed or var for each dimension");
   expect_refused("2 * bytes[4]",
@@ -169,6 +187,80 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   expect_refused("char",
                  "type \"char\": column 1: \"char\" is a part of datashape that loam leaves "
                  "out: write string[1]");
+}
+
+static void a_categorical_without_a_list_of_names_is_refused(void **state) {
+  (void)state;
+  expect_refused("categorical", "type \"categorical\": column 12: expected \"[\" and the list of "
+                                "categories, found the end");
+  expect_refused("categorical[]", "type \"categorical[]\": column 13: expected the list of "
+                                  "categories, type=string or ordered=True, found \"]\"");
+  expect_refused("categorical[string]", "type \"categorical[string]\": column 19: expected \",\" "
+                                        "and the list of categories, found \"]\"");
+  expect_refused("categorical[[]]", "type \"categorical[[]]\": column 14: expected a category in "
+                                    "quotes, found \"]\"");
+  expect_refused("categorical[['a' 'b']]", "type \"categorical[['a' 'b']]\": column 18: expected "
+                                           "\",\" or \"]\" after a category, found \"'b'\"");
+  expect_refused("categorical[['a', 2]]", "type \"categorical[['a', 2]]\": column 19: expected a "
+                                          "category in quotes, found \"2\"");
+  expect_refused("categorical[[low]]",
+                 "type \"categorical[[low]]\": column 14: expected a category "
+                 "in quotes, found \"low\"");
+  expect_refused("categorical[['a", "type \"categorical[['a\": column 14: this quote has no end");
+  expect_refused("categorical[['a']", "type \"categorical[['a']\": column 18: expected \",\" or "
+                                      "\"]\" in a categorical, found the end");
+  expect_refused("categorical[['b', 'a', 'b', 'a']]",
+                 "type \"categorical[['b', 'a', 'b', 'a']]\": column 24: the categorical has a "
+                 "category \"b\" already");
+  expect_refused("categorical[['a'], type=int8]",
+                 "type \"categorical[['a'], type=int8]\": column 25: expected string, the type of "
+                 "all categories, found \"int8\"");
+  expect_refused("categorical[['a'], ordered=yes]",
+                 "type \"categorical[['a'], ordered=yes]\": column 28: expected True or False, "
+                 "found \"yes\"");
+  expect_refused("categorical[['a'], ['b']]",
+                 "type \"categorical[['a'], ['b']]\": column 20: expected type=string or "
+                 "ordered=True, each once, found \"[\"");
+  expect_refused("categorical[['a'], ordered=True, ordered=True]",
+                 "type \"categorical[['a'], ordered=True, ordered=True]\": column 34: expected "
+                 "type=string or ordered=True, each once, found \"ordered\"");
+}
+
+/* Makes a categorical type of `count` categories, "0" and so on. */
+static loam_type *numbered(int count) {
+  static char text[LM_TYPE_TEXT];
+  size_t length = (size_t)sprintf(text, "categorical[[");
+  for (int i = 0; i < count; i++)
+    length += (size_t)sprintf(text + length, i ? ", '%d'" : "'%d'", i);
+  strcpy(text + length, "]]");
+  return parse(text);
+}
+
+static void codes_have_as_few_bytes_as_the_categories_need(void **state) {
+  (void)state;
+  static const int count[] = { 1, 256, 257, 8000 };
+  for (size_t i = 0; i < LM_COUNT(count); i++) {
+    loam_type *type = numbered(count[i]);
+    struct loam_type_info info;
+    struct loam_type_field last;
+    char name[16];
+    sprintf(name, "%d", count[i] - 1);
+    assert_int_equal(loam_type_info(type, &info), LOAM_OK);
+    assert_int_equal(info.kind, LOAM_TYPE_CATEGORICAL);
+    assert_true(info.count == (size_t)count[i] && !info.element);
+    assert_int_equal(info.size, count[i] <= 256 ? 1 : 2);
+    assert_int_equal(info.align, info.size);
+    assert_int_equal(loam_type_field(type, info.count - 1, &last), LOAM_OK);
+    assert_string_equal(last.name, name);
+    assert_string_equal(loam_type_text(last.type), "string");
+    assert_int_equal(loam_type_field(type, info.count, &last), LOAM_EINVAL);
+    for (uint32_t k = 0, code = 0; k < info.count; k++) {
+      sprintf(name, "%u|", k);
+      assert_true(lm_type_find_category(type, name, strlen(name) - 1, &code) && code == k);
+      assert_false(lm_type_find_category(type, name, strlen(name), &code));
+    }
+    loam_type_release(type);
+  }
 }
 
 static void an_invalid_type_is_refused_with_its_column(void **state) {
@@ -212,6 +304,11 @@ static void depth_and_length_are_limited(void **state) {
   strcpy(long_name + 1 + LM_TYPE_TEXT, ": int8}");
   assert_int_equal(loam_type_parse(long_name, &type), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "column 1: the type's text is longer than 65536 bytes"));
+  strcpy(long_name, "2 * categorical[['");
+  memset(long_name + 18, 'x', LM_TYPE_TEXT - 16);
+  strcpy(long_name + 18 + LM_TYPE_TEXT - 16, "']]");
+  assert_int_equal(loam_type_parse(long_name, &type), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "column 5: the type's text is longer than 65536 bytes"));
   free(long_name);
 }
 
@@ -352,6 +449,14 @@ static loam_status parse_all_sorts(void) {
   return status;
 }
 
+static loam_status parse_categories(void) {
+  loam_type *type = NULL;
+  loam_status status = loam_type_parse("2 * ?categorical[['c', 'b', 'a']]", &type);
+  assert_true(!type == !!status);
+  loam_type_release(type);
+  return status;
+}
+
 static loam_status size_all_sorts(void) {
   loam_type *type = NULL, *sized = NULL;
   loam_status status = loam_type_parse("fixed * 2 * var * fixed * (string[4], ?date, (int8,))",
@@ -366,6 +471,7 @@ static loam_status size_all_sorts(void) {
 static void without_memory_calls_fail_and_leak_nothing(void **state) {
   (void)state;
   assert_true(refuse_each_block(parse_all_sorts) > 20);
+  assert_int_equal(refuse_each_block(parse_categories), 4);
   assert_true(refuse_each_block(size_all_sorts) > 10);
 }
 
@@ -384,6 +490,9 @@ static void the_tests_leave_no_type(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_text_of_a_type_is_its_datashape),
+    cmocka_unit_test(a_categorical_may_be_written_as_in_blaze_and_dynd),
+    cmocka_unit_test(a_categorical_without_a_list_of_names_is_refused),
+    cmocka_unit_test(codes_have_as_few_bytes_as_the_categories_need),
     cmocka_unit_test(dimensions_of_any_size_get_their_sizes),
     cmocka_unit_test(a_refusal_names_the_column_and_what_was_expected),
     cmocka_unit_test(a_misspelt_word_is_answered_with_the_right_one),
