@@ -72,8 +72,8 @@ bool lm_publisher_lacks_mover(const lm_publisher *p);
 
 /* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
  * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
- * figures and for shared limits. The failures are those of lm_publisher_open, of reading the file, and of
- * lm_publisher_publish. */
+ * figures and for shared limits. The failures are those of lm_publisher_open, of reading the file,
+ * and of lm_publisher_publish. */
 loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number,
                                 bool *lacks_keeper);
 

@@ -240,7 +240,7 @@ static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   int fd = move_maker_away();
   assert_int_equal(lm_board_find_living(fd), getpid()); /* by its place */
-  pwrite(fd, &none, sizeof nobody, (off_t)offsetof(lm_board, place));
+  pwrite(fd, &none, sizeof none, (off_t)offsetof(lm_board, place));
   assert_int_equal(lm_board_find_living(fd), -1);
   close(fd);
 }
