@@ -82,12 +82,12 @@ static int check_flags(const layout *l, int flags) {
   const char *wrong = NULL;
   if (!l->values.format) wrong = "buffers have no dates and times; NumPy reads them by itself";
   if ((flags & PyBUF_WRITABLE) && array_is_readonly(l->array)) wrong = "the array is read-only";
-  bool wants_order = (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
+  bool wants_fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
+  bool wants_order = wants_fortran || (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
                      (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS ||
                      (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
   if (wants_order && !is_contiguous(l)) wrong = "the array's elements do not follow one another";
-  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && l->ndim > 1)
-    wrong = "the array is in C order, not Fortran order";
+  if (wants_fortran && l->ndim > 1) wrong = "the array is in C order, not Fortran order";
   if (wrong) PyErr_SetString(PyExc_BufferError, wrong);
   return wrong ? -1 : 0;
 }

@@ -1,16 +1,19 @@
 """test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
 
 import copy
+import ctypes
 import datetime
 import decimal
 import gc
 import pickle
 import struct
 import threading
+from unittest import mock
 
 import numpy
 
 import loam
+from loam import decimals
 
 from _support import POLICY, Case, main
 
@@ -531,6 +534,18 @@ class Numpy(Case):
         self.assertEqual(bytes(array[:, 0]), struct.pack("2h", 1, 3))
         with self.assertRaises(BufferError):
             numpy.frombuffer(array[:, 0])
+
+    def test_a_buffer_in_fortran_order_has_no_gaps(self):
+        get = ctypes.pythonapi.PyObject_GetBuffer
+        get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+        view = ctypes.create_string_buffer(256)  # a Py_buffer has fewer bytes
+        array = loam.Array("6 * float64")
+        c, fortran = 0x38, 0x58  # PyBUF_C_CONTIGUOUS and PyBUF_F_CONTIGUOUS of CPython
+        for order in c, fortran:
+            with self.assertRaises(BufferError):
+                get(array[::2], ctypes.addressof(view), order)
+            self.assertEqual(get(array, ctypes.addressof(view), order), 0)
+            ctypes.pythonapi.PyBuffer_Release(view)
 
 
 class Ending(Case):
