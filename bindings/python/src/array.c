@@ -4,7 +4,8 @@
  * A row that is resized may move; a view of its elements would then show memory of other pieces. So
  * all Arrays that are derived from one Array share a family. The family counts its members whose
  * data stand in rows. While there is such a member, other than the Array that resizes, no row is
- * resized. */
+ * resized. An operation that has the address of an element while Python code may run (__index__ of
+ * a key, a finalizer, the module decimal) counts as a member until it ends. */
 #include "array.h"
 
 #include <stdbool.h>
@@ -143,8 +144,11 @@ static void array_dealloc(PyObject *self) {
 
 /* ---- Resizing ---- */
 
-/* Returns whether no other member of the family stands in a row. Callers count one more member
- * before: so the rows stay in place during an assignment, although it may run Python code that
+void array_hold_rows(PyObject *self) { ((Array *)self)->family->inside++; }
+void array_release_rows(PyObject *self) { ((Array *)self)->family->inside--; }
+
+/* Returns whether no other member of the family stands in a row. Callers call array_hold_rows
+ * before, which counts as one member: so the rows stay in place during an assignment, although it may run Python code that
  * resizes. */
 static int may_resize(void *ctx) {
   const Array *self = ctx;
@@ -157,10 +161,9 @@ static int may_resize(void *ctx) {
 
 static int assign(PyObject *self, loam_array *array, PyObject *value) {
   array_rows rows = { may_resize, self };
-  array_family *f = ((Array *)self)->family;
-  f->inside++;
+  array_hold_rows(self);
   int status = array_assign(array, value, &rows);
-  f->inside--;
+  array_release_rows(self);
   trace_memory((Array *)self);
   return status;
 }
@@ -169,10 +172,9 @@ static PyObject *array_resize(PyObject *self, PyObject *count) {
   Py_ssize_t n = PyNumber_AsSsize_t(count, PyExc_OverflowError);
   if (n == -1 && PyErr_Occurred()) return NULL;
   if (n < 0) return PyErr_Format(PyExc_ValueError, "%zd elements: it is negative", n);
-  array_family *f = ((Array *)self)->family;
-  f->inside++;
+  array_hold_rows(self);
   bool is_possible = may_resize(self);
-  f->inside--;
+  array_release_rows(self);
   loam_status status = is_possible ? loam_array_resize(array_of(self), (size_t)n) : LOAM_OK;
   trace_memory((Array *)self);
   return is_possible ? binding_done(status) : NULL;
@@ -290,7 +292,8 @@ static bool follow(path *p, PyObject *key) {
   return read_index(key, &p->index[p->count++]);
 }
 
-/* Returns the view that a key selects, with a reference; NULL with an exception set. */
+/* Returns the view that a key selects, with a reference; NULL with an exception set. The caller
+ * holds the rows. */
 static loam_array *resolve(PyObject *self, PyObject *key) {
   path p = { .now = loam_array_retain(array_of(self)) };
   bool is_tuple = PyTuple_Check(key), is_there = true;
@@ -303,7 +306,7 @@ static loam_array *resolve(PyObject *self, PyObject *key) {
 }
 
 /* Returns a value for scalars and text, and a view for types with parts. Takes the reference to
- * `array`. */
+ * `array`. The caller holds the rows. */
 static PyObject *present(PyObject *self, loam_array *array) {
   loam_array *target;
   while (array && array_is_followed(array)) {
@@ -321,15 +324,21 @@ static PyObject *present(PyObject *self, loam_array *array) {
 }
 
 static PyObject *array_get(PyObject *self, PyObject *key) {
-  return present(self, resolve(self, key));
+  array_hold_rows(self);
+  PyObject *found = present(self, resolve(self, key));
+  array_release_rows(self);
+  return found;
 }
 
 static PyObject *array_item(PyObject *self, Py_ssize_t i) {
   loam_array *element = NULL;
+  array_hold_rows(self);
   loam_status status = loam_array_index(array_of(self), 1, &LOAM_AT(i), &element);
   if (status == LOAM_EINVAL) PyErr_SetString(PyExc_IndexError, loam_error());
   else if (status) binding_fail(status);
-  return present(self, element);
+  PyObject *found = present(self, element);
+  array_release_rows(self);
+  return found;
 }
 
 static int array_set(PyObject *self, PyObject *key, PyObject *value) {
@@ -337,7 +346,9 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value) {
     PyErr_SetString(PyExc_TypeError, "elements cannot be deleted; a row can be resized");
     return -1;
   }
+  array_hold_rows(self);
   loam_array *array = resolve(self, key);
+  array_release_rows(self);
   int status = array ? assign(self, array, value) : -1;
   loam_array_release(array);
   return status;
@@ -364,16 +375,26 @@ static PyObject *array_debug(PyObject *self, PyObject *none) {
 }
 
 static PyObject *array_repr(PyObject *self) {
+  array_hold_rows(self);
   PyObject *values = array_show(array_of(self));
+  array_release_rows(self);
   PyObject *text = values ? PyUnicode_FromFormat("<loam.Array %s %U>", type_text(self), values)
                           : NULL;
   Py_XDECREF(values);
   return text;
 }
 
+/* Returns the contents of the array; NULL with an exception set. */
+static PyObject *contents(PyObject *self) {
+  array_hold_rows(self);
+  PyObject *value = array_value(array_of(self));
+  array_release_rows(self);
+  return value;
+}
+
 static PyObject *array_tolist(PyObject *self, PyObject *none) {
   (void)none;
-  return array_value(array_of(self));
+  return contents(self);
 }
 
 /* A copy is made from the contents, and has memory of its own under the tag of the data. */
@@ -383,7 +404,7 @@ static PyObject *array_reduce(PyObject *self, PyObject *none) {
   loam_status status = loam_array_info(array_of(self), &info);
   PyObject *copies = status ? binding_fail(status) : PyImport_ImportModule("loam.copies");
   PyObject *make = copies ? PyObject_GetAttrString(copies, "array") : NULL;
-  PyObject *value = make ? array_value(array_of(self)) : NULL;
+  PyObject *value = make ? contents(self) : NULL;
   PyObject *made = value ? Py_BuildValue("(O(sOs))", make, type_text(self), value,
                                          loam_block_tag(info.block))
                          : NULL;

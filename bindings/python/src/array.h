@@ -8,7 +8,7 @@
 #include "binding.h"
 
 /* All Arrays that are derived from one Array. `inside` counts the members whose data stand in rows,
- * and the memory of rows that other libraries use. */
+ * the memory of rows that other libraries use, and the operations that hold addresses in rows. */
 typedef struct array_family {
   Py_ssize_t members, inside;
 } array_family;
@@ -25,6 +25,12 @@ enum { ARRAY_MOST = 64 };
 
 /* Adds the type to the module. Returns -1 with an exception set. */
 int array_add(PyObject *module);
+
+/* Keeps the rows of an Array and of its family in place until array_release_rows: to resize a row
+ * raises BufferError. An operation calls it before it takes the address of an element, if Python
+ * code may run before it has used that address. Calls may nest. */
+void array_hold_rows(PyObject *self);
+void array_release_rows(PyObject *self);
 
 /* A check that is called before a row is resized: `may_resize` returns 0, with an exception set, if
  * rows must stay in place. */

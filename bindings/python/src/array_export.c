@@ -82,12 +82,12 @@ static int check_flags(const layout *l, int flags) {
   const char *wrong = NULL;
   if (!l->values.format) wrong = "buffers have no dates and times; NumPy reads them by itself";
   if ((flags & PyBUF_WRITABLE) && array_is_readonly(l->array)) wrong = "the array is read-only";
-  bool wants_order = (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
+  bool wants_fortran = (flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS;
+  bool wants_order = wants_fortran || (flags & PyBUF_STRIDES) != PyBUF_STRIDES ||
                      (flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS ||
                      (flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS;
   if (wants_order && !is_contiguous(l)) wrong = "the array's elements do not follow one another";
-  if ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && l->ndim > 1)
-    wrong = "the array is in C order, not Fortran order";
+  if (wants_fortran && l->ndim > 1) wrong = "the array is in C order, not Fortran order";
   if (wrong) PyErr_SetString(PyExc_BufferError, wrong);
   return wrong ? -1 : 0;
 }
@@ -125,10 +125,9 @@ static int fail_buffer(void) {
   return -1;
 }
 
-/* A buffer of row elements counts as a member of the family that stands in a row. */
-int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+/* Fills a buffer of an array whose rows are held. */
+static int lend(PyObject *self, Py_buffer *view, int flags) {
   layout l;
-  view->obj = NULL;
   if (!lay_out(array_of(self), &l)) return fail_buffer();
   lent *of = check_flags(&l, flags) ? NULL : PyMem_Malloc(sizeof *of);
   if (of) {
@@ -137,6 +136,15 @@ int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   } else if (!PyErr_Occurred()) PyErr_NoMemory();
   drop_layout(&l);
   return of ? 0 : -1;
+}
+
+/* A buffer of row elements counts as a member of the family that stands in a row. */
+int array_getbuffer(PyObject *self, Py_buffer *view, int flags) {
+  view->obj = NULL;
+  array_hold_rows(self);
+  int status = lend(self, view, flags);
+  array_release_rows(self);
+  return status;
 }
 
 void array_releasebuffer(PyObject *self, Py_buffer *view) {
@@ -163,10 +171,8 @@ PyObject *array_shape(const size_t *shape, int n) {
   return array_tuple(numbers, n);
 }
 
-/* NumPy reads this attribute if there is no buffer. An AttributeError would make NumPy treat the
- * array as a list, so this raises TypeError. */
-PyObject *array_interface(PyObject *self, void *none) {
-  (void)none;
+/* Returns the dict of __array_interface__ for an array whose rows are held. */
+static PyObject *interface_of(PyObject *self) {
   layout l;
   if (!lay_out(array_of(self), &l)) return NULL;
   bool is_struct = PyList_Check(l.values.descr);
@@ -182,6 +188,16 @@ PyObject *array_interface(PyObject *self, void *none) {
   /* The reader may keep the address only, so the count stays raised. */
   if (interface && array_stands_in_row(l.array)) ((Array *)self)->family->inside++;
   drop_layout(&l);
+  return interface;
+}
+
+/* NumPy reads this attribute if there is no buffer. An AttributeError would make NumPy treat the
+ * array as a list, so this raises TypeError. */
+PyObject *array_interface(PyObject *self, void *none) {
+  (void)none;
+  array_hold_rows(self);
+  PyObject *interface = interface_of(self);
+  array_release_rows(self);
   return interface;
 }
 

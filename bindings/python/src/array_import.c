@@ -36,7 +36,7 @@ typedef struct plan {
   loam_type *type;  /* a reference */
   PyObject *fields; /* a tuple of the fields to select, if the struct has pad bytes; or None */
   bool has_strides;
-  int64_t strides[MOST];
+  int64_t strides[MOST]; /* of the buffer's dimensions, then of those in the values */
 } plan;
 
 /* Returns the datashape of a buffer's dimensions and values as a str. */
@@ -58,6 +58,20 @@ static bool parse(const char *text, plan *out) {
   return text && !status;
 }
 
+/* Stores a stride for each dimension of the type: first the buffer's strides, then those of the
+ * dimensions in the values ("3d"), whose elements follow one another. There are fewer dimensions
+ * than MOST, because loam_type_parse refuses a type that is deeper. */
+static void plan_strides(const Py_buffer *view, plan *out) {
+  struct loam_type_info info, inner;
+  const loam_type *type = out->type;
+  out->has_strides = view->strides != NULL;
+  for (int i = 0; i < MOST && view->strides; i++, type = info.element) {
+    if (loam_type_info(type, &info) || info.kind != LOAM_TYPE_FIXED) return;
+    if (loam_type_info(info.element, &inner)) return;
+    out->strides[i] = i < view->ndim ? view->strides[i] : (int64_t)inner.size;
+  }
+}
+
 /* Plans an array of the type that the buffer's format gives. loam.formats reads the format. */
 static bool plan_by_format(const Py_buffer *view, plan *out) {
   if (view->ndim > MOST || view->suboffsets) {
@@ -72,9 +86,8 @@ static bool plan_by_format(const Py_buffer *view, plan *out) {
   bool is_read = read && PyArg_ParseTuple(read, "UO", &values, &fields);
   PyObject *text = is_read ? datashape_of(view, values) : NULL;
   bool is_done = text && parse(PyUnicode_AsUTF8(text), out);
+  if (is_done) plan_strides(view, out);
   if (is_done) out->fields = Py_NewRef(fields);
-  out->has_strides = view->strides != NULL;
-  for (int i = 0; i < view->ndim && view->strides; i++) out->strides[i] = view->strides[i];
   Py_XDECREF(text);
   Py_XDECREF(read);
   Py_XDECREF(formats);

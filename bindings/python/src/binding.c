@@ -3,10 +3,16 @@
 
 #include <dlfcn.h>
 #include <string.h>
-/* Python 3.13 declares these functions in Python.h. */
+/* Python 3.13 declares these functions in Python.h, one of them under a new name. */
 #if PY_VERSION_HEX < 0x030d0000
 #include <tracemalloc.h>
+#define PyThreadState_GetUnchecked _PyThreadState_UncheckedGet
 #endif
+
+bool binding_has_lock(void) {
+  PyThreadState *current = Py_IsInitialized() ? PyThreadState_GetUnchecked() : NULL;
+  return current && current == PyGILState_GetThisThreadState();
+}
 
 PyObject *binding_fail(loam_status status) {
   PyObject *errors = PyImport_ImportModule("loam.errors");

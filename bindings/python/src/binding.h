@@ -1,12 +1,19 @@
 /* binding.h - helpers that all parts of the extension share. All of them need the interpreter's
- * lock. */
+ * lock, except binding_has_lock. */
 #ifndef BINDING_H
 #define BINDING_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdbool.h>
+
 #include "loam.h"
+
+/* Returns whether this thread holds the interpreter's lock, with the thread state that
+ * PyGILState_Ensure would use. Any thread may call it, with the lock or without. PyGILState_Check
+ * does not do: it returns 1 in every thread once the process has made a subinterpreter. */
+bool binding_has_lock(void);
 
 /* Raises the exception of loam.errors for a status, with the words of loam_error(). Always returns
  * NULL. */

@@ -1,5 +1,7 @@
 /* block.c - loam.Block: loam_blocks as Python objects. Other libraries use their memory as buffers,
- * through __array_interface__ and as DLPack tensors; each user holds a reference to the block. */
+ * through __array_interface__ and as DLPack tensors. A tensor holds a reference to the loam_block; a
+ * user of a buffer or of __array_interface__ holds a reference to the Python object, whose release()
+ * fails while a buffer is in use, and always once the interface was given. */
 #include "block.h"
 
 #include <stdbool.h>
@@ -11,6 +13,7 @@ typedef struct Block {
   PyObject_HEAD loam_block *block; /* NULL once released */
   PyObject *base;                  /* whose memory it is; NULL: loam's */
   Py_ssize_t exports;              /* buffers in use; release() fails while there are any */
+  bool is_given; /* __array_interface__ has given the address, whose users are not counted */
   int is_readonly;
 } Block;
 
@@ -130,6 +133,9 @@ static PyObject *block_release(PyObject *self, PyObject *none) {
   Block *b = (Block *)self;
   if (b->exports)
     return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are in use", b->exports);
+  if (b->is_given)
+    return PyErr_Format(PyExc_BufferError, "__array_interface__ has given the block's address: the "
+                                           "block ends with the last reference to it");
   end(b);
   Py_RETURN_NONE;
 }
@@ -157,9 +163,12 @@ static PyObject *block_interface(PyObject *self, void *none) {
   (void)none;
   loam_block *block = block_of(self);
   if (!block) return NULL;
-  return Py_BuildValue("{s(n)sss(NO)si}", "shape", (Py_ssize_t)loam_block_size(block), "typestr",
-                       "|u1", "data", PyLong_FromVoidPtr(loam_block_data(block)),
-                       ((Block *)self)->is_readonly ? Py_True : Py_False, "version", 3);
+  PyObject *interface = Py_BuildValue(
+      "{s(n)sss(NO)si}", "shape", (Py_ssize_t)loam_block_size(block), "typestr", "|u1", "data",
+      PyLong_FromVoidPtr(loam_block_data(block)), ((Block *)self)->is_readonly ? Py_True : Py_False,
+      "version", 3);
+  if (interface) ((Block *)self)->is_given = true;
+  return interface;
 }
 
 /* A tensor and its shape. */
@@ -310,7 +319,7 @@ static PyMethodDef methods[] = {
     "alive; of read-only memory, a read-only block." },
   { "release", block_release, METH_NOARGS,
     "release(): releases this object's reference now. BufferError while buffers of the block\n"
-    "are in use." },
+    "are in use, and once its __array_interface__ was read." },
   { "__reduce__", block_reduce, METH_NOARGS, "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__(stream=None): returns a DLPack capsule of the bytes." },

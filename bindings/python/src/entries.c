@@ -37,7 +37,7 @@ static loam_site *site_of_context(void) {
 
 loam_site *entries_site(const char *otherwise) {
   loam_site *site = NULL;
-  if (!Py_IsInitialized() || !PyGILState_Check()) site = here;
+  if (!binding_has_lock()) site = here;
   else if (variable) site = site_of_context();
   if (!site) site = atomic_load_explicit(&everywhere, memory_order_relaxed);
   return site ? site : loam_site_get(otherwise);
@@ -93,9 +93,7 @@ enum { STREAM_DEFAULT = 2 }; /* the last of the driver's constants for streams t
 /* CuPy calls these functions with the interpreter's lock. They release it, because the driver may
  * wait for work whose callbacks need it, and another thread may hold a lock of loam while it waits
  * for the driver. */
-static PyThreadState *let_go(void) {
-  return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : NULL;
-}
+static PyThreadState *let_go(void) { return binding_has_lock() ? PyEval_SaveThread() : NULL; }
 
 static void take_again(PyThreadState *state) {
   if (state) PyEval_RestoreThread(state);

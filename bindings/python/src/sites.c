@@ -132,7 +132,7 @@ static loam_site *walk(const sites *s) {
 /* Python makes an object for each frame that is read. This must not start a garbage collection in
  * the middle of an allocation. */
 loam_site *sites_here(const sites *s) {
-  if (!Py_IsInitialized() || !PyGILState_Check()) return NULL;
+  if (!binding_has_lock()) return NULL;
   int was_enabled = PyGC_Disable();
   loam_site *site = walk(s);
   if (was_enabled) PyGC_Enable();

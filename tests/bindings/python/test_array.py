@@ -1,16 +1,19 @@
 """test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
 
 import copy
+import ctypes
 import datetime
 import decimal
 import gc
 import pickle
 import struct
 import threading
+from unittest import mock
 
 import numpy
 
 import loam
+from loam import decimals
 
 from _support import POLICY, Case, main
 
@@ -439,6 +442,42 @@ class Rows(Case):
             array[0] = [Evil()] * 3
         self.assertEqual(array.tolist(), [[0, 2, 3]] if array[0, 0] == 0 else [[1, 2, 3]])
 
+    def test_no_row_moves_while_a_key_is_read(self):
+        array = loam.Array("2 * var * {x: 3 * int32}", [[([1, 2, 3],)], []])
+
+        class Evil:
+            def __index__(self):
+                array[0].resize(2000)
+                return 1
+
+        for key in ((0, 0, "x", Evil()), (0, 0, "x", slice(Evil(), None))):
+            with self.assertRaisesRegex(BufferError, "no row can move"):
+                array[key] = 99
+            with self.assertRaises(BufferError):
+                array[key]
+        self.assertEqual(array.tolist(), [[{"x": [1, 2, 3]}], []])
+        array[0].resize(2)
+
+    def test_no_row_moves_while_values_are_read(self):
+        array = loam.Array("1 * var * decimal[6, 2]", [[decimal.Decimal("1.25")] * 3])
+        value_of, refused = decimals.value, []
+
+        def evil(*arguments):
+            try:
+                array[0].resize(2000)
+            except BufferError as error:
+                refused.append(error)
+            return value_of(*arguments)
+
+        with mock.patch.object(decimals, "value", evil):
+            reads = (lambda: array.tolist(), lambda: repr(array), lambda: array[0, 1],
+                     lambda: list(array[0])[2], lambda: copy.copy(array))
+            for n, read in enumerate(reads):
+                read()
+                self.assertGreater(len(refused), n)
+        self.assertEqual(array.tolist(), [[decimal.Decimal("1.25")] * 3])
+        array[0].resize(4)
+
 
 class Numpy(Case):
     SCALARS = {"bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "l", "uint8": "B",
@@ -531,6 +570,18 @@ class Numpy(Case):
         self.assertEqual(bytes(array[:, 0]), struct.pack("2h", 1, 3))
         with self.assertRaises(BufferError):
             numpy.frombuffer(array[:, 0])
+
+    def test_a_buffer_in_fortran_order_has_no_gaps(self):
+        get = ctypes.pythonapi.PyObject_GetBuffer
+        get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+        view = ctypes.create_string_buffer(256)  # a Py_buffer has fewer bytes
+        array = loam.Array("6 * float64")
+        c, fortran = 0x38, 0x58  # PyBUF_C_CONTIGUOUS and PyBUF_F_CONTIGUOUS of CPython
+        for order in c, fortran:
+            with self.assertRaises(BufferError):
+                get(array[::2], ctypes.addressof(view), order)
+            self.assertEqual(get(array, ctypes.addressof(view), order), 0)
+            ctypes.pythonapi.PyBuffer_Release(view)
 
 
 class Ending(Case):

@@ -208,6 +208,13 @@ class Ending(Case):
         view.release()
         block.release()
 
+    def test_a_block_whose_address_was_given_is_not_released(self):
+        block = loam.Block(10)
+        interface = block.__array_interface__
+        with self.assertRaisesRegex(BufferError, "__array_interface__"):
+            block.release()
+        self.assertEqual(interface["data"][0], block.address)
+
     def test_nothing_stays(self):
         def live():
             gc.collect()

@@ -116,6 +116,35 @@ class Tags(Called):
             self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "step")
         self.assertEqual(in_thread(lambda: self.tag_of(self.free)), "torch.data")
 
+    def test_need_no_lock_where_subinterpreters_were(self):
+        out, _ = run_child(f"""
+            import ctypes, threading
+            try:
+                import _interpreters as interpreters
+            except ImportError:
+                import _xxsubinterpreters as interpreters
+            import loam
+            from loam import _loam, tags
+            tags.tell_entries()
+            interpreters.destroy(interpreters.create())
+            libraries = ctypes.PyDLL(_loam.__file__), ctypes.CDLL(_loam.__file__)
+            def use():
+                for library in libraries:  # with the lock and without
+                    for make in library.loam_torch_alloc, library.loam_cupy_malloc:
+                        make.restype = ctypes.c_void_p
+                    block = library.loam_torch_alloc(ctypes.c_ssize_t(1000), 0, None)
+                    print(loam.owner(block).tag)
+                    library.loam_torch_free(ctypes.c_void_p(block), ctypes.c_ssize_t(1000), 0, None)
+                    block = library.loam_cupy_malloc(None, ctypes.c_size_t(1000), 0)
+                    library.loam_cupy_free(None, ctypes.c_void_p(block), 0)
+            thread = threading.Thread(target=use)
+            thread.start()
+            thread.join()
+            with loam.tag("mine"):
+                use()
+            """)
+        self.assertEqual(out.split(), ["torch.data"] * 2 + ["mine"] * 2)
+
     def test_everywhere_end_in_any_order(self):
         first, second = (loam.tag(name, everywhere=True) for name in ("first", "second"))
         with first:

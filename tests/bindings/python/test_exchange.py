@@ -5,6 +5,7 @@ import ctypes
 import gc
 import mmap
 import random
+import unittest
 import weakref
 
 import numpy
@@ -13,6 +14,11 @@ import loam
 from loam import formats
 
 from _support import Case, main
+
+try:
+    import _testbuffer
+except ImportError:
+    _testbuffer = None
 
 
 def constant(values):
@@ -93,6 +99,26 @@ class Coming(Case):
             loam.Array.from_buffer(source, "5 * float64")
         with self.assertRaises(BufferError):
             loam.Array.from_buffer(numpy.eye(3)[:, 1], "3 * float64")
+
+    @unittest.skipUnless(_testbuffer, "this Python has no _testbuffer")
+    def test_a_format_may_have_dimensions_of_its_own(self):
+        source = _testbuffer.ndarray([(1, 2, 3), (4, 5, 6), (7, 8, 9)], shape=[3], format="3d")
+        array = loam.Array.from_buffer(source)
+        self.assertEqual(array.type, "3 * 3 * float64")
+        self.assertEqual(array.strides, (24, 8))
+        self.assertEqual(array.tolist(), [[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+        self.assertEqual(loam.Array.from_buffer(source[::-2]).tolist(), [[7, 8, 9], [1, 2, 3]])
+
+    @unittest.skipUnless(_testbuffer, "this Python has no _testbuffer")
+    def test_too_many_dimensions_are_refused(self):
+        for dimensions in 62, 63, 64:
+            with self.subTest(dimensions=dimensions):
+                source = _testbuffer.ndarray([(1, 2)], shape=[1] * dimensions, format="2h")
+                if dimensions == 62:
+                    self.assertEqual(loam.Array.from_buffer(source).shape, (1,) * 62 + (2,))
+                else:
+                    with self.assertRaisesRegex(ValueError, "levels deep"):
+                        loam.Array.from_buffer(source)
 
     def test_the_memory_lives_as_long_as_it_is_shown(self):
         source = numpy.ones(5)

@@ -341,6 +341,26 @@ class Sites(Installed):
         self.assertEqual(loam.owner(block).tag, "numpy.data")
         free(words[0], block, 100)
 
+    def test_a_call_without_the_lock_is_served_where_subinterpreters_were(self):
+        out, _ = run_child("""
+            import ctypes, loam, numpy
+            from loam import _numpy
+            try:
+                import _interpreters as interpreters
+            except ImportError:
+                import _xxsubinterpreters as interpreters
+            interpreters.destroy(interpreters.create())
+            get = ctypes.pythonapi.PyCapsule_GetPointer
+            get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+            words = ctypes.cast(get(_numpy.handler_of(None, True, False), b"mem_handler") + 128,
+                                ctypes.POINTER(ctypes.c_void_p))
+            signature = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+            for make in ctypes.CFUNCTYPE, ctypes.PYFUNCTYPE:  # without the lock and with it
+                block = make(*signature)(words[1])(words[0], 100)
+                print(loam.owner(block).tag)
+            """)
+        self.assertEqual(out.split(), ["numpy.data", "numpy.__main__.module"])
+
     def test_no_garbage_is_collected_by_an_allocation(self):
         class Cycle:
             def __del__(self):
