@@ -365,10 +365,16 @@ typedef enum use {
   USE_LIVES, /* the owner lives, or is where this process cannot see it */
 } use;
 
+/* Returns the figures of the owner of a place. NULL: it has written none. The entry may still be
+ * that of the owner before. */
+static const lm_board_figures *figures_of(view *v, uint32_t place, uint64_t owner) {
+  return read_entry(v, place) && v->entry.figures.owner == owner ? &v->entry.figures : NULL;
+}
+
 static use use_of(view *v, uint32_t place) {
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (lm_board_is_free(owner)) return USE_NONE;
-  const lm_board_figures *f = read_entry(v, place) ? &v->entry.figures : NULL;
+  const lm_board_figures *f = figures_of(v, place, owner);
   uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
   if (lm_board_look(owner, pid_namespace, f).state != LM_BOARD_GONE) return USE_LIVES;
   if (!f) return USE_NONE;
@@ -391,7 +397,7 @@ static use use_of_board(view *v) {
 static int living_at(view *v, uint32_t place) {
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (lm_board_is_free(owner)) return 0;
-  const lm_board_figures *f = read_entry(v, place) ? &v->entry.figures : NULL;
+  const lm_board_figures *f = figures_of(v, place, owner);
   uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
   lm_board_state state = lm_board_look(owner, pid_namespace, f).state;
   if (state == LM_BOARD_UNKNOWN) return -1;
@@ -435,15 +441,28 @@ static void remove_board(view *v, int dir, const char *name) {
   else unlinkat(dir, name, 0);
 }
 
+static bool is_since_boot(const struct stat *st) {
+  int64_t booted_ns = lm_sys_unix_ns() - lm_sys_boot_ns();
+  return st->st_mtim.tv_sec >= booted_ns / 1000000000;
+}
+
 /* Tells whether the file is a board of another version of loam, written since the machine's boot.
  * The magic and the version are the beginning of a board in every version. Only the version that
  * made the board knows whether processes live on it, so no other version may remove it. */
 static bool is_of_other_version(const view *v, const struct stat *st) {
   lm_board_head head;
-  int64_t booted_ns = lm_sys_unix_ns() - lm_sys_boot_ns();
   return read_at(v->fd, &head, offsetof(lm_board_head, places), 0) &&
          !memcmp(head.magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
-         head.version != LM_BOARD_VERSION && st->st_mtim.tv_sec >= booted_ns / 1000000000;
+         head.version != LM_BOARD_VERSION && is_since_boot(st);
+}
+
+/* Tells whether the file is a board that may be of this boot, although its boot id does not say so:
+ * a process without /proc knows no boot id, and writes none. */
+static bool is_of_unknown_boot(const lm_board_head *head, const struct stat *st) {
+  char own[sizeof head->boot_id];
+  lm_board_boot_id(own, sizeof own);
+  return !memcmp(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
+         (!own[0] || !head->boot_id[0]) && is_since_boot(st);
 }
 
 /* Writes the row of a board of another version, which is about the board alone. */
@@ -499,7 +518,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
   if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
       !lm_board_file_is_ours(&v->head)) {
-    remove_half_made(v, dir, name, st);
+    if (!has_head || !is_of_unknown_boot(&v->head, st)) remove_half_made(v, dir, name, st);
     return;
   }
   bool has_news = t->reader && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
