@@ -109,6 +109,47 @@ static bool has_stderr(void) {
  * to make system calls. */
 static bool tells_refusals(void) { return (service || follow) && run_pid == (long)getpid(); }
 
+/* Adds bytes to a hash (FNV-1a). */
+static uint64_t hash_add(uint64_t hash, const void *bytes, size_t length) {
+  const unsigned char *byte = bytes;
+  for (size_t i = 0; i < length; i++) hash = (hash ^ byte[i]) * 1099511628211u;
+  return hash;
+}
+
+static uint64_t hash_of_generation(const loam_event *event) {
+  return hash_add(14695981039346656037u, &event->generation, sizeof event->generation);
+}
+
+/* Returns the hash of the SHORTFALL that says what an UNSERVED says; 0: there is none. Their words
+ * are "strategy 'S' cannot serve REQUEST: WHY" and "REQUEST: strategy 'S' cannot serve it: WHY";
+ * words about the chain may stand behind the name. */
+static uint64_t hash_of_shortfall(const loam_event *unserved) {
+  static const char quote[] = "strategy '", verb[] = " cannot serve ", it[] = " cannot serve it";
+  const char *request = unserved->message, *strategy = strstr(request, quote);
+  const char *why = strategy ? strstr(strategy, it) : NULL;
+  if (!why || strategy < request + strlen(": ")) return 0;
+  size_t name = strcspn(strategy + strlen(quote), "'") + strlen("'");
+  why += strlen(it);
+  uint64_t hash = hash_add(hash_of_generation(unserved), strategy, strlen(quote) + name);
+  hash = hash_add(hash, verb, strlen(verb));
+  hash = hash_add(hash, request, (size_t)(strategy - request) - strlen(": "));
+  return hash_add(hash, why, strlen(why));
+}
+
+/* Tells whether the event is a SHORTFALL whose reason was printed with an UNSERVED. The core tells
+ * a host first that a request got no memory, and then that a strategy could not serve it. A
+ * generation has one UNSERVED, so one hash is enough. Threads race for it without harm: a line may
+ * be printed twice. */
+static bool is_printed(const loam_event *event) {
+  static _Atomic uint64_t printed;
+  if (event->kind == LOAM_EVENT_UNSERVED)
+    atomic_store_explicit(&printed, hash_of_shortfall(event), memory_order_relaxed);
+  if (event->kind != LOAM_EVENT_SHORTFALL) return false;
+  size_t length = strlen(event->message);
+  return hash_add(hash_of_generation(event), event->message, length) ==
+         atomic_load_explicit(&printed, memory_order_relaxed);
+}
+
 /* Writes what a person has to know who did not set LOAM_EVENTS: a limit, a denial or a lack of
  * memory that may end the program, and a policy that was refused while the program runs. A policy
  * is refused in all processes that follow the file: only the one that `loam run` became says so, in
@@ -134,6 +175,7 @@ static void on_event(void *ctx, const loam_event *event) {
   }
   bool starting = atomic_load_explicit(&host_state, memory_order_relaxed) == HOST_WAKING;
   if (events == TELL_NONE) return;
+  if (events == TELL_ALL && is_printed(event)) return;
   if (events == TELL_ALL) tell("%s", event->message);
   else if (!starting) tell_by_default(event);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && !strict && !is_told)

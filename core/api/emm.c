@@ -1,6 +1,8 @@
 /* emm.c - loam as an external memory manager: the table of NBEP 7 (loam_manager_get), on top of the
  * public functions; and loam_device_trim and loam_device_reset. */
+#include "api/ipc.h"
 #include "api/memory.h"
+#include "api/pin.h"
 #include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/manager.h"
@@ -71,11 +73,17 @@ static bool free_blocks(int device, const void *context) {
  * Any work of the device may still use memory that is freed without a stream. So such frees are
  * collected in a queue (defer.h), and ended together after one wait for the device. */
 
-/* Waits until all work of a device has ended. */
-static void wait_for_device(int device) {
+/* Waits until all work of a device has ended. In a context that is destroyed or broken, no work
+ * runs any more. Another failure, such as a stream that is captured for a graph, is returned: work
+ * may still use the memory then. */
+static loam_status wait_for_device(int device) {
   const lm_gpu_ops *gpu = lm_gpu_started();
-  if (gpu) (void)gpu->synchronize(device);
+  lm_gpu_result result = gpu ? gpu->wait(device) : LM_GPU_OK;
+  bool has_ended = result == LM_GPU_OK || result == LM_GPU_GONE || result == LM_GPU_BROKEN;
+  return has_ended ? LOAM_OK : LOAM_ESTATE;
 }
+
+static bool may_end_frees(int device) { return wait_for_device(device) == LOAM_OK; }
 
 /* Ends one collected free: the memory goes back to its pool. */
 static void end_free(int kind, int device, void *at, size_t size) {
@@ -86,7 +94,7 @@ static void end_free(int kind, int device, void *at, size_t size) {
   loam_device_free(at, NULL);
 }
 
-static lm_defer queue = { .before = wait_for_device, .end = end_free };
+static lm_defer queue = { .before = may_end_frees, .end = end_free };
 
 /* The collected frees are ended first, so that the pools can give back their memory too. */
 size_t loam_device_trim(int device) {
@@ -95,12 +103,16 @@ size_t loam_device_trim(int device) {
   return bytes + lm_sleep_trim(device) + lm_manager_flush(device);
 }
 
-/* Frees all blocks of the device, then all memory that pools and managers keep of it. */
+/* Frees all blocks of the device, and ends its pins and opened handles. Then frees all memory that
+ * pools and managers keep of it. */
 loam_status loam_device_reset(int device) {
   if (!lm_gpu_has(device)) return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
-  wait_for_device(device);
+  loam_status status = wait_for_device(device);
+  if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device, NULL)) continue;
+  lm_ipc_reset(device);
+  lm_pin_reset(device);
   (void)loam_device_trim(device);
   lm_device_pool_detach(device, NULL);
   lm_manager_reset(device);
@@ -116,12 +128,14 @@ static void count_other(void *ctx, lm_provided *block) {
 
 /* Ends the memory of the context that a call on the device would use now, while blocks of other
  * contexts live: frees its blocks, and returns free memory to the driver. */
-static void reset_context(int device, const void *context) {
-  wait_for_device(device);
+static loam_status reset_context(int device, const void *context) {
+  loam_status status = wait_for_device(device);
+  if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device, context)) continue;
   (void)loam_device_trim(device);
   lm_device_pool_detach(device, context);
+  return LOAM_OK;
 }
 
 /* ---- The table */
@@ -258,8 +272,7 @@ static loam_status reset(void *ctx, int device) {
   block_list others = { .device = device, .context = lm_gpu()->context(device) };
   lm_provider_each(count_other, &others);
   if (!others.context || !others.n) return loam_device_reset(device);
-  reset_context(device, others.context);
-  return LOAM_OK;
+  return reset_context(device, others.context);
 }
 
 static void defer_enter(void *ctx) {

@@ -17,7 +17,9 @@
 
 /* An allocation of another process that is opened in this process.
  *
- * Law: count > 0 and handle.offset == 0. No two entries have one device, process and handle. */
+ * Law: count > 0 and handle.offset == 0. No two entries have one device, process and handle, except
+ * entries that a reset of the device has closed: those stay in the list, because loam_ipc_close is
+ * still called for their opens. */
 typedef struct opened {
   struct opened *next;
   loam_ipc handle;
@@ -26,6 +28,7 @@ typedef struct opened {
   size_t size;              /* bytes up to the end of the last memory that was opened in it */
   unsigned count;           /* opens that are not closed yet */
   lm_device_import *import; /* NULL: the manager opened it, and closes it */
+  bool is_ended;            /* a reset has closed it */
 } opened;
 
 /* The lock is also held while a manager opens or closes memory: otherwise two threads that open one
@@ -72,7 +75,8 @@ int loam_ipc_device(const loam_ipc *handle) {
   int count = lm_gpu_count();
   if (!handle) return -1;
   bool is_known = memcmp(handle->uuid, unknown, sizeof unknown) != 0;
-  if (!is_known) return handle->device < count ? handle->device : -1;
+  bool is_own = handle->device >= 0 && handle->device < count;
+  if (!is_known) return is_own ? handle->device : -1;
   for (int device = 0; device < count; device++)
     if (lm_gpu()->info(device, &info) == LM_GPU_OK &&
         !memcmp(info.uuid, handle->uuid, sizeof info.uuid))
@@ -112,11 +116,11 @@ int loam_ipc_is_plain(const loam_ipc *handle) {
   return handle && !lm_device_import_is(handle->handle);
 }
 
-/* Returns the entry of a handle's allocation; NULL if it is not opened. */
+/* Returns the entry of a handle's allocation; NULL if it is not open. */
 static opened *find_locked(const loam_ipc *handle, int device) {
   lm_assert(atomic_load_explicit(&list.lock.state, memory_order_relaxed));
   opened *o = list.first;
-  while (o && (o->device != device || o->handle.pid != handle->pid ||
+  while (o && (o->is_ended || o->device != device || o->handle.pid != handle->pid ||
                memcmp(o->handle.handle, handle->handle, sizeof handle->handle) != 0))
     o = o->next;
   return o;
@@ -169,11 +173,16 @@ loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   return status;
 }
 
-/* Returns the link to the entry of the allocation that contains `at`, or to NULL. */
+/* Returns the link to the entry of the allocation that contains `at`, or to NULL. If a reset has
+ * closed one allocation and another is at its addresses now, it is the closed one: so a late close
+ * never ends the new one. */
 static opened **link_of_locked(const char *at) {
-  opened **o = &list.first;
-  while (*o && !(at >= (*o)->base && at < (*o)->base + (*o)->size)) o = &(*o)->next;
-  return o;
+  opened **found = NULL, **o = &list.first;
+  for (; *o; o = &(*o)->next) {
+    bool is_in = at >= (*o)->base && at < (*o)->base + (*o)->size;
+    if (is_in && (!found || (*o)->is_ended)) found = o;
+  }
+  return found ? found : o;
 }
 
 /* Ends one open of the memory at `at`. If it was the last open of the allocation, takes the entry
@@ -188,19 +197,33 @@ static loam_status close_locked(const void *at, opened **last) {
   return LOAM_OK;
 }
 
+/* Closes an allocation, unless a reset has done so. In a forked child, which must not touch the
+ * driver, there is no manager: the entry just ends. */
+static void end_locked(opened *o) {
+  loam_status unused;
+  const loam_manager *m = o->is_ended ? NULL : manager_of(o->device, &unused);
+  if (o->import) lm_device_import_close(o->import);
+  else if (m) m->close_ipc_handle(m->ctx, o->device, o->base);
+  o->import = NULL;
+  o->is_ended = true;
+}
+
 loam_status loam_ipc_close(void *at) {
   opened *last = NULL;
-  loam_status unused;
   lm_lock_take(&list.lock);
   loam_status status = close_locked(at, &last);
   lm_assert(!last || !last->count);
-  const loam_manager *m = last ? manager_of(last->device, &unused) : NULL;
-  /* In a forked child that must not touch the driver there is no manager: the entry just ends. */
-  if (last && last->import) lm_device_import_close(last->import);
-  else if (m) m->close_ipc_handle(m->ctx, last->device, last->base);
+  if (last) end_locked(last);
   lm_lock_drop(&list.lock);
   lm_metadata_free(last);
   return status;
+}
+
+void lm_ipc_reset(int device) {
+  lm_lock_take(&list.lock);
+  for (opened *o = list.first; o; o = o->next)
+    if (o->device == device && !o->is_ended) end_locked(o);
+  lm_lock_drop(&list.lock);
 }
 
 /* ---- Copies ------------------------------------------------------------------------------- */
@@ -210,7 +233,7 @@ loam_status loam_ipc_close(void *at) {
 static loam_status copy_now(int device, void *to, const void *from, size_t size) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_gpu_result result = gpu->copy(device, (uintptr_t)to, (uintptr_t)from, size, NULL);
-  if (result == LM_GPU_OK) result = gpu->synchronize(device);
+  if (result == LM_GPU_OK) result = gpu->wait(device);
   return lm_gpu_status(result);
 }
 
@@ -245,7 +268,8 @@ loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out)
 /* ---- Laws --------------------------------------------------------------------------------- */
 
 static bool is_valid_locked(const opened *o) {
-  if (!o->count || o->handle.offset || find_locked(&o->handle, o->device) != o) return false;
+  if (!o->count || o->handle.offset) return false;
+  if (!o->is_ended && find_locked(&o->handle, o->device) != o) return false;
   return !o->import || lm_device_import_is_valid(o->import);
 }
 

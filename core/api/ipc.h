@@ -1,4 +1,4 @@
-/* ipc.h - the list of opened memory of other processes (ipc.c), for tests. */
+/* ipc.h - the list of opened memory of other processes (ipc.c), for resets and tests. */
 #ifndef LM_IPC_H
 #define LM_IPC_H
 
@@ -6,5 +6,10 @@
 
 /* Returns whether the list obeys the law in ipc.c. Takes its lock. */
 bool lm_ipc_is_valid(void);
+
+/* Closes all memory of other processes that is open on a device, which is about to be reset.
+ * loam_ipc_close may still be called for it, and loam_ipc_open opens a handle again. Takes the
+ * list's lock, and calls the manager. */
+void lm_ipc_reset(int device);
 
 #endif

@@ -11,7 +11,8 @@
 
 /* A range that is pinned.
  *
- * Law: count > 0 and size > 0. No two ranges begin at one address. */
+ * Law: count > 0 and size > 0. No two ranges begin at one address. A range that a reset of the
+ * device has unpinned stays in the list, because loam_unpin is still called for its pins. */
 typedef struct pin {
   struct pin *next;
   char *at;
@@ -19,6 +20,7 @@ typedef struct pin {
   unsigned flags; /* LM_GPU_* */
   unsigned count; /* pins that are not ended yet */
   int device;     /* the device whose manager pinned the range */
+  bool is_ended;  /* a reset has unpinned the range */
 } pin;
 
 /* The lock is also held while a manager pins or unpins: otherwise two threads that pin one range
@@ -49,10 +51,24 @@ static loam_status pin_more_locked(pin *p, size_t size, unsigned flags) {
   return LOAM_OK;
 }
 
+/* Pins a range again that a reset has unpinned. */
+static loam_status pin_again_locked(const loam_manager *m, int device, pin *p, size_t size,
+                                    unsigned flags) {
+  loam_status status = m->mempin(m->ctx, device, p->at, size, flags);
+  if (status != LOAM_OK) return status;
+  p->size = size;
+  p->flags = flags;
+  p->device = device;
+  p->is_ended = false;
+  p->count++;
+  return LOAM_OK;
+}
+
 /* Pins a range, or adds a pin to it. */
 static loam_status pin_locked(const loam_manager *m, int device, void *at, size_t size,
                               unsigned flags) {
   pin *p = *link_of_locked(at);
+  if (p && p->is_ended) return pin_again_locked(m, device, p, size, flags);
   if (p) return pin_more_locked(p, size, flags);
   p = lm_metadata_alloc(sizeof *p);
   if (!p)
@@ -63,13 +79,13 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
     lm_metadata_free(p);
     return status;
   }
-  *p = (pin){ pins.first, at, size, flags, 1, device };
+  *p = (pin){ pins.first, at, size, flags, 1, device, false };
   pins.first = p;
   return LOAM_OK;
 }
 
 loam_status loam_pin(void *at, size_t size, unsigned flags) {
-  int current = lm_gpu_current(), device = current < 0 ? 0 : current;
+  int current = lm_gpu() ? lm_gpu_current() : -1, device = current < 0 ? 0 : current;
   if (!at || !size)
     return lm_error(LOAM_EINVAL, "%zu bytes at %p: it is no range that can be pinned", size, at);
   if (flags & ~(unsigned)(LM_GPU_MAPPED | LM_GPU_PORTABLE))
@@ -104,11 +120,23 @@ loam_status loam_unpin(void *at) {
   lm_lock_take(&pins.lock);
   loam_status status = unpin_locked(at, &last);
   lm_assert(!last || !last->count);
-  const loam_manager *m = last && !lm_gpu_is_barred() ? lm_manager(last->device) : NULL;
+  bool is_pinned = last && !last->is_ended && !lm_gpu_is_barred();
+  const loam_manager *m = is_pinned ? lm_manager(last->device) : NULL;
   if (m) m->memunpin(m->ctx, last->device, last->at, last->size);
   lm_lock_drop(&pins.lock);
   lm_metadata_free(last);
   return status;
+}
+
+void lm_pin_reset(int device) {
+  lm_lock_take(&pins.lock);
+  for (pin *p = pins.first; p; p = p->next) {
+    const loam_manager *m = p->device == device && !p->is_ended ? lm_manager(device) : NULL;
+    if (!m) continue;
+    m->memunpin(m->ctx, device, p->at, p->size);
+    p->is_ended = true;
+  }
+  lm_lock_drop(&pins.lock);
 }
 
 bool lm_pin_is_valid(void) {

@@ -1,4 +1,4 @@
-/* pin.h - the list of pinned ranges (pin.c), for tests. */
+/* pin.h - the list of pinned ranges (pin.c), for resets and tests. */
 #ifndef LM_PIN_H
 #define LM_PIN_H
 
@@ -6,5 +6,10 @@
 
 /* Returns whether the list obeys the law in pin.c. Takes its lock. */
 bool lm_pin_is_valid(void);
+
+/* Unpins all ranges of a device, which is about to be reset. loam_unpin may still be called for the
+ * pins of these ranges, and loam_pin pins a range again. Takes the list's lock, and calls the
+ * manager. */
+void lm_pin_reset(int device);
 
 #endif

@@ -130,12 +130,17 @@ static loam_status start_as(const loam_config *config) {
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
-  lm_handler_set_system(config->system);
+  const loam_system *before = lm_handler_system();
+  if (!lm_handler_set_system(config->system))
+    return lm_error(LOAM_ENOMEM, "no memory for a copy of loam_config.system");
   lm_guard_fault_enable(config->guard_report);
   lm_control_set_guest(config->guest && !has_service(config));
   lm_pressure_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);
-  if (status) return status;
+  if (status) {
+    (void)lm_handler_set_system(before); /* there is a copy of it already, so this cannot fail */
+    return status;
+  }
   bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;
   (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
   if (config->guest && !has_socket) join_board(config, may_have);

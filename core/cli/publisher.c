@@ -47,11 +47,56 @@ void lm_publisher_close(lm_publisher *p) {
 
 /* ---- The lock */
 
-static void lock(const lm_publisher *p) {
-  while (flock(p->fd, LOCK_EX) && errno == EINTR) continue;
+enum {
+  LOCK_MS = 10000, /* to wait for the lock; a publisher that works has it for far less than that */
+  NAP_MS = 2,      /* between two tries */
+};
+
+/* Takes the lock if no other publisher has it. Returns 0 or an errno value. */
+static int try_lock(const lm_publisher *p) {
+  while (flock(p->fd, LOCK_EX | LOCK_NB))
+    if (errno != EINTR) return errno;
+  return 0;
+}
+
+/* Waits for the lock, at most LOCK_MS: a publisher that its user has stopped keeps it. Returns 0 or
+ * an errno value. */
+static int lock(const lm_publisher *p) {
+  int error;
+  int64_t end_ns = lm_sys_clock_ns() + LOCK_MS * 1000000ll;
+  while ((error = try_lock(p)) == EWOULDBLOCK && lm_sys_clock_ns() < end_ns)
+    lm_sys_sleep(NAP_MS * 1000000ll);
+  return error;
+}
+
+/* Sets the words for a person after lock() has returned an errno value. */
+static loam_status fail_lock(int error) {
+  if (error != EWOULDBLOCK)
+    return lm_error(LOAM_EIO, "board: it cannot be locked: %s", strerrordesc_np(error));
+  return lm_error(LOAM_EIO,
+                  "board: another publisher keeps it locked for %d s: is a `loam reload` stopped?",
+                  LOCK_MS / 1000);
 }
 
 static void unlock(const lm_publisher *p) { (void)flock(p->fd, LOCK_UN); }
+
+/* ---- Times
+
+ * A reader shows the last refusal if it is later than the last publication. So these times must be
+ * in order, also after the clock was set back. */
+
+static int64_t time_after(int64_t earlier) {
+  int64_t now = lm_sys_unix_ns();
+  return now > earlier ? now : earlier + 1;
+}
+
+static int64_t last_refused_at(const lm_publisher *p) {
+  return p->news->refusal[atomic_load(&p->news->refusals) & 1].refused_at;
+}
+
+static int64_t last_published_at(const lm_publisher *p) {
+  return p->news->image[atomic_load(&p->news->published.now.number) & 1].published_at;
+}
 
 /* ---- Publishing */
 
@@ -95,7 +140,7 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
                           .guards = lm_policy_image_guards(image),
                           .moves = lm_policy_image_applies_live(image),
                           .shares = lm_policy_image_shares(image),
-                          .published_at = lm_sys_unix_ns() };
+                          .published_at = time_after(last_refused_at(p)) };
   snprintf(to->path, sizeof to->path, "%s", path);
   if (lm_publisher_reads_nodes(to->reads)) lm_numa_free_publish(&p->news->published.gauges);
   return LOAM_OK;
@@ -116,7 +161,8 @@ static void change_word_locked(lm_publisher *p) {
 static loam_status publish_image(lm_publisher *p, const lm_policy_image *image, const char *path,
                                  uint64_t *number) {
   lm_published_words *now = &p->news->published.now;
-  lock(p);
+  int error = lock(p);
+  if (error) return fail_lock(error);
   uint64_t next = atomic_load_explicit(&now->number, memory_order_relaxed) + 1;
   loam_status status = write_image_locked(p, image, path, next);
   if (status == LOAM_OK) {
@@ -169,36 +215,37 @@ loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval) {
   lm_publisher p;
   loam_status status = lm_publisher_open(board, &p);
   if (status != LOAM_OK) return status;
-  lock(&p);
-  status = wish_locked(&p, pid, interval + 1);
-  unlock(&p);
+  int error = lock(&p);
+  status = error ? fail_lock(error) : wish_locked(&p, pid, interval + 1);
+  if (!error) unlock(&p);
   lm_publisher_close(&p);
   return status;
 }
 
 /* ---- Alarms */
 
-void lm_publisher_alarm(lm_publisher *p) {
-  lock(p);
+bool lm_publisher_alarm(lm_publisher *p) {
+  if (try_lock(p)) return false;
   change_word_locked(p);
   unlock(p);
+  return true;
 }
 
 /* ---- Refusals */
 
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words) {
-  lock(p);
+  if (lock(p)) return;
   uint64_t next = atomic_load_explicit(&p->news->refusals, memory_order_relaxed) + 1;
   lm_board_refusal *to = &p->news->refusal[next & 1];
   snprintf(to->words, sizeof to->words, "%s", words);
   to->text_hash = text_hash;
-  to->refused_at = lm_sys_unix_ns();
+  to->refused_at = time_after(last_published_at(p));
   atomic_store_explicit(&p->news->refusals, next, memory_order_release);
   unlock(p);
 }
 
 void lm_publisher_forget_refusal(lm_publisher *p) {
-  lock(p);
+  if (lock(p)) return;
   uint64_t last = atomic_load_explicit(&p->news->refusals, memory_order_relaxed);
   p->news->refusal[last & 1].refused_at = 0;
   unlock(p);

@@ -1,7 +1,9 @@
 /* publisher.h - publishes policies on the board of a program tree: `loam reload` and the watcher.
  *
- * A publisher holds a lock (flock) on the board while it writes there. The layout of a board says
- * where an image and the reason of a refusal are (service/board_layout.h). */
+ * A publisher holds a lock (flock) on the board while it writes an image, a refusal, a wish or the
+ * word. The kernel keeps the lock for the descriptor and its copies in forked children. So each
+ * process that publishes opens the board itself. The layout of a board says where an image and the
+ * reason of a refusal are (service/board_layout.h). */
 #ifndef LM_PUBLISHER_H
 #define LM_PUBLISHER_H
 
@@ -24,26 +26,31 @@ void lm_publisher_close(lm_publisher *p);
 /* Compiles the policy in source->text, runs its tests, and publishes its image. source->name is the
  * absolute path of the policy file. Sets *number to the number of the publication. Fails as a load
  * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the
- * filesystem of the board has no room; the earlier publication stays then. */
+ * filesystem of the board has no room, or if another publisher keeps the lock for ten seconds, as a
+ * stopped one does; the earlier publication stays then. */
 loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
 /* Wishes that the process `pid` of the board samples one block in `interval` bytes on average; 0:
  * that it samples nothing (engine/sample.h). The process obeys with its next request for memory.
- * LOAM_ESTATE: the process has no place there. */
+ * LOAM_ESTATE: the process has no place there. LOAM_EIO: the board cannot be opened or written, or
+ * another publisher keeps the lock for ten seconds. */
 loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval);
 /* Makes each thread of the tree take a slow path with its next request, because the gauges of the
- * board have a new alarm (os/pressure.h). */
-void lm_publisher_alarm(lm_publisher *p);
+ * board have a new alarm (os/pressure.h). Does not wait: returns false, and does nothing, while
+ * another publisher has the lock. The caller then tries again later. */
+bool lm_publisher_alarm(lm_publisher *p);
 /* Notes on the board that a policy was refused, for the reason in `words`. `text_hash` is the hash
- * of its text (lm_policy_open_hash); 0: the text could not be read. */
+ * of its text (lm_policy_open_hash); 0: the text could not be read. Notes nothing if another
+ * publisher keeps the lock for ten seconds. */
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words);
-/* Notes that the policy file has a text again that was not refused. */
+/* Notes that the policy file has a text again that was not refused. Notes nothing if another
+ * publisher keeps the lock for ten seconds. */
 void lm_publisher_forget_refusal(lm_publisher *p);
 
 /* Return whether a mask of LM_IN_* has the free memory of NUMA nodes, or memory pressure. */
 bool lm_publisher_reads_nodes(uint64_t reads);
 bool lm_publisher_reads_pressure(uint64_t reads);
 /* Returns whether the policy that was published last reads the free memory of nodes or memory
- * pressure, and no process lives that keeps the figures on the board. */
+ * pressure, or shares limits, and no process lives that keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);
 
 /* The words for a person if lm_publisher_lacks_report returns true; %d is the process. */
@@ -65,8 +72,8 @@ bool lm_publisher_lacks_mover(const lm_publisher *p);
 
 /* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
  * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
- * figures. The failures are those of lm_publisher_open, of reading the file, and of
- * lm_publisher_publish. */
+ * figures and for shared limits. The failures are those of lm_publisher_open, of reading the file,
+ * and of lm_publisher_publish. */
 loam_status lm_publisher_reload(const char *board, const char *path, uint64_t *number,
                                 bool *lacks_keeper);
 

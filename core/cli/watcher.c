@@ -54,6 +54,7 @@ enum {
   LOOK_MS = 250,      /* between two looks for living processes, where no pidfd tells */
   EMPTY_LOOKS = 2,    /* so many looks must find no living process before the watcher ends */
   COMPILE_MS = 60000, /* a compiler that runs longer is ended, and the policy is refused */
+  NAP_MS = 1,         /* between two looks whether the compiler has ended */
   IDLE_MS = 2000,     /* between two looks for a policy that another publisher has published */
   NODES_LOOKS = 40,   /* the list of nodes is read again after so many refreshes of the figures */
   PIDFD = 3,          /* the number to which the pidfd of the program is moved */
@@ -65,12 +66,12 @@ static struct {
       policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed, "": none is */
   uint64_t first_hash;  /* of the text that the tree started with */
   uint64_t
-      refused_hash;   /* of the text, or of the reading's error, that was refused last; 0: none */
-  int program;        /* the id of the process that `loam run` became */
-  int pidfd;          /* of a process of the tree; -1: none is known */
-  int member;         /* the id of that process, whose control group counts; 0: none is known */
-  struct stat errors; /* the file of descriptor 2 as `loam run` began; zero: it was closed */
-  uint64_t number;    /* of the publication that was seen last */
+      refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
+  int program; /* the id of the process that `loam run` became; 0: `loam reload` started this */
+  int pidfd;   /* of a process of the tree; -1: none is known */
+  int member;  /* the id of that process, whose control group counts; 0: none is known */
+  struct stat errors;        /* the file of descriptor 2 as `loam run` began; zero: it was closed */
+  uint64_t number;           /* of the publication that was seen last */
   bool first_reads_nodes;    /* the policy that the tree started with reads the memory of nodes */
   bool keeps_nodes;          /* the figures on the board are kept now */
   bool first_reads_pressure; /* the policy that the tree started with reads memory pressure */
@@ -79,6 +80,7 @@ static struct {
   int64_t refresh_ns;        /* lm_sys_clock_ns of the next refresh */
   int64_t look_ns;           /* lm_sys_clock_ns of the next look at memory pressure */
   lm_pressure pressure;      /* the latest look */
+  bool has_alarm;            /* an alarm has been raised, and threads do not look for it yet */
   lm_quota_table *quotas;    /* NULL: not mapped */
   uint32_t refusals;         /* of lm_quota_file_look */
   lm_publisher to;
@@ -125,7 +127,8 @@ static void keep_pressure(void) {
   snprintf(path, sizeof path, "/proc/%d/cgroup", self.member);
   bool is_raised = lm_pressure_look(&self.pressure, self.member ? path : NULL, now);
   lm_pressure_publish(&self.pressure, &self.to.news->published.gauges);
-  if (is_raised) lm_publisher_alarm(&self.to);
+  self.has_alarm |= is_raised;
+  if (self.has_alarm && lm_publisher_alarm(&self.to)) self.has_alarm = false;
   int wait_ms = lm_pressure_wait_ms(&self.pressure);
   if (reads_pressure() && wait_ms > LM_PRESSURE_REFRESH_MS) wait_ms = LM_PRESSURE_REFRESH_MS;
   self.look_ns = now + wait_ms * 1000000ll;
@@ -231,9 +234,16 @@ static void tell_shortcomings(void) {
 
 /* ---- Compiling ---- */
 
-/* Compiles and publishes a policy's text, in a process of its own. */
+/* Compiles and publishes a policy's text, in a process of its own. It opens the board itself: the
+ * lock of publishers belongs to a descriptor and its copies, so an alarm of the watcher would give
+ * up the lock of a compiler that had a copy. */
 static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t hash) {
   uint64_t number;
+  lm_publisher_close(&self.to);
+  if (lm_publisher_open(self.board, &self.to) != LOAM_OK) {
+    tell("policy refused, the last good one stays", loam_error());
+    _exit(1);
+  }
   lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
   loam_status status = lm_publisher_publish(&self.to, &source, &number);
   if (status != LOAM_OK) refuse(hash, loam_error());
@@ -246,10 +256,11 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
-  for (int ms = 0; !waitpid(compiler, &status, WNOHANG); ms++) {
-    if (ms == COMPILE_MS) kill(compiler, SIGKILL);
+  int64_t end_ns = lm_sys_clock_ns() + COMPILE_MS * 1000000ll;
+  while (!waitpid(compiler, &status, WNOHANG)) {
+    if (lm_sys_clock_ns() > end_ns) kill(compiler, SIGKILL);
     keep();
-    lm_sys_sleep(1000000);
+    lm_sys_sleep(NAP_MS * 1000000ll);
   }
   if (WIFEXITED(status)) return !WEXITSTATUS(status);
   snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
@@ -361,11 +372,16 @@ static void rename_self(void) {
   char text[4096];
   size_t length;
   prctl(PR_SET_NAME, "loam-watcher");
-  if (lm_sys_read_part("/proc/self/cmdline", 0, text, sizeof text, &length)) return;
   char *words = program_invocation_name;
+  size_t end = 0;
+  if (lm_sys_read_part("/proc/self/cmdline", 0, text, sizeof text - 1, &length)) return;
+  text[length] = 0;
   if (length < 2 || strcmp(words, text)) return;
-  memset(words, 0, length);
-  snprintf(words, length, "loam-watcher %s", *self.policy ? self.policy : self.board);
+  for (; length; end += length) {
+    memset(words + end, 0, length);
+    if (lm_sys_read_part("/proc/self/cmdline", end + length, text, sizeof text, &length)) break;
+  }
+  snprintf(words, end, "loam-watcher %s", *self.policy ? self.policy : self.board);
 }
 
 /* Gives up everything that the process has of the program, except the pidfd. */
@@ -397,6 +413,8 @@ static _Noreturn void run(void) {
   atomic_store(&self.to.news->keeper, lm_board_owner_now(getpid()));
   /* Alarms are counted over all publishers of a board. */
   self.pressure.alarms = atomic_load(&self.to.news->published.gauges.alarm) / 2;
+  /* The group of `loam reload` is not that of the tree. */
+  if (!self.program) (void)is_tree_alive();
   do {
     keep();
     follow_published();

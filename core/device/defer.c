@@ -44,28 +44,56 @@ static lm_pending *take_all(lm_defer *queue, int device, size_t *bytes) {
   return first;
 }
 
-/* The list is taken before the wait. A piece that is added during the wait may still be in use by
- * newer work: it stays for the next time. */
-size_t lm_defer_drain(lm_defer *queue, int device) {
-  size_t bytes;
-  lm_assert(queue->end && device >= 0 && device < LM_DEVICES_MAX);
-  lm_pending *p = take_all(queue, device, &bytes);
-  if (p && queue->before) queue->before(device);
+/* Puts pieces that take_all has taken into the list again. */
+static void put_back(lm_defer *queue, int device, lm_pending *first) {
+  lm_pending *last = first;
+  size_t count = 1, bytes = first->size;
+  for (; last->next; last = last->next, count++) bytes += last->next->size;
+  lm_lock_take(&queue->lock);
+  last->next = queue->of[device].first;
+  queue->of[device].first = first;
+  queue->of[device].count += count;
+  queue->of[device].bytes += bytes;
+  lm_lock_drop(&queue->lock);
+}
+
+/* Frees the pieces of a list that take_all has taken. */
+static void end_all(lm_defer *queue, int device, lm_pending *p) {
+  lm_assert(queue->end);
   while (p) {
     lm_pending *next = p->next;
     queue->end(p->kind, device, p->at, p->size);
     lm_metadata_free(p);
     p = next;
   }
+}
+
+size_t lm_defer_drain(lm_defer *queue, int device) {
+  size_t bytes;
+  lm_assert(device >= 0 && device < LM_DEVICES_MAX);
+  end_all(queue, device, take_all(queue, device, &bytes));
+  return bytes;
+}
+
+/* The list is taken before the wait. A piece that is added during the wait may still be in use by
+ * newer work: it stays for the next time. */
+static size_t flush_one(lm_defer *queue, int device) {
+  size_t bytes;
+  lm_pending *p = take_all(queue, device, &bytes);
+  if (p && queue->before && !queue->before(device)) {
+    put_back(queue, device, p);
+    return 0;
+  }
+  end_all(queue, device, p);
   return bytes;
 }
 
 size_t lm_defer_flush(lm_defer *queue, int device) {
   size_t bytes = 0;
-  lm_assert(device < LM_DEVICES_MAX);
+  if (device >= LM_DEVICES_MAX) return 0;
   int first = device < 0 ? 0 : device, last = device < 0 ? LM_DEVICES_MAX - 1 : device;
   if (is_deferred() || lm_gpu_is_barred()) return 0;
-  for (int i = first; i <= last; i++) bytes += lm_defer_drain(queue, i);
+  for (int i = first; i <= last; i++) bytes += flush_one(queue, i);
   return bytes;
 }
 
@@ -109,8 +137,7 @@ void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size)
   if (!at || lm_gpu_is_barred()) return;
   lm_pending *p = lm_metadata_alloc(sizeof *p);
   if (!p) {
-    if (queue->before) queue->before(device);
-    queue->end(kind, device, at, size);
+    if (!queue->before || queue->before(device)) queue->end(kind, device, at, size);
     return;
   }
   add_to_list_once(queue);

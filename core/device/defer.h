@@ -2,9 +2,9 @@
  * freed together, because each such free makes a driver wait for all work of the device.
  *
  * loam_defer_limit sets how many pieces, and what share of a device's memory, may be pending in a
- * queue. Between loam_defer_enter and loam_defer_leave any number may be pending. No lock is held
- * while memory is freed. Any thread may call these functions; a forked child frees nothing, because
- * it must not call the driver. */
+ * queue. Between loam_defer_enter and loam_defer_leave any number may be pending. The lock of the
+ * queue is not held while memory is freed. Any thread may call these functions. In a forked child,
+ * which must not call the driver, lm_defer_free and lm_defer_flush do nothing. */
 #ifndef LM_DEFER_H
 #define LM_DEFER_H
 
@@ -18,7 +18,9 @@
  *
  * Law, for each device: count = the length of the list; bytes = the sum of its sizes. */
 typedef struct lm_defer {
-  void (*before)(int device); /* called once before some memory is freed; NULL: nothing is called */
+  /* Called once before some memory is freed. False: the memory cannot be freed yet, and stays in
+   * the queue. NULL: nothing is called. */
+  bool (*before)(int device);
   void (*end)(int kind, int device, void *at, size_t size); /* frees one piece */
   lm_lock lock;                                             /* guards `of` */
   struct {
@@ -30,12 +32,14 @@ typedef struct lm_defer {
 } lm_defer;
 
 /* Frees `size` bytes at `at` later; NULL: nothing. `kind` is passed on to queue->end. If there is
- * no memory for a note the piece is freed now, since without a note it would never be freed. */
+ * no memory for a note, the piece is freed now. If queue->before then refuses, the piece is never
+ * freed. */
 void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size);
-/* Frees all pending memory of a device; -1: of all devices. Returns the bytes. While cleanup is
- * deferred it does nothing and returns 0. */
+/* Frees all pending memory of a device; -1: of all devices. Returns the bytes. Does nothing and
+ * returns 0 while cleanup is deferred, and for a device that does not exist. */
 size_t lm_defer_flush(lm_defer *queue, int device);
-/* Frees all pending memory of one device, whether cleanup is deferred or not. Returns the bytes. */
+/* Frees all pending memory of one device, whether cleanup is deferred or not, without a call of
+ * queue->before: the caller has waited for the device itself. Returns the bytes. */
 size_t lm_defer_drain(lm_defer *queue, int device);
 /* Returns whether the law holds. */
 bool lm_defer_is_valid(lm_defer *queue);

@@ -722,7 +722,7 @@ static bool is_valid_queue(const lm_stream_queue *q) {
   for (int i = 0; i < LM_QUEUE_FRONT; i++)
     for (const lm_extent *e = q->front[i]; e; bytes += e->size, e = e->next)
       if (e->state != LM_EXTENT_KEPT || e->queue != q || e->size != q->front[i]->size) return false;
-  return bytes == q->bytes && q->done < q->batch;
+  return bytes == q->bytes && q->done < q->batch && q->waited < q->batch;
 }
 
 static bool is_valid_locked(const lm_device_pool *pool) {

@@ -38,7 +38,7 @@
  * a call that names the stream; default streams always exist. Memory of a stream that is never
  * named again waits until loam synchronizes the whole device, which is the last resort.
  *
- * Locks. `slow` is held while the pool grows or shrinks, and around every call of a driver. `lock`
+ * Locks. `slow` is held while the pool grows or shrinks, and around most calls of a driver. `lock`
  * is taken after `slow`. It guards everything else and is held for a few loads and stores. */
 #ifndef LM_DEVICE_POOL_H
 #define LM_DEVICE_POOL_H
@@ -64,8 +64,9 @@ typedef struct lm_stream_ref {
 /* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says
  * otherwise.
  *
- * Law: done < batch; bytes = the sum of the sizes of all extents in `set` and `front`; all extents
- * in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches of `event` rise. */
+ * Law: done < batch and waited < batch; bytes = the sum of the sizes of all extents in `set` and
+ * `front`; all extents in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches
+ * of `event` rise. */
 typedef struct lm_stream_queue {
   lm_stream_ref ref;
   int thread;    /* number of the thread, for the default stream that each thread has of its own
@@ -75,6 +76,9 @@ typedef struct lm_stream_queue {
   struct lm_stream_queue *next;
   uint64_t batch, done; /* see the head of this file */
   size_t bytes;         /* of memory that is FREE or KEPT and belongs to this queue */
+  uint64_t waited;      /* the batch that the last wait for the whole device ended; 0: none yet */
+  uint64_t pass;        /* the last pass that looked at the queue (device_pool_events.c); guarded by
+                           `slow` */
   bool wanted; /* another stream wants memory: the next call on this stream records an event */
   /* Objects of host pools (pinned.h) that wait for work on the stream, the latest batch first. The
    * nodes describe no extents: `at` is the object. */
@@ -120,6 +124,7 @@ typedef struct lm_device_pool {
     void *context;
   } idle_events[LM_QUEUE_EVENTS * 4]; /* events to use again; guarded by `slow` */
   unsigned idle_count;                /* entries of idle_events; guarded by `slow` */
+  uint64_t passes;                    /* passes through all queues; guarded by `slow` */
   lm_lock lock;
   int device;
   struct lm_device_pool *older; /* the next in the list of all pools */

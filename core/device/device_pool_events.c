@@ -93,17 +93,24 @@ static void complete_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stre
   lm_lock_drop(&pool->lock);
 }
 
-/* Copies up to `most` queues of the pool to `out` and returns how many. Without the lock the list
- * itself could not be walked, because its order changes with each use. Queues are never freed. */
-static unsigned list_queues(lm_device_pool *pool, lm_stream_queue **out, unsigned most) {
+enum { QUEUES = 256 }; /* next_queues returns so many queues at most */
+
+/* A pass looks once at each queue of a pool that has memory, objects or events. next_queues copies
+ * queues to `out` at which the pass `pass` has not looked yet, and returns how many; 0: the pass is
+ * over. Without the lock the list of queues itself could not be walked, because its order changes
+ * with each use. Queues are never freed. `slow` is held during the whole pass. */
+static unsigned next_queues(lm_device_pool *pool, uint64_t pass, lm_stream_queue *out[QUEUES]) {
   unsigned n = 0;
+  lm_assert(lm_device_pool_is_slow_locked(pool) && pass == pool->passes);
   lm_lock_take(&pool->lock);
-  for (lm_stream_queue *q = pool->queues; q && n < most; q = q->next) out[n++] = q;
+  for (lm_stream_queue *q = pool->queues; q && n < QUEUES; q = q->next) {
+    if (q->pass == pass || (!q->events && !lm_device_pool_queue_has_locked(q))) continue;
+    q->pass = pass;
+    out[n++] = q;
+  }
   lm_lock_drop(&pool->lock);
   return n;
 }
-
-enum { QUEUES = 256 }; /* a pass looks at so many queues at most */
 
 void lm_device_pool_poll_queue(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                bool wait) {
@@ -116,8 +123,9 @@ void lm_device_pool_poll_queue(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_s
 
 void lm_device_pool_poll_queues(lm_device_pool *pool, const lm_gpu_ops *gpu, bool wait) {
   lm_stream_queue *queues[QUEUES];
-  unsigned n = list_queues(pool, queues, QUEUES);
-  for (unsigned i = 0; i < n; i++) lm_device_pool_poll_queue(pool, gpu, queues[i], wait);
+  uint64_t pass = ++pool->passes;
+  for (unsigned n; (n = next_queues(pool, pass, queues)) > 0;)
+    for (unsigned i = 0; i < n; i++) lm_device_pool_poll_queue(pool, gpu, queues[i], wait);
 }
 
 /* Returns whether the queue belongs to a default stream, which always exists: an event can be
@@ -125,19 +133,22 @@ void lm_device_pool_poll_queues(lm_device_pool *pool, const lm_gpu_ops *gpu, boo
  * thread can name it. */
 static bool is_default_stream(const lm_stream_queue *q) { return !q->ref.stream && !q->thread; }
 
+/* Requests an event from a queue that has memory. */
+static void request_event(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
+  lm_lock_take(&pool->lock);
+  bool has = lm_device_pool_queue_has_locked(q);
+  q->wanted = q->wanted || has;
+  lm_lock_drop(&pool->lock);
+  if (has && is_default_stream(q)) (void)lm_device_pool_record(pool, gpu, q);
+}
+
 void lm_device_pool_request_events(lm_device_pool *pool, const lm_gpu_ops *gpu,
                                    const lm_stream_queue *mine) {
   lm_stream_queue *queues[QUEUES];
-  unsigned n = list_queues(pool, queues, QUEUES);
-  for (unsigned i = 0; i < n; i++) {
-    lm_stream_queue *q = queues[i];
-    if (q == mine) continue;
-    lm_lock_take(&pool->lock);
-    bool has = lm_device_pool_queue_has_locked(q);
-    q->wanted = q->wanted || has;
-    lm_lock_drop(&pool->lock);
-    if (has && is_default_stream(q)) (void)lm_device_pool_record(pool, gpu, q);
-  }
+  uint64_t pass = ++pool->passes;
+  for (unsigned n; (n = next_queues(pool, pass, queues)) > 0;)
+    for (unsigned i = 0; i < n; i++)
+      if (queues[i] != mine) request_event(pool, gpu, queues[i]);
 }
 
 void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref) {
@@ -156,25 +167,26 @@ void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref) {
 
 /* ---- The whole device */
 
+/* Begins a new batch of a queue, and notes that a wait for the device ends the batch before. */
+static void begin_wait_locked(lm_stream_queue *q) { q->waited = q->batch++; }
+
+/* The wait for the device is over. A queue that was made during the wait has waited == 0. */
+static void end_wait_locked(lm_device_pool *pool, lm_stream_queue *q) {
+  lm_assert(q->waited < q->batch);
+  if (q->waited > q->done) q->done = q->waited;
+  lm_device_pool_reclaim_locked(pool, q);
+}
+
 bool lm_device_pool_synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
-  lm_stream_queue *queues[QUEUES];
-  uint64_t batch[QUEUES];
+  lm_assert(lm_device_pool_is_slow_locked(pool));
   lm_lock_take(&pool->lock);
-  unsigned n = 0;
-  for (lm_stream_queue *q = pool->queues; q && n < QUEUES; q = q->next) {
-    batch[n] = q->batch++;
-    queues[n++] = q;
-  }
-  uint64_t unknown = pool->unknown.batch++;
+  for (lm_stream_queue *q = pool->queues; q; q = q->next) begin_wait_locked(q);
+  begin_wait_locked(&pool->unknown);
   lm_lock_drop(&pool->lock);
-  if (gpu->synchronize(pool->device) != LM_GPU_OK) return false;
+  if (gpu->wait(pool->device) != LM_GPU_OK) return false;
   lm_lock_take(&pool->lock);
-  for (unsigned i = 0; i < n; i++) {
-    queues[i]->done = batch[i];
-    lm_device_pool_reclaim_locked(pool, queues[i]);
-  }
-  pool->unknown.done = unknown;
-  lm_device_pool_reclaim_locked(pool, &pool->unknown);
+  for (lm_stream_queue *q = pool->queues; q; q = q->next) end_wait_locked(pool, q);
+  end_wait_locked(pool, &pool->unknown);
   lm_lock_drop(&pool->lock);
   return true;
 }
@@ -206,22 +218,25 @@ void lm_device_pool_detach(int device, const void *context) {
 
 /* ---- Without a wait */
 
+/* Finds out for one queue which work has ended. Returns whether it has events. */
+static bool find_ended(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
+  lm_lock_take(&pool->lock);
+  if (lm_device_pool_is_host_queue(q)) q->done = q->batch++;
+  if (lm_device_pool_is_host_queue(q)) lm_device_pool_reclaim_locked(pool, q);
+  bool has = lm_device_pool_queue_has_locked(q) && !q->events;
+  if (has) q->wanted = true;
+  lm_lock_drop(&pool->lock);
+  if (has && is_default_stream(q)) (void)lm_device_pool_record(pool, gpu, q);
+  return q->events > 0;
+}
+
 bool lm_device_pool_find_ended(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   lm_stream_queue *queues[QUEUES];
   bool is_pending = false;
-  unsigned n = list_queues(pool, queues, QUEUES);
   lm_device_pool_poll_queues(pool, gpu, false);
-  for (unsigned i = 0; i < n; i++) {
-    lm_stream_queue *q = queues[i];
-    lm_lock_take(&pool->lock);
-    if (lm_device_pool_is_host_queue(q)) q->done = q->batch++;
-    if (lm_device_pool_is_host_queue(q)) lm_device_pool_reclaim_locked(pool, q);
-    bool has = lm_device_pool_queue_has_locked(q) && !q->events;
-    if (has) q->wanted = true;
-    lm_lock_drop(&pool->lock);
-    if (has && is_default_stream(q)) (void)lm_device_pool_record(pool, gpu, q);
-    is_pending |= q->events > 0;
-  }
+  uint64_t pass = ++pool->passes;
+  for (unsigned n; (n = next_queues(pool, pass, queues)) > 0;)
+    for (unsigned i = 0; i < n; i++) is_pending |= find_ended(pool, gpu, queues[i]);
   lm_device_pool_poll_queues(pool, gpu, false);
   return is_pending;
 }

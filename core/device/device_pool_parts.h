@@ -5,8 +5,8 @@
  * returns it; device_pool_grow.c calls all of them. Each file calls only those named before it.
  *
  * The caller of a function that ends in _locked holds the pool's `lock`. The caller of a function
- * that takes the driver's operations `gpu` holds `slow` and not `lock`, and is in no active
- * section. */
+ * that takes the driver's operations `gpu` holds `slow` and not `lock`, except where the comment of
+ * the function says otherwise, and is in no active section. */
 #ifndef LM_DEVICE_POOL_PARTS_H
 #define LM_DEVICE_POOL_PARTS_H
 
@@ -82,7 +82,7 @@ void lm_device_pool_find_context(lm_device_pool *pool, const lm_gpu_ops *gpu, lm
  * `wait`: waits for all of its events first. */
 void lm_device_pool_poll_queue(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                bool wait);
-/* Does that for all queues of the pool. */
+/* Calls lm_device_pool_poll_queue for all queues of the pool. */
 void lm_device_pool_poll_queues(lm_device_pool *pool, const lm_gpu_ops *gpu, bool wait);
 /* Requests an event from each queue other than `mine` that has memory. Default streams record it
  * now, other streams in the next call that names them. */

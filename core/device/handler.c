@@ -20,7 +20,7 @@ typedef struct entry {
 } entry;
 
 static struct {
-  lm_lock lock; /* held by a thread that changes the list or an entry */
+  lm_lock lock; /* held by a thread that changes the list or an entry, or `tables` */
   /* The release of the thread that adds an entry pairs with the acquire of a thread that
    * searches. */
   _Atomic(entry *) first;
@@ -101,7 +101,14 @@ static const loam_system libc = {
   malloc, calloc, realloc, free, aligned_alloc, malloc_usable_size
 };
 
-static loam_system of_host; /* a copy of what the host gave */
+/* A copy of a table that a host gave. It is constant and lives as long as the process, because a
+ * block is freed by the table that made it. Law: no two copies are equal. */
+typedef struct given {
+  loam_system system;
+  struct given *older;
+} given;
+
+static given *tables; /* all copies; guarded by registry.lock */
 /* The release of lm_handler_set_system pairs with the acquire of lm_handler_system. */
 static _Atomic(const loam_system *) current = &libc;
 
@@ -109,7 +116,25 @@ const loam_system *lm_handler_system(void) {
   return atomic_load_explicit(&current, memory_order_acquire);
 }
 
-void lm_handler_set_system(const loam_system *system) {
-  if (system) of_host = *system;
-  atomic_store_explicit(&current, system ? &of_host : &libc, memory_order_release);
+/* Returns the copy of a table, and makes it if need be. NULL: there is no memory for it. */
+static const loam_system *copy_locked(const loam_system *system) {
+  given *g = tables;
+  while (g && memcmp(&g->system, system, sizeof *system) != 0) g = g->older;
+  if (g) return &g->system;
+  if (!(g = lm_metadata_alloc(sizeof *g))) return NULL;
+  *g = (given){ *system, tables };
+  tables = g;
+  return &g->system;
+}
+
+bool lm_handler_set_system(const loam_system *system) {
+  const loam_system *copy = &libc;
+  if (system && memcmp(system, &libc, sizeof libc) != 0) {
+    lm_thread_add_fork_lock(&registry.lock);
+    lm_lock_take(&registry.lock);
+    copy = copy_locked(system);
+    lm_lock_drop(&registry.lock);
+  }
+  if (copy) atomic_store_explicit(&current, copy, memory_order_release);
+  return copy;
 }

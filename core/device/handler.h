@@ -17,9 +17,11 @@ const loam_handler *lm_handler_find(const char *name);
 /* Returns whether no two entries of the registry have one name, and each entry has a handler. */
 bool lm_handler_is_valid(void);
 
-/* Returns the host's own allocator: that of loam_config.system, or the C library's. Never NULL. */
+/* Returns the host's own allocator: a copy of loam_config.system, or the C library's. Never NULL.
+ * The table is constant and lives as long as the process. */
 const loam_system *lm_handler_system(void);
-/* Sets it to a copy of *system; NULL: to the C library's. Called before other threads allocate. */
-void lm_handler_set_system(const loam_system *system);
+/* Makes a copy of *system the host's own allocator; NULL: the C library's. Blocks that were made
+ * before keep their table. False: there is no memory for the copy, and nothing has changed. */
+bool lm_handler_set_system(const loam_system *system);
 
 #endif

@@ -142,11 +142,24 @@ static const loam_manager *choose_locked(void) {
 
 static void after_fork(void) { lm_lock_renew(&manager.lock); }
 
-/* Tells the manager when cleanup is deferred: a plug-in may defer frees of its own. */
+/* Calls of defer_enter without defer_leave. Relaxed: a count that orders nothing. */
+static _Atomic int passed_on;
+
+/* Tells the manager when cleanup is deferred: a plug-in may defer frees of its own. The end of a
+ * section that began before the manager was chosen is not passed on. */
 static void pass_on_deferral(bool begins) {
   const loam_manager *m = &manager.completed;
-  if (begins) m->defer_enter(m->ctx);
-  else m->defer_leave(m->ctx);
+  int depth = atomic_load_explicit(&passed_on, memory_order_relaxed);
+  if (begins) {
+    atomic_fetch_add_explicit(&passed_on, 1, memory_order_relaxed);
+    m->defer_enter(m->ctx);
+    return;
+  }
+  while (depth > 0 &&
+         !atomic_compare_exchange_weak_explicit(&passed_on, &depth, depth - 1, memory_order_relaxed,
+                                                memory_order_relaxed))
+    continue;
+  if (depth > 0) m->defer_leave(m->ctx);
 }
 
 /* Chooses the manager. The choice, or the failure, lasts as long as the process. */
@@ -238,13 +251,15 @@ static lm_gpu_result result_of(loam_status status) {
 }
 
 /* Returns the result for a status of the manager. The driver has set error words itself; for
- * another manager, which may not have, this sets them. */
+ * another manager, which may not have, this sets them. LOAM_ESTATE of the driver means that a
+ * context is destroyed or broken and its memory is lost; another manager may return it for any
+ * reason. */
 static lm_gpu_result report(bool is_driver, loam_status status, const char *what, size_t size,
                             int device) {
   if (status == LOAM_OK || is_driver) return result_of(status);
   lm_error(status, "manager \"%s\": %s of %zu bytes on device %d: %s", manager.completed.name, what,
            size, device, loam_status_text(status));
-  return result_of(status);
+  return status == LOAM_ESTATE ? LM_GPU_FAILED : result_of(status);
 }
 
 /* This thread is calling get_memory_info of a table. The table may call loam_device_memory. */

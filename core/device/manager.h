@@ -3,8 +3,8 @@
  * loam fills the entries that such a table lacks with the driver's.
  *
  * Memory that is freed is collected first (defer.h). Results are those of gpu.h, and a call that
- * failed has set the thread's error words. No lock is held while a manager or a driver is called.
- * Any thread may call these functions, outside an active section. */
+ * failed has set the thread's error words. No lock that malloc needs is held while a manager or a
+ * driver is called. Any thread may call these functions, outside an active section. */
 #ifndef LM_MANAGER_H
 #define LM_MANAGER_H
 

@@ -100,13 +100,16 @@ static loam_status open_ipc_handle(void *ctx, int device, const loam_ipc *handle
   return lm_gpu_status(result);
 }
 
+/* The driver closes a handle in the current context, which may be of another device. */
 static void close_ipc_handle(void *ctx, int device, void *at) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_devptr base = (uintptr_t)at;
   size_t size;
+  void *scope;
   (void)ctx;
-  (void)device;
-  if (gpu && gpu->range((uintptr_t)at, &base, &size) == LM_GPU_OK) (void)gpu->ipc_close(base);
+  if (!gpu || gpu->push(device, &scope) != LM_GPU_OK) return;
+  if (gpu->range((uintptr_t)at, &base, &size) == LM_GPU_OK) (void)gpu->ipc_close(base);
+  gpu->pop(scope);
 }
 
 /* Returns the memory to the device that the driver's pools keep for reuse. */

@@ -216,7 +216,8 @@ static bool free_ready_objects(void) {
   return any;
 }
 
-/* If there is no memory to note the object, this waits for the device. */
+/* If there is no memory to note the object, this waits for the device. If the wait fails too, work
+ * may still use the object, and it is never freed. */
 void lm_pinned_free_after(void *p, lm_stream stream) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   int device = gpu ? lm_pinned_device(p) : 0;
@@ -228,7 +229,7 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
     lm_decay_stir();
     return;
   }
-  if (gpu) (void)gpu->synchronize(device);
+  if (gpu && gpu->wait(device) == LM_GPU_FAILED) return;
   free_object(p);
 }
 

@@ -69,9 +69,9 @@ lm_strategy *lm_provider_default(const lm_request *request) {
 
 /* ---- The host's own allocator */
 
-/* Returns the usable bytes of a block of the host's own allocator. */
-static size_t system_size(void *p, size_t size) {
-  size_t usable = lm_handler_system()->usable_size(p);
+/* Returns the usable bytes of a block of a host's own allocator. */
+static size_t system_size(const loam_system *system, void *p, size_t size) {
+  size_t usable = system->usable_size(p);
   return usable > size ? usable : size;
 }
 
@@ -87,8 +87,9 @@ static const char *alloc_system(const lm_request *w, lm_provided *out) {
   if (w->align > 16) out->made = system->aligned_alloc(w->align, lm_align_up(size, w->align));
   else if (w->zero) out->made = system->calloc(1, size);
   else out->made = system->malloc(size);
+  out->handler = system;
   out->base = out->made;
-  out->size = out->made ? system_size(out->made, size) : 0;
+  out->size = out->made ? system_size(system, out->made, size) : 0;
   if (out->made && w->zero && w->align > 16) memset(out->made, 0, size);
   return result_of(out);
 }
@@ -290,14 +291,15 @@ unsigned lm_provider_version(const lm_provided *block) {
 
 void lm_provider_free(const lm_provided *block, const lm_stream *on) {
   lm_assert(block->made && block->maker < LM_PROVIDER_POOL);
-  if (block->maker == LM_PROVIDER_SYSTEM) lm_handler_system()->free(block->made);
+  if (block->maker == LM_PROVIDER_SYSTEM) ((const loam_system *)block->handler)->free(block->made);
   else if (block->maker == LM_PROVIDER_HANDLER) free_handler(block);
   else free_on_device(block, on);
 }
 
 bool lm_provider_can_resize(const lm_provided *b, const lm_request *request, const lm_strategy *s) {
   if (b->made != b->base) return false;
-  if (s->desc.kind == LM_KIND_SYSTEM) return b->maker == LM_PROVIDER_SYSTEM;
+  if (s->desc.kind == LM_KIND_SYSTEM)
+    return b->maker == LM_PROVIDER_SYSTEM && b->handler == lm_handler_system();
   return s->desc.kind == LM_KIND_HANDLER && b->maker == LM_PROVIDER_HANDLER &&
          b->handler == handler_for(request, s);
 }
@@ -306,11 +308,13 @@ void *lm_provider_resize(const lm_provided *b, size_t size) {
   lm_assert(b->made == b->base);
   lm_assert(b->maker == LM_PROVIDER_SYSTEM || b->maker == LM_PROVIDER_HANDLER);
   if (!size) size = 1;
-  if (b->maker == LM_PROVIDER_SYSTEM) return lm_handler_system()->realloc(b->base, size);
+  if (b->maker == LM_PROVIDER_SYSTEM)
+    return ((const loam_system *)b->handler)->realloc(b->base, size);
   const loam_allocator *a = &((const loam_handler *)b->handler)->allocator;
   return a->realloc(a->ctx, b->base, size);
 }
 
 size_t lm_provider_size(const lm_provided *block, void *p, size_t size) {
-  return block->maker == LM_PROVIDER_SYSTEM ? system_size(p, size) : size ? size : 1;
+  if (block->maker == LM_PROVIDER_SYSTEM) return system_size(block->handler, p, size);
+  return size ? size : 1;
 }

@@ -167,12 +167,15 @@ static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
-/* Counts that a member could not serve, and reports it once in each generation. The host's callback
- * may call loam and so change the error words of the thread, so they are set again. */
-static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
-  char words[LM_ERROR_SIZE / 4];
+static LM_NOINLINE void count_miss(const lm_order *o, lm_strategy *s) {
   lm_stats_bump(&s->failed);
   if (o->why == at_limit) lm_stats_bump(&s->at_limit);
+}
+
+/* Reports once in each generation that a member could not serve. The host's callback may call loam
+ * and so change the error words of the thread, so they are set again. */
+static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
+  char words[LM_ERROR_SIZE / 4];
   if (!lm_site_generation_first(&s->told_failed)) return;
   copy_why(o, s, words, sizeof words);
   lm_error_event(
@@ -196,15 +199,17 @@ static void *fail(const lm_order *o, const char *words) {
   return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
-/* `last` is the last member that was tried, of n. The last member of a chain may be one that the
- * call cannot use; then the reason is of a member before it. */
-static void *fail_chain(const lm_order *o, const lm_strategy *last, uint32_t n) {
+/* Ends an order that no member could serve. `tried` is the member that was tried last, and its miss
+ * is not reported yet; `ends_chain`: it is the last of several members. UNSERVED comes before
+ * SHORTFALL, so that a reader of both knows that the SHORTFALL is no news. */
+static void *fail_chain(const lm_order *o, lm_strategy *tried, bool ends_chain) {
   char words[LM_ERROR_SIZE / 4];
   lm_stats_bump(&lm_stats_failed);
-  int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", last->desc.name,
-                      n > 1 ? ", the last of its chain," : "");
-  copy_why(o, last, words + used, sizeof words - (size_t)used);
+  int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", tried->desc.name,
+                      ends_chain ? ", the last of its chain," : "");
+  copy_why(o, tried, words + used, sizeof words - (size_t)used);
   if (o->why == at_limit) report_unserved(o, words);
+  report_miss(o, tried);
   lm_last_words_tell(&o->r, o->why == at_limit);
   return fail(o, words);
 }
@@ -272,7 +277,7 @@ static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_rec
 }
 
 /* Serves the order by one member: resizes the block `was`, or allocates a block and moves the
- * contents of `was`. NULL: the member cannot. */
+ * contents of `was`. NULL: the member cannot, which is counted and not yet reported. */
 static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t misses,
                       const lm_record *was) {
   lm_record b;
@@ -283,7 +288,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
   }
   if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))
     return note_served(o, s, misses, &b);
-  report_miss(o, s);
+  count_miss(o, s);
   return NULL;
 }
 
@@ -295,7 +300,7 @@ static void *serve_by_handler(lm_order *o, const lm_record *was) {
   lm_token token = atomic_load_explicit(&lm_decision_now(o->r.site)->token, memory_order_relaxed);
   lm_thread_leave(o->t);
   void *p = serve_by(o, s, token, 0, was);
-  return p ? p : fail_chain(o, s, 1);
+  return p ? p : fail_chain(o, s, false);
 }
 
 /* Copies the chain that the plan names for the order: the plan may be reclaimed once the thread has
@@ -319,14 +324,15 @@ static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
   uint32_t chain[LM_CHAIN_MAX], misses = 0;
   lm_token token;
-  lm_strategy *s = NULL;
+  lm_strategy *tried = NULL; /* could not serve, which is not reported yet */
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
   if (lm_unlikely(o->r.handler != NULL)) return serve_by_handler(o, was);
   uint32_t n = decide(o, chain, &token);
   for (uint32_t i = 0; i < n; i++) {
-    s = lm_strategy_at(chain[i]);
+    lm_strategy *s = lm_strategy_at(chain[i]);
     if (!lm_provider_fits(&o->r, s)) continue;
+    if (tried) report_miss(o, tried);
     if (s->desc.kind == LM_KIND_DENY) {
       static const char words[] = "the policy denies it";
       lm_stats_bump(&lm_stats_denied);
@@ -335,15 +341,17 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     }
     void *p = serve_by(o, s, token, misses, was);
     if (p) return p;
+    tried = s;
     misses++;
   }
   if (!misses) { /* no member fits the kind of memory that the call promises */
-    s = lm_provider_default(&o->r);
-    void *p = s ? serve_by(o, s, token, 1, was) : NULL; /* 1: the default is a fallback */
-    if (p || !s) return p;
+    tried = lm_provider_default(&o->r);
+    void *p = tried ? serve_by(o, tried, token, 1, was) : NULL; /* 1: the default is a fallback */
+    if (p || !tried) return p;
   } else if (was && o->r.size <= was->size) {
+    report_miss(o, tried);
     lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
-  return fail_chain(o, s, misses ? n : 1);
+  return fail_chain(o, tried, misses && n > 1 && tried->id == chain[n - 1]);
 }

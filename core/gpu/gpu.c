@@ -154,20 +154,20 @@ int lm_gpu_current(void) {
   return ops ? ops->current() : -1;
 }
 
-enum { PERIOD_MS = 80 }; /* time between two readings, which then are at most 100 ms old */
+enum { PERIOD_MS = 80 }; /* time between two readings */
 
 /* The thread that reads the free memory of devices. It runs from the first lm_gpu_watch to the end
  * of the process. The process ends by an exit handler that waits for it, because no thread may call
  * a driver that shuts down. */
 static struct {
   pthread_mutex_t lock; /* guards the four fields below */
-  pthread_cond_t wake;  /* signalled when `ends` is set */
+  pthread_cond_t wake;  /* signalled when `ends` is set; made by start_reader_locked */
   pthread_t thread;
   bool runs, ends;
   _Atomic uint32_t watched;              /* one bit for each device; relaxed: the reader sees a new
                                             bit one period later at worst */
   _Atomic uint64_t free[LM_DEVICES_MAX]; /* bytes; relaxed: a figure that orders nothing */
-} reader = { .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER };
+} reader = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* What says how much memory is free; NULL: the driver. The release of lm_gpu_read_memory_by pairs
  * with the acquire of the thread that calls it. */
@@ -195,7 +195,7 @@ static void read_all(void) {
 /* Sleeps for a period. Returns false when the thread has to end. */
 static bool sleep_locked(void) {
   struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
+  clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += PERIOD_MS * 1000000;
   until.tv_sec += until.tv_nsec / 1000000000;
   until.tv_nsec %= 1000000000;
@@ -219,7 +219,7 @@ static void end_reader(void) {
   bool runs = reader.runs;
   reader.ends = true;
   reader.runs = false;
-  pthread_cond_signal(&reader.wake);
+  if (runs) pthread_cond_signal(&reader.wake);
   pthread_mutex_unlock(&reader.lock);
   if (runs) pthread_join(reader.thread, NULL);
 }
@@ -227,12 +227,19 @@ static void end_reader(void) {
 /* In a forked child, which has no such thread. */
 static void forget_reader(void) {
   pthread_mutex_init(&reader.lock, NULL);
-  pthread_cond_init(&reader.wake, NULL);
   reader.runs = false;
 }
 
+/* Starts the thread, unless it runs already or the process ends. Its sleep is measured by a clock
+ * that cannot be set. */
 static void start_reader_locked(void) {
-  if (!reader.runs && !reader.ends) reader.runs = lm_thread_start(&reader.thread, run_reader) == 0;
+  pthread_condattr_t attributes;
+  if (reader.runs || reader.ends) return;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&reader.wake, &attributes);
+  pthread_condattr_destroy(&attributes);
+  reader.runs = lm_thread_start(&reader.thread, run_reader) == 0;
 }
 
 void lm_gpu_watch(unsigned device) {

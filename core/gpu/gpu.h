@@ -73,8 +73,11 @@ typedef struct lm_gpu_ops {
   /* Fills in how many bytes of device memory are free, and how many there are. */
   lm_gpu_result (*memory)(int device, size_t *free, size_t *total);
   /* Waits for all work of a device: work in its primary context, in the current context, and in
-   * each context that was given to `track_context`. */
+   * each context that was given to `track_context`. It ends a capture of a stream of these contexts
+   * for a graph. `wait` does not: it fails if one of their blocking streams is captured. Neither
+   * knows whether a stream that was made with CU_STREAM_NON_BLOCKING is captured. */
   lm_gpu_result (*synchronize)(int device);
+  lm_gpu_result (*wait)(int device);
 
   /* Returns the context that an operation on the device would use: the calling thread's current
    * context if it belongs to the device, else the primary context. NULL: loam has not retained the
@@ -161,7 +164,8 @@ typedef struct lm_gpu_ops {
 
   /* Other memory in two processes. `range` fills in start and size of the driver's allocation that
    * holds `at`. ipc_export makes a handle for an allocation that starts at `base`; ipc_open opens a
-   * handle of another process, and ipc_close closes what ipc_open has returned. */
+   * handle of another process, and ipc_close closes, in the current context, what ipc_open has
+   * returned. */
   lm_gpu_result (*range)(lm_devptr at, lm_devptr *base, size_t *size);
   lm_gpu_result (*ipc_export)(lm_devptr base, unsigned char handle[LM_GPU_IPC_SIZE]);
   lm_gpu_result (*ipc_open)(int device, const unsigned char handle[LM_GPU_IPC_SIZE],
@@ -198,7 +202,7 @@ bool lm_gpu_is_spread(void);
  * not call the driver either. */
 /* Returns the device of the calling thread's current context; -1: no context is current. */
 int lm_gpu_current(void);
-/* Returns the bytes of memory free on a device, read at most 100 ms ago; 0 if lm_gpu_watch was not
+/* Returns the bytes of memory free on a device, read about every 80 ms; 0 if lm_gpu_watch was not
  * called for the device. */
 uint64_t lm_gpu_free(unsigned device);
 /* Begins to read the free memory of a device regularly, in a thread of loam's own: the thread that

@@ -517,6 +517,7 @@ const lm_gpu_ops lm_gpu_cuda_ops = {
   .info = info,
   .memory = memory,
   .synchronize = lm_gpu_cuda_synchronize,
+  .wait = lm_gpu_cuda_wait,
   .context = lm_gpu_cuda_context,
   .stream_context = lm_gpu_cuda_stream_context,
   .track_context = lm_gpu_cuda_track_context,

@@ -150,7 +150,8 @@ lm_gpu_result lm_gpu_cuda_report_free(CUresult result, const char *call, uint64_
 
 enum { LM_GPU_CUDA_RELAXED = 2 }; /* CU_STREAM_CAPTURE_MODE_RELAXED */
 /* Sets the capture mode of this thread and returns the mode before. In relaxed mode this thread's
- * calls do not affect a graph that is being captured. In other modes a call that may wait
+ * calls do not affect a graph that is being captured, except calls that wait for a context, an
+ * event or a stream. In other modes a call that may wait
  * implicitly makes the capture fail. */
 int lm_gpu_cuda_swap_mode(int mode);
 
@@ -207,5 +208,6 @@ void lm_gpu_cuda_pop(void *pushed);
 void lm_gpu_cuda_track_context(int device, void *context);
 void lm_gpu_cuda_untrack_contexts(int device);
 lm_gpu_result lm_gpu_cuda_synchronize(int device);
+lm_gpu_result lm_gpu_cuda_wait(int device);
 
 #endif

@@ -278,11 +278,28 @@ void lm_gpu_cuda_untrack_contexts(int device) {
   lm_lock_drop(&tracked.lock);
 }
 
-/* Waits for all work in a context. A context that was destroyed has no work: LM_GPU_OK. */
-static lm_gpu_result synchronize_context(int device, CUcontext context) {
+/* Waits for all work in the current context. */
+static lm_gpu_result wait_here(int device) {
+  return lm_gpu_cuda_report(lm_gpu_cuda.CtxSynchronize(), "cuCtxSynchronize of device %d", device);
+}
+
+/* Fails if a blocking stream of the current context is captured for a graph: a wait for the context
+ * would end the capture. The driver does not say whether a stream that was made with
+ * CU_STREAM_NON_BLOCKING is captured. */
+static lm_gpu_result check_here(int device) {
+  int unused = 0;
+  if (!lm_gpu_cuda.StreamIsCapturing ||
+      lm_gpu_cuda.StreamIsCapturing(NULL, &unused) != CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
+    return LM_GPU_OK;
+  lm_error(LOAM_ESTATE, "device %d: loam cannot wait for it while a stream is captured for a graph",
+           device);
+  return LM_GPU_FAILED;
+}
+
+/* Calls `do_here` in a context. A context that was destroyed has no work: LM_GPU_OK. */
+static lm_gpu_result do_in(int device, CUcontext context, lm_gpu_result (*do_here)(int device)) {
   if (lm_gpu_cuda.CtxPushCurrent(context) != CUDA_SUCCESS) return LM_GPU_OK;
-  lm_gpu_result result = lm_gpu_cuda_report(lm_gpu_cuda.CtxSynchronize(),
-                                            "cuCtxSynchronize of device %d", device);
+  lm_gpu_result result = do_here(device);
   leave_context(&(lm_gpu_cuda_scope){ .pushed = context });
   return result == LM_GPU_GONE ? LM_GPU_OK : result;
 }
@@ -297,31 +314,37 @@ static unsigned list_tracked(int device, CUcontext *out) {
   return n;
 }
 
-/* Waits for the contexts of a device other than `done`. */
-static lm_gpu_result synchronize_others(int device, CUcontext done) {
+/* Calls `do_here` in the contexts of a device other than `done`, until a call fails. */
+static lm_gpu_result do_in_others(int device, CUcontext done,
+                                  lm_gpu_result (*do_here)(int device)) {
   CUcontext of[TRACKED_MAX], primary = primary_of(device);
   unsigned flags, n = list_tracked(device, of);
   int active = 0;
   lm_gpu_result result = LM_GPU_OK;
   if (primary && primary != done)
     (void)lm_gpu_cuda.DevicePrimaryCtxGetState(lm_gpu_cuda_of[device].handle, &flags, &active);
-  if (active) result = synchronize_context(device, primary);
+  if (active) result = do_in(device, primary, do_here);
   for (unsigned i = 0; i < n && result == LM_GPU_OK; i++)
-    if (of[i] != done) result = synchronize_context(device, of[i]);
+    if (of[i] != done) result = do_in(device, of[i], do_here);
   return result;
 }
 
-lm_gpu_result lm_gpu_cuda_synchronize(int device) {
+/* Calls `do_here` in each known context of a device, until a call fails. The thread is in relaxed
+ * mode, and so the calls end no capture of another thread. */
+static lm_gpu_result do_in_all(int device, lm_gpu_result (*do_here)(int device)) {
   CUcontext done = NULL;
   lm_gpu_cuda_scope s;
   if (lm_gpu_cuda_enter(&s, device) != LM_GPU_OK) return s.result;
-  lm_gpu_result result = lm_gpu_cuda_report(lm_gpu_cuda.CtxSynchronize(),
-                                            "cuCtxSynchronize of device %d", device);
+  lm_gpu_result result = do_here(device);
   (void)lm_gpu_cuda.CtxGetCurrent(&done);
+  if (result == LM_GPU_OK) result = do_in_others(device, done, do_here);
   lm_gpu_cuda_leave(&s);
-  if (result != LM_GPU_OK) return result;
-  lm_thread *self = lm_thread_inside_begin();
-  result = synchronize_others(device, done);
-  lm_thread_inside_end(self);
   return result;
+}
+
+lm_gpu_result lm_gpu_cuda_synchronize(int device) { return do_in_all(device, wait_here); }
+
+lm_gpu_result lm_gpu_cuda_wait(int device) {
+  lm_gpu_result result = do_in_all(device, check_here);
+  return result == LM_GPU_OK ? do_in_all(device, wait_here) : result;
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "gpu/gpu_cuda.h"
 #include "os/sys.h"
@@ -10,7 +11,8 @@
 #define LIBRARY "libcuda.so.1"
 
 /* CUDA 11.2 is the first version with all functions that loam uses. loam also asks cuGetProcAddress
- * for the forms of functions that this version has. */
+ * for the forms of functions that this version has. cuDeviceGetUuid is an exception: its form of
+ * CUDA 11.4 tells the parts of a device from each other (MIG), the older form does not. */
 enum { LEAST_DRIVER = 11020 };
 
 typedef CUresult (*get_address)(const char *name, void **out, int version, cuuint64_t flags,
@@ -20,6 +22,7 @@ typedef CUresult (*get_address)(const char *name, void **out, int version, cuuin
  * convention passes in a register. */
 static void *find_function(void *library, get_address get, const char *name, const char *symbol) {
   void *found = NULL;
+  if (strcmp(name, "cuDeviceGetUuid") == 0 && (found = dlsym(library, symbol))) return found;
   if (get && get(name, &found, LEAST_DRIVER, 0, NULL) == CUDA_SUCCESS && found) return found;
   return dlsym(library, symbol);
 }

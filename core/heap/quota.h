@@ -11,15 +11,27 @@
  * given is always the sum of what its living holders have drawn, and one store to the word of a
  * dead holder gives back all that it had drawn.
  *
- * How bytes are drawn. A process first adds the bytes to its own number, and then sums up the
- * numbers of all holders. If the sum is above the limit, it takes the bytes off again, and its
- * request is refused. All these operations are sequentially consistent. So of two processes that
- * draw at one time, the process that adds later sees what the other process has added, and what
- * processes keep never exceeds the limit. Dekker's algorithm for mutual exclusion rests on this
- * order of a store and a load too.
+ * How bytes are drawn. A process sums up the numbers of all holders. If the limit has room, it
+ * adds the bytes to its own number, and sums up again. If this sum is above the limit, it takes the
+ * bytes off again, and begins again a few times before it refuses the request. All these operations
+ * are sequentially consistent. So of two processes that draw at one time, the process that adds
+ * later sees what the other process has added, and the two cannot both keep bytes for which there
+ * is room only once. Each process first stores and then loads, as in Dekker's algorithm for mutual
+ * exclusion.
  *
- * Nothing that is read from the table is trusted: indices have bounds, and what a holder has drawn
- * counts at most LM_SIZE_MAX. A table that was overwritten makes limits wrong, and no access. */
+ * The processes may have more than the limit in three cases. lm_quota_give draws negative bytes
+ * even if too few are left. A strategy with a higher limit may draw from the quota. And a forked
+ * child may free memory that it has inherited, and that counts for its parent: the bytes are then
+ * taken off the number of the child, down to 0, although the child still has what it has drawn
+ * itself. To prevent this, each span would have to note the process that has drawn it.
+ *
+ * A request for which there is room may be refused in two cases. The bytes of a dead holder count
+ * until a process finds that it has died. And another process may have added its bytes, must take
+ * them off again, and is stopped in between for longer than the tries of the request last.
+ *
+ * Nothing that is read from the table is trusted: indices have bounds, and what a holder has
+ * drawn counts at most LM_SIZE_MAX. A table that was overwritten can make limits wrong, but never
+ * causes an access outside the table. */
 #ifndef LM_QUOTA_H
 #define LM_QUOTA_H
 
@@ -30,11 +42,11 @@
 #define LM_QUOTA_MAGIC "loam quotas"
 enum {
   LM_QUOTA_VERSION = 1,
-  LM_QUOTAS = 128,          /* quotas in a table; a name stays until the machine starts again */
-  LM_QUOTA_HOLDERS = 512,   /* processes that draw from quotas at a time */
-  LM_QUOTA_NAME = 64,       /* bytes of a name with its NUL */
-  LM_QUOTA_PAGE = 4096,     /* on every machine, also where pages are larger */
-  LM_QUOTA_OF_PROCESS = -1, /* lm_quota_take: this process is no holder */
+  LM_QUOTAS = 128,         /* quotas in a table; a name stays until the machine starts again */
+  LM_QUOTA_HOLDERS = 512,  /* processes that draw from quotas at a time */
+  LM_QUOTA_NAME = 64,      /* bytes of a name with its NUL */
+  LM_QUOTA_PAGE = 4096,    /* the unit of the file format, not the page size of the machine */
+  LM_QUOTA_NO_HOLDER = -1, /* instead of a place or a number: this process is no holder */
 };
 
 /* The word of a place. It is 0 if the place was never used. Else it has the id of the process, the
@@ -106,19 +118,21 @@ bool lm_quota_is_sound(const lm_quota_head *head);
 
 /* Returns whether a place has a holder with this process id, in whatever PID namespace. */
 bool lm_quota_has_pid(const lm_quota_table *table, int pid);
-/* Gives this process the table. A holder that has the id of this process already is this process
- * before exec: its place ends. The process gets a place of its own only from lm_quota_find. Called
- * once, before the process draws from a quota. */
+/* Gives this process the table. A holder with the process id and the PID namespace of this process
+ * is this process before exec: its place ends, if the namespace is known. The process gets a place
+ * of its own only from lm_quota_find. Called once, before the process draws from a quota. */
 void lm_quota_attach(lm_quota_table *table, const lm_quota_self *self);
 /* Replaces the description that this process gave to lm_quota_attach. Not in a holder. */
 void lm_quota_describe(const lm_quota_self *self);
-/* Lets a forked child draw for itself, if its parent was a holder. Memory that the child inherits
- * counts for its parent. The child gets a place when it first draws, so that a child which soon
- * calls exec leaves none behind. `self` describes the child. Called by the fork hook of the
- * child. */
+/* Lets a forked child draw for itself, if its parent was a holder or awaited a place. Memory that
+ * the child inherits counts for its parent. The child gets a place when it first draws, so that a
+ * child which soon calls exec leaves none behind. `self` describes the child. Called by the fork
+ * hook of the child. */
 void lm_quota_fork_child(const lm_quota_self *self);
 /* Ends the place of this process, which gives back all that it has drawn. Called as the process
- * ends. */
+ * ends. Does nothing in a child that shares the memory of its parent, whose place it is. Another
+ * thread may be drawing bytes: if another process takes the place before the thread adds them, they
+ * count for that process until it ends. */
 void lm_quota_end(void);
 /* Ends the place of this process, and takes the table away from it. No other thread may use the
  * table. For tests. */
@@ -132,12 +146,13 @@ uint32_t lm_quota_find(const lm_quota_id *id);
 /* Draws `size` bytes as often as possible, at most `want` times, so that the quota gives at most
  * `limit` bytes to all processes. Returns how often, and sets *used to the bytes that the quota has
  * given. Before it refuses, it looks for holders that have died (lm_quota_search). Returns
- * LM_QUOTA_OF_PROCESS in a process that is no holder, such as a child that was made without the C
+ * LM_QUOTA_NO_HOLDER in a process that is no holder, such as a child that was made without the C
  * library's fork. Any thread. */
 int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want, uint64_t *used);
-/* Looks for holders that have drawn from a quota and have died, and ends their places. Looks once
- * in a tick of the coarse clock. Returns whether it found one. Any thread. */
-bool lm_quota_search(uint32_t quota);
+/* Looks for holders that have drawn from the quota and have died, and ends their places. Does
+ * nothing if a thread of this process has looked for this quota in the present tick of the coarse
+ * clock. Any thread. */
+void lm_quota_search(uint32_t quota);
 /* Gives bytes back, at most what this process has drawn. Negative ones are drawn, even if too few
  * are left. Any thread. */
 void lm_quota_give(uint32_t quota, int64_t bytes);
@@ -148,8 +163,8 @@ uint64_t lm_quota_used_of(const lm_quota_table *table, uint32_t quota);
 /* Returns whether this process is a holder, or a forked child that becomes one when it draws. */
 bool lm_quota_is_holder(void);
 
-/* Ends the place of a holder that has died, unless its word is not `owner` any more. Any process
- * may call it. */
+/* Ends a place if its word is still `owner`: the place of a holder that has died, or of the calling
+ * process. Any process may call it. */
 void lm_quota_bury(lm_quota_table *table, uint32_t holder, uint64_t owner);
 /* Returns whether a place with this word has a holder. */
 LM_INLINE bool lm_quota_counts(uint64_t owner) {

@@ -347,9 +347,11 @@ const char *const lm_strategy_kind_texts[LM_KINDS] = {
 
 _Static_assert((int)LM_QUOTA_NAME == (int)LM_STRATEGY_NAME, "a quota has the name of a limit");
 
-/* Returns the number of the quota from which a strategy draws; 0: none. */
+/* Returns the number of the quota from which a strategy draws; 0: none. Acquire pairs with the
+ * release of lm_strategy_bind_quotas: a thread that reads the number sees that the process is a
+ * holder. */
 static uint32_t quota_of(const lm_strategy *s) {
-  return s->desc.shared[0] ? atomic_load_explicit(&s->account->quota, memory_order_relaxed) : 0;
+  return s->desc.shared[0] ? atomic_load_explicit(&s->account->quota, memory_order_acquire) : 0;
 }
 
 /* Tells whether a strategy is an account that is to have a quota and has none. */
@@ -373,9 +375,11 @@ const lm_strategy *lm_strategy_bind_quotas(void) {
                           .device = s->desc.device };
     strcpy(quota.name, s->desc.shared);
     uint32_t number = lm_quota_find(&quota);
-    /* Bytes that were taken while there was no table count from now on. */
+    /* Bytes that were taken while there was no table count from now on. The quota does not count
+     * what other threads take or free between the load and the store. That is accepted: a thread
+     * can do so only if an earlier policy with this limit became live while there was no table. */
     lm_quota_give(number, -atomic_load_explicit(&s->used, memory_order_relaxed));
-    atomic_store_explicit(&s->quota, number, memory_order_relaxed);
+    atomic_store_explicit(&s->quota, number, memory_order_release);
     if (!number) left = s;
   }
   return left;
@@ -436,7 +440,7 @@ static uint32_t take_own(lm_strategy *s, size_t size, uint32_t want, int64_t *us
 static LM_NOINLINE uint32_t take_shared(lm_strategy *s, size_t size, uint32_t want, int64_t *used) {
   uint64_t all = 0;
   int64_t n = lm_quota_take(quota_of(s), s->desc.limit, size, want, &all);
-  if (n == LM_QUOTA_OF_PROCESS) return take_own(s, size, want, used);
+  if (n == LM_QUOTA_NO_HOLDER) return take_own(s, size, want, used);
   if (n) atomic_fetch_add_explicit(&s->account->used, n * (int64_t)size, memory_order_relaxed);
   *used = (int64_t)all;
   return (uint32_t)n;
@@ -472,5 +476,7 @@ size_t lm_strategy_limit_left(const lm_strategy *s) {
 
 bool lm_strategy_limit_has(const lm_strategy *s, size_t bytes) {
   if (lm_strategy_limit_left(s) >= bytes) return true;
-  return quota_of(s) && lm_quota_search(quota_of(s)) && lm_strategy_limit_left(s) >= bytes;
+  if (!quota_of(s)) return false;
+  lm_quota_search(quota_of(s));
+  return lm_strategy_limit_left(s) >= bytes;
 }

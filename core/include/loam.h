@@ -499,11 +499,11 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  * loam_malloc. Larger blocks, write-combined blocks, and all blocks of a manager with a
  * memhostalloc of its own are cut in the same way as device memory.
  *
- * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual,
- * and no call of loam spoils the capture. If the device has no more memory, the call fails and does
- * not wait. (For memory of another stream loam may have to wait for the device, which the driver
- * forbids while any stream is captured.) A graph uses its memory at each launch, and loam does not
- * know of these launches; so keep the memory allocated as long as the graph exists.
+ * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual.
+ * If the device has no more memory, the call fails and does not wait. A wait for the whole device
+ * would end the capture, so loam does not wait while a blocking stream is captured. Of streams made
+ * with CU_STREAM_NON_BLOCKING loam cannot know it: do not trim, reset or use up the device then. A
+ * graph uses its memory at each launch, unknown to loam; so keep that memory as long as the graph.
  *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks like all others. */
 
@@ -513,9 +513,9 @@ LOAM_API void *loam_device_alloc(loam_site *site, size_t size, void *stream);
 
 /* Frees a block on a stream: work that was put on `stream` before this call may still use the
  * memory. Work on other streams has to be finished, or `stream` has to wait for it. loam_free does
- * the same on the stream of the block's allocation, which has to exist then. Any thread may call
- * this function, and no context need be current. It accepts all memory of loam and does nothing for
- * NULL; a wrong pointer is an event (BAD_FREE), as for loam_free. */
+ * the same on the stream of the block's allocation; with pool = "driver" that stream has to exist.
+ * Any thread may call this function, and no context need be current. It accepts all memory of loam;
+ * NULL: nothing is done. A wrong pointer is an event (BAD_FREE), as for loam_free. */
 LOAM_API void loam_device_free(void *ptr, void *stream);
 
 /* Returns a new block of managed memory, which the CPU and devices can touch and which moves
@@ -580,7 +580,7 @@ LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
 LOAM_API size_t loam_asleep(const char *tag);
 
 /* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
- * devices. Waits for work that may use freed memory. Returns the bytes given back. */
+ * devices. Waits for work that may use freed memory. Returns the bytes; 0 without the device. */
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
@@ -590,10 +590,10 @@ LOAM_API size_t loam_device_trim(int device);
  * stream, and in the next call on the stream for a stream that the host created. */
 LOAM_API void loam_device_keep(size_t bytes);
 
-/* Ends all memory of a device: waits for all its work, frees every block on it, whoever owns them,
- * and returns the memory to the driver. No thread may be using that memory. Call it before the host
- * resets the device; to end one context, call `reset` of loam_manager_get in that context. Fails
- * like loam_device_info. */
+/* Ends all memory of a device: waits for its work, frees every block on it, ends pins and opened
+ * handles, and returns memory to the driver. No thread may be using any of it. Call it before the
+ * host resets the device; to end one context, call `reset` of loam_manager_get in that context. It
+ * fails like loam_device_info, and with LOAM_ESTATE if it cannot wait (a stream is captured). */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
@@ -715,7 +715,7 @@ typedef struct loam_manager {
   /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
    * pinned memory with the last context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
-  /* From defer_enter to defer_leave, which nest, frees are deferred: no call waits for a device. */
+  /* From defer_enter to defer_leave, which nest, frees are deferred: no free waits for a device. */
   void (*defer_enter)(void *ctx);
   void (*defer_leave)(void *ctx);
 
@@ -754,8 +754,8 @@ LOAM_API const loam_manager *loam_manager_get(void);
  * value of -1 keeps the current limit. The initial limits are 10 and 0.2. */
 LOAM_API void loam_defer_limit(int count, double ratio);
 
-/* Begins a section in which loam gives nothing back to a driver, even if memory is short. Such
- * sections concern the whole process, and they nest. */
+/* Begins a section in which loam frees no allocation of a driver, even if memory is short. Mapped
+ * and pinned memory may still go back. Such sections concern the whole process, and they nest. */
 LOAM_API void loam_defer_enter(void);
 
 /* Ends the innermost such section of the process. Fails with LOAM_ESTATE outside any. */

@@ -191,7 +191,8 @@ int lm_sys_process_open(int pid, int *out);
  * see the child unless it asks with __WALL. Sets *out to 0 in the child, to its id in the parent.
  * */
 int lm_sys_process_hidden(int *out);
-/* Closes all descriptors from `first` on, where the kernel can (Linux 5.9). */
+/* Closes all descriptors from `first` on. Before Linux 5.9, or where a filter refuses
+ * close_range(2), closes one number after another. */
 void lm_sys_process_close_from(int first);
 
 /* ---- Clocks and random numbers */

@@ -31,7 +31,8 @@ typedef struct lm_provided {
   size_t asked;      /* bytes that loam asked a handler for; the handler's free gets this size */
   uint32_t token;    /* plan/site.h */
   uint32_t strategy; /* id */
-  const void *handler;        /* const loam_handler *; of LM_PROVIDER_HANDLER */
+  const void *handler; /* what made the block: of LM_PROVIDER_HANDLER a const loam_handler *, of
+                          LM_PROVIDER_SYSTEM a const loam_system *; else NULL */
   struct lm_sleeper *sleeper; /* of LM_PROVIDER_SLEEP; else NULL */
   void *stream;               /* the stream of the allocation; of a device's block */
   void *context; /* the device's context that the block was made for; NULL: not known */

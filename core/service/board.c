@@ -466,10 +466,12 @@ void lm_board_follow(void) {
   int before = errno;
   if (!lm_sys_getenv(LM_BOARD_VARIABLE)) return;
   register_hooks_once();
+  lm_policy_begin(); /* for lm_quota_file_follow */
   lock();
   if (!board) board = lm_board_file_inherited(path);
   follow_locked();
   unlock();
+  lm_policy_end();
   errno = before;
 }
 

@@ -23,6 +23,9 @@
  * written (madvise MADV_POPULATE_WRITE), so there a board has no other slots. */
 enum { PREPARED = 1, PREPARED_BLINDLY = 16 };
 
+/* Tries to open a board while another process has a lease on it: 100 ms in all. */
+enum { OPEN_TRIES = 100, OPEN_NAP_NS = 1000000 };
+
 /* Bytes that hold the name of a variable of loam, the sign = and a NUL. */
 enum { NAME_ROOM = 16 };
 
@@ -61,10 +64,20 @@ static int attach(int fd, lm_board **out) {
   return 0;
 }
 
-/* Opens a board for reading alone: a mapping of this descriptor can never become writable. */
-static int open_to_read(const char *path) {
-  return open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+/* Opens a board. O_NONBLOCK: the path may name a pipe. With it, open fails with EWOULDBLOCK while
+ * the watcher has a lease on the board, which it gives up after a moment (cli/watcher.c). */
+static int open_board(const char *path, int access) {
+  int fd = -1;
+  for (int i = 0; i < OPEN_TRIES; i++) {
+    fd = open(path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0 || errno != EWOULDBLOCK) break;
+    lm_sys_sleep(OPEN_NAP_NS);
+  }
+  return fd;
 }
+
+/* Opens a board for reading alone: a mapping of this descriptor can never become writable. */
+static int open_to_read(const char *path) { return open_board(path, O_RDONLY); }
 
 /* Takes from this process the right to write the news of a board that it has mapped. Returns 0 or
  * an errno. */
@@ -145,7 +158,7 @@ lm_board *lm_board_file_inherited(char *path) {
 
 lm_board *lm_board_file_map(const char *path) {
   lm_board *board = NULL;
-  int before = errno, fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int before = errno, fd = open_board(path, O_RDWR);
   if (fd >= 0 && is_own_file(fd)) (void)attach(fd, &board);
   if (fd >= 0) lm_sys_file_close(fd);
   errno = before;
@@ -185,7 +198,7 @@ void lm_board_file_bequeath(const char *path, const char *policy) {
 }
 
 int lm_board_file_open(const char *path) {
-  int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd = open_board(path, O_RDWR);
   lm_board_head head;
   if (fd < 0) {
     (void)fail(path, errno);

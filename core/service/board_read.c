@@ -222,12 +222,6 @@ static uint64_t latest_number(const view *v) {
   return atomic_load_explicit(&v->news.published.now.number, memory_order_relaxed);
 }
 
-/* Tells whether the process that watches the policy file of the tree lives. */
-static bool find_watcher(const view *v) {
-  uint64_t watcher = atomic_load_explicit(&v->news.watcher, memory_order_relaxed);
-  return watcher && lm_board_look(watcher, v->head.pid_namespace, NULL).state == LM_BOARD_RUNNING;
-}
-
 /* Adds what publishers have refused for the whole tree to what a process says that follows the
  * board. The reason is shown until something else is published: a process that obeys an older
  * publication later has not seen the refused policy either. */
@@ -308,7 +302,7 @@ static void write_row(const visit *t, const row *r) {
 /* Notes when a process was first seen to be dead, which only its user may write down. */
 static int64_t note_end(const view *v, uint32_t place) {
   int64_t noted = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
-  if (noted >= v->entry.figures.updated_at) return noted;
+  if (noted >= v->entry.figures.updated_at && noted <= lm_sys_unix_ns()) return noted;
   if (!v->is_own) return 0;
   noted = lm_sys_unix_ns();
   size_t offset = offset_of_place(place) + offsetof(lm_board_place, ended_at);
@@ -321,15 +315,23 @@ static bool is_believed(const view *v, const lm_board_life *life) {
   return !v->uid || !life->has_uid || life->real_uid == v->uid;
 }
 
-/* Looks at the owner of a place. One in another PID namespace is looked at under the process id
- * that the caller sees; *owner has that id then. */
-static lm_board_life look_at(const visit *t, uint64_t *owner, const lm_board_figures *f) {
-  lm_board_life life = lm_board_look(*owner, f->pid_namespace, f);
+/* Looks at the owner of a place, or at the watcher, for which `f` is NULL. An owner in another PID
+ * namespace is looked at under the process id that the caller sees; *owner has that id then. */
+static lm_board_life look_at(const visit *t, uint64_t *owner, uint64_t pid_namespace,
+                             const lm_board_figures *f) {
+  lm_board_life life = lm_board_look(*owner, pid_namespace, f);
   if (life.state != LM_BOARD_UNKNOWN || !t->reader->find_pid) return life;
-  int pid = t->reader->find_pid(f->pid_namespace, lm_board_pid(*owner));
+  int pid = t->reader->find_pid(pid_namespace, lm_board_pid(*owner));
   if (!pid) return life;
   *owner = (*owner & ~LM_BOARD_PID) | (uint64_t)pid;
   return lm_board_look(*owner, lm_board_own_namespace(), f);
+}
+
+/* Tells whether the process that watches the policy file of the tree lives. */
+static bool find_watcher(const visit *t) {
+  const view *v = t->v;
+  uint64_t watcher = atomic_load_explicit(&v->news.watcher, memory_order_relaxed);
+  return watcher && look_at(t, &watcher, v->head.pid_namespace, NULL).state == LM_BOARD_RUNNING;
 }
 
 static const char *const state_names[] = { "running", "stopped", "ended", "unknown" };
@@ -341,7 +343,7 @@ static void visit_place(const visit *t, uint32_t place) {
   const lm_board_figures *f = &v->entry.figures;
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
-  lm_board_life life = look_at(t, &owner, f);
+  lm_board_life life = look_at(t, &owner, f->pid_namespace, f);
   row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
   if (!is_believed(v, &life)) return;
@@ -401,8 +403,9 @@ static int find_living(view *v) {
   if (!read_at(v->fd, &v->head, sizeof v->head, 0) ||
       !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)))
     return 0;
-  if (lm_board_look(v->head.maker, v->head.pid_namespace, NULL).state != LM_BOARD_GONE)
-    return lm_board_pid(v->head.maker);
+  lm_board_state maker = lm_board_look(v->head.maker, v->head.pid_namespace, NULL).state;
+  if (maker == LM_BOARD_UNKNOWN) found = -1; /* its id means another process here */
+  else if (maker != LM_BOARD_GONE) return lm_board_pid(v->head.maker);
   for (uint32_t i = 0; i < LM_BOARD_PLACES && found <= 0; i++) {
     int living = living_at(v, i);
     if (living) found = living;
@@ -464,7 +467,8 @@ static void remove_half_made(const view *v, int dir, const char *name, const str
  * at each of its places. */
 static bool has_just_ended(const view *v) {
   int64_t ended_at = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
-  return ended_at && lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+  int64_t age_ns = lm_sys_unix_ns() - ended_at;
+  return ended_at && age_ns >= 0 && age_ns < KEPT_S * 1000000000ll;
 }
 
 /* Notes in the head whether processes of the tree live. */
@@ -499,7 +503,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
     return;
   }
   bool has_news = t->reader && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
-  v->has_watcher = has_news && find_watcher(v);
+  v->has_watcher = has_news && find_watcher(t);
   for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
   if (v->is_own) clean_board(t, dir, name);

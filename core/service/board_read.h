@@ -33,8 +33,8 @@ void lm_board_each_below(const lm_board_reader *reader, int pid);
  * killed stays for ten minutes after this was first noticed. With no lock of memory held. */
 void lm_board_clean(const char *dir);
 /* Returns the process id of a living process on the board that `fd` has open for reading; 0: none
- * lives; -1: there may be one that the caller cannot see, in another PID namespace. The board must
- * be one of the effective user. */
+ * lives; -1: there may be one that the caller cannot see, in another PID namespace. The maker of
+ * the board counts as a process on it. The board must be one of the effective user. */
 int lm_board_find_living(int fd);
 
 /* Copies the image of the policy text with this hash from the board at `path` into lm_metadata

@@ -4,13 +4,14 @@
  * service thread itself loads a policy, for a changed file as well as for a `reload`; its clients
  * wait during the load. A client has a few seconds to send its line and to take its answer.
  *
- * Descriptors are opened and closed under the service lock, so that a forked child, in which the
- * thread is gone, knows which ones to close. The host may close them or put its own in their place
- * (descriptor.h). So each one is checked before its use, and a lost one is opened again during an
- * allocation of the host's own thread. A private table of descriptors is no way out: the service
- * thread calls code of the host and of drivers (events, handlers, devices), which use the host's
- * table; and a second thread with a private table would make the start of a program a
- * tenth longer. */
+ * The socket pair, the listener and the sockets of clients are opened and closed under the service
+ * lock, so that a forked child, in which the thread is gone, knows which ones to close. The
+ * descriptors of a watch and of a shared block are opened without that lock, and noted under it.
+ * The host may close descriptors or put its own in their place (descriptor.h). So each one is
+ * checked before its use, and a lost one is opened again during an allocation of the host's own
+ * thread. A private table of descriptors is no way out: the service thread calls code of the host
+ * and of drivers (events, handlers, devices), which use the host's table; and a second thread with
+ * a private table would make the start of a program a tenth longer. */
 #include "service/control.h"
 
 #include <errno.h>
@@ -40,6 +41,7 @@ enum {
   ASLEEP_CALLS = 512,  /* for that many slow requests; a child that calls exec makes a tenth */
   LOST_POLL_MS = 50,   /* while a descriptor is lost, the thread looks that often for a new one */
   LOST_LATE_MS = 1000, /* a lost descriptor is opened by the thread itself after that time */
+  FAILED_POLL_MS = 50, /* how long the thread waits after poll(2) has failed */
   COUNT_MS = 100,      /* how often threads are counted after the main thread has ended */
 };
 
@@ -143,11 +145,11 @@ static void load_changed_file(void) {
   if (watch && lm_watch_ready(watch)) lm_policy_load_followed(lm_watch_path(watch), true);
 }
 
-/* The descriptors that poll(2) waits for, in this order. poll ignores a descriptor of -1. */
+/* The descriptors that wait_for_events waits for, in this order. */
 enum { WAKEUP, LISTENER, WATCH, FIRST_CLIENT, WAITED = FIRST_CLIENT + LM_CLIENTS };
 
-/* Collects what poll(2) waits for. Unless `is_whole`, descriptors are lost: then only connected
- * clients are served, and nothing is opened. */
+/* Collects what wait_for_events waits for; -1 stands for no descriptor. Unless `is_whole`,
+ * descriptors are lost: then only connected clients are served, and nothing is opened. */
 static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
   bool accepts = is_whole && lm_clients_have_room();
   lm_service_lock();
@@ -161,6 +163,22 @@ static void gather(struct pollfd *fds, int *timeout_ms, bool is_whole) {
   if (atomic_load(&is_main_ended)) *timeout_ms = lm_chores_earlier_ms(*timeout_ms, COUNT_MS);
   *timeout_ms = lm_chores_timeout_ms(*timeout_ms);
   lm_clients_gather(fds + FIRST_CLIENT, timeout_ms);
+}
+
+/* Waits until one of the descriptors has an event or the time is over, and notes the events in
+ * `revents`. poll(2) fails if it gets more entries than the process may have descriptors, and it
+ * counts entries of -1 too. So it gets only the entries that have a descriptor. If it fails, this
+ * function waits a short time, so that the thread does not spin. */
+static void wait_for_events(struct pollfd *fds, int timeout_ms) {
+  struct pollfd open[WAITED];
+  nfds_t n = 0;
+  for (int i = 0; i < WAITED; i++)
+    if (fds[i].fd >= 0) open[n++] = fds[i];
+  int found = poll(open, n, timeout_ms);
+  if (found < 0 && errno != EINTR) lm_sys_sleep(FAILED_POLL_MS * 1000000ll);
+  n = 0;
+  for (int i = 0; i < WAITED; i++)
+    if (fds[i].fd >= 0) fds[i].revents = found > 0 ? open[n++].revents : 0;
 }
 
 /* Reads the bytes that have woken the thread. recv does not read from a pipe, so if the host has
@@ -270,7 +288,7 @@ static void *run(void *arg) {
     take_incoming();
     bool is_whole = reopen_lost_descriptors();
     gather(fds, &timeout_ms, is_whole);
-    if (poll(fds, WAITED, timeout_ms) < 0) continue;
+    wait_for_events(fds, timeout_ms);
     if (fds[WAKEUP].revents) drain_wakeup();
     if (fds[LISTENER].revents && lm_descriptor_is_ours(&control_socket.listener))
       lm_clients_accept(&control_socket);

@@ -15,6 +15,9 @@
 
 enum { BACKLOG = 16 }; /* clients that may wait to be accepted */
 
+/* Messages about the folder begin so: it holds the boards too, also where no socket is wanted. */
+#define FOLDER "folder of boards and sockets: "
+
 bool lm_control_socket_is_valid(const lm_control_socket *s) {
   return s->listener.fd < 0 || (s->path[0] && s->owner > 0);
 }
@@ -23,9 +26,14 @@ static loam_status fail_path(const char *path) {
   return lm_error(LOAM_EIO, "control socket: %s: %s", path, strerrordesc_np(errno));
 }
 
+/* Fails because a system call on the folder has failed with errno. */
 static loam_status fail_folder(const char *dir) {
-  return lm_error(LOAM_EIO, "control socket: %s: is not a directory that only user %u can write",
-                  dir, (unsigned)geteuid());
+  return lm_error(LOAM_EIO, FOLDER "%s: %s", dir, strerrordesc_np(errno));
+}
+
+static loam_status fail_foreign(const char *dir) {
+  return lm_error(LOAM_EIO, FOLDER "%s: is not a directory that only user %u can write", dir,
+                  (unsigned)geteuid());
 }
 
 /* Checks the open folder `fd`. A folder that was just made gets its mode here, because the umask
@@ -33,10 +41,10 @@ static loam_status fail_folder(const char *dir) {
  * that folder is refused and keeps its mode. */
 static loam_status check_folder(const char *dir, int fd, bool is_new) {
   struct stat st;
-  if (fstat(fd, &st)) return fail_path(dir);
-  if (st.st_uid != geteuid()) return fail_folder(dir);
-  if (is_new) return fchmod(fd, 0700) ? fail_path(dir) : LOAM_OK;
-  return st.st_mode & 022 ? fail_folder(dir) : LOAM_OK;
+  if (fstat(fd, &st)) return fail_folder(dir);
+  if (st.st_uid != geteuid()) return fail_foreign(dir);
+  if (is_new) return fchmod(fd, 0700) ? fail_folder(dir) : LOAM_OK;
+  return st.st_mode & 022 ? fail_foreign(dir) : LOAM_OK;
 }
 
 /* Returns whether the path is a symbolic link that neither the effective user nor root has made. */
@@ -52,7 +60,7 @@ static loam_status check_links(const char *dir) {
   for (const char *end = strchr(dir, '/'); end; end = strchr(end + 1, '/')) {
     snprintf(part, sizeof part, "%.*s", (int)(end - dir), dir);
     if (is_foreign_link(part))
-      return lm_error(LOAM_EIO, "control socket: %s: is a symbolic link of another user", part);
+      return lm_error(LOAM_EIO, FOLDER "%s: is a symbolic link of another user", part);
   }
   return LOAM_OK;
 }
@@ -62,9 +70,9 @@ loam_status lm_control_socket_folder(const char *dir) {
   loam_status safe = check_links(dir);
   if (safe != LOAM_OK) return safe;
   bool is_new = !mkdir(dir, 0700);
-  if (!is_new && errno != EEXIST) return fail_path(dir);
+  if (!is_new && errno != EEXIST) return fail_folder(dir);
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? fail_folder(dir) : fail_path(dir);
+  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? fail_foreign(dir) : fail_folder(dir);
   loam_status status = check_folder(dir, fd, is_new);
   close(fd);
   return status;

@@ -26,12 +26,13 @@ _Static_assert(LM_QUOTA_PID == LM_BOARD_PID && LM_QUOTA_ENDED == LM_BOARD_ENDED 
 
 /* Bytes of a path, and of the reason in an event. The folder of the boards has a path of at most
  * LM_CONTROL_PATH bytes. A start may run on a small stack, so both are short. */
-enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512 };
+enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512, BOOT_ID = sizeof((lm_quota_head *)0)->boot_id };
 
-/* The load lock of policy.c guards these; a start writes them before there is another thread. */
-static char folder[LM_CONTROL_PATH]; /* "": not found out yet */
+/* The load lock of policy.c guards these. */
+static char own_folder[LM_CONTROL_PATH]; /* "": there is none */
 static bool may_make = true;
-static char why[WORDS]; /* why the table cannot be used; "": no reason is known */
+static bool has_started; /* `own_folder` is the folder that the start has chosen */
+static char why[WORDS];  /* why the table cannot be used; "": no reason is known */
 static lm_quota_self self;
 static bool is_described; /* all fields of `self` are known */
 
@@ -41,42 +42,50 @@ static loam_status fail(const char *path, int error) {
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
-/* Tells whether the file is one that only this user can have written. */
-static bool is_own_file(int fd) {
+/* Tells whether the file has the size of a table, and only this user can have written it. */
+static bool is_own_file(const struct stat *st) {
+  return S_ISREG(st->st_mode) && st->st_uid == geteuid() && !(st->st_mode & 077) &&
+         st->st_size == (off_t)sizeof(lm_quota_table);
+}
+
+/* Returns 0 if the file is a table that this process may use, EINVAL if it is not, and the errno of
+ * a call that failed. */
+static int check_table(int fd, const char *boot_id) {
   struct stat st;
-  return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_nlink == 1 &&
-         !(st.st_mode & 077) && st.st_size == (off_t)sizeof(lm_quota_table);
-}
-
-/* Tells whether the head is of a table of this boot. `boot_id` is the present one; if it is NULL,
- * the function reads it from the kernel. */
-static bool is_of_this_boot(const lm_quota_head *head, const char *boot_id) {
-  char now[sizeof head->boot_id];
-  if (!boot_id) lm_board_boot_id(now, sizeof now);
-  return lm_quota_is_sound(head) && !strncmp(head->boot_id, boot_id ? boot_id : now, sizeof now);
-}
-
-/* Opens the table at `path`, and no link. Returns a descriptor; -1, with errno, where there is no
- * file, and EINVAL where the file is no table that this process may use. */
-static int open_table(const char *path, const char *boot_id) {
   lm_quota_head head;
+  if (fstat(fd, &st)) return errno;
+  if (!is_own_file(&st)) return EINVAL;
+  ssize_t n = pread(fd, &head, sizeof head, 0);
+  if (n < 0) return errno;
+  bool is_good = n == (ssize_t)sizeof head && lm_quota_is_sound(&head) && *boot_id &&
+                 !strncmp(head.boot_id, boot_id, sizeof head.boot_id);
+  return is_good ? 0 : EINVAL;
+}
+
+/* Opens the table at `path`, and follows no link. `boot_id` is the id of the present boot. Returns
+ * a descriptor; -1 with errno: can_replace says what the errno means. */
+static int open_table(const char *path, const char *boot_id) {
   int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return -1;
-  if (is_own_file(fd) && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-      is_of_this_boot(&head, boot_id))
-    return fd;
-  lm_sys_file_close(fd);
-  errno = EINVAL;
+  int error = fd < 0 ? errno : check_table(fd, boot_id);
+  if (!error) return fd;
+  if (fd >= 0) lm_sys_file_close(fd);
+  errno = error;
   return -1;
 }
 
+/* Tells whether open_table has failed because there is no table: nothing, a link, a socket, or a
+ * file that is no table. After other errors there may be a table which other processes use. */
+static bool can_replace(int error) {
+  return error == ENOENT || error == ELOOP || error == ENXIO || error == EINVAL;
+}
+
 /* Gives a new file its room and its head. Returns 0 or an errno. */
-static int fill_file(int fd) {
+static int fill_file(int fd, const char *boot_id) {
   lm_quota_head head = { .magic = LM_QUOTA_MAGIC,
                          .version = LM_QUOTA_VERSION,
                          .rows = LM_QUOTAS,
                          .holders = LM_QUOTA_HOLDERS };
-  lm_board_boot_id(head.boot_id, sizeof head.boot_id);
+  snprintf(head.boot_id, sizeof head.boot_id, "%s", boot_id);
   int error = lm_sys_file_resize(fd, sizeof(lm_quota_table));
   if (!error) error = lm_sys_file_allocate(fd, 0, sizeof(lm_quota_table));
   if (!error && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) error = EIO;
@@ -85,14 +94,15 @@ static int fill_file(int fd) {
 
 /* Makes the file whole under another name, and then gives it its name. So whoever finds the file
  * finds all of it, and what stood under the name is replaced and not followed. */
-static loam_status put_file(const char *path) {
+static loam_status put_file(const char *path, const char *boot_id) {
   char made[ROOM];
   if (snprintf(made, sizeof made, "%s.new", path) >= (int)sizeof made)
     return fail(path, ENAMETOOLONG);
   (void)unlink(made);
   int fd = open(made, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return fail(made, errno);
-  int error = fchmod(fd, 0600) ? errno : fill_file(fd); /* the umask may have cleared bits */
+  int error = fchmod(fd, 0600) ? errno : 0; /* the umask may have cleared bits */
+  if (!error) error = fill_file(fd, boot_id);
   lm_sys_file_close(fd);
   if (!error && rename(made, path)) error = errno;
   if (!error) return LOAM_OK;
@@ -100,45 +110,58 @@ static loam_status put_file(const char *path) {
   return fail(path, error);
 }
 
-/* Makes the file unless another process has made it by now. The lock on the folder lets one process
- * at a time do that. */
-static loam_status make_in(const char *dir, const char *path) {
-  int lock = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (lock < 0) return fail(dir, errno);
-  while (flock(lock, LOCK_EX) && errno == EINTR) continue;
-  int fd = open_table(path, NULL);
-  loam_status status = fd < 0 ? put_file(path) : LOAM_OK;
-  if (fd >= 0) lm_sys_file_close(fd);
+/* Makes the file unless another process has made it by now. */
+static loam_status make_locked(const char *path, const char *boot_id) {
+  int fd = open_table(path, boot_id);
+  if (fd < 0) return can_replace(errno) ? put_file(path, boot_id) : fail(path, errno);
+  lm_sys_file_close(fd);
+  return LOAM_OK;
+}
+
+/* Makes the file while it holds the lock on the folder. Without the lock, a process could replace
+ * the table that another process has just made. So a file system without such locks gets none. */
+static loam_status make_in(const char *folder, const char *path, const char *boot_id) {
+  int lock = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error;
+  if (lock < 0) return fail(folder, errno);
+  while ((error = flock(lock, LOCK_EX) ? errno : 0) == EINTR) continue;
+  loam_status status = error ? lm_error(LOAM_EIO, "shared limits: %s cannot be locked: %s", folder,
+                                        strerrordesc_np(error))
+                             : make_locked(path, boot_id);
   close(lock);
   return status;
 }
 
-static loam_status path_in(const char *dir, char *path, size_t size) {
-  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, dir);
-  return n < 0 || (size_t)n >= size ? fail(dir, ENAMETOOLONG) : LOAM_OK;
+static loam_status path_in(const char *folder, char *path, size_t size) {
+  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, folder);
+  return n < 0 || (size_t)n >= size ? fail(folder, ENAMETOOLONG) : LOAM_OK;
 }
 
-loam_status lm_quota_file_make(const char *dir) {
-  char path[ROOM];
-  loam_status status = path_in(dir, path, sizeof path);
+loam_status lm_quota_file_make(const char *folder) {
+  char path[ROOM], boot_id[BOOT_ID];
+  loam_status status = path_in(folder, path, sizeof path);
   if (status != LOAM_OK) return status;
-  int fd = open_table(path, NULL);
+  lm_board_boot_id(boot_id, sizeof boot_id);
+  if (!*boot_id)
+    return lm_error(LOAM_EIO, "shared limits: /proc/sys/kernel/random/boot_id cannot be read");
+  int fd = open_table(path, boot_id);
   if (fd >= 0) {
     lm_sys_file_close(fd);
     return LOAM_OK;
   }
-  status = lm_control_socket_folder(dir);
-  return status == LOAM_OK ? make_in(dir, path) : status;
+  if (!can_replace(errno)) return fail(path, errno);
+  status = lm_control_socket_folder(folder);
+  return status == LOAM_OK ? make_in(folder, path, boot_id) : status;
 }
 
 /* ---- Mapping ------------------------------------------------------------------------------ */
 
-/* Maps the table. Returns 0 or an errno. */
-static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
-  char path[ROOM];
+/* Maps the table at `path`. If `boot_id` is NULL, the function reads the boot id from the kernel.
+ * Returns 0 or an errno. */
+static int map(const char *path, const char *boot_id, lm_quota_table **out) {
+  char now[BOOT_ID];
   void *at = NULL;
-  if (path_in(dir, path, sizeof path) != LOAM_OK) return ENAMETOOLONG;
-  int fd = open_table(path, boot_id);
+  if (!boot_id) lm_board_boot_id(now, sizeof now);
+  int fd = open_table(path, boot_id ? boot_id : now);
   if (fd < 0) return errno;
   int error = lm_sys_file_attach(fd, 0, sizeof(lm_quota_table), true, &at);
   lm_sys_file_close(fd);
@@ -148,10 +171,11 @@ static int map(const char *dir, const char *boot_id, lm_quota_table **out) {
   return 0;
 }
 
-lm_quota_table *lm_quota_file_map(const char *dir) {
+lm_quota_table *lm_quota_file_map(const char *folder) {
+  char path[ROOM];
   lm_quota_table *table = NULL;
   int before = errno;
-  (void)map(dir, NULL, &table);
+  if (path_in(folder, path, sizeof path) == LOAM_OK) (void)map(path, NULL, &table);
   errno = before;
   return table;
 }
@@ -197,49 +221,66 @@ static void attach(lm_quota_table *table) {
   is_registered = true;
 }
 
-/* Maps the table of a folder, after the file was made if it was not there. */
-static loam_status open_in(const char *dir, const char *boot_id) {
+/* Makes the file if it is missing and this process may make files. Then maps the table, and gives
+ * it to this process. */
+static loam_status open_in(const char *folder, const char *boot_id) {
+  char path[ROOM];
   lm_quota_table *table = NULL;
-  int error = map(dir, boot_id, &table);
-  if (error == ENOENT || error == EINVAL) {
-    loam_status status = lm_quota_file_make(dir);
+  loam_status status = path_in(folder, path, sizeof path);
+  if (status != LOAM_OK) return status;
+  int error = map(path, boot_id, &table);
+  if (error && may_make) {
+    status = lm_quota_file_make(folder);
     if (status != LOAM_OK) return status;
-    error = map(dir, NULL, &table);
+    error = map(path, NULL, &table);
   }
-  if (error) return fail(dir, error);
+  if (error) return fail(path, error);
   attach(table);
   return LOAM_OK;
 }
 
-static void open_or_note(const char *dir, const char *boot_id) {
+static void open_or_note(const char *folder, const char *boot_id) {
   int before = errno;
   why[0] = 0;
-  if (open_in(dir, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
+  if (open_in(folder, boot_id) != LOAM_OK) snprintf(why, sizeof why, "%s", loam_error());
   errno = before;
 }
 
-void lm_quota_file_start(const char *dir, bool is_allowed) {
+/* Finds out in which folder this process looks for the file, or notes why there is none. */
+static void find_folder(const char *folder) {
+  int before = errno;
+  why[0] = own_folder[0] = 0;
+  if (!may_make)
+    snprintf(why, sizeof why, "LOAM_CONTROL=0 allows no file in which processes could share it");
+  else if (lm_control_dir(folder, own_folder, sizeof own_folder) != LOAM_OK) {
+    own_folder[0] = 0;
+    snprintf(why, sizeof why, "%s", loam_error());
+  }
+  errno = before;
+}
+
+void lm_quota_file_start(const char *folder, bool is_allowed) {
+  lm_policy_begin();
   may_make = is_allowed;
-  folder[0] = 0;
-  if (is_allowed && lm_control_dir(dir, folder, sizeof folder) != LOAM_OK) folder[0] = 0;
+  has_started = true;
+  find_folder(folder);
+  lm_policy_end();
 }
 
 void lm_quota_file_follow(const char *path, const char *boot_id) {
-  char dir[ROOM];
+  char folder[ROOM];
   const char *end = strrchr(path, '/');
   if (!end || end == path || lm_quota_mapped) return;
-  if (snprintf(dir, sizeof dir, "%.*s", (int)(end - path), path) < (int)sizeof dir)
-    open_or_note(dir, boot_id);
+  if (snprintf(folder, sizeof folder, "%.*s", (int)(end - path), path) < (int)sizeof folder)
+    open_or_note(folder, boot_id);
 }
 
 /* ---- Policies ----------------------------------------------------------------------------- */
 
 static void open_for_policy(void) {
   if (lm_quota_mapped || lm_board_halves()) return;
-  if (!folder[0] && may_make && lm_control_dir(NULL, folder, sizeof folder) != LOAM_OK)
-    folder[0] = 0;
-  if (folder[0]) open_or_note(folder, NULL);
-  else snprintf(why, sizeof why, "LOAM_CONTROL=0 allows no file in which processes could share it");
+  if (!has_started) find_folder(NULL);
+  if (own_folder[0]) open_or_note(own_folder, NULL);
 }
 
 void lm_quota_file_bind(void) {
@@ -266,10 +307,10 @@ void lm_quota_file_tell(void) {
 
 /* ---- The dead ----------------------------------------------------------------------------- */
 
-static bool is_gone(const lm_quota_holder *m, uint64_t owner) {
-  lm_board_figures program = { .exe_device = atomic_load(&m->exe_device),
-                               .exe_inode = atomic_load(&m->exe_inode) };
-  return lm_board_look(owner, atomic_load(&m->pid_namespace), &program).state == LM_BOARD_GONE;
+static bool is_gone(const lm_quota_holder *h, uint64_t owner) {
+  lm_board_figures program = { .exe_device = atomic_load(&h->exe_device),
+                               .exe_inode = atomic_load(&h->exe_inode) };
+  return lm_board_look(owner, atomic_load(&h->pid_namespace), &program).state == LM_BOARD_GONE;
 }
 
 void lm_quota_file_bury(lm_quota_table *table) {

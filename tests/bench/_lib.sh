@@ -15,11 +15,40 @@ declare -A library=(
 declare -A package=(
   [glibc]=libc6 [jemalloc]=libjemalloc2 [mimalloc]=libmimalloc2.0 [tcmalloc]=libtcmalloc-minimal4)
 
+# Allocators that the user has built, by --also: their names, and by name the variables, parted by commas,
+# that a process needs beside LD_PRELOAD.
+also=()
+declare -A settings=()
+
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 fail() { say "$@"; exit 1; }
 # The words that a script opens with are its help.
 help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 misused() { say "$@"; help >&2; exit 2; }
+
+# refuse WORDS... - for an argument that is wrong: one line without the help, exit status 2.
+refuse() { say "$@"; exit 2; }
+
+# add_also ARGUMENT - takes the argument of --also, NAME=LIBRARY[,VARIABLE=VALUE]...: a further allocator.
+# A relative LIBRARY begins where the user is, not where the script goes.
+add_also() {
+  local name=${1%%=*} rest=${1#*=} file path
+  [[ $1 == ?*=?* ]] || refuse "--also \"$1\": write NAME=LIBRARY, such as mimalloc3=/opt/lib/libmimalloc.so"
+  [[ $name =~ ^[A-Za-z0-9][A-Za-z0-9_.-]{0,10}$ ]] ||
+    refuse "--also \"$1\": the name \"$name\" is not of 1 to 11 letters, digits, \"_\", \".\" and \"-\""
+  [[ ! -v library[$name] && $name != loam_malloc ]] ||
+    refuse "--also \"$1\": there is an allocator \"$name\" already; choose another name"
+  file=${rest%%,*}
+  path=$(cd "${OLDPWD:-.}" && realpath -e -- "$file" 2> /dev/null) || path=
+  [ -f "$path" ] || refuse "--also \"$1\": there is no file $file"
+  [[ $path != *[[:space:]:]* ]] ||
+    refuse "--also \"$1\": LD_PRELOAD cannot name $path, because of its space or colon"
+  [[ $rest != *,* || ${rest#*,} =~ ^[A-Za-z_][A-Za-z0-9_]*=[^,]*(,[A-Za-z_][A-Za-z0-9_]*=[^,]*)*$ ]] ||
+    refuse "--also \"$1\": \"${rest#*,}\" is not VARIABLE=VALUE, or several of them with commas between"
+  also+=("$name")
+  library[$name]=$path
+  [[ $rest != *,* ]] || settings[$name]=${rest#*,}
+}
 
 # What is being done: `progress` on one line that is written over, where somebody looks on;
 # `milestone`, a line of its own, in a log.
@@ -56,15 +85,30 @@ prepare_counting() {
     -DCMAKE_C_FLAGS=-DLM_RANGE_SHIFT=34 >&2
 }
 
+# environment_of NAME - sets the array `environment` to the variables that give a process this allocator.
+environment_of() {
+  IFS=, read -ra environment <<< "LD_PRELOAD=${library[$1]-},${settings[$1]-}"
+}
+
 # check_serves ALLOCATOR... - each must be what a process gets by its name: of a library that is not
 # found the system only warns, and would leave the process with glibc.
 check_serves() {
-  local name file
+  local name file environment status
   for name in "$@"; do
-    file=$(LD_PRELOAD=${library[$name]} "$build/bench/patterns" serves)
-    [[ $file == *"${library[$name]}" ]] ||
-      fail "under $name, malloc is that of $file; ${library[$name]} is in Debian's package" \
-        "${package[$name]-of this tree, tests/build $build}"
-    printf '%-10s %s\n' "$name" "$(realpath --relative-base=. "$file")"
+    environment_of "$name"
+    status=0
+    file=$(env "${environment[@]}" "$build/bench/patterns" serves 2> "$work/serves") || status=$?
+    if [[ " ${also[*]} " == *" $name "* ]]; then
+      [ "$status" = 0 ] || refuse "--also $name: a program that preloads ${library[$name]} ends with" \
+        "status $status: $(head -n 1 "$work/serves")"
+      [ "$(realpath -- "$file")" = "${library[$name]}" ] ||
+        refuse "--also $name: ${library[$name]} does not serve malloc: a program that preloads it gets" \
+          "the malloc of $file"
+    else
+      [[ $file == *"${library[$name]}" ]] ||
+        fail "under $name, malloc is that of $file; ${library[$name]} is in Debian's package" \
+          "${package[$name]-of this tree, tests/build $build}"
+    fi
+    printf '%-11s %s\n' "$name" "$(realpath --relative-base=. "$file")"
   done
 }

@@ -122,6 +122,7 @@ static const lm_gpu_ops ops = {
   .current = current,
   .info = info,
   .synchronize = synchronize,
+  .wait = synchronize,
   .context = context,
   .stream_context = stream_context,
   .track_context = track_context,

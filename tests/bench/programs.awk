@@ -1,6 +1,8 @@
 # programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: processor
 # time and time on the wall as they were beside each other, round by round; the median of resident
 # memory, the least page faults, the mean of time in the kernel; or counts.
+#
+# The columns are the packaged allocators, those of --also, and loam: name[1] to name[n].
 # in_order LIST SORTED - the least first; how many.
 function in_order(list, sorted,   n, i, k, x) {
   n = split(list, sorted, " ")
@@ -61,8 +63,8 @@ function part_by_round(program, what, format,   i) {
   printf format, figure(program SUBSEP "glibc", what)
   winner = 1
   for (i = 2; i <= n; i++) {
-    printf "%6.2f", level[i] / level[1]
-    if (i < n && level[i] < level[winner]) winner = i
+    printf "%" width(i) ".2f", level[i] / level[1]
+    if (i <= peers && level[i] < level[winner]) winner = i
     logs[what, i] += log(level[i] / level[1])
   }
   return level[n] / level[winner]
@@ -77,37 +79,56 @@ function part(program, what, format, scale,   i, base, each, best) {
   best = 1
   for (i = 2; i <= n; i++) {
     each = figure(program SUBSEP name[i], what) / base
-    printf "%6.2f", each
-    if (i < n && each < best) best = each
+    printf "%" width(i) ".2f", each
+    if (i <= peers && each < best) best = each
     logs[what, i] += log(each > 0 ? each : 1e-4)
   }
   return each / best
 }
 
-function ratio_heading() { return "  jem.  mim.   tc.  loam" }
+# width I - of a column of ratios: a name of --also is written in full.
+function width(i) { return i <= peers || i == n || length(name[i]) < 6 ? 6 : length(name[i]) + 1 }
 
-# mean WHAT WIDTH - the geometric means of ratios, below a part whose first figure is so wide.
-function mean(what, width,   i) {
-  printf "%" width "s", ""
-  for (i = 2; i <= n; i++) printf "%6.2f", exp(logs[what, i] / rows)
+# ratio_heading - the names of all but glibc.
+function ratio_heading(   i, words) {
+  words = "  jem.  mim.   tc."
+  for (i = peers + 1; i < n; i++) words = words sprintf("%" width(i) "s", name[i])
+  return words "  loam"
 }
 
-# to_others - what each takes to the best of the four others, added to `far` as a logarithm.
-function to_others(   i, k, best) {
+# mean WHAT FIRST - the geometric means of ratios, below a part whose first figure is so wide.
+function mean(what, first,   i) {
+  printf "%" first "s", ""
+  for (i = 2; i <= n; i++) printf "%" width(i) ".2f", exp(logs[what, i] / rows)
+}
+
+# to_others FAR AMONG - each takes so much to the best of the others, where only the first AMONG and loam are
+# looked at; added to `far` as a logarithm.
+function to_others(far, among,   i, k, best) {
   for (i = 1; i <= n; i++) {
     best = 0
-    for (k = 1; k <= n; k++) if (k != i && (!best || level[k] < best)) best = level[k]
+    for (k = 1; k <= n; k++)
+      if (k != i && (k <= among || k == n) && (!best || level[k] < best)) best = level[k]
     far[i] += log(level[i] / best)
   }
 }
 
+# say_others WORDS FAR AMONG - one line of what to_others added up.
+function say_others(words, far, among,   i) {
+  printf "%s", words
+  for (i = 1; i <= n; i++)
+    if (i <= among || i == n) printf "%s %s %.2f", (i > 1 ? "," : ""), name[i], exp(far[i] / rows)
+  printf "\n"
+}
+
 function times(   r, to_best, error, behind) {
-  printf "\n%-10s%8s%-24s%7s%6s%9s%-24s%10s%-24s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
+  printf "\n%-10s%8s%s%7s%6s%9s%s%10s%s\n", "", "cpu, s", ratio_heading(), "/best", "+-",
     "wall, s", ratio_heading(), "peak, MiB", ratio_heading()
   for (r = 1; r <= rows; r++) {
     printf "%-10s", order[r]
     to_best = part_by_round(order[r], "cpu_s", "%8.2f")
-    to_others()
+    to_others(far, peers)
+    to_others(far_all, n)
     error = spread(n, winner, rounds)
     printf "%7.2f%6.2f", to_best, error
     if (log(to_best) - 2 * error > log(1.03)) behind = behind " " order[r]
@@ -122,11 +143,10 @@ function times(   r, to_best, error, behind) {
   mean("peak_kib", 10)
   printf "\n"
   printf "\nTimes: the least of glibc; of the others the ratio to it, each by what it took to the mean of\n"
-  printf "all five in the same round, in the median. /best: loam to the best of the four; +- its standard\n"
+  printf "all %s in the same round, in the median. /best: loam to the best of the four; +- its standard\n", n == 5 ? "five" : n
   printf "error. Behind by more than 3%%, and two such errors:%s\n", behind ? behind : " none"
-  printf "Each to the best of the four others, in the mean of the programs:"
-  for (r = 1; r <= n; r++) printf "%s %s %.2f", (r > 1 ? "," : ""), name[r], exp(far[r] / rows)
-  printf "\n"
+  say_others("Each to the best of the four others, in the mean of the programs:", far, peers)
+  if (n > peers + 1) say_others("Each to the best of all others:", far_all, n)
 }
 
 # counted FIGURE HEADING SCALE, up to three times - a table of what does not jitter; with loam to the
@@ -152,14 +172,21 @@ function counted(what, heading, scale, k,   r, i, to_best, log_best) {
   printf "\n"
 }
 
-BEGIN { FS = "\t"; n = split("glibc,jemalloc,mimalloc,tcmalloc,loam run", name, ",") }
+BEGIN {
+  FS = "\t"
+  n = peers = split("glibc,jemalloc,mimalloc,tcmalloc", name, ",")
+  for (i = 1; i <= n; i++) known[name[i]] = 1
+  known["loam run"] = 1
+}
 NR == 1 { for (i = 3; i <= NF; i++) column[i] = $i; next }
 {
   if (!($1 in seen)) { seen[$1] = 1; order[++rows] = $1 }
+  if (!($2 in known)) { known[$2] = 1; name[++n] = $2 }
   for (i = 3; i <= NF; i++)
     runs[$1, $2, column[i]] = runs[$1, $2, column[i]] " " $i
 }
 END {
+  name[++n] = "loam run"
   scale[1] = 1000
   scale[2] = 1
   if (column[3] == "wall_s") {

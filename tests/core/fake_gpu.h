@@ -195,6 +195,7 @@ static const lm_gpu_ops fake_ops = {
   .info = fake_info,
   .memory = fake_memory,
   .synchronize = fake_synchronize,
+  .wait = fake_synchronize,
   .context = fake_context,
   .stream_context = fake_stream_context,
   .track_context = fake_track_context,

@@ -147,7 +147,10 @@ local function new_context(answers, inspect)
       context.watched = { ... }
       return true
     end,
-    make_board = function() return answers and answers.board end,
+    make_board = function()
+      if answers and answers.no_board then return nil, answers.no_board end
+      return answers and answers.board or "/run/7.board"
+    end,
     machine = function() return answer("machine", "machine") end,
   }
   return context

@@ -111,7 +111,12 @@ API cuDeviceGetUuid_v2(CUuuid *out, CUdevice device) {
   LEAVE(CUDA_SUCCESS);
 }
 
-API cuDeviceGetUuid(CUuuid *out, CUdevice device) { return cuDeviceGetUuid_v2(out, device); }
+/* The older form names the whole GPU, of which all devices here are parts. */
+API cuDeviceGetUuid(CUuuid *out, CUdevice device) {
+  CUresult result = cuDeviceGetUuid_v2(out, device);
+  if (result == CUDA_SUCCESS) strcpy(out->bytes, "stand-in");
+  return result;
+}
 
 API cuDeviceGetPCIBusId(char *out, int length, CUdevice device) {
   ENTER();

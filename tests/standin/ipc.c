@@ -84,6 +84,10 @@ API cuIpcCloseMemHandle(CUdeviceptr at) {
     si_violate("cuIpcCloseMemHandle of %#llx, which was not opened", at);
     LEAVE(CUDA_ERROR_INVALID_VALUE);
   }
+  CUcontext context = si_current_or_null();
+  if (!context || context->device != block->device) {
+    si_violate("cuIpcCloseMemHandle of %#llx without a context of its device", at);
+  }
   if (si_has_pending(at, block->size, true)) {
     si_violate("cuIpcCloseMemHandle of %#llx, which pending work uses", at);
   }

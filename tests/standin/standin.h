@@ -28,7 +28,8 @@
  * work on the same bytes (one of them writing) that no event, stream or wait puts in order, work on
  * bytes that are not allocated, or of two registrations at once, a copy of reserved addresses where
  * no memory is mapped, memory gone while it is registered (seen when that ends, and at exit), a
- * call in a forked child, one that spoils the capture of a stream.
+ * call in a forked child, one that spoils the capture of a stream, a handle of another process
+ * closed without a context of its device.
  *
  * Any thread. */
 #ifndef STANDIN_H

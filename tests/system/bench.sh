@@ -40,6 +40,58 @@ grep -q '[0-9]' "$work/measured" || fail "measure kept nothing"
 rows 10 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
 rows 2 ' of a core, oldest look ' bash tests/bench/top.sh "$LOAM_BUILD" 1 3
 
+# tests/bench/allocators --also: a wrong argument ends it before it builds anything. Each is one line.
+refused() {
+  local words=$1
+  shift
+  bash tests/bench/allocators --also "$@" > "$work/out" 2> "$work/err"
+  [ $? = 2 ] || fail "--also $*: no exit status 2: $(cat "$work/out" "$work/err")"
+  [ "$(grep -c . "$work/err")" = 1 ] && grep -qF -- "$words" "$work/err" ||
+    fail "--also $*: not one line with \"$words\": $(cat "$work/err")"
+}
+refused 'write NAME=LIBRARY'
+refused 'write NAME=LIBRARY' mimalloc3
+refused 'the name "a b"' "a b=$LOAM_PRELOAD"
+refused '"jemalloc" already' "jemalloc=$LOAM_PRELOAD"
+refused "no file $work/none" "x=$work/none"
+refused '"TUNED" is not VARIABLE=VALUE' "x=$LOAM_PRELOAD,TUNED"
+# taken ARGUMENT - what the benches do with it: loam's library serves as any other.
+taken() {
+  bash -c '. tests/bench/_lib.sh; build=$1; add_also "$2"; check_serves "${also[@]}"
+    environment_of "${also[0]}"; env "${environment[@]}" printenv TUNED' \
+    allocators "$LOAM_BUILD" "$1" > "$work/out" 2> "$work/err"
+}
+taken "again=$LOAM_PRELOAD,TUNED=1" || fail "--also refuses loam's library: $(cat "$work/err")"
+grep -q '^again .*preload' "$work/out" && grep -qx 1 "$work/out" ||
+  fail "--also does not show the library, or does not set TUNED: $(cat "$work/out")"
+taken "x=$bench/patterns,TUNED=1" && fail "--also takes a library without a malloc"
+grep -q 'does not serve malloc' "$work/err" || fail "--also x: $(cat "$work/err")"
+# The table of two rows: times 1 to 4 of the packaged, 2 (and one that is missing) of --also, 6 of loam.
+awk -v OFS='\t' 'BEGIN {
+  print "pattern", "size", "allocator", "ns", "instructions", "peak_kib", "left_kib", "later_kib"
+  n = split("glibc,jemalloc,mimalloc,tcmalloc,fast,slow,loam run,loam_malloc", name, ",")
+  split("4,4,8,4,2,12,6,3", ns, ",")
+  for (row = 1; row <= 2; row++)
+    for (i = 1; i <= n; i++)
+      print "row " row, "16 B", name[i], name[i] == "slow" && row == 2 ? "-" : ns[i], "-", "-", "-", "-"
+}' > "$work/also.tsv"
+rows 2 '^row .* 1.50  *0.75$' awk -f tests/bench/table.awk "$work/also.tsv"
+rows 1 '^row 1 .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
+  awk -f tests/bench/table.awk "$work/also.tsv"
+rows 1 '^geometric mean  .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
+  awk -f tests/bench/table.awk "$work/also.tsv"
+# tests/bench/programs: of one program, three rounds.
+awk -v OFS='\t' 'BEGIN {
+  print "program", "allocator", "wall_s", "cpu_s", "peak_kib", "kernel_s", "faults"
+  n = split("glibc,jemalloc,mimalloc,tcmalloc,fast,loam run", name, ",")
+  split("4,4,8,4,2,6", s, ",")
+  for (round = 1; round <= 3; round++)
+    for (i = 1; i <= n; i++) print "perl", name[i], s[i], s[i], 1024, 1, 1000
+}' > "$work/also.tsv"
+rows 1 '^perl  *4.00  1.00  2.00  1.00  0.50  1.50   1.50  0.00 ' \
+  awk -f tests/bench/programs.awk "$work/also.tsv"
+rows 1 'best of all others: .* fast 0.50, loam run 3.00$' awk -f tests/bench/programs.awk "$work/also.tsv"
+
 # Traces: derived, replayed, and what a replay asked for recorded again.
 if [ ! -x "$bench/trace" ] || [ ! -e "${LOAM_STANDIN:-}" ]; then
   echo "not run: traces: this build has no GPU support, or no stand-in for a driver"

@@ -32,6 +32,10 @@ grep -q "^loam: size [0-9]* under tag 'malloc.*': the policy denies it (told onc
 out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
 "$LOAM" run --policy "$policy" -- perl -e '$a = "x" x 2**46' 2> "$err" && fail "2**46 bytes"
 [ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
+LOAM_EVENTS=stderr "$LOAM" run --policy "$tight" -- perl -e '$a = "x" x 20_000_000' 2> "$err" && fail "20 MB"
+[ "$(grep -c "at its limit" "$err")" = 1 ] || fail "all events: $(cat "$err")"
+grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: " "$err" ||
+  fail "all events: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"
 
 # Last words go to a file too, whatever is told on standard error.
@@ -69,6 +73,17 @@ status=0
 LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || status=$?
 [ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
 echo "ok: a program that loam does not govern is told"
+
+# A program that can have no board runs, and its operator learns which verbs do not find it.
+status=0
+LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- perl -e 'exit 7' 2> "$err" || status=$?
+[ "$status $(lines "$err")" = "7 1" ] || fail "no folder: status $status: $(cat "$err")"
+grep -q '^loam: warning: the program has no board: .*/proc/nosuch: No such file or directory; so `loam ps`' \
+  "$err" || fail "no folder: $(cat "$err")"
+LOAM_EVENTS=none LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- true 2> "$err"
+LOAM_CONTROL_DIR=/proc/nosuch under true 2>> "$err"
+[ -s "$err" ] && fail "no folder, in silence: $(cat "$err")"
+echo "ok: a folder of boards that cannot be made is told once"
 
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'

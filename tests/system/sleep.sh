@@ -84,6 +84,13 @@ grep -q 'model.a *weights (device) .* ASLEEP\|model.a *weights (device) .* 4 MiB
 grep -q '^TAG .* ASLEEP' "$work/out" || fail "loam stats: $(cat "$work/out")"
 valid stats "$pid"
 grep -q '"asleep_bytes":4194304' "$work/out" || fail "no bytes are asleep: $(cat "$work/out")"
+"$LOAM" top "$pid" --count 1 --every 100ms > "$work/out" 2>&1
+grep -q ' live (8 MiB asleep) in ' "$work/out" && grep -q '^model.a *4 MiB *4 MiB ' "$work/out" ||
+  fail "loam top: $(cat "$work/out")"
+valid top "$pid" --count 1 --every 100ms
+"$LOAM" metrics > "$work/out" 2>&1
+grep -q "^loam_asleep_bytes{pid=\"$pid\",.*tag=\"model.a\",strategy=\"weights\",kind=\"device\"} 4194304$" \
+  "$work/out" || fail "loam metrics: $(grep asleep "$work/out")"
 says "4 MiB awake" wake "$pid" --tag model.a
 says "4 MiB awake" wake "$pid"
 says "0 B awake" wake "$pid"

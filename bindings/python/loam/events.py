@@ -3,8 +3,9 @@
 The level is INFO when a policy goes live and when live memory was moved. It is WARNING when
 watching a file degrades, when there is no memory for the plan of a new site, and when a strategy
 does not get the memory it asks for. It is ERROR for a refused policy and for a bad free. A refusal
-that a call raises as an exception is logged at DEBUG, because the exception says it already. Each
-record has the event as `record.event`.
+that a call raises as an exception is logged at DEBUG, because the exception says it already. Where
+a request gets no memory, its record has the reason, so the record of the strategy that failed is
+logged at DEBUG too. Each record has the event as `record.event`.
 
 loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
 waits for events and logs them. So a free or a reload never waits for Python. Events after the end
@@ -24,6 +25,7 @@ import atexit
 import contextlib
 import logging
 import os
+import re
 import threading
 from typing import Callable, Iterator, NamedTuple
 
@@ -107,6 +109,25 @@ def _call(event: Event) -> None:
         logger.exception("the callback of loam.on_event failed for: %s", event.message)
 
 
+# The words of a shortfall, and of an unserved request.
+_SHORTFALL = re.compile(r"(strategy '.*') cannot serve (size \d+ under tag '.*'): (.*)", re.DOTALL)
+_UNSERVED = re.compile(r"(size \d+ under tag '.*'): (strategy '.*?')(?:, the last of its chain,)? "
+                       r"cannot serve it: (.*)", re.DOTALL)
+
+# Of the unserved request that was logged last: generation, request, strategy and reason.
+_unserved: tuple[int, str, str, str] | None = None
+
+
+def _repeats(event: Event) -> bool:
+    """Whether the event is a shortfall whose reason the last unserved request has given."""
+    global _unserved
+    if event.kind == "unserved":
+        found = _UNSERVED.fullmatch(event.message)
+        _unserved = (event.generation, found[1], found[2], found[3]) if found else None
+    found = _SHORTFALL.fullmatch(event.message) if event.kind == "shortfall" else None
+    return bool(found and _unserved == (event.generation, found[2], found[1], found[3]))
+
+
 def deliver(raised: str | None = None) -> None:
     """Logs all events that have happened so far, before it returns.
 
@@ -120,6 +141,8 @@ def deliver(raised: str | None = None) -> None:
             if kind == "policy_live" and _on_live:
                 _on_live()
             event = Event(kind, generation, pointer or 0, message)
+            if _repeats(event):
+                level = logging.DEBUG
             logger.log(level, "%s", message, extra={"event": event})
             _call(event)
 

@@ -61,7 +61,8 @@ function units.count(n)
   return (text:reverse():gsub("(%d%d%d)", "%1,"):gsub(",$", ""):reverse())
 end
 
--- Returns a count with its noun: "1 leaf", "3 leaves".
+-- Returns a count with its noun: "1 leaf", "3 leaves". A verb may follow the noun in `one` and
+-- `many`: "1 leaf is", "3 leaves are".
 function units.plural(n, one, many)
   return units.count(n) .. " " .. (n == 1 and one or many or one .. "s")
 end

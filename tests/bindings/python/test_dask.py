@@ -63,6 +63,11 @@ def identity():
     return os.getpid()
 
 
+def live_policy():
+    import loam
+    return loam.policy.info().name
+
+
 class Cluster(Case):
     """A cluster of `count` workers on this machine."""
 
@@ -232,6 +237,41 @@ class OtherWorkers(Cluster):
                         lambda: len(self.client.scheduler_info()["workers"]) == self.count)
         fleet.load(self.write("next.lua", NEXT))
         self.assertEqual(self.policies(fleet), ["next"] * self.count)
+
+    def test_a_stopped_worker_is_named_and_the_others_obey(self):
+        import loam.dask
+        fleet = loam.dask.Fleet(self.client)
+        fleet.load(self.write("first.lua", FIRST))
+        stopped, pid = next(iter(self.client.run(identity).items()))
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, pid, signal.SIGCONT)
+
+        silent = [one for one in fleet.workers(timeout=0.5) if not one.answers]
+        self.assertIn((stopped, "it did not answer within 0.5 s"),
+                      [(one.address, one.error) for one in silent])
+        with self.assertLogs("loam", "WARNING") as logged:
+            rows = fleet.figures(timeout=0.5)
+        self.assertIn(f"WARNING:loam:figures: no rows of {stopped}: it did not answer within 0.5 s",
+                      logged.output)
+        self.assertNotIn(stopped, [row["worker"] for row in rows])
+
+        # One bad worker does not keep the others from a policy, nor from going back to the old one.
+        with self.assertRaises(TimeoutError) as caught:
+            fleet.load(self.write("next.lua", NEXT), timeout=3)
+        self.assertEqual(str(caught.exception),
+                         f"1 of {self.count} workers did not answer within 3 s: {stopped}. The "
+                         "others obey the policy; a worker obeys it as soon as it runs again")
+        [other] = [at for at in self.client.nthreads() if at != stopped]
+        self.assertEqual(self.client.run(live_policy, workers=[other]), {other: "next"})
+        self.client.run(refuse, workers=[other])
+        with self.assertRaises(loam.PolicyError):
+            fleet.load(self.write("picky.lua", PICKY), timeout=3)
+        self.assertEqual(self.client.run(live_policy, workers=[other]), {other: "next"})
+        self.client.run(accept, workers=[other])
+
+        os.kill(pid, signal.SIGCONT)
+        self.wait_until("the worker that goes on does not obey",
+                        lambda: self.policies(fleet) == ["next"] * self.count)
 
     def test_a_worker_with_another_version_of_loam_obeys(self):
         import loam.dask

@@ -239,6 +239,28 @@ class Events(Case):
         self.assertEqual(log.records[0].event.kind, "bad_free")
         self.assertEqual(log.records[0].event.pointer, address)
 
+    def test_the_reason_of_a_refused_request_is_a_warning_once(self):
+        heard = []
+        loam.on_event(heard.append)
+        self.addCleanup(loam.on_event, None)
+        with self.assertLogs("loam", logging.DEBUG) as log:
+            loam.policy.load(name="limit.lua", text="""
+                local first = loam.host { name = "first", limit = 1 * loam.MiB }
+                local last = loam.host { name = "last", limit = 2 * loam.MiB }
+                return loam.policy { pick = function(_) return first:or_else(last) end }
+            """)
+            with self.assertRaises(MemoryError):
+                loam.Block(3 << 20)
+            events.deliver()
+        found = [(record.event.kind, record.levelno, "'last'" in record.getMessage())
+                 for record in log.records
+                 if record.event.kind in ("shortfall", "unserved")]
+        self.assertEqual(found, [("shortfall", logging.WARNING, False),
+                                 ("unserved", logging.WARNING, True),
+                                 ("shortfall", logging.DEBUG, True)])
+        kinds = [event.kind for event in heard]
+        self.assertEqual((kinds.count("shortfall"), kinds.count("unserved")), (2, 1))
+
     def test_a_soft_limit_calls_the_host_back(self):
         kept, heard = [], []
 

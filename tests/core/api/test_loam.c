@@ -3,6 +3,7 @@
 #include "loam.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,6 +108,51 @@ static int start_wrong(void *argument) {
   config = (loam_config){ .size = sizeof config, .system = &half };
   CHECK(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "calloc"));
   return 0;
+}
+
+static int frees_of_host, mallocs_of_host;
+
+static void *malloc_of_host(size_t size) {
+  mallocs_of_host++;
+  return malloc(size);
+}
+
+static void free_of_host(void *p) {
+  frees_of_host++;
+  free(p);
+}
+
+static int change_systems(void *path) {
+  loam_system own = { malloc_of_host, calloc,        realloc,
+                      free_of_host,   aligned_alloc, malloc_usable_size };
+  loam_config config = { .size = sizeof config, .control = -1, .system = &own };
+  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK(loam_policy_load_text("test", "local s = loam.system {} return loam.policy "
+                                      "{ pick = function() return s end }\n") == LOAM_OK);
+  void *p = loam_malloc(NULL, 100);
+  CHECK(mallocs_of_host == 1);
+  loam_stop();
+  CHECK(loam_start(&(loam_config){ .size = sizeof config, .control = -1 }) == LOAM_OK);
+  void *q = loam_malloc(NULL, 100);
+  CHECK(mallocs_of_host == 1);
+  loam_stop();
+  config.policy = path;
+  CHECK(loam_start(&config) == LOAM_EPOLICY); /* a refused start changes nothing */
+  void *r = loam_malloc(NULL, 100);
+  CHECK(mallocs_of_host == 1);
+  loam_free(p);
+  CHECK(frees_of_host == 1);
+  loam_free(q);
+  loam_free(r);
+  CHECK(frees_of_host == 1);
+  return 0;
+}
+
+static void a_block_goes_back_to_the_allocator_of_its_start(void **state) {
+  (void)state;
+  const char *path = file_of("broken.lua", "return lom.policy {}\n");
+  assert_int_equal(in_child(change_systems, (void *)path), 0);
+  unlink(path);
 }
 
 static void a_wrong_config_is_refused_by_name(void **state) {
@@ -676,6 +722,7 @@ int main(void) {
     cmocka_unit_test(starts_once_and_again_after_a_stop),
     cmocka_unit_test(a_broken_policy_stops_the_start_unless_lenient),
     cmocka_unit_test(a_wrong_config_is_refused_by_name),
+    cmocka_unit_test(a_block_goes_back_to_the_allocator_of_its_start),
     cmocka_unit_test(the_first_allocation_starts_from_the_environment),
     cmocka_unit_test(a_broken_policy_of_the_environment_is_an_event),
     cmocka_unit_test(a_variable_that_means_nothing_is_told_once),

@@ -1,13 +1,18 @@
 /* test_defer.c - frees that are collected and done together: defer.h. No device is needed. */
+#include <limits.h>
+
 #include "device/defer.h"
 #include "test.h"
 
 static unsigned waits, ended;
 static size_t ended_bytes;
 
-static void count_wait(int device) {
+static bool refuses;
+
+static bool count_wait(int device) {
   (void)device;
   waits++;
+  return !refuses;
 }
 
 static void count_end(int kind, int device, void *at, size_t size) {
@@ -79,12 +84,37 @@ static void a_flush_frees_all_that_is_pending(void **state) {
   assert_int_equal(ended, 1);
 }
 
+/* The wait for the device failed, so work may still use the memory. */
+static void frees_nothing_if_the_device_cannot_be_waited_for(void **state) {
+  char memory[5];
+  (void)state;
+  refuses = true;
+  for (int i = 0; i < 5; i++) lm_defer_free(&queue, 7, 1, &memory[i], 10);
+  assert_int_equal(lm_defer_flush(&queue, -1), 0);
+  assert_int_equal(ended, 0);
+  assert_true(lm_defer_is_valid(&queue));
+  refuses = false;
+  assert_int_equal(lm_defer_flush(&queue, 1), 50);
+  assert_int_equal(ended, 5);
+}
+
+static void a_device_that_cannot_exist_has_nothing_pending(void **state) {
+  char memory;
+  (void)state;
+  lm_defer_free(&queue, 7, 1, &memory, 10);
+  assert_int_equal(lm_defer_flush(&queue, LM_DEVICES_MAX), 0);
+  assert_int_equal(lm_defer_flush(&queue, INT_MAX), 0);
+  assert_int_equal(lm_defer_flush(&queue, 1), 10);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(frees_together_above_the_limit_of_pieces, start),
     cmocka_unit_test_setup(frees_above_the_share_of_the_device, start),
     cmocka_unit_test_setup(frees_nothing_while_cleanup_is_deferred, start),
     cmocka_unit_test_setup(a_flush_frees_all_that_is_pending, start),
+    cmocka_unit_test_setup(frees_nothing_if_the_device_cannot_be_waited_for, start),
+    cmocka_unit_test_setup(a_device_that_cannot_exist_has_nothing_pending, start),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -598,6 +598,29 @@ static void threads_share_a_pool(void **state) {
   for (int i = 0; i < SHARED; i++) loam_free(atomic_exchange(&shared[i], NULL));
 }
 
+static void *use_own_stream(void *unused) {
+  (void)unused;
+  void *p = loam_device_alloc(NULL, 300 * LM_KIB, CU_STREAM_PER_THREAD);
+  loam_device_free(p, CU_STREAM_PER_THREAD);
+  return p;
+}
+
+/* The default stream that a thread has of its own is never named again once the thread has ended.
+ * A pass looks at 256 queues at a time. */
+static void gives_back_the_memory_of_hundreds_of_ended_threads(void **state) {
+  (void)state;
+  for (int i = 0; i < 300; i++) {
+    pthread_t thread;
+    void *p;
+    assert_int_equal(pthread_create(&thread, NULL, use_own_stream, NULL), 0);
+    pthread_join(thread, &p);
+    assert_non_null(p);
+  }
+  assert_true(mapped() > 80 * LM_MIB);
+  loam_device_trim(0);
+  assert_int_equal(mapped(), 0);
+}
+
 /* ---- Graphs */
 
 /* In global capture mode each call that may wait breaks the capture; the stand-in notices such
@@ -797,6 +820,7 @@ int main(void) {
     cmocka_unit_test_setup_teardown(random_work_on_streams_never_shares_memory, start, end),
     cmocka_unit_test_setup_teardown(random_work_on_streams_without_mapping, start, end),
     cmocka_unit_test_setup_teardown(threads_share_a_pool, start, end),
+    cmocka_unit_test_setup_teardown(gives_back_the_memory_of_hundreds_of_ended_threads, start, end),
     cmocka_unit_test_setup_teardown(does_not_break_a_capture, start, end),
     cmocka_unit_test_setup_teardown(does_not_break_a_capture_by_a_default_stream, start, end),
     cmocka_unit_test_setup_teardown(a_rebalance_reports_the_blocks_that_it_leaves, start, end),

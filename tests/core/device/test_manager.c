@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 
 #include "apart.h"
+#include "api/ipc.h"
+#include "api/pin.h"
 #include "device/manager.h"
 #include "os/error.h"
 
@@ -309,6 +311,29 @@ TEST(a_table_may_give_a_part_of_what_the_driver_has) {
   want(total == 32 * MIB);
 }
 
+/* Of the driver, the status would mean that the memory of the context is lost. */
+TEST(a_table_that_says_estate_has_failed_once) {
+  loam_manager m = table();
+  void *at;
+  ok(loam_manager_set(&m));
+  mine.answer = LOAM_ESTATE;
+  want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_FAILED && says("memalloc"));
+  mine.answer = LOAM_OK;
+  good(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at));
+}
+
+TEST(a_section_that_began_before_the_manager_was_chosen_is_not_its_own) {
+  loam_manager m = table();
+  ok(loam_manager_set(&m));
+  loam_defer_enter();
+  (void)take(LM_MANAGER_DEVICE, 0, 256);
+  loam_defer_enter();
+  want(mine.deferred == 1);
+  ok(loam_defer_leave());
+  ok(loam_defer_leave());
+  want(mine.deferred == 0);
+}
+
 TEST(refuses_an_inconsistent_table) {
   loam_manager m = table();
   m.interface_version = 2;
@@ -417,6 +442,81 @@ TEST(pins_memory_of_the_host) {
   munmap(at, 8192);
 }
 
+static struct { int device, pins, unpins, opens, closes; } held;
+
+static loam_status count_pin(void *ctx, int device, void *at, size_t size, unsigned flags) {
+  (void)ctx, (void)at, (void)size, (void)flags;
+  held.device = device;
+  held.pins++;
+  return LOAM_OK;
+}
+
+static void count_unpin(void *ctx, int device, void *at, size_t size) {
+  (void)ctx, (void)device, (void)at, (void)size;
+  held.unpins++;
+}
+
+static loam_status count_open(void *ctx, int device, const loam_ipc *handle, void **out) {
+  (void)ctx, (void)device, (void)handle;
+  *out = (void *)(uintptr_t)(0x10000 + 0x1000 * held.opens++);
+  return LOAM_OK;
+}
+
+static void count_close(void *ctx, int device, void *at) {
+  (void)ctx, (void)device, (void)at;
+  held.closes++;
+}
+
+static loam_manager counting_table(void) {
+  return (loam_manager){ .size = sizeof(loam_manager),
+                         .interface_version = 1,
+                         .name = "counting",
+                         .mempin = count_pin,
+                         .memunpin = count_unpin,
+                         .open_ipc_handle = count_open,
+                         .close_ipc_handle = count_close };
+}
+
+/* The first call of loam: the driver has not been started by loam then. */
+TEST(pins_for_the_device_whose_context_is_current) {
+  loam_manager counting = counting_table();
+  CUcontext context;
+  char at[64];
+  ok(loam_manager_set(&counting));
+  want(cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
+  ok(loam_pin(at, sizeof at, 0));
+  want(held.device == 1);
+  ok(loam_unpin(at));
+}
+
+TEST(a_reset_ends_pins_and_opened_handles) {
+  loam_manager counting = counting_table();
+  loam_ipc handle = { .size = 64, .pid = 1 };
+  char at[64];
+  void *old, *now;
+  ok(loam_manager_set(&counting));
+  ok(loam_pin(at, sizeof at, 0));
+  ok(loam_pin(at, sizeof at, 0));
+  ok(loam_ipc_open(&handle, 0, &old));
+  ok(loam_device_reset(1));
+  want(held.unpins == 0 && held.closes == 0);
+  ok(loam_device_reset(0));
+  want(held.unpins == 1 && held.closes == 1 && lm_pin_is_valid() && lm_ipc_is_valid());
+  ok(loam_unpin(at));
+  ok(loam_pin(at, 32, LM_GPU_MAPPED));
+  ok(loam_ipc_open(&handle, 0, &now));
+  want(held.pins == 2 && held.opens == 2 && now != old);
+  want(lm_pin_is_valid() && lm_ipc_is_valid());
+  ok(loam_ipc_close(old));
+  ok(loam_unpin(at));
+  want(held.unpins == 1 && held.closes == 1);
+  ok(loam_ipc_close(now));
+  ok(loam_unpin(at));
+  want(held.unpins == 2 && held.closes == 2);
+  want(loam_unpin(at) == LOAM_EBADPTR && loam_ipc_close(old) == LOAM_EBADPTR);
+}
+
 /* ---- Refusals */
 
 static void use_all(void) {
@@ -517,6 +617,8 @@ int main(void) {
     cmocka_unit_test(defers_a_fifth_of_what_a_table_says_there_is),
     cmocka_unit_test(a_manager_can_be_set_after_the_free_memory_was_read),
     cmocka_unit_test(a_table_may_give_a_part_of_what_the_driver_has),
+    cmocka_unit_test(a_table_that_says_estate_has_failed_once),
+    cmocka_unit_test(a_section_that_began_before_the_manager_was_chosen_is_not_its_own),
     cmocka_unit_test(refuses_an_inconsistent_table),
     cmocka_unit_test(accepts_a_table_of_an_older_header),
     cmocka_unit_test(a_manager_stays_once_it_was_used),
@@ -525,6 +627,8 @@ int main(void) {
     cmocka_unit_test(a_library_without_the_symbol_says_so),
     cmocka_unit_test(a_library_of_another_version_is_refused),
     cmocka_unit_test(pins_memory_of_the_host),
+    cmocka_unit_test(pins_for_the_device_whose_context_is_current),
+    cmocka_unit_test(a_reset_ends_pins_and_opened_handles),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
     cmocka_unit_test(a_forked_child_gets_no_device_memory),

@@ -332,6 +332,40 @@ static void a_request_that_the_policy_leaves_without_memory_is_told_once(void **
   loam_on_event(NULL, NULL);
 }
 
+static loam_event_kind kinds[8];
+static int kinds_n;
+
+static void on_any(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (kinds_n < 8) kinds[kinds_n++] = event->kind;
+}
+
+/* The preload library relies on this order: it prints the reason once. */
+static void a_request_without_memory_is_told_before_the_strategy_that_failed_last(void **state) {
+  (void)state;
+  loam_on_event(on_any, NULL);
+  CHAIN(limited("order.a", 1500), limited("order.b", 1500));
+  kinds_n = 0;
+  assert_null(get(3000));
+  assert_int_equal(kinds_n, 4);
+  assert_int_equal(kinds[0], LOAM_EVENT_SHORTFALL);
+  assert_int_equal(kinds[1], LOAM_EVENT_UNSERVED);
+  assert_int_equal(kinds[2], LOAM_EVENT_SHORTFALL);
+  assert_int_equal(kinds[3], LOAM_EVENT_LAST_WORDS);
+  assert_null(get(3000));
+  assert_int_equal(kinds_n, 4);
+  loam_on_event(NULL, NULL);
+}
+
+/* The last member of the chain is one that malloc cannot use. */
+static void the_reason_names_the_member_that_was_tried_last(void **state) {
+  (void)state;
+  CHAIN(limited("tried", 100), intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"));
+  assert_null(get(1000));
+  assert_non_null(
+      strstr(loam_error(), "strategy 'tried' cannot serve it: it is at its limit: 0 of 100"));
+}
+
 static void a_shortfall_is_told_once_a_generation(void **state) {
   (void)state;
   lm_strategy *a = limited("short.a", 1500), *b = host("short.b");
@@ -603,6 +637,8 @@ int main(void) {
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
     cmocka_unit_test(a_class_above_what_is_left_is_at_the_limit),
+    cmocka_unit_test(a_request_without_memory_is_told_before_the_strategy_that_failed_last),
+    cmocka_unit_test(the_reason_names_the_member_that_was_tried_last),
     cmocka_unit_test(a_shortfall_is_told_once_a_generation),
     cmocka_unit_test(a_request_that_the_policy_leaves_without_memory_is_told_once),
     cmocka_unit_test(every_failure_is_accounted_exactly),

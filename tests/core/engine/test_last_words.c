@@ -77,6 +77,14 @@ static void they_name_the_largest_tags_and_strategies(void **state) {
   assert_non_null(strstr(words, expected));
 }
 
+static void they_say_that_nothing_is_live(void **state) {
+  (void)state;
+  fill("cache.huge", 8 << 20, 1);
+  assert_int_equal(told, 1);
+  assert_string_equal(words, "last words: no memory for size 8388608 under tag 'cache.huge'; "
+                             "nothing is live");
+}
+
 static void they_are_told_once_a_generation(void **state) {
   (void)state;
   fill("cache", BLOCK, MOST);
@@ -170,6 +178,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
     TEST(they_name_the_largest_tags_and_strategies),
+    TEST(they_say_that_nothing_is_live),
     TEST(they_are_told_once_a_generation),
     TEST(a_thread_at_work_does_not_use_up_the_turn_of_another),
     TEST(a_child_that_is_forked_amid_last_words_has_its_own),

@@ -87,6 +87,7 @@ static void finds_the_driver_and_its_devices(void **state) {
   assert_int_equal(info.node, 1);
   assert_int_equal(info.granularity, 2 * MIB);
   assert_true(strlen(info.name) > 0);
+  assert_string_equal((char *)info.uuid, "stand-in 1"); /* the older form names the whole GPU */
   assert_true(lm_gpu_has(1));
   assert_false(lm_gpu_has(2));
   assert_words("device 2: this machine has devices 0-1");

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { SIZE = 1 << 20 };
 
@@ -431,9 +433,36 @@ static void no_system_call_ends_a_cancelled_thread_amid_things(void **state) {
   assert_true(was_over && end == PTHREAD_CANCELED);
 }
 
+/* Ends the process with 0 if all its descriptors from `first` on are closed, with close_range(2) or
+ * without. */
+static void close_all_from(int first, bool is_refused) {
+  int high = fcntl(first, F_DUPFD, first + 200);
+  if (high < 0) _exit(2);
+  if (is_refused) lm_sys_refuse(1);
+  lm_sys_process_close_from(first);
+  bool is_lower_open = fcntl(first - 1, F_GETFD) >= 0;
+  bool is_one_open = fcntl(first, F_GETFD) >= 0 || fcntl(high, F_GETFD) >= 0;
+  _exit(!is_lower_open || is_one_open);
+}
+
+static void closes_descriptors_also_where_the_kernel_cannot_close_a_range(void **state) {
+  (void)state;
+  for (int is_refused = 0; is_refused < 2; is_refused++) {
+    int status, lower = open("/dev/null", O_RDONLY), first = fcntl(lower, F_DUPFD, lower + 1);
+    if (first != lower + 1) fail_msg("descriptor %d is taken", lower + 1);
+    pid_t pid = fork();
+    if (!pid) close_all_from(first, is_refused);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    close(first);
+    close(lower);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(reserves_at_the_alignment_asked),
+    cmocka_unit_test(closes_descriptors_also_where_the_kernel_cannot_close_a_range),
     cmocka_unit_test(refuses_a_reservation_larger_than_the_address_space),
     cmocka_unit_test(commits_zeroed_memory_and_takes_it_back),
     cmocka_unit_test(purges_and_keeps_access),

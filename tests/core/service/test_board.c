@@ -3,6 +3,8 @@
 #include "test.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "pages/metadata.h"
@@ -219,7 +221,87 @@ static void a_program_that_took_the_id_is_no_host(void **state) {
   end_child(other);
 }
 
+/* Gives the maker of the only board another PID namespace, and names this process as the watcher.
+ * Returns a descriptor of the board. */
+static int move_maker_away(void) {
+  uint64_t elsewhere = lm_board_own_namespace() + 1, watcher = lm_board_owner_now(getpid());
+  int fd = open(only_board(), O_RDWR);
+  assert_true(fd >= 0);
+  off_t at = (off_t)offsetof(lm_board_head, pid_namespace);
+  assert_int_equal(pwrite(fd, &elsewhere, sizeof elsewhere, at), sizeof elsewhere);
+  at = (off_t)(offsetof(lm_board, news) + offsetof(lm_board_news, watcher));
+  assert_int_equal(pwrite(fd, &watcher, sizeof watcher, at), sizeof watcher);
+  return fd;
+}
+
+static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
+  (void)state;
+  uint64_t none = 0;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = move_maker_away();
+  assert_int_equal(lm_board_find_living(fd), getpid()); /* by its place */
+  pwrite(fd, &none, sizeof none, (off_t)offsetof(lm_board, place));
+  assert_int_equal(lm_board_find_living(fd), -1);
+  close(fd);
+}
+
+static int find_self(uint64_t pid_namespace, int pid) {
+  return pid_namespace == lm_board_own_namespace() + 1 ? pid : 0;
+}
+
+static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
+  (void)state;
+  uint32_t follows = 1;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int fd = move_maker_away();
+  for (size_t i = 0; i < 2; i++) {
+    size_t entry = offsetof(lm_board, slot) + i * sizeof(lm_board_entry);
+    pwrite(fd, &follows, sizeof follows, (off_t)(entry + offsetof(lm_board_figures, follows)));
+  }
+  close(fd);
+  shows(getpid(), "\"watching\":false");
+  while (rows) free(row[--rows]);
+  lm_board_each(&(lm_board_reader){ keep_row, NULL, find_self });
+  assert_non_null(strstr(row_of(getpid()), "\"watching\":true"));
+}
+
 /* ---- the file */
+
+/* Holds a lease on a board until the kernel asks for it back, as the watcher does for a moment.
+ * Writes a byte into `told`: 1 if the filesystem gives leases. */
+static void hold_lease(const char *path, int told) {
+  int number;
+  sigset_t of_lease;
+  sigemptyset(&of_lease);
+  sigaddset(&of_lease, SIGIO);
+  sigprocmask(SIG_BLOCK, &of_lease, NULL);
+  int fd = open(path, O_RDWR);
+  char is_held = !fcntl(fd, F_SETLEASE, F_WRLCK);
+  if (write(told, &is_held, 1) != 1) _exit(1);
+  sigwait(&of_lease, &number);
+  fcntl(fd, F_SETLEASE, F_UNLCK);
+  _exit(0);
+}
+
+static void a_board_under_a_lease_is_opened_a_moment_later(void **state) {
+  (void)state;
+  int ends[2];
+  char path[PATH_MAX], is_held = 0;
+  lm_board *board;
+  assert_int_equal(lm_board_file_make(folder, path, &board), LOAM_OK);
+  lm_board_file_unmap(board);
+  assert_int_equal(pipe(ends), 0);
+  pid_t holder = fork();
+  if (!holder) hold_lease(path, ends[1]);
+  assert_int_equal(read(ends[0], &is_held, 1), 1);
+  board = lm_board_file_map(path);
+  if (is_held) assert_non_null(board);
+  lm_board_file_unmap(board);
+  end_child(holder);
+  close(ends[0]);
+  close(ends[1]);
+  unlink(path);
+}
 
 static void nothing(void) {}
 
@@ -465,6 +547,9 @@ int main(void) {
     TEST(a_stopped_child_shows_as_stopped),
     TEST(a_killed_child_leaves_its_last_words),
     TEST(a_program_that_took_the_id_is_no_host),
+    TEST(the_id_of_a_maker_elsewhere_means_no_process_here),
+    TEST(a_watcher_elsewhere_is_found_by_the_id_it_has_here),
+    TEST(a_board_under_a_lease_is_opened_a_moment_later),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
     TEST(a_board_of_another_version_is_told_and_kept),

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -19,6 +20,7 @@
 #include "service/board_file.h"
 #include "service/board_read.h"
 #include "service/publish.h"
+#include "service/quota_file.h"
 
 enum { STACK = 16384, REFUSED = 200 };
 
@@ -37,6 +39,7 @@ static void follow_board_for(const char *policy) {
   assert_int_equal(lm_board_file_make(folder, board_path, &board), LOAM_OK);
   strcpy(board->news.policy, policy);
   lm_board_file_unmap(board);
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
   setenv("LOAM_BOARD", board_path, 1);
   setenv("LOAM_POLICY", file, 1);
   lm_board_follow();
@@ -359,6 +362,24 @@ static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
   shows_hash("refused_hash", NULL);
 }
 
+/* Writes when the current policy was published. */
+static void set_published_at(int64_t at) {
+  lm_publisher to;
+  assert_int_equal(lm_publisher_open(board_path, &to), LOAM_OK);
+  to.news->image[atomic_load(&to.news->published.now.number) & 1].published_at = at;
+  lm_publisher_close(&to);
+}
+
+static void the_row_tells_a_refusal_after_the_clock_was_set_back(void **state) {
+  (void)state;
+  publish(ALL_OF("of tomorrow"));
+  set_published_at(lm_sys_unix_ns() + INT64_C(86400000000000));
+  publish_broken("return 1\n");
+  shows_hash("refused_hash", "return 1\n");
+  publish(ALL_OF("of today"));
+  shows_hash("refused_hash", NULL);
+}
+
 static void the_row_tells_which_image_the_process_refused(void **state) {
   (void)state;
   publish(ALL_OF("whole"));
@@ -373,6 +394,18 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
   publish(ALL_OF("whole"));
   request();
   shows_hash("refused_hash", NULL);
+}
+
+static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
+  (void)state;
+  lm_publisher to;
+  assert_int_equal(lm_publisher_open(board_path, &to), LOAM_OK);
+  int stopped = open(board_path, O_RDWR);
+  assert_int_equal(flock(stopped, LOCK_EX), 0);
+  assert_false(lm_publisher_alarm(&to));
+  close(stopped);
+  assert_true(lm_publisher_alarm(&to));
+  lm_publisher_close(&to);
 }
 
 /* Makes the image of the latest publication one of loam 9.8.7. */
@@ -409,6 +442,7 @@ static void an_image_of_another_version_is_refused_in_words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    FOLLOWS(an_alarm_does_not_wait_for_a_stopped_publisher),
     FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
     FOLLOWS(a_realloc_obeys_a_publication),
@@ -419,6 +453,7 @@ int main(void) {
     FOLLOWS(a_thread_with_a_small_stack_obeys),
     FOLLOWS(a_forked_child_obeys_too),
     FOLLOWS(the_row_tells_what_is_published_and_what_was_refused),
+    FOLLOWS(the_row_tells_a_refusal_after_the_clock_was_set_back),
     FOLLOWS(the_row_tells_which_image_the_process_refused),
     FOLLOWS(an_image_of_another_version_is_refused_in_words),
     FOLLOWS(a_process_with_another_policy_does_not_follow),

@@ -2,11 +2,15 @@
  * shared limits: service/quota_file.h. */
 #include "service/quota_file.h"
 
+#include <sched.h>
+#include <sys/file.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "heap/strategy.h"
 #include "loam.h"
 #include "served.h"
+#include "service/board_owner.h"
 
 /* Large blocks count by themselves, so a block of 1 MiB takes little more than 1 MiB. */
 enum { BLOCK = 1000000, BLOCKS = 4 };
@@ -98,6 +102,91 @@ static void what_cannot_be_replaced_is_named(void **state) {
   assert_non_null(strstr(loam_error(), LM_QUOTA_FILE ": Is a directory"));
 }
 
+/* A backup with cp -al makes such a link. */
+static void a_table_with_a_second_name_stays(void **state) {
+  (void)state;
+  char name[128];
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
+  struct stat before = table_stat();
+  snprintf(name, sizeof name, "%s/backup", folder);
+  assert_int_equal(link(table_path(), name), 0);
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
+  assert_int_equal(table_stat().st_ino, before.st_ino);
+}
+
+/* In a process of its own, which may give up rights. 0: all was well. */
+typedef int process(void);
+
+static int status_of(pid_t pid) {
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+static int in_a_process(process *body) {
+  fflush(stdout);
+  pid_t pid = fork();
+  if (!pid) _exit(body());
+  return status_of(pid);
+}
+
+/* Makes the table as a user who is not root: root may open every file. */
+static int makes_as_a_user(void) {
+  enum { NOBODY = 65534 };
+  if (!geteuid()) {
+    if (chown(folder, NOBODY, NOBODY) || chown(table_path(), NOBODY, NOBODY)) return 1;
+    if (setresgid(NOBODY, NOBODY, NOBODY) || setresuid(NOBODY, NOBODY, NOBODY)) return 2;
+  }
+  if (lm_quota_file_make(folder) != LOAM_EIO) return 3;
+  return strstr(loam_error(), LM_QUOTA_FILE ": Permission denied") ? 0 : 4;
+}
+
+static void a_table_that_cannot_be_opened_stays(void **state) {
+  (void)state;
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
+  struct stat before = table_stat();
+  assert_int_equal(chmod(table_path(), 0), 0);
+  assert_int_equal(in_a_process(makes_as_a_user), 0);
+  assert_int_equal(table_stat().st_ino, before.st_ino);
+}
+
+static bool has_no_locks;
+
+/* In place of the C library's function: a file system may refuse it. */
+int flock(int fd, int operation) {
+  if (!has_no_locks) return (int)syscall(SYS_flock, fd, operation);
+  errno = ENOLCK;
+  return -1;
+}
+
+static void no_table_is_made_without_locks(void **state) {
+  (void)state;
+  has_no_locks = true;
+  loam_status status = lm_quota_file_make(folder);
+  has_no_locks = false;
+  assert_int_equal(status, LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "cannot be locked: No locks available"));
+  assert_false(exists(table_path()));
+}
+
+/* 77: the system does not let this process hide /proc. */
+static int makes_without_proc(void) {
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) || mount("none", "/proc", "tmpfs", 0, NULL)) return 77;
+  if (lm_quota_file_make(folder) != LOAM_EIO) return 1;
+  return strstr(loam_error(), "/boot_id cannot be read") ? 0 : 2;
+}
+
+static void a_process_without_proc_replaces_no_table(void **state) {
+  (void)state;
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
+  struct stat before = table_stat();
+  int result = in_a_process(makes_without_proc);
+  if (result == 77) skip();
+  assert_int_equal(result, 0);
+  assert_int_equal(table_stat().st_ino, before.st_ino);
+}
+
 /* ---- Processes */
 
 static char told[512];
@@ -116,9 +205,7 @@ static int take_blocks(int want) {
   return n;
 }
 
-/* In a process of its own, because a process keeps its table to its end. 0: all was well. */
-typedef int process(void);
-
+/* Starts a process that has loaded the policy. A process keeps its table to its end. */
 static pid_t start(process *body) {
   fflush(stdout);
   pid_t pid = fork();
@@ -128,12 +215,7 @@ static pid_t start(process *body) {
   _exit(body());
 }
 
-static void expect_all_is_well(process *body) {
-  int status;
-  pid_t pid = start(body);
-  assert_int_equal(waitpid(pid, &status, 0), pid);
-  assert_int_equal(status, 0);
-}
+static void expect_all_is_well(process *body) { assert_int_equal(status_of(start(body)), 0); }
 
 /* A process that takes blocks, says so, and waits to be killed. */
 static pid_t holder(int blocks) {
@@ -279,13 +361,11 @@ static int lets_the_service_look(void) {
   if (n != 1) return 1;
   kill(other, SIGKILL);
   wait_for_file("/proc/%d/stat", other, ") Z ");
-  n += take_blocks(BLOCKS);
-  if (n != 1) return 2;
   while (n < BLOCKS && lm_sys_clock_ns() < deadline) {
     lm_sys_sleep(1000000);
     n += take_blocks(BLOCKS - n);
   }
-  return n == BLOCKS ? 0 : 3;
+  return n == BLOCKS ? 0 : 2;
 }
 
 static void the_service_of_a_host_finds_the_dead(void **state) {
@@ -309,6 +389,57 @@ static void without_a_table_each_process_has_the_limit(void **state) {
   assert_int_equal(waitpid(other, NULL, 0), other);
 }
 
+/* A folder that the host names and that cannot be used is not replaced by the usual folder. */
+static int has_a_folder_that_is_too_long(void) {
+  char path[LM_CONTROL_PATH + 50];
+  memset(path, 'x', sizeof path);
+  path[sizeof path - 1] = 0;
+  path[0] = '/';
+  loam_config config = { .size = sizeof config, .control = -1, .control_dir = path };
+  if (loam_start(&config)) return 1;
+  loam_on_event(note_event, NULL);
+  if (loam_policy_load_text("shared", policy)) return 2;
+  if (!strstr(told, "alone: the directory of control sockets has 157 bytes")) return 3;
+  return exists(table_path()) ? 4 : 0;
+}
+
+static void a_folder_that_cannot_be_used_is_named(void **state) {
+  (void)state;
+  assert_int_equal(in_a_process(has_a_folder_that_is_too_long), 0);
+}
+
+static int is_allowed_no_file(void) {
+  setenv("LOAM_CONTROL", "0", 1);
+  loam_on_event(note_event, NULL);
+  if (loam_policy_load_text("shared", policy)) return 1;
+  if (!strstr(told, "alone: LOAM_CONTROL=0 allows no file")) return 2;
+  return exists(table_path()) ? 3 : 0;
+}
+
+/* Follows a board in the folder. Returns whether the process has a table after that. */
+static bool follows(void) {
+  char path[sizeof folder + 20], boot_id[sizeof((lm_quota_head *)0)->boot_id];
+  snprintf(path, sizeof path, "%s/1.board", folder);
+  lm_board_boot_id(boot_id, sizeof boot_id);
+  lm_policy_begin();
+  lm_quota_file_follow(path, boot_id);
+  lm_policy_end();
+  return atomic_load(&lm_quota_mapped);
+}
+
+static int follows_and_is_allowed_no_file(void) {
+  lm_quota_file_start(NULL, false);
+  if (follows() || exists(table_path())) return 1;
+  if (lm_quota_file_make(folder)) return 2; /* as `loam run` does */
+  return follows() ? 0 : 3;
+}
+
+static void a_process_that_may_make_no_file_makes_none(void **state) {
+  (void)state;
+  assert_int_equal(in_a_process(is_allowed_no_file), 0);
+  assert_int_equal(in_a_process(follows_and_is_allowed_no_file), 0);
+}
+
 int main(void) {
 #define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -316,6 +447,10 @@ int main(void) {
     IN_FOLDER(what_is_no_table_is_replaced),
     IN_FOLDER(a_link_is_replaced_and_not_followed),
     IN_FOLDER(what_cannot_be_replaced_is_named),
+    IN_FOLDER(a_table_with_a_second_name_stays),
+    IN_FOLDER(a_table_that_cannot_be_opened_stays),
+    IN_FOLDER(no_table_is_made_without_locks),
+    IN_FOLDER(a_process_without_proc_replaces_no_table),
     IN_FOLDER(a_killed_process_gives_its_share_back),
     IN_FOLDER(processes_that_are_strangers_share),
     IN_FOLDER(a_forked_child_counts_once),
@@ -323,6 +458,8 @@ int main(void) {
     IN_FOLDER(a_process_that_nobody_waited_for_has_no_share),
     IN_FOLDER(the_service_of_a_host_finds_the_dead),
     IN_FOLDER(without_a_table_each_process_has_the_limit),
+    IN_FOLDER(a_folder_that_cannot_be_used_is_named),
+    IN_FOLDER(a_process_that_may_make_no_file_makes_none),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

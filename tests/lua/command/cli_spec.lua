@@ -222,6 +222,14 @@ describe("loam test", function()
     }, "\n"), context.out)
   end)
 
+  it("counts one leaf in the singular", function()
+    local _, context = run("test p.lua", { test = {
+      ok = true, tests = {}, always = {}, errors = {},
+      coverage = { leaves = 1, covered = 1, missed = {} },
+    } })
+    assert.matches("# 1 of 1 leaf is reached by tests\n", context.out, 1, true)
+  end)
+
   it("bails out on a policy that is refused", function()
     local status, context = run("test p.lua", { test = REFUSED })
     assert.equal(1, status)

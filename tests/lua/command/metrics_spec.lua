@@ -217,6 +217,31 @@ describe("the series of loam metrics", function()
     return read_page(pages.get(source, "openmetrics"), "openmetrics")
   end
 
+  it("have the memory that sleeps, and 0 for device memory that is awake", function()
+    local function device(tag, changes)
+      changes.kind = "device"
+      return row(tag, 64, 64, changes)
+    end
+    local source = source_of({ boards = { on_board() }, seen = { [42] = seen { rows = {
+      device("a", { asleep_bytes = 40 }), device("a", { asleep_bytes = 2 }), device("b", {}),
+      device("c", { asleep_bytes = 8 }), row("d", 5),
+    } } } }, 3)
+    local text = pages.get(source, "openmetrics")
+    assert.matches("# TYPE loam_asleep_bytes gauge\n# UNIT loam_asleep_bytes bytes\n"
+      .. "# HELP loam_asleep_bytes Part of the memory in use", text, 1, true)
+    local samples = read_page(text, "openmetrics")
+    assert.equal(42, value_of(samples, "loam_asleep_bytes", { tag = "a", kind = "device" }))
+    assert.equal(0, value_of(samples, "loam_asleep_bytes", { tag = "b" }))
+    assert.equal(8, value_of(samples, "loam_asleep_bytes", { tag = "c" }))
+    assert.equal(3, #find(samples, "loam_asleep_bytes"))
+    local folded = source_of({ boards = { on_board() }, seen = { [42] = seen { rows = {
+      device("b", { asleep_bytes = 7 }), device("c", { asleep_bytes = 8 }),
+      device("d", { asleep_bytes = 9 }) } } } }, 1)
+    samples = read_page(pages.get(folded, "text"), "text")
+    assert.equal(7, value_of(samples, "loam_asleep_bytes", { tag = "b" }))
+    assert.equal(17, value_of(samples, "loam_asleep_bytes", { tag = "other" }))
+  end)
+
   it("are those of memory, requests and policy", function()
     local samples = samples_of(on_board(), seen {
       resident_bytes = 10, resident_own_bytes = 9,

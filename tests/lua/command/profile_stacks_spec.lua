@@ -96,6 +96,8 @@ describe("a profile of stacks", function()
     assert.equal("(stacks beyond the table)", names(made.samples[1]))
     assert.equal(2, #stacks.losses(answer))
     assert.matches("1 sample had no room", made.comments[3])
+    made = stacks.live(samples(512 * KiB, ROWS, { skipped = 1 }), SUBJECT)
+    assert.equal("dropped 1 sample, since the program was forking", made.comments[3])
   end)
 end)
 

@@ -93,6 +93,32 @@ describe("loam run", function()
     assert.is_false(context.set.LOAM_BOARD)
   end)
 
+  it("says why there is no board and what does not work then, unless it is to be silent", function()
+    local answers = { vetted = FINE.vetted, no_board = "folder of boards: /run/loam: Read-only" }
+    local _, context = run("run --policy p.lua -- prog", answers)
+    local line = "loam: warning: the program has no board: folder of boards: /run/loam: Read-only; "
+      .. "so `loam ps`, `top`, `metrics`, `status`, `wait` and `reload` do not find it "
+      .. "(LOAM_CONTROL_DIR=FOLDER names another folder, LOAM_EVENTS=none hides this line)\n"
+    assert.equal(line, context.err:match("^[^\n]*\n"))
+    assert.equal("prog", context.executed[1])
+    assert.is_false(context.set.LOAM_BOARD)
+    _, context = run("run --policy p.lua --service -- prog", answers)
+    assert.equal(line, context.err:match("^[^\n]*\n"))
+    _, context = run("run --policy p.lua -- prog", answers, { LOAM_EVENTS = "none" })
+    assert.not_matches("board", context.err)
+    _, context = run("run --policy p.lua -- prog", answers, { LOAM_CONTROL = "0" })
+    assert.not_matches("board", context.err)
+  end)
+
+  it("leaves it to a program that prints all events to say why there is no board", function()
+    local answers = { vetted = FINE.vetted, no_board = "Read-only" }
+    for option, is_told in pairs { ["--service"] = false, ["--watch"] = false, ["--"] = true } do
+      local _, context = run("run --policy p.lua " .. option .. " prog", answers,
+        { LOAM_EVENTS = "stderr" })
+      assert.equal(is_told, context.err:find("no board", 1, true) ~= nil, option)
+    end
+  end)
+
   it("lets the program check a policy that was mended meanwhile", function()
     local _, context = run("run --policy p.lua prog", { check = { ok = true } })
     assert.equal("prog", context.executed[1])

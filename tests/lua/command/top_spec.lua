@@ -153,6 +153,23 @@ describe("loam top: looks", function()
     assert.equal(0, build(processes, "tag").a.bytes_per_s)
   end)
 
+  it("tell how much memory sleeps, where some does", function()
+    local function shown(rows, by)
+      local processes = look_twice { boards = { status(7) }, figures = { [7] = figures(rows) } }
+      return table.concat(view.sums { total = groups.total(processes) }, "\n") .. "\n"
+        .. table.concat(view.table(groups.build(processes, by, {}, 0), by, "live", false), "\n")
+    end
+    local rows = { row("a", 4096, { asleep_bytes = 2048 }), row("a", 160), row("b", 320) }
+    assert.matches("1 process, 4.5 KiB live (2 KiB asleep) in 286 blocks", shown(rows, "tag"), 1,
+      true)
+    assert.matches("\nTAG +LIVE v  ASLEEP  BLOCKS.*\na +4.2 KiB +2 KiB +266.*\nb +320 B +%- +20",
+      shown(rows, "tag"))
+    for _, by in ipairs { "strategy", "process", "service" } do
+      assert.matches("LIVE v  ASLEEP", shown(rows, by), 1, true)
+    end
+    assert.not_matches("asleep", shown({ row("a", 160) }, "tag"):lower(), 1, true)
+  end)
+
   it("tell whose memory is short", function()
     local seven, eight = status(7), status(8)
     seven.pressure = { stalled = 12, short = true, alarms = 1 }
@@ -317,6 +334,15 @@ describe("loam top without a terminal", function()
     assert.matches("1 process, 160 B live in 10 blocks; 0 B/s in 0 blocks/s", context.out, 1, true)
     assert.matches("policy prod 00000000deadbeef in 1", context.out, 1, true)
     assert.matches("a\\027b  ", context.out, 1, true)
+  end)
+
+  it("counts one block in the singular", function()
+    local looks = 0
+    local _, context = canned.run("top", { boards = { status(7) }, figures = { [7] = function()
+      looks = looks + 1
+      return figures { row("a", 160, { total_blocks = 10 + looks }) }
+    end } })
+    assert.matches("; 0 B/s in 1 block/s\n", context.out, 1, true)
   end)
 
   it("writes an object after each interval", function()

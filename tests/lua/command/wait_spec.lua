@@ -143,6 +143,11 @@ describe("loam wait", function()
     end
   end)
 
+  it("names one program in the singular", function()
+    local _, context = wait("--timeout 200ms", { row(7) })
+    assert.matches("after 0.2 s, 0 of 1 program obeys " .. NEW .. "\n", context.err, 1, true)
+  end)
+
   it("does not count a published policy, unless that is enough", function()
     local status, context = wait("--timeout 0", { obeys(7), sleeps(8) })
     assert.equal(3, status)

@@ -165,7 +165,7 @@ local function show_text(context, made, paths, counted)
   for _, region in ipairs(made.regions) do show_region(context, made, counted, region) end
   for _, region in ipairs(made.undecided) do show_region(context, made, counted, region) end
   if made.left_over > 0 then
-    context.write(("undecided  %s that were too many to compare\n"):format(
+    context.write(("undecided  %s not compared, because there are too many\n"):format(
       units.plural(made.left_over, "part")))
   end
   for _, entry in ipairs(made.strategies) do

@@ -15,6 +15,8 @@ local CATALOG = {
     "1 if a signal or a debugger has stopped the process." },
   { "loam_live_bytes", "gauge", "bytes", "Memory in use now." },
   { "loam_live_blocks", "gauge", false, "Blocks in use now." },
+  { "loam_asleep_bytes", "gauge", "bytes",
+    "Part of the memory in use whose device memory loam_sleep has given back." },
   { "loam_allocated_bytes", "counter", "bytes", "Memory allocated since the process started." },
   { "loam_allocated_blocks", "counter", false, "Blocks allocated since the process started." },
   { "loam_tags_folded", "gauge", false, "Tags that share the series of the tag other." },
@@ -200,6 +202,7 @@ local function add_series(add, series)
     local label = labels("tag", row.tag, "strategy", row.strategy, "kind", row.kind)
     add("loam_live_bytes", row.live_bytes, label)
     add("loam_live_blocks", row.live_blocks, label)
+    add("loam_asleep_bytes", row.asleep_bytes or (row.kind == "device" and 0 or nil), label)
     add("loam_allocated_bytes", row.total_bytes, label)
     add("loam_allocated_blocks", row.total_blocks, label)
   end

@@ -21,6 +21,11 @@ function folded_tags.new()
   return { peak = {}, last = {}, other = {} }
 end
 
+-- Adds the bytes that sleep. A row without sleeping memory has no such number.
+local function add_asleep(to, row)
+  if row.asleep_bytes then to.asleep_bytes = (to.asleep_bytes or 0) + row.asleep_bytes end
+end
+
 -- Joins rows with equal labels: a strategy that was edited has a row for each of its descriptions.
 local function joined(rows)
   local by_key, out = {}, {}
@@ -36,6 +41,7 @@ local function joined(rows)
     sum.live_blocks = sum.live_blocks + row.live_blocks
     sum.total_bytes = sum.total_bytes + row.total_bytes
     sum.total_blocks = sum.total_blocks + row.total_blocks
+    add_asleep(sum, row)
   end
   return out
 end
@@ -82,13 +88,16 @@ local function other_of(state, sum)
 end
 
 local function clear_live(state)
-  for _, other in pairs(state.other) do other.live_bytes, other.live_blocks = 0, 0 end
+  for _, other in pairs(state.other) do
+    other.live_bytes, other.live_blocks, other.asleep_bytes = 0, 0, nil
+  end
 end
 
 local function add_to_other(state, sum, bytes, blocks)
   local other = other_of(state, sum)
   other.live_bytes = (other.live_bytes or 0) + sum.live_bytes
   other.live_blocks = (other.live_blocks or 0) + sum.live_blocks
+  add_asleep(other, sum)
   other.total_bytes = other.total_bytes + bytes
   other.total_blocks = other.total_blocks + blocks
 end

@@ -151,9 +151,9 @@ local function losses(answer)
   local function add(n, format)
     if n > 0 then out[#out + 1] = format:format(units.plural(n, "sample")) end
   end
-  add(answer.unfit, "%s had no room in the table of stacks: they are shown together")
+  add(answer.unfit, "%s had no room in the table of stacks: shown together")
   add(answer.live_lost, "%s had no room in the table of live samples: what is in use is more")
-  add(answer.skipped, "%s were dropped, since the program was forking")
+  add(answer.skipped, "dropped %s, since the program was forking")
   return out
 end
 

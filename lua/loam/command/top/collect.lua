@@ -24,6 +24,7 @@ local GONE_MS = 3000   -- how long a process is shown that has ended
 ---@field live_blocks number
 ---@field total_bytes number
 ---@field total_blocks number
+---@field asleep_bytes number|nil the part of live_bytes that sleeps; nil: nothing does
 ---@field bytes_per_s number|nil between the last two looks; nil: there was one look
 ---@field blocks_per_s number|nil
 ---@field limit number|nil
@@ -129,6 +130,9 @@ local function join_rows(list)
     local first = by_key[key]
     if first then
       for _, name in ipairs(SUMS) do first[name] = first[name] + row[name] end
+      if row.asleep_bytes then
+        first.asleep_bytes = (first.asleep_bytes or 0) + row.asleep_bytes
+      end
     else
       by_key[key] = row
       rows[#rows + 1] = row

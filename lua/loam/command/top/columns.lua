@@ -81,6 +81,8 @@ local function name_column(head)
 end
 
 local LIVE = figure("live", "LIVE", "live_bytes", bytes_text)
+local ASLEEP = figure("asleep", "ASLEEP", "asleep_bytes", bytes_text)
+ASLEEP.is_optional = true
 local BLOCKS = figure("blocks", "BLOCKS", "live_blocks", count_text)
 local RATE = figure("rate", "BYTES/S", "bytes_per_s", bytes_text)
 local BLOCK_RATE = figure("block_rate", "BLOCKS/S", "blocks_per_s", function(n)
@@ -105,15 +107,15 @@ local RANK = column("rank", "RANK", function(group) return group.process.rank en
 RANK.is_optional = true
 
 columns.OF = {
-  tag = { name_column("TAG"), LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT, PROCESSES, AGE },
-  strategy = { name_column("STRATEGY"), LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT, FALLBACKS,
-               FAILED, SHORTFALL, PROCESSES, AGE },
+  tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT, PROCESSES, AGE },
+  strategy = { name_column("STRATEGY"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
+               FALLBACKS, FAILED, SHORTFALL, PROCESSES, AGE },
   node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text), PEAK,
            PROCESSES, AGE },
-  process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
-              FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
-  service = { name_column("PROGRAM"), PROCESSES, LIVE, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
-              FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+  process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE,
+              PEAK, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+  service = { name_column("PROGRAM"), PROCESSES, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK,
+              LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
 }
 
 -- Returns a column of a grouping by its id; nil: the grouping has none.

@@ -9,6 +9,7 @@ groups.NAMES = { "tag", "strategy", "node", "process", "service" }
 ---@field name string
 ---@field live_bytes number
 ---@field live_blocks number|nil nil: not known, as for a node
+---@field asleep_bytes number|nil the part of live_bytes that sleeps; nil: nothing does
 ---@field bytes_per_s number|nil nil: no process was looked at twice
 ---@field blocks_per_s number|nil
 ---@field peak_bytes number the most that top has seen in this group
@@ -64,6 +65,7 @@ end
 local function add_row(group, row)
   group.live_bytes = group.live_bytes + row.live_bytes
   add_to(group, "live_blocks", row.live_blocks)
+  add_to(group, "asleep_bytes", row.asleep_bytes)
   add_to(group, "bytes_per_s", row.bytes_per_s)
   add_to(group, "blocks_per_s", row.blocks_per_s)
   add_limit(group, row.limit, row.limit_used)
@@ -194,6 +196,7 @@ function groups.total(processes)
       for _, row in ipairs(process.rows) do
         add_to(total, "bytes_per_s", row.bytes_per_s)
         add_to(total, "blocks_per_s", row.blocks_per_s)
+        add_to(total, "asleep_bytes", row.asleep_bytes)
       end
       for _, name in ipairs { "live_bytes", "live_blocks", "fallbacks", "failed", "denied" } do
         add_to(total, name, process.figures and process.figures[name])

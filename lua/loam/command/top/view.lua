@@ -23,6 +23,7 @@ view.HELP = {
   "  h ?              this help; any key leaves it",
   "",
   "LIVE       memory in use now",
+  "ASLEEP     the part of LIVE whose device memory loam_sleep has given back",
   "BYTES/S    memory that was allocated in a second, between the last two looks",
   "PEAK       the most that this view has seen in LIVE while top ran",
   "LIMIT      the strategy nearest to its limit, all its tags together, in one process,",
@@ -38,8 +39,12 @@ view.HELP = {
 
 local function rate_text(total)
   if not total.bytes_per_s then return "" end
-  return ("; %s/s in %s blocks/s"):format(units.bytes(total.bytes_per_s),
-    units.count(math.floor(total.blocks_per_s + 0.5)))
+  return ("; %s/s in %s/s"):format(units.bytes(total.bytes_per_s),
+    units.plural(math.floor(total.blocks_per_s + 0.5), "block"))
+end
+
+local function asleep_text(total)
+  return total.asleep_bytes and (" (%s asleep)"):format(units.bytes(total.asleep_bytes)) or ""
 end
 
 -- Returns the name of a policy, which may have none.
@@ -83,8 +88,9 @@ function view.sums(model)
     return { model.is_named and "the programs have ended" or "no program of yours runs under loam" }
   end
   local lines = {
-    ("%s, %s live in %s%s"):format(units.plural(total.processes, "process", "processes"),
-      units.bytes(total.live_bytes), units.plural(total.live_blocks, "block"), rate_text(total)),
+    ("%s, %s live%s in %s%s"):format(units.plural(total.processes, "process", "processes"),
+      units.bytes(total.live_bytes), asleep_text(total), units.plural(total.live_blocks, "block"),
+      rate_text(total)),
     ("%s, %s, %s, shortfall %s"):format(units.plural(total.fallbacks, "fallback"),
       units.count(total.failed) .. " failed", units.count(total.denied) .. " denied",
       units.bytes(total.shortfall_bytes)),

@@ -36,7 +36,8 @@ program does; if one has another value, the program says so and uses the default
   LOAM_BAD_FREE=ignore   the program goes on without a message
   LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
                          a strategy could not give what it asks for, and others
-  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out
+  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out, nor
+                         why a program has no board, so that `loam ps` does not find it
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
   LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
@@ -113,17 +114,28 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
+-- Says why the program has no board, and which verbs need one. A program that follows the policy
+-- file itself opens the folder too: with LOAM_EVENTS=stderr it gives the reason, so this line is
+-- left out.
+---@param words string why there is no board
+---@param follows boolean the program has a service thread, or gets one for --watch
+local function tell_no_board(context, words, follows)
+  local events = context.getenv("LOAM_EVENTS")
+  if events == "none" or (events == "stderr" and follows) then return end
+  context.warn(("loam: warning: the program has no board: %s; so `loam ps`, `top`, `metrics`, "
+    .. "`status`, `wait` and `reload` do not find it (LOAM_CONTROL_DIR=FOLDER names another "
+    .. "folder, LOAM_EVENTS=none hides this line)\n"):format(words))
+end
+
 -- Makes the board on which the command and the programs that it starts take places. A command that
 -- runs `loam run` with a policy of its own gets a board of its own.
 ---@param policy string the absolute path of the policy file
+---@param follows boolean as in tell_no_board
 ---@return string|nil path nil if there can be no board
-local function make_board(context, policy, service)
+local function make_board(context, policy, follows)
   if context.getenv("LOAM_CONTROL") == "0" then return nil end
   local path, words = context.api.make_board(policy)
-  -- A program with a service tries to make one itself, and tells why it cannot.
-  if not path and not service and context.getenv("LOAM_EVENTS") == "stderr" then
-    context.warn(("loam: %s\n"):format(words))
-  end
+  if not path then tell_no_board(context, words, follows) end
   return path
 end
 
@@ -150,7 +162,7 @@ local function prepare(context, given, vetted, service, needs)
   set("LOAM_POLICY", path)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
-  local board = make_board(context, path, service)
+  local board = make_board(context, path, service or given.watch)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.

@@ -3,6 +3,7 @@
 local describe = require("loam.command.describe")
 local policy_query = require("loam.command.policy_query")
 local terminal = require("loam.command.terminal")
+local units = require("loam.command.units")
 
 local test = {
   summary = "runs a policy's tests and invariants",
@@ -52,8 +53,8 @@ local function condition_texts(conditions)
 end
 
 local function show_coverage(context, coverage)
-  local words = "# %d of %d leaves are reached by tests\n"
-  context.write(words:format(coverage.covered, coverage.leaves))
+  context.write(("# %d of %s reached by tests\n"):format(coverage.covered,
+    units.plural(coverage.leaves, "leaf is", "leaves are")))
   for _, missed in ipairs(coverage.missed) do
     local why = terminal.plain(condition_texts(missed.conditions or {}))
     context.write(("# not reached: line %d, tag %s%s\n"):format(missed.line or 0,

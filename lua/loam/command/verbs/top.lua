@@ -105,8 +105,8 @@ local function whole(n)
   return n and math.floor(n + 0.5)
 end
 
-local KEYS = { "name", "live_bytes", "live_blocks", "peak_bytes", "limit", "limit_used",
-               "fallbacks", "failed", "shortfall_bytes", "processes", "age_ms" }
+local KEYS = { "name", "live_bytes", "live_blocks", "asleep_bytes", "peak_bytes", "limit",
+               "limit_used", "fallbacks", "failed", "shortfall_bytes", "processes", "age_ms" }
 
 local function json_group(group, by)
   local row = {}
@@ -130,6 +130,7 @@ local function json_total(total)
   end
   return {
     processes = total.processes, live_bytes = total.live_bytes, live_blocks = total.live_blocks,
+    asleep_bytes = total.asleep_bytes,
     bytes_per_s = whole(total.bytes_per_s), blocks_per_s = whole(total.blocks_per_s),
     fallbacks = total.fallbacks, failed = total.failed, denied = total.denied,
     shortfall_bytes = total.shortfall_bytes, policies = json.array(total.policies),

@@ -105,6 +105,8 @@ local function look(context, wanted)
   return found
 end
 
+local function obeying_words(n) return units.plural(n, "program obeys", "programs obey") end
+
 -- Makes a function that shows the progress on one line of the terminal, which each call overwrites;
 -- without an argument, it removes the line.
 local function progress(context)
@@ -114,7 +116,7 @@ local function progress(context)
     local text = ""
     if found then
       local all = #found.obeyed + #found.refused + count_unsettled(found)
-      text = ("%d of %s obey, after %d s"):format(#found.obeyed, units.plural(all, "program"),
+      text = ("%d of %s, after %d s"):format(#found.obeyed, obeying_words(all),
         math.floor(found.waited_ms / 1000))
     end
     if text == shown then return end
@@ -165,8 +167,8 @@ local function summary(found, wanted)
   elseif unsettled == 0 then
     return "all processes that were named have ended"
   end
-  return ("after %.1f s, %d of %s obey %s"):format(found.waited_ms / 1000, #found.obeyed,
-    units.plural(all + unsettled, "program"), wanted.hash)
+  return ("after %.1f s, %d of %s %s"):format(found.waited_ms / 1000, #found.obeyed,
+    obeying_words(all + unsettled), wanted.hash)
 end
 
 local function show_success(context, found, wanted)
@@ -178,8 +180,7 @@ local function show_success(context, found, wanted)
   local rest = found.only_published
   local words = rest == 0 and "" or
     (("; %d of them with the next request for memory"):format(rest))
-  context.write(("%s %s %s%s\n"):format(units.plural(n, "program"), n == 1 and "obeys" or "obey",
-    wanted.hash, words))
+  context.write(("%s %s%s\n"):format(obeying_words(n), wanted.hash, words))
 end
 
 local function show_answer(context, found, wanted, status)
