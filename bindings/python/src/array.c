@@ -148,8 +148,8 @@ void array_hold_rows(PyObject *self) { ((Array *)self)->family->inside++; }
 void array_release_rows(PyObject *self) { ((Array *)self)->family->inside--; }
 
 /* Returns whether no other member of the family stands in a row. Callers call array_hold_rows
- * before, which counts as one member: so the rows stay in place during an assignment, although it may run Python code that
- * resizes. */
+ * before, which counts as one member: so the rows stay in place during an assignment, although it
+ * may run Python code that resizes. */
 static int may_resize(void *ctx) {
   const Array *self = ctx;
   Py_ssize_t others = self->family->inside - self->is_inside - 1;
