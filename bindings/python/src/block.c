@@ -1,6 +1,6 @@
 /* block.c - loam.Block: loam_blocks as Python objects. Other libraries use their memory as buffers,
- * through __array_interface__ and as DLPack tensors. A tensor holds a reference to the loam_block. A
- * buffer holds a reference to the Python object, and release() fails while a buffer is in use. A
+ * through __array_interface__ and as DLPack tensors. A tensor holds a reference to the loam_block.
+ * A buffer holds a reference to the Python object, and release() fails while a buffer is in use. A
  * user of __array_interface__ has to hold such a reference itself: once the interface was given,
  * release() always fails. */
 #include "block.h"
