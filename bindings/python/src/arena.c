@@ -1,8 +1,11 @@
 /* arena.c - loam.Arena and its pieces: many small pieces of memory that are freed together. */
 #include "block.h"
 
+#include <stdbool.h>
+
 typedef struct Arena {
   PyObject_HEAD loam_block *block;
+  bool is_changing; /* an operation has not ended; a function of loam.on_memory may run in it */
 } Arena;
 
 typedef struct Piece {
@@ -16,6 +19,16 @@ typedef struct Piece {
 static PyTypeObject *piece_type;
 
 /* ---- Pieces */
+
+/* Begins an operation that changes the arena; the caller clears `is_changing` at its end. Returns
+ * false with BufferError set if an earlier operation on the arena has not ended. */
+static bool begin_change(Arena *arena) {
+  if (arena->is_changing) {
+    PyErr_SetString(PyExc_BufferError, "the arena is being changed");
+    return false;
+  }
+  return arena->is_changing = true;
+}
 
 static PyObject *piece_of(PyObject *owner, void *data, Py_ssize_t size) {
   loam_block *arena = ((Arena *)owner)->block;
@@ -45,7 +58,10 @@ static PyObject *piece_resize(PyObject *self, PyObject *given) {
   if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
   if (p->exports)
     return PyErr_Format(PyExc_BufferError, "%zd buffers of the piece are in use", p->exports);
+  Arena *owner = (Arena *)p->owner;
+  if (!begin_change(owner)) return NULL;
   void *data = loam_arena_resize(p->arena, p->data, (size_t)size);
+  owner->is_changing = false;
   if (!data) return binding_fail(LOAM_ENOMEM);
   p->data = data;
   p->size = size;
@@ -55,6 +71,11 @@ static PyObject *piece_resize(PyObject *self, PyObject *given) {
 
 static int piece_getbuffer(PyObject *self, Py_buffer *view, int flags) {
   Piece *p = (Piece *)self;
+  view->obj = NULL;
+  if (((Arena *)p->owner)->is_changing) {
+    PyErr_SetString(PyExc_BufferError, "the arena is being changed");
+    return -1;
+  }
   if (PyBuffer_FillInfo(view, self, p->data, p->size, 0, flags)) return -1;
   p->exports++;
   return 0;
@@ -129,20 +150,28 @@ static PyObject *arena_alloc(PyObject *self, PyObject *arguments, PyObject *keyw
   if (align <= 0 || (align & (align - 1)))
     return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
   loam_block *block = ((Arena *)self)->block;
-  return piece_of(self, loam_arena_alloc(block, (size_t)align, (size_t)size), size);
+  if (!begin_change((Arena *)self)) return NULL;
+  void *data = loam_arena_alloc(block, (size_t)align, (size_t)size);
+  ((Arena *)self)->is_changing = false;
+  return piece_of(self, data, size);
 }
 
 static PyObject *arena_reset(PyObject *self, PyObject *none) {
   (void)none;
   loam_block *block = ((Arena *)self)->block;
+  if (!begin_change((Arena *)self)) return NULL;
   loam_status status = loam_arena_reset(block);
+  ((Arena *)self)->is_changing = false;
   if (!status) binding_trace(block, loam_block_size(block));
   return binding_done(status);
 }
 
 static PyObject *arena_finalize(PyObject *self, PyObject *none) {
   (void)none;
-  return binding_done(loam_arena_finalize(((Arena *)self)->block));
+  if (!begin_change((Arena *)self)) return NULL;
+  loam_status status = loam_arena_finalize(((Arena *)self)->block);
+  ((Arena *)self)->is_changing = false;
+  return binding_done(status);
 }
 
 static Py_ssize_t arena_length(PyObject *self) {

@@ -1,7 +1,8 @@
 /* block.c - loam.Block: loam_blocks as Python objects. Other libraries use their memory as buffers,
- * through __array_interface__ and as DLPack tensors. A tensor holds a reference to the loam_block;
- * a user of a buffer or of __array_interface__ holds a reference to the Python object, whose
- * release() fails while a buffer is in use, and always once the interface was given. */
+ * through __array_interface__ and as DLPack tensors. A tensor holds a reference to the loam_block.
+ * A buffer holds a reference to the Python object, and release() fails while a buffer is in use. A
+ * user of __array_interface__ has to hold such a reference itself: once the interface was given,
+ * release() always fails. */
 #include "block.h"
 
 #include <stdbool.h>

@@ -158,7 +158,11 @@ static bool take_shared(void *ptr) {
 
 /* Frees a block. Work on several streams may still use a shared block, so the manager's memfree
  * puts it aside, and gives the memory back after all work of the device is done. Does nothing for
- * NULL, which PyTorch got for 0 bytes. */
+ * NULL, which PyTorch got for 0 bytes.
+ *
+ * This function does not release the interpreter's lock. PyTorch itself releases the lock before it
+ * destroys the tensor of a Python object. Other C++ code may free memory while it holds the lock
+ * and a mutex; to release the lock there could deadlock with a thread that waits for the mutex. */
 EXPORT void loam_torch_free(void *ptr, Py_ssize_t size, int device, void *stream) {
   if (!ptr) return;
   count_free(device, size);

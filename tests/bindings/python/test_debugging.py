@@ -104,6 +104,29 @@ class Hooks(Case):
         self.assertEqual(mine[0], ("made", 1))
         self.assertEqual(mine.count(("ended", 0)), 2)
 
+    def test_a_hook_cannot_use_an_arena_in_the_middle_of_a_change(self):
+        arena, refused, accepted = loam.Arena(), [], []
+        piece = arena.alloc(3000)
+
+        def hook(*_):
+            for use in (lambda: arena.alloc(100), lambda: piece.resize(7),
+                        lambda: memoryview(piece), arena.finalize):
+                try:
+                    accepted.append(use())
+                except BufferError as error:
+                    refused.append(str(error))
+        loam.on_memory(hook)
+        try:
+            for i in range(20):
+                piece.resize(3000 + 5000 * i)
+        finally:
+            loam.on_memory(None)
+        self.assertEqual(accepted, [])
+        self.assertGreater(len(refused), 4)
+        self.assertEqual(set(refused), {"the arena is being changed"})
+        piece.resize(10)
+        self.assertEqual(len(memoryview(piece)), 10)
+
     def test_a_hook_may_raise_and_allocate_in_any_thread(self):
         import sys
         raised, before = [], sys.unraisablehook
