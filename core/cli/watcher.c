@@ -377,9 +377,10 @@ static void rename_self(void) {
   if (lm_sys_read_part("/proc/self/cmdline", 0, text, sizeof text - 1, &length)) return;
   text[length] = 0;
   if (length < 2 || strcmp(words, text)) return;
-  for (; length; end += length) {
+  while (length) {
     memset(words + end, 0, length);
-    if (lm_sys_read_part("/proc/self/cmdline", end + length, text, sizeof text, &length)) break;
+    end += length;
+    if (lm_sys_read_part("/proc/self/cmdline", end, text, sizeof text, &length)) break;
   }
   snprintf(words, end, "loam-watcher %s", *self.policy ? self.policy : self.board);
 }
