@@ -60,12 +60,14 @@ static void count_live(void *ctx, const lm_object *object) {
   ++*(uint32_t *)ctx;
 }
 
-/* Whether each object of the span that is not free is live: so no thread caches one, or is about
- * to give one back. */
+/* Whether each object of the span that is not free is live: so no thread caches one, or is about to
+ * give one back. The objects that are not free are counted before the live ones. A free between the
+ * two counts then makes the answer false. In the other order, a free could hide an object that a
+ * thread caches. */
 static bool is_quiet(const lm_migration *m) {
-  uint32_t live = 0;
+  uint32_t live = 0, used = lm_central_detached_count(central_of(m->from, m->class_), m->slot);
   lm_walk_extent(m->slot, count_live, &live);
-  return lm_central_detached_count(central_of(m->from, m->class_), m->slot) == live;
+  return used == live;
 }
 
 static bool are_quiet(const lm_migration *claim, uint32_t n) {

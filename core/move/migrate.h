@@ -16,8 +16,9 @@
  * waited for, confirmed, fetched and released.
  *
  * The program uses and frees the memory all the while. One thread at a time calls these functions,
- * under one lock that fork takes too (rebalance.c). Some functions are called in an active section
- * of the calling thread (lm_thread_enter), so that no pool can be destroyed at that time.
+ * under one lock (rebalance.c); a fork waits until that lock is free. Some functions are called in
+ * an active section of the calling thread (lm_thread_enter), so that no pool can be destroyed at
+ * that time.
  *
  * Law: between claim and finish (or release), a freed large block or a freed object of a claimed
  *      span is neither handed out again nor returned to the system while its pages are moved. */

@@ -42,7 +42,8 @@ static lm_strategy *demoted(const lm_strategy *from, unsigned node) {
   lm_desc desc = from->desc;
   lm_assert(node < LM_NODES_MAX);
   snprintf(desc.name, sizeof desc.name, "%.48s@node%u", from->desc.name, node);
-  desc.limit = 0;
+  desc.limit = desc.soft = 0;
+  memset(desc.shared, 0, sizeof desc.shared);
   desc.guard = 0;
   desc.prefault = false;
   desc.placement = (lm_placement){ .mode = LM_BIND_PREFERRED, .nodes = 1ull << node };

@@ -11,6 +11,10 @@ static void demote(loam_demote_to to, unsigned older) {
   if (loam_demote(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
 }
 
+static void load_whole(const char *policy) {
+  if (loam_policy_load_text("whole", policy) != LOAM_OK) fail_msg("%s", loam_error());
+}
+
 static void cold_memory_goes_first_by_tag_and_age(void **state) {
   (void)state;
   load(PLAIN);
@@ -70,6 +74,37 @@ static void what_is_demoted_to_a_node_comes_back(void **state) {
   loam_free(p);
 }
 
+/* A demoted block has no limit, so it has neither a soft limit nor a shared one. */
+static void memory_with_a_soft_limit_is_demoted(void **state) {
+  (void)state;
+  load_whole(
+      "local plain = loam.host { name = 'plain', limit = 64 * loam.MiB, soft = 32 * loam.MiB }\n"
+      "return loam.policy { name = 'soft', pick = function(req) return plain end }\n");
+  char *p = filled("cold", 4 * MiB);
+  demote(LOAM_TO_NODE, 0);
+  assert_int_equal(report.refused, 0);
+  assert_string_equal(strategy_of(p), "plain@node0");
+  loam_free(p);
+}
+
+/* A counted block has another state than a block that is not counted. */
+static void a_counted_block_is_as_old_as_its_memory_is_in_use(void **state) {
+  (void)state;
+  load_whole("local plain = loam.host { name = 'plain' }\n"
+             "local other = loam.host { name = 'other' }\n"
+             "return loam.policy { name = 'counted', pick = function(req)\n"
+             "  if req.live > 1 * loam.GiB then return other end\n"
+             "  return plain\nend }\n");
+  char *reused = filled("cold.counted", 300000);
+  lm_age_tick();
+  assert_true(make_old(reused) > 1);
+  loam_free(reused);
+  char *young = filled("cold.counted", 300000);
+  assert_ptr_equal(young, reused);
+  assert_int_equal(lm_age_of(lm_map_slot(young)), 0);
+  loam_free(young);
+}
+
 static void bad_arguments_are_refused(void **state) {
   (void)state;
   loam_demote_options demotion = { .size = sizeof demotion, .tag = "x", .node = 63 };
@@ -85,6 +120,8 @@ int main(void) {
     cmocka_unit_test(cold_memory_goes_first_by_tag_and_age),
     cmocka_unit_test(a_block_is_as_old_as_its_memory_is_in_use),
     cmocka_unit_test(what_is_demoted_to_a_node_comes_back),
+    cmocka_unit_test(memory_with_a_soft_limit_is_demoted),
+    cmocka_unit_test(a_counted_block_is_as_old_as_its_memory_is_in_use),
     cmocka_unit_test(bad_arguments_are_refused),
   };
   return cmocka_run_group_tests(tests, start_without_service, NULL);
