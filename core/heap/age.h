@@ -3,9 +3,9 @@
  * A block that a thread takes has the state LIVE + LM_ID_WIDE, whether it is new or comes from a
  * bin (tcache.h, large.c). Now and then the service thread makes a round: it gives each such block
  * the time and the state LIVE + DATED. So the state tells which blocks were taken since the last
- * round. Blocks with a counted token have the state COUNTED and never come from bins; for those the
- * time alone tells, and large.c resets it. An age is never more than the truth, and less by one
- * round at most. */
+ * round. Blocks with a counted token have the state COUNTED. For those the time alone tells, so a
+ * thread that takes one resets its time, also if the block comes from a bin. An age is never more
+ * than the truth, and less by one round at most. */
 #ifndef LM_AGE_H
 #define LM_AGE_H
 
@@ -32,7 +32,7 @@ LM_INLINE void lm_age_reset(uint32_t slot) {
 
 /* The seconds that the large block at a slot has lived; 0: less than a round, or not known. */
 uint32_t lm_age_of(uint32_t slot);
-/* Makes a round over all large blocks. The service thread calls it. */
+/* Makes a round over all large blocks. The calling thread holds no lock of pools. */
 void lm_age_tick(void);
 
 #endif

@@ -110,8 +110,8 @@ static void add_empties(lm_central *c, int more) {
 
 /* ---- Making and ending spans -------------------------------------------------------------- */
 
-/* Gives a span of the list `empty` back to the regions. The caller drops the lock and then calls
- * lm_regions_shed. */
+/* Gives a span of the list `empty` back to the regions. The caller drops the lock, and then calls
+ * lm_regions_shed unless it takes or drains slots right after. */
 static void retire_locked(lm_central *c, uint32_t slot) {
   lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   uint32_t slots = lm_central_span_slots(c->class_);
@@ -382,9 +382,13 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
 
 /* Tells whether the list gives back single pages. It does not if the strategy gets memory before it
  * is touched, for example locked or prefaulted memory, memory that is registered with a driver, or
- * memory in a file on a disk: the pages would have to be prepared again. Shared memory, which is in
- * a file too, has no small objects (has_small in heap/pool.c). */
-static bool can_purge(const lm_central *c) { return !lm_region_is_eager(&c->regions->how); }
+ * memory in a file on a disk: the pages would have to be prepared again. Nor does it if a touch of
+ * new memory could end the process, because the memory must be on certain nodes. Shared memory,
+ * which is in a file too, has no small objects (has_small in heap/pool.c). */
+static bool can_purge(const lm_central *c) {
+  const lm_preparation *how = &c->regions->how;
+  return !lm_region_is_eager(how) && !lm_region_populates(how);
+}
 
 static void purge_range(uintptr_t from, uintptr_t to) {
   from = lm_align_up(from, LM_PAGE);

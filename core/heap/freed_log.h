@@ -13,12 +13,12 @@ LM_INLINE void lm_freed_log_add(lm_thread *t, const lm_object *object) {
   uint32_t n = atomic_load_explicit(&t->freed_count, memory_order_relaxed);
   lm_freed_entry *entry = &t->freed[n % LM_FREED_ENTRIES];
   atomic_store_explicit(&t->freed_count, n + 1, memory_order_relaxed);
-  /* The two releases pair with the acquires in freed_log.c: a reader that finds one base before and
+  /* The releases pair with the acquires in freed_log.c: a reader that finds one base before and
    * after the other fields has read the fields of that block. */
   atomic_store_explicit(&entry->base, 0, memory_order_relaxed);
   atomic_store_explicit(&entry->size, object->size, memory_order_release);
-  atomic_store_explicit(&entry->token, object->token, memory_order_relaxed);
-  atomic_store_explicit(&entry->strategy, object->strategy, memory_order_relaxed);
+  atomic_store_explicit(&entry->token, object->token, memory_order_release);
+  atomic_store_explicit(&entry->strategy, object->strategy, memory_order_release);
   atomic_store_explicit(&entry->base, (uintptr_t)object->base, memory_order_release);
 }
 

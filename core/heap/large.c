@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "heap/age.h"
+#include "heap/strategy.h"
 #include "os/poison.h"
 #include "pages/metadata.h"
 #include "pages/range.h"
@@ -354,7 +355,9 @@ bool lm_large_unpark(lm_large *l) {
   bool more = false;
   for (uint32_t slot = take_parked(l), next; slot; slot = next) {
     next = lm_map_span(slot)->next;
-    if (is_held(l, slot)) {
+    if (l->regions->how.backing->lost) {
+      lm_regions_give_up(l->regions, slot, slots_at(slot)); /* nobody can ask about it any more */
+    } else if (is_held(l, slot)) {
       keep_until_unmapped(l, slot);
       more = true;
     } else {
@@ -479,7 +482,8 @@ void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_MIN || size < bytes_of(slots)) return NULL;
   if (how->page || how->lock || how->backing) return NULL;
   bool clean;
-  uint32_t to = take_slots(l, lm_map_slots(size), LM_SLOT, &clean);
+  size_t align = lm_strategy_at(l->strategy)->desc.align;
+  uint32_t to = take_slots(l, lm_map_slots(size), align > LM_SLOT ? align : LM_SLOT, &clean);
   if (!to) return NULL;
   if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
     /* The system may have left a hole where the target was. */
@@ -604,7 +608,7 @@ void lm_large_adopt(lm_large *to, lm_large *from, const lm_large_adoption *as) {
   lm_span_info view;
   uint32_t version;
   lm_assert(to != from && as->token != LM_TOKEN_NONE);
-  lm_lock_take(&first->lock); /* in the order in which fork takes them */
+  lm_lock_take(&first->lock); /* in the order of lm_pools_lock_all */
   lm_lock_take(&second->lock);
   lm_assert(use_of(as->slot) == LM_USE_MOVING || use_of(as->slot) == LM_USE_MOVING_FREED);
   lm_require(lm_map_read(head, &view, &version));

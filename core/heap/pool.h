@@ -47,7 +47,7 @@ typedef enum lm_free_result {
 
 /* Registers what pools do when a thread ends and around fork. Does that once, however often it is
  * called. To be called before any module that takes memory of pools, or has it given back, under a
- * lock of its own: that module's locks are then taken first in a fork. */
+ * lock of its own: that module's locks are then renewed later in a child. */
 void lm_pool_start(void);
 /* Gives the strategy's bins a place in every thread, which its pool needs. False: LM_POOL_PLACES
  * pools have one. Any thread. */

@@ -96,8 +96,8 @@ void lm_pools_forget_locked(lm_strategy *strategy) {
 }
 
 /* Ends a retirement of the strategy, because there is a request to it. If the retirement has gone
- * too far, the thread waits for its end. That is near, and does not wait for this thread to leave
- * its active section. */
+ * too far, the thread waits for its end. That may take as long as a trim of all pools, and does
+ * not wait for this thread to leave its active section. */
 static void reopen(lm_strategy *strategy) {
   uint32_t closing = LM_POOL_CLOSING;
   if (atomic_compare_exchange_strong(&strategy->retiring, &closing, LM_POOL_OPEN)) return;

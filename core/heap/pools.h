@@ -27,12 +27,12 @@ typedef struct lm_pool {
 } lm_pool;
 
 /* Held by whoever ends a pool, and by whoever goes through all pools for a long time, so that none
- * ends during that. Taken before lm_pools_make_lock. Fork does not wait for it. */
+ * ends during that. Taken before lm_pools_make_lock. A fork waits until it is free. */
 extern lm_lock lm_pools_end_lock;
 /* Held while a pool is made or ended, or gets or loses the place of its bins. */
 extern lm_lock lm_pools_make_lock;
-/* pinned.c holds it around calls of a driver. So it is taken under neither of the other two, and
- * fork does not wait for it. */
+/* pinned.c holds it around calls of a driver. So it is taken under neither of the other two. A fork
+ * waits for those calls for a moment only. */
 extern lm_lock lm_pools_pinned_lock;
 
 /* Values of lm_strategy.retiring. retire.c sets them one after the other; a request to the strategy
@@ -79,7 +79,7 @@ typedef struct lm_pool_use {
  * lm_pools_make_lock and, one after the other, the locks of the pool. */
 bool lm_pools_add_use(const lm_strategy *strategy, lm_pool_use *use);
 /* Takes lm_pools_make_lock and the locks of every pool, in the order in which lm_central_adopt and
- * lm_large_adopt take two of them. Fork and lm_pool_is_valid use them. */
+ * lm_large_adopt take two of them. lm_pool_is_valid uses them. */
 void lm_pools_lock_all(void);
 void lm_pools_unlock_all(void);
 

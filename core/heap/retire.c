@@ -102,14 +102,18 @@ static void end(lm_strategy *strategy) {
   atomic_store(&strategy->retiring, LM_POOL_OPEN);
 }
 
-/* Ends the strategies that got no request since they began to close and that hold no live block. */
+/* Ends the strategies that got no request since they began to close and that hold no live block. A
+ * strategy is closed and opened again in one guarded section: a forked child would otherwise wait
+ * for ever for the thread that opens it. */
 static void end_closing(const roll *r) {
   for (uint32_t id = 1; id < r->count; id++) {
     lm_strategy *strategy = lm_strategy_at(id);
     uint32_t closing = LM_POOL_CLOSING, next = r->stays[id] ? LM_POOL_OPEN : LM_POOL_CLOSED;
+    lm_lock_hold_cancel();
     if (atomic_compare_exchange_strong(&strategy->retiring, &closing, next) &&
         next == LM_POOL_CLOSED)
       end(strategy);
+    lm_lock_allow_cancel();
   }
 }
 

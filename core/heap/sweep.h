@@ -8,11 +8,11 @@
 /* Makes threads give back the objects that they cache of central lists with detached spans, and of
  * pools that are recalled. Threads that do not come to rest may keep theirs. Not while active. */
 void lm_sweep_recall(void);
-/* Gives back to the system all memory that holds no live object: bins of all threads, central
+/* Gives back to the system the memory that holds no live object: bins of all threads, central
  * lists, regions, metadata. Returns the bytes of the slots that went back during the call, also
  * those that other threads gave back. Not while active. */
 size_t lm_sweep_trim(void);
-/* Gives back to the system all memory that holds no live object, and takes its access away, because
+/* Gives back to the system the memory that holds no live object, and takes its access away, because
  * the kernel counts accessible memory against RLIMIT_DATA. Serves a request for which the system
  * has refused memory. Returns whether anything was tried: a thread that runs out of memory over and
  * over spends at most a tenth of its time here. Not while active. */

@@ -1,4 +1,4 @@
-/* sys_linux.c - the operating system, for Linux on x86-64 and arm64: address space, NUMA nodes,
+/* sys_linux.c - the operating system, for Linux on x86-64: address space, NUMA nodes,
  * threads, faults, clocks. Small files are in sys_read.c, files as memory in sys_file.c. */
 #define _GNU_SOURCE 1
 #include "os/sys.h"

@@ -97,7 +97,7 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
 }
 
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
-  if (lm_descriptor_is_ours(&b->file))
+  if (!b->lost && lm_descriptor_is_ours(&b->file))
     (void)lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true);
 }
 

@@ -90,7 +90,8 @@ static lm_span *span_of(const void *p) {
 
 /* ---- The first slot */
 
-/* Takes the first slot, on the first call. If there is no memory then, there is none ever. */
+/* Takes the first slot, on the first call. If there is no memory then, there is never a
+ * first slot, and slabs serve all sizes. */
 static void begin_first_locked(void) {
   bool clean;
   char *base = first.begun ? NULL : take_slots(1, &clean);

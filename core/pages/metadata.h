@@ -23,8 +23,8 @@ void lm_metadata_free(void *p);
 /* Returns the usable bytes at p, at least as many as were asked for; 0 for NULL. */
 size_t lm_metadata_size(const void *p);
 
-/* Makes sure that this module's locks are taken around a fork. A module calls it before it
- * registers its own locks, which are then taken first. */
+/* Makes sure that this module's locks are renewed in a forked child. A module calls it before it
+ * registers its own locks, which are then renewed later. */
 void lm_metadata_start(void);
 /* Returns the bytes of the range that this module may have memory in. */
 size_t lm_metadata_held(void);

@@ -356,9 +356,9 @@ static uint32_t return_pages(lm_regions *r, uint32_t slot, uint32_t slots) {
   return whole;
 }
 
-/* Gives the memory of a run, taken from the dirty set, back to the system. False: the system
- * refuses, and the run is dirty again. */
-static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
+/* Gives the memory of a run, taken from the dirty set, back to the system. Returns the slots given
+ * back; 0: the system refuses, and the run is dirty again. */
+static uint32_t release(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_assert(slots > 0 && !r->how.registered);
   uint32_t done;
   if (lm_region_is_eager(&r->how)) done = return_pages(r, slot, slots);
@@ -367,14 +367,36 @@ static bool release(lm_regions *r, uint32_t slot, uint32_t slots) {
   else done = purge_to_clean(r, slot, slots) ? slots : 0;
   if (!done) put_dirty(r, slot, slots);
   atomic_fetch_add_explicit(&released, done, memory_order_relaxed);
-  return done > 0;
+  return done;
 }
 
-/* Takes at most `most` slots of a long dirty run if more than `keep` slots are dirty; 0: not. They
- * are cut at the end of the run, since requests take from the beginning. */
+/* The least number of slots that are given back together. No part of a huge page goes back, and a
+ * run of two pages surely has a whole one. */
+static uint32_t least_of(const lm_regions *r) {
+  size_t page = lm_region_page_size(&r->how);
+  return page > LM_SLOT ? 2 * (uint32_t)(page >> LM_SLOT_SHIFT) : 1;
+}
+
+/* Whether a run has a whole page of so many slots. */
+static bool has_whole_page(uint32_t slot, uint32_t slots, int page_slots) {
+  uintptr_t page = (uintptr_t)page_slots << LM_SLOT_SHIFT, at = (uintptr_t)lm_map_address(slot);
+  return lm_align_up(at, page) + page <= at + bytes_of(slots);
+}
+
+/* Takes a long dirty run that can be given back; 0: there is none. */
+static uint32_t take_long_locked(lm_regions *r, uint32_t *slots) {
+  uint32_t least = least_of(r);
+  if (least == 1) return lm_runs_take_longest(&r->dirty, slots);
+  return lm_runs_take_suitable(&r->dirty, UINT32_MAX, has_whole_page, (int)least / 2, slots);
+}
+
+/* Takes at most `most` slots, or at most two huge pages if that is more, of a long dirty run if
+ * more than `keep` slots are dirty; 0: not. They are cut at the end of the run, since requests take
+ * from the beginning. */
 static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_t *slots) {
   lm_lock_take(&r->lock);
-  uint32_t slot = r->dirty.slots > keep ? lm_runs_take_longest(&r->dirty, slots) : 0;
+  uint32_t slot = r->dirty.slots > keep ? take_long_locked(r, slots) : 0;
+  if (most < least_of(r)) most = least_of(r);
   if (slot && *slots > most) {
     uint32_t rest = *slots - most;
     lm_map_extent(slot + rest, most, LM_USE_NONE);
@@ -388,15 +410,16 @@ static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_
   return slot;
 }
 
-/* Gives back dirty runs, the longest first, until `keep` slots are left or `most` are given back.
- * Returns the slots given back. The lock is not held during the system calls, which can take
+/* Gives back dirty runs, the longest first, until `keep` slots are left or about `most` are given
+ * back. Returns the slots given back. The lock is not held during the system calls, which can take
  * long. */
 static uint32_t trim(lm_regions *r, uint32_t keep, uint32_t most) {
-  uint32_t slot, slots, done = 0;
+  uint32_t slot, slots, some = 1, done = 0;
   if (r->how.registered) return 0;
-  while (done < most && (slot = cut_longest(r, keep, most - done, &slots)) != 0 &&
-         release(r, slot, slots))
-    done += slots;
+  while (some && done < most && (slot = cut_longest(r, keep, most - done, &slots)) != 0) {
+    some = release(r, slot, slots);
+    done += some;
+  }
   return done;
 }
 
@@ -430,10 +453,11 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   lm_lock_take(&r->lock);
   if (lm_pressure_is_short()) r->waits = 0;
   uint32_t idle = r->waits ? 0 : r->idle;
-  bool more = r->dirty.slots > idle || idle > *most;
+  uint32_t bound = *most > least_of(r) ? *most : least_of(r);
+  bool more = r->dirty.slots > idle || idle > bound;
   r->extra -= idle < r->extra ? idle : r->extra;
-  if (idle > *most) {
-    idle = *most;
+  if (idle > bound) {
+    idle = bound;
     r->idle -= idle;
   } else if (r->waits) {
     r->waits--;
@@ -442,11 +466,11 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   }
   note_given_back(&r->decayed, idle);
   lm_lock_drop(&r->lock);
-  uint32_t slot, slots;
-  while (idle && (slot = cut_longest(r, 0, idle, &slots)) != 0) {
-    idle -= slots;
-    *most -= slots;
-    if (!release(r, slot, slots)) break;
+  uint32_t slot, slots, done = 1;
+  while (done && idle && (slot = cut_longest(r, 0, idle, &slots)) != 0) {
+    idle -= slots < idle ? slots : idle;
+    done = release(r, slot, slots);
+    *most -= done < *most ? done : *most;
   }
   return more;
 }

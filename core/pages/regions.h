@@ -117,12 +117,12 @@ uint32_t lm_regions_idle_slots(lm_regions *r, uint32_t *held, bool *more);
 
 /* Gives all free runs back to the range. Returns whether `r` has no slot left. */
 bool lm_regions_drain(lm_regions *r);
-/* Gives the memory of all dirty runs back to the system. */
+/* Gives the memory of dirty runs back to the system, the longest first, until it refuses one. */
 void lm_regions_trim(lm_regions *r);
 /* Returns the bytes that all regions of the process have given back so far. */
 size_t lm_regions_released(void);
-/* One tick of decay: gives back slots that were free since the last tick, at most *most, and
- * subtracts their number from *most. Returns whether a later tick has more to do. */
+/* One tick of decay: gives back slots that were free since the last tick, about *most at
+ * most, and subtracts their number from *most. Returns whether a later tick has more to do. */
 bool lm_regions_decay(lm_regions *r, uint32_t *most);
 /* Returns whether the law of `r` holds and both sets are valid. The caller holds the lock. */
 bool lm_regions_is_valid(const lm_regions *r);

@@ -5,7 +5,7 @@
 #include "pages/map.h"
 
 /* Registers what this module does around a fork. Call it once, before a module that is used above
- * this one registers its own locks: at a fork those are taken first. */
+ * this one registers its own locks: in a child those are renewed later. */
 void lm_states_start(void);
 
 /* Returns the cells of a new span of `count` objects of a small class: all FREE, none with a token,

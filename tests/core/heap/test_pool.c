@@ -557,6 +557,18 @@ static void moves_a_large_block_by_its_pages(void **state) {
   assert_int_equal(release(p), LM_FREE_DONE);
 }
 
+static void keeps_the_alignment_of_the_strategy_when_it_moves(void **state) {
+  (void)state;
+  lm_strategy *aligned = intern((lm_desc){ .name = "aligned", .align = 2 * LM_MIB });
+  for (int i = 0; i < 8; i++) {
+    void *p = take(aligned, 3 * LM_MIB, 16), *behind = take(lm_strategy_at(0), 70000, 16);
+    void *q = lm_pool_move(p, (size_t)(8 + i) * LM_MIB);
+    assert_int_equal((uintptr_t)(q ? q : p) % (2 * LM_MIB), 0);
+    release(behind);
+    release(q ? q : p);
+  }
+}
+
 static void moves_nothing_small(void **state) {
   (void)state;
   void *p = take(lm_strategy_at(0), 100, 16), *q = take(lm_strategy_at(0), 100000, 16);
@@ -859,6 +871,7 @@ int main(void) {
     TEST(blocks_that_were_freed_one_by_one_are_room_for_a_larger_one),
     TEST(blocks_of_regions_with_room_to_spare_are_too),
     TEST(moves_a_large_block_by_its_pages),
+    TEST(keeps_the_alignment_of_the_strategy_when_it_moves),
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
     TEST(gives_back_memory_of_small_objects_after_a_peak),
