@@ -238,12 +238,11 @@ static uint64_t namespace_of(uint32_t place) {
 }
 
 /* Tells whether the place was taken by this process before it replaced its program, or by an
- * earlier process with its id. */
+ * earlier process with its id. An owner that has not written its namespace yet may be a process of
+ * another namespace with the same id. */
 static bool is_earlier_self(uint32_t place, uint64_t was) {
-  uint64_t theirs;
   if (lm_board_is_free(was) || lm_board_pid(was) != lm_board_pid(owner)) return false;
-  theirs = namespace_of(place);
-  return !theirs || theirs == pid_namespace;
+  return namespace_of(place) == pid_namespace;
 }
 
 /* Tells whether the owner of a place is dead. */
@@ -398,6 +397,9 @@ static bool join(void) {
 
 loam_status lm_board_make(const char *dir, const char *policy, char *made) {
   lm_board *mapped = NULL;
+  if (strlen(policy) >= sizeof mapped->news.policy)
+    return lm_error(LOAM_EINVAL, "board: the path of the policy has more than %zu bytes",
+                    sizeof mapped->news.policy - 1);
   lm_board_clean(dir);
   loam_status status = lm_board_file_make(dir, made, &mapped);
   if (status != LOAM_OK) return status;

@@ -24,7 +24,8 @@ loam_status lm_board_start(const char *dir);
 void lm_board_follow(void);
 /* Makes a board in the folder `dir` for the processes whose LOAM_POLICY names the file `policy`, an
  * absolute path. Maps none of it. Writes the path of the board into `path`, which has PATH_MAX
- * bytes. Removes boards of ended processes from the folder. LOAM_EIO. */
+ * bytes. Removes boards of ended processes from the folder. LOAM_EIO; LOAM_EINVAL
+ * if the path of the policy is too long for a board. */
 loam_status lm_board_make(const char *dir, const char *policy, char *path);
 /* Takes a place on the board that lm_board_follow has mapped, and writes the present figures there.
  * A process that follows no board makes one in the folder `dir` and follows it, if LOAM_POLICY is

@@ -103,11 +103,21 @@ static void a_board_of_an_earlier_boot_is_removed(void **state) {
   close(fd);
 }
 
+static void a_policy_whose_path_is_too_long_gets_no_board(void **state) {
+  (void)state;
+  char policy[2000] = "/";
+  memset(policy + 1, 'p', sizeof policy - 2);
+  policy[sizeof policy - 1] = 0;
+  assert_int_equal(lm_board_make(folder, policy, path), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "more than 1023 bytes"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(an_entry_of_an_earlier_owner_does_not_end_the_present_one),
     TEST(a_board_without_a_boot_id_is_kept_until_the_next_boot),
     TEST(a_board_of_an_earlier_boot_is_removed),
+    TEST(a_policy_whose_path_is_too_long_gets_no_board),
   };
   setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the service */
   return cmocka_run_group_tests(tests, NULL, NULL);
