@@ -319,15 +319,28 @@ void lm_numa_free_withdraw(lm_published_gauges *to) {
 
 /* ---- Figures of this process */
 
+/* Writes the word of a node, unless the process follows a board. */
+static void set_word(unsigned node, int64_t value) {
+  if (!lm_published_begin_write()) return;
+  atomic_store_explicit(word_of(node), value, memory_order_relaxed);
+  lm_published_end_write();
+}
+
+/* Notes in the word of a node that a thread has read its figure. */
+static void note_read(unsigned node, int64_t kept) {
+  if (!lm_published_begin_write()) return;
+  atomic_compare_exchange_strong_explicit(word_of(node), &kept, -kept, memory_order_relaxed,
+                                          memory_order_relaxed);
+  lm_published_end_write();
+}
+
 /* Returns the figure that the service thread of this process keeps, and notes that a thread has
  * read it; a number below 0: it keeps none. Not in a process that follows a board, which cannot
  * write the word. */
 static int64_t free_of_service(unsigned node) {
   int64_t kept = atomic_load_explicit(word_of(node), memory_order_relaxed);
   lm_numa_reads = LM_NUMA_READS;
-  if (kept < 0)
-    atomic_compare_exchange_strong_explicit(word_of(node), &kept, -kept, memory_order_relaxed,
-                                            memory_order_relaxed);
+  if (kept < 0) note_read(node, kept);
   return (kept < 0 ? -kept : kept) - 1;
 }
 
@@ -358,7 +371,7 @@ static bool refresh_gauge(unsigned node, lm_numa_gauge *g, int64_t now) {
     atomic_store_explicit(&g->read_at, now, memory_order_relaxed);
     next = -(int64_t)free - 1;
   }
-  atomic_store_explicit(word_of(node), next, memory_order_relaxed);
+  set_word(node, next);
   return next;
 }
 
@@ -370,15 +383,14 @@ void lm_numa_free_refresh(void) {
   for (unsigned node = 0; node < LM_NODES_MAX; node++) {
     lm_numa_gauge *g = &lm_numa_gauges[node];
     if (nodes >> node & 1) any = refresh_gauge(node, g, now) || any;
-    else atomic_store_explicit(word_of(node), 0, memory_order_relaxed); /* the node has gone */
+    else set_word(node, 0); /* the node has gone */
   }
   atomic_store_explicit(&wanted, any, memory_order_relaxed);
 }
 
 void lm_numa_free_pause(void) {
   if (lm_published_is_mapped()) return;
-  for (unsigned node = 0; node < LM_NODES_MAX; node++)
-    atomic_store_explicit(word_of(node), 0, memory_order_relaxed);
+  for (unsigned node = 0; node < LM_NODES_MAX; node++) set_word(node, 0);
 }
 
 /* Returns whether the node exists, and reads the nodes again before it says no. */

@@ -65,8 +65,8 @@ bool lm_pressure_has_limit(void);
 /* For publishers: writes the figure of a look and the word of the alarm into the gauges of a
  * board. */
 void lm_pressure_publish(const lm_pressure *p, lm_published_gauges *to);
-/* For the service thread: writes the word of the alarm into the gauges of this process, which
- * follows no board. */
+/* For the service thread: writes the word of the alarm into the gauges of this process. Does
+ * nothing if the process follows a board. */
 void lm_pressure_set_alarm(const lm_pressure *p);
 
 /* Returns the percentage of the last ten seconds in which tasks of this process's control group

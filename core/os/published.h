@@ -94,6 +94,9 @@ LM_INLINE bool lm_published_is_new(void) {
              atomic_load_explicit(&lm_published_obeyed.number, memory_order_relaxed);
 }
 
+/* Makes a forked child renew the lock of the writes. Called before the first write. */
+void lm_published_start(void);
+
 /* Maps a page of a file over lm_published, readable only. `fd` is open for reading. Returns 0 or an
  * errno value; after a failure the page is as before. */
 int lm_published_map(int fd, uint64_t offset);
@@ -102,5 +105,10 @@ int lm_published_map(int fd, uint64_t offset);
 void lm_published_unmap(void);
 /* Returns whether the page is one of a board, so that this process cannot write it. */
 bool lm_published_is_mapped(void);
+/* Writes of this process to lm_published stand between these two calls. The first returns false if
+ * the page is one of a board: then there is nothing to write, and the other is not called. No
+ * thread can map the page in between. */
+bool lm_published_begin_write(void);
+void lm_published_end_write(void);
 
 #endif

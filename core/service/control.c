@@ -27,6 +27,7 @@
 #include "os/decay.h"
 #include "os/descriptor.h"
 #include "os/error.h"
+#include "os/published.h"
 #include "os/sys.h"
 #include "service/board.h"
 #include "service/chores.h"
@@ -362,6 +363,7 @@ static void register_hooks(void) {
   lm_metadata_free(lm_metadata_alloc(1));
   lm_thread_add_hooks(&hooks);
   lm_thread_add_fork_lock(&wakeup_lock);
+  lm_published_start();
   lm_decay_set_wake(wake_service);
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "folder.h"
 #include "os/available.h"
@@ -205,8 +206,28 @@ static void a_look_is_published(void **state) {
 
 #define calm_test(f) cmocka_unit_test_setup(f, be_calm)
 
+/* A thread may begin to look before the process follows a board, and end after that. A process
+ * cannot write to the page of a board. */
+static void a_page_of_a_board_is_not_written(void **state) {
+  (void)state;
+  static const char zeros[sizeof lm_published];
+  lm_pressure raised = { .is_short = true, .alarms = 1 };
+  int fd = memfd_create("page", MFD_CLOEXEC);
+  assert_int_equal(write(fd, zeros, sizeof zeros), sizeof zeros);
+  assert_int_equal(lm_published_map(fd, 0), 0);
+  assert_false(lm_published_begin_write());
+  lm_pressure_set_alarm(&raised);
+  assert_false(lm_pressure_is_short());
+  lm_published_unmap();
+  close(fd);
+  lm_pressure_set_alarm(&raised);
+  assert_true(lm_pressure_is_short());
+  lm_pressure_pretend(false);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    calm_test(a_page_of_a_board_is_not_written),
     calm_test(a_calm_group_raises_no_alarm),
     calm_test(an_alarm_is_raised_near_the_limit_and_ends_with_more_room),
     calm_test(cached_files_raise_no_alarm),
