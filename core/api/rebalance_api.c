@@ -5,7 +5,7 @@
 #include "loam.h"
 #include "move/rebalance.h"
 #include "os/error.h"
-#include "os/sys.h"
+#include "os/thread.h"
 
 /* The longest sleep between two steps, so that `progress` is called often and can end the job. */
 enum { NAP_NS = 50000000 };
@@ -34,6 +34,8 @@ static void run(loam_progress_fn progress, void *ctx) {
 static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn progress,
                                  loam_placed_fn placed, void *ctx) {
   lm_assert(!order->demotes || order->has_tag);
+  /* The steps of a job need the area. A job that has begun and makes no step would never end. */
+  if (!lm_thread_get()) return lm_error(LOAM_ENOMEM, "no memory for what a thread has of loam");
   loam_status status = lm_rebalance_begin(order, LM_JOB_CALLER);
   if (status != LOAM_OK) return status;
   run(progress, ctx);

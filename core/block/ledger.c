@@ -87,7 +87,9 @@ static void call_hook(loam_block_verb verb, const loam_block *b, size_t referenc
   lm_lock_drop(&listener.lock);
   if (!hook.callback) return;
   is_in_callback = true;
+  lm_sys_cancel_off(); /* the thread is in the middle of making or ending a block */
   hook.callback(hook.ctx, verb, b, references);
+  lm_sys_cancel_restore();
   is_in_callback = false;
 }
 

@@ -44,8 +44,8 @@ bool lm_live_limits_is_valid(const lm_live_limits *limits) {
 
 void lm_live_limits_read(lm_live_limits *out) {
   lm_thread *t = lm_thread_get();
-  *out = (lm_live_limits){ .n = lm_strategy_count() };
-  out->member = lm_metadata_alloc(out->n * sizeof *out->member);
+  *out = (lm_live_limits){ .n = t ? lm_strategy_count() : 0 };
+  out->member = t ? lm_metadata_alloc(out->n * sizeof *out->member) : NULL;
   if (!out->member) {
     out->n = 0;
     return;

@@ -34,8 +34,10 @@ void lm_memory_hook_call(void *from, void *to, size_t size) {
   lm_lock_drop(&listener.lock);
   if (!hook.callback) return;
   is_calling = true;
+  lm_sys_cancel_off(); /* the thread is in the middle of an allocation or a free */
   lm_lock_suspended section = lm_lock_suspend();
   hook.callback(hook.ctx, from, to, size);
   lm_lock_resume(section);
+  lm_sys_cancel_restore();
   is_calling = false;
 }

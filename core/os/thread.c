@@ -14,6 +14,7 @@
 #define _GNU_SOURCE 1
 #include "os/thread.h"
 
+#include <dlfcn.h>
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
@@ -29,6 +30,8 @@ _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec")
 static lm_thread empty_area = { .reach = LM_REACH_NONE, .epoch = LM_EPOCH_FIRST };
 _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"))) = &empty_area;
+
+_Thread_local uint32_t lm_thread_bare_inside __attribute__((tls_model("initial-exec")));
 
 /* The destructor of this thread has run: an area that it makes from now on is a late one. */
 static _Thread_local bool has_ended __attribute__((tls_model("initial-exec")));
@@ -47,6 +50,7 @@ static struct {
   lm_lock lock;
   lm_thread *first;
   lm_thread *late, *last_late; /* the queue, oldest first; last_late counts only if late is set */
+  _Atomic uint32_t areas;      /* how many are on the list. Relaxed: others read it as a hint */
   uint32_t graces;             /* how many grace periods have begun */
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
   lm_thread *vacant;           /* vacant areas, the latest first */
@@ -146,8 +150,10 @@ static bool vacant_are_valid_locked(void) {
 
 static bool list_is_valid_locked(void) {
   const lm_thread *previous = NULL;
-  for (const lm_thread *t = list.first; t; previous = t, t = t->next)
+  uint32_t n = 0;
+  for (const lm_thread *t = list.first; t; previous = t, t = t->next, n++)
     if (t->previous != previous || t->tid <= 0) return false;
+  if (n != atomic_load_explicit(&list.areas, memory_order_relaxed)) return false;
   for (const lm_thread *t = list.late; t; t = t->next_late) {
     if (!t->late || !is_listed_locked(t)) return false;
     if (!t->next_late && t != list.last_late) return false;
@@ -170,6 +176,7 @@ static void link_locked(lm_thread *t) {
   t->next = list.first;
   if (list.first) list.first->previous = t;
   list.first = t;
+  atomic_fetch_add_explicit(&list.areas, 1, memory_order_relaxed);
   lm_verify(list_is_valid_locked());
 }
 
@@ -179,6 +186,7 @@ static void unlink_locked(lm_thread *t) {
   if (t->next) t->next->previous = t->previous;
   if (t->previous) t->previous->next = t->next;
   else list.first = t->next;
+  atomic_fetch_sub_explicit(&list.areas, 1, memory_order_relaxed);
 }
 
 static void push_late_locked(lm_thread *t) {
@@ -347,6 +355,10 @@ uint32_t lm_thread_count(void) {
   return n;
 }
 
+bool lm_thread_are_many(void) {
+  return atomic_load_explicit(&list.areas, memory_order_relaxed) > LM_THREADS_FEW;
+}
+
 static bool epoch_is_valid(uint64_t epoch, uint32_t reasons) {
   uint64_t number = epoch & ~LM_EPOCH_FAST;
   if (number < LM_EPOCH_FIRST || number >= LM_SCOPED || number % LM_EPOCH_FIRST) return false;
@@ -395,8 +407,13 @@ static void start(void) {
   lm_lock_drop(&start_lock);
 }
 
+static void find_least_stack(void);
+
 /* Runs when the library is loaded: usually before the process has threads that could fork. */
-__attribute__((constructor)) static void begin(void) { start(); }
+__attribute__((constructor)) static void begin(void) {
+  start();
+  find_least_stack();
+}
 
 /* Gives the area to the destructor, if there will be one. pthread_setspecific callocs for a key
  * beyond the first 32. */
@@ -453,6 +470,8 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   if (!t && !(t = map_area())) return NULL;
   t->tid = lm_sys_thread_id();
   t->dying = has_ended;
+  t->inside = lm_thread_bare_inside;
+  lm_thread_bare_inside = 0;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   t->reach = LM_REACH_NONE;
   lm_lock_take(&list.lock);
@@ -471,6 +490,21 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
 
 enum { STACK = 1 << 20 }; /* bytes of address space; Lua's parser recurses */
 
+/* The function of glibc that says how many bytes of a stack the C library needs for itself: the
+ * thread-local data of the program and its libraries, and the smallest stack. The function has no
+ * public name. It is looked up when loam is loaded, because dlsym(3) may wait for a thread that
+ * loads a library. NULL: the C library has no such function. */
+static size_t (*least_stack)(const pthread_attr_t *);
+
+static void find_least_stack(void) {
+  void *found = dlsym(RTLD_DEFAULT, "__pthread_get_minstack");
+  memcpy(&least_stack, &found, sizeof found);
+}
+
+static size_t stack_size(const pthread_attr_t *attributes) {
+  return lm_align_up(STACK + (least_stack ? least_stack(attributes) : 0), LM_PAGE);
+}
+
 /* The thread names itself. Naming another thread goes through /proc, and what that leaves in the
  * kernel's tables makes waiting for the process take milliseconds longer. */
 static void *begin_named(void *run) {
@@ -483,7 +517,7 @@ int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
   sigset_t all, before;
   lm_assert(out && run);
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, STACK);
+  pthread_attr_setstacksize(&attributes, stack_size(&attributes));
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int error = pthread_create(out, &attributes, begin_named, (void *)run);
@@ -675,6 +709,12 @@ bool lm_thread_calm_is_over(void) {
   return is_over;
 }
 
+/* Acquire pairs with the release of lm_thread_leave: the section's writes are visible. */
+bool lm_thread_has_calmed(lm_thread *t, int64_t since_ns) {
+  return lm_sys_clock_ns() - since_ns >= CALM_NS &&
+         !atomic_load_explicit(&t->active, memory_order_acquire);
+}
+
 /* ---- Fork */
 
 _Atomic bool lm_thread_owes_child;
@@ -734,6 +774,7 @@ static lm_thread *keep_only_self(void) {
   if (self) unlink_locked(self);
   lm_thread *lost = list.first;
   list.first = list.late = NULL;
+  atomic_store_explicit(&list.areas, 0, memory_order_relaxed);
   if (!self) return lost;
   self->tid = lm_sys_thread_id();
   self->next = self->previous = NULL;

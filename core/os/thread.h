@@ -43,6 +43,7 @@
 #define LM_FREED_ENTRIES 64 /* power of two */
 #define LM_LIVE_PLACES 128  /* power of two */
 #define LM_VACANT_MAX 64    /* vacant areas that a process keeps at most */
+#define LM_THREADS_FEW 8    /* see lm_thread_are_many */
 #define LM_REACH_NONE ((uintptr_t)1 << 63) /* the `reach` of a range that contains no address */
 
 /* Parts of lm_thread.epoch, which are also the highest bits of every key in the decision cache. */
@@ -194,17 +195,17 @@ typedef struct lm_thread {
   struct lm_thread *next, *previous; /* the list of all areas, or of vacant ones; under list.lock */
   struct lm_thread *next_late;       /* the queue of late areas; under list.lock */
   lm_block_tally blocks;             /* block/ledger.c */
-  _Atomic uint32_t freed_count;      /* large blocks that the thread has freed: heap/freed_log.h */
-  /* The latest of those blocks: number n is at n % LM_FREED_ENTRIES. */
-  lm_freed_entry freed[LM_FREED_ENTRIES];
-  loam_site *scope[LM_SCOPES]; /* sites of the scopes, outermost first */
-  char error[LM_ERROR_SIZE];   /* what loam_error() returns */
-  lm_live_pending live_pending[LM_LIVE_PLACES];
   /* Bit i is set once an entry of part i of `tally` (or `decision`) has been used; a part is a 32nd
    * of the entries. Readers skip parts without the bit, so they do not touch pages that were never
    * used. Written by the thread before the entry, under the lock of the totals (engine/stats.c).
    * The exit hook of the totals empties the entries and clears the bits. */
   _Atomic uint32_t used_tallies, used_decisions;
+  _Atomic uint32_t freed_count; /* large blocks that the thread has freed: heap/freed_log.h */
+  /* The latest of those blocks: number n is at n % LM_FREED_ENTRIES. */
+  lm_freed_entry freed[LM_FREED_ENTRIES];
+  loam_site *scope[LM_SCOPES]; /* sites of the scopes, outermost first */
+  char error[LM_ERROR_SIZE];   /* what loam_error() returns */
+  lm_live_pending live_pending[LM_LIVE_PLACES];
   lm_tally tally[LM_TALLIES];
   lm_decision decision[LM_DECISIONS] __attribute__((aligned(LM_CACHE_LINE)));
 } lm_thread;
@@ -233,6 +234,10 @@ extern _Thread_local lm_thread *lm_thread_self
 extern _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* The `inside` of a thread that has no area. Its area gets the number when it is made. */
+extern _Thread_local uint32_t lm_thread_bare_inside
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 /* Makes the calling thread's area if it has none, and returns the area. Returns NULL when the
  * system has no memory left. */
 lm_thread *lm_thread_make(void);
@@ -251,29 +256,36 @@ LM_INLINE lm_thread *lm_thread_get(void) {
  * lm_thread_inside_end. Until then loam serves the thread's requests by the decisions that the
  * thread has kept (they name pools of loam alone), any other request under the default plan; it
  * makes no site for them, and the thread is not cancelled. Returns the thread's area, or NULL where
- * there is no memory for one; pass it to lm_thread_inside_end. Pairs nest. */
+ * there is no memory for one. lm_thread_inside_end takes that result or lm_thread_self, which may
+ * differ: a later request may have made the area. Pairs nest. */
 LM_INLINE lm_thread *lm_thread_inside_begin(void) {
   lm_thread *self = lm_thread_get();
   lm_sys_cancel_off();
-  if (self) self->inside++;
+  if (lm_likely(self != NULL)) self->inside++;
+  else lm_thread_bare_inside++;
   return self;
 }
 LM_INLINE void lm_thread_inside_end(lm_thread *self) {
-  lm_assert(!self || self->inside > 0);
-  if (self) self->inside--;
+  if (lm_unlikely(!self)) self = lm_thread_self;
+  lm_assert(self ? self->inside > 0 : lm_thread_bare_inside > 0);
+  if (lm_likely(self != NULL)) self->inside--;
+  else lm_thread_bare_inside--;
   lm_sys_cancel_restore();
 }
 
 /* Says that foreign code (a handler, a driver, the system's allocator) runs in this thread `t`
  * until the matching lm_thread_foreign_end: raises `inside`, and leaves the guarded section, since
- * such code may fork, or wait for a thread that forks. */
+ * such code may fork, or wait for a thread that forks. The thread is not cancelled in between: it
+ * is in the middle of an allocation or a free. */
 LM_INLINE lm_lock_suspended lm_thread_foreign_begin(lm_thread *t) {
   t->inside++;
+  lm_sys_cancel_off();
   return lm_lock_suspend();
 }
 LM_INLINE void lm_thread_foreign_end(lm_thread *t, lm_lock_suspended section) {
   lm_assert(t->inside > 0);
   lm_lock_resume(section);
+  lm_sys_cancel_restore();
   t->inside--;
 }
 
@@ -376,6 +388,13 @@ void lm_thread_allow_graces(void);
 void lm_thread_calm_begin(void);
 bool lm_thread_calm_is_over(void);
 
+/* Returns whether `t`, for which the caller set a reason for the slow path at the time `since_ns`
+ * (lm_sys_clock_ns), is in no active section that began before: what a calm grace tells of all
+ * threads, for one thread. It is false for the first 10 ms. If it is true and the thread has not
+ * handled the reason, what the thread wrote in its earlier sections is visible to the caller. `t`
+ * is on the list of areas, and stays there during the call. */
+bool lm_thread_has_calmed(lm_thread *t, int64_t since_ns);
+
 /* Returns whether every thread has handled the last LM_SLOW_STALE. Then no thread is in an active
  * section that had begun before lm_thread_set_slow_all(LM_SLOW_STALE), because a thread clears the
  * bit outside of sections. Every section that begins later sees all stores that were made before
@@ -393,6 +412,10 @@ void lm_thread_each(void (*visit)(lm_thread *t, void *ctx), void *ctx);
 
 /* Returns how many areas belong to threads whose destructor has not run. */
 uint32_t lm_thread_count(void);
+
+/* Returns whether there are more than LM_THREADS_FEW areas on the list: so many threads may cache
+ * about a MiB together. Takes no lock, and may miss the latest areas. */
+bool lm_thread_are_many(void);
 
 /* Returns whether the laws of lm_thread hold for an area whose thread, and whose reasons, do not
  * change during the call. */
@@ -422,12 +445,13 @@ bool lm_thread_are_others_guarded(bool asks_kernel, bool or_interrupted);
 
 /* ---- Hooks for the end of a thread and for fork */
 
-/* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register.
+/* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register: 16 do in a
+ * process that uses all parts of loam.
  *
  * fork_prepare and fork_child run in the order of registration, and exit in the reverse order, so a
  * module that registered early (memory) outlives the others. A module registers after its first
  * lm_metadata_alloc. */
-enum { LM_HOOKS = 16 };
+enum { LM_HOOKS = 24 };
 typedef struct lm_thread_hooks {
   /* Gives back what the thread `t` caches. Runs with no lock held. The caller is the thread itself,
    * or another thread: for a late area, and in a forked child for the threads that the child lost,
@@ -449,8 +473,8 @@ void lm_thread_hold_forks(void);
 void lm_thread_allow_forks(void);
 
 /* Makes a forked child renew the lock. At most LM_FORK_LOCKS locks; a lock that is already known is
- * not added again. */
-enum { LM_FORK_LOCKS = 16 };
+ * not added again. A process that uses all parts of loam adds about twenty. */
+enum { LM_FORK_LOCKS = 32 };
 void lm_thread_add_fork_lock(lm_lock *lock);
 
 /* True in a forked child whose work (fork_child, exit) was put off, because a signal handler forked

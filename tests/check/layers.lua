@@ -27,7 +27,8 @@ local places = {
   ["linux/mempolicy.h"] = "^sys_linux$", ["linux/membarrier.h"] = "^sys_linux$",
   ["sys/inotify.h"] = "^watch$", ["sys/uio.h"] = "^remote$",
   ["sys/un.h"] = "^control_socket$ ^control_client$ ^listen$",
-  ["dlfcn.h"] = "^luajit$ ^gpu_cuda_find$ ^manager$ ^unwind$ ^python_frames$ ^numa_string$",
+  ["dlfcn.h"] =
+    "^luajit$ ^gpu_cuda_find$ ^manager$ ^unwind$ ^python_frames$ ^numa_string$ ^thread$",
   ["unwind.h"] = "^unwind$",
   ["link.h"] = "^unwind$ ^luajit$", ["cuda.h"] = "^gpu_cuda$",
 }

@@ -325,6 +325,82 @@ static void cancelled_threads_hold_nobody_up(void **state) {
   nothing_is_lost(bad_frees);
 }
 
+/* ---- Cancellation in foreign code */
+
+static void hear_memory(void *ctx, void *from, void *to, size_t size) {
+  (void)ctx, (void)from, (void)to, (void)size;
+  pthread_testcancel();
+}
+
+static void hear_block(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
+  (void)ctx, (void)verb, (void)b, (void)references;
+  pthread_testcancel();
+}
+
+static void *handler_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  pthread_testcancel();
+  return malloc(size);
+}
+
+static void *handler_calloc(void *ctx, size_t count, size_t size) {
+  (void)ctx;
+  return calloc(count, size);
+}
+
+static void *handler_realloc(void *ctx, void *ptr, size_t size) {
+  (void)ctx;
+  pthread_testcancel();
+  return realloc(ptr, size);
+}
+
+static void handler_free(void *ctx, void *ptr, size_t size) {
+  (void)ctx, (void)size;
+  pthread_testcancel();
+  free(ptr);
+}
+
+/* The thread is cancelled from the beginning on. Each step is an allocation or a free, which is no
+ * cancellation point. */
+static void *go_on_when_cancelled(void *steps) {
+  static const loam_handler handler = {
+    "points", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
+  };
+  _Atomic int *step = steps;
+  pthread_cancel(pthread_self());
+  void *p = loam_malloc(tags[0], 10);
+  *step = 1;
+  loam_free(p);
+  *step = 2;
+  loam_handler_set(&handler);
+  loam_block *b = loam_block_new(tags[0], 100), *a = loam_arena_new(tags[0], 0, 0);
+  *step = 3;
+  p = loam_arena_resize(a, loam_arena_alloc(a, 16, 5000), 90000);
+  *step = 4;
+  loam_handler_set(NULL);
+  loam_block_release(b);
+  loam_block_release(a);
+  *step = 5;
+  pthread_testcancel();
+  *step = 6;
+  return NULL;
+}
+
+static void foreign_code_is_not_cancelled_in_a_call(void **state) {
+  (void)state;
+  _Atomic int step = 0;
+  void *result = NULL;
+  uint64_t bad_frees = stats().bad_frees;
+  loam_on_memory(hear_memory, NULL);
+  loam_on_block(hear_block, NULL);
+  assert_int_equal(pthread_join(start_thread(go_on_when_cancelled, &step), &result), 0);
+  loam_on_memory(NULL, NULL);
+  loam_on_block(NULL, NULL);
+  assert_int_equal(step, 5);
+  assert_ptr_equal(result, PTHREAD_CANCELED);
+  nothing_is_lost(bad_frees);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -334,6 +410,7 @@ int main(void) {
     cmocka_unit_test(destructors_of_thread_local_data_may_free),
     cmocka_unit_test(any_thread_may_fork_at_any_moment),
     cmocka_unit_test(cancelled_threads_hold_nobody_up),
+    cmocka_unit_test(foreign_code_is_not_cancelled_in_a_call),
   };
   return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -752,6 +752,31 @@ static void a_list_with_a_wrong_area_is_not_valid(void **state) {
   assert_true(lm_thread_list_is_valid());
 }
 
+/* The system has no memory for the area when work of loam begins, and has some before its end. */
+static void *work_inside(void *passes_area) {
+  lm_sys_refuse_from(1);
+  lm_thread *self = lm_thread_inside_begin();
+  assert_null(lm_thread_inside_begin());
+  lm_thread_inside_end(NULL);
+  lm_sys_refuse_from(0);
+  assert_null(self);
+  lm_thread *made = lm_thread_get();
+  assert_non_null(made);
+  assert_int_equal(made->inside, 1);
+  lm_thread_inside_end(passes_area ? lm_thread_self : self);
+  assert_int_equal(made->inside, 0);
+  return NULL;
+}
+
+static void an_area_that_is_made_inside_loam_is_inside(void **state) {
+  (void)state;
+  static bool passes = true;
+  lm_thread_trim_vacant();
+  assert_int_equal(pthread_join(start_thread(work_inside, NULL), NULL), 0);
+  lm_thread_trim_vacant();
+  assert_int_equal(pthread_join(start_thread(work_inside, &passes), NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
@@ -782,6 +807,7 @@ int main(void) {
     cmocka_unit_test(a_grace_does_not_wait_for_a_thread_that_is_lost),
     cmocka_unit_test(children_have_children),
     cmocka_unit_test(a_list_with_a_wrong_area_is_not_valid),
+    cmocka_unit_test(an_area_that_is_made_inside_loam_is_inside),
   };
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
