@@ -12,7 +12,6 @@
 
 enum {
   ROWS_AT_ONCE = 64,
-  FILE_ROOM = 4096, /* bytes of the name of a mapped file */
   GNU_BUILD_ID = 3, /* type of the note */
   BUILD_ID_MOST = 32
 };

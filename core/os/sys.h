@@ -19,6 +19,10 @@
  * power of two and at least LM_PAGE. The functions below say which of them need a reservation. */
 int lm_sys_reserve(size_t size, size_t align, void **out);
 
+/* Reserves address space at an address where nothing is mapped. EEXIST: something is mapped there,
+ * which stays as it is. Any part of the reservation may be given back by lm_sys_unmap. */
+int lm_sys_reserve_at(void *at, size_t size);
+
 /* Makes part of a reservation readable and writable. Its pages are zero when first touched. */
 int lm_sys_commit(void *at, size_t size);
 
@@ -149,6 +153,11 @@ int lm_sys_memory(uint64_t *total, uint64_t *free);
  * (RLIMIT_AS); SIZE_MAX: there is no limit. Reads /proc/self/statm. */
 int lm_sys_address_space(size_t *used, size_t *limit);
 
+/* Returns whether the kernel counts all memory of this process that can be written, also where it
+ * was never touched: RLIMIT_DATA has a finite value, or the system does not overcommit
+ * (vm.overcommit_memory is 2). Reads a file of /proc. */
+bool lm_sys_counts_data(void);
+
 /* ---- Threads */
 
 /* When it returns 0, the caller sees every store that another thread of the process made before the
@@ -226,8 +235,8 @@ int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size,
  * which exec closes; -1: there is no such directory, or the kernel is older than Linux 5.6. */
 int lm_sys_open_below(int root, const char *path);
 
-/* Calls `visit` for each line of a text file of any length; for a line above 511 bytes, for pieces
- * of the line. The line is terminated, has no newline, and lives for the call. */
+/* Calls `visit` for each line of a text file of any length. A line above 4095 bytes is cut there.
+ * The line is terminated, has no newline, and lives for the call. */
 int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx);
 
 /* ---- For tests: calls that fail */

@@ -44,13 +44,13 @@ static int open_briefly(const char *dir) {
   return fd;
 }
 
-/* Turns copy-on-write off for the file: a filesystem that writes changed data to a new place would
- * need new room for each write. Filesystems without the flag fail, which is no error. */
-static void write_in_place(int fd) {
-  int flags;
-  if (ioctl(fd, FS_IOC_GETFLAGS, &flags)) return;
-  flags |= FS_NOCOW_FL;
-  (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+void lm_sys_file_keep_in_place(int fd) {
+  int flags, before = errno;
+  if (!ioctl(fd, FS_IOC_GETFLAGS, &flags)) {
+    flags |= FS_NOCOW_FL;
+    (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+  }
+  errno = before;
 }
 
 int lm_sys_file_unnamed(const char *dir, int *out) {
@@ -58,7 +58,7 @@ int lm_sys_file_unnamed(const char *dir, int *out) {
   lm_sys_cancel_off();
   int before = errno, fd = open(dir, O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) fd = open_briefly(dir);
-  if (fd >= 0) write_in_place(fd);
+  if (fd >= 0) lm_sys_file_keep_in_place(fd);
   int error = opened(fd, before, out);
   errno = before;
   lm_sys_cancel_restore();

@@ -16,6 +16,11 @@ int lm_sys_file_unnamed(const char *dir, int *out);
  * long file. */
 int lm_sys_file_resize(int fd, uint64_t length);
 
+/* Turns copy-on-write off for a file that is empty. A filesystem with copy-on-write (btrfs) writes
+ * changed data to a new place, so each write needs new room, although the file has room. On
+ * filesystems without that flag the function does nothing. */
+void lm_sys_file_keep_in_place(int fd);
+
 /* Gives memory, or room on the disk, to part of a file, so that a later touch cannot fail and kill
  * the process. ENOSPC if there is not enough; part of the range may have room then. */
 int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size);

@@ -124,6 +124,17 @@ int lm_sys_reserve(size_t size, size_t align, void **out) {
   return 0;
 }
 
+/* Before Linux 4.17 the address is a hint, and the mapping is elsewhere if the place is taken. */
+int lm_sys_reserve_at(void *at, size_t size) {
+  void *p = NULL;
+  lm_assert(is_page(at) && size);
+  if (is_refused()) return ENOMEM;
+  int error = map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED_NOREPLACE, &p);
+  if (error || p == at) return error;
+  unmap(p, size);
+  return EEXIST;
+}
+
 int lm_sys_protect(void *at, size_t size, bool access) {
   lm_assert(is_page(at));
   if (is_refused()) return ENOMEM;

@@ -3,14 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "os/descriptor.h"
 #include "os/outcome.h"
 #include "os/sys.h"
-
-enum { LINE_MAX_BYTES = 511 }; /* a longer line is given out in pieces of this size */
 
 /* Uses pread: if the host has replaced the number by a pipe of its own, pread fails, but read would
  * take bytes out of that pipe. */
@@ -80,31 +79,60 @@ int lm_sys_address_space(size_t *used, size_t *limit) {
   return 0;
 }
 
-/* Calls `visit` for each whole line in the first `length` bytes of `text`. Moves the incomplete
- * line at the end to the front of `text` and returns its length. */
-static size_t visit_lines(char *text, size_t length, void (*visit)(void *ctx, const char *line),
-                          void *ctx) {
+bool lm_sys_counts_data(void) {
+  char text[16];
+  size_t length;
+  struct rlimit most;
+  int before = errno;
+  bool is_limited = !getrlimit(RLIMIT_DATA, &most) && most.rlim_cur != RLIM_INFINITY;
+  errno = before;
+  if (is_limited) return true;
+  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
+  return text[0] == '2';
+}
+
+/* The lines of a file while they are read.
+ * Law: length < sizeof text. No byte of the first `length` bytes is a newline between two calls of
+ * visit_lines. */
+typedef struct lines {
+  char text[4096];
+  size_t length;
+  bool is_rest; /* `text` continues a line whose beginning was given out */
+} lines;
+
+/* Calls `visit` for each whole line of the text, which then keeps the line that has no end yet. A
+ * line that fills the text is given out cut, and its rest is dropped: the rest of a long path could
+ * look like any other line of the file. */
+static void visit_lines(lines *l, void (*visit)(void *ctx, const char *line), void *ctx) {
   size_t from = 0;
-  for (size_t at = 0; at < length; at++) {
-    if (text[at] != '\n' && at - from < LINE_MAX_BYTES) continue;
-    text[at] = 0;
-    visit(ctx, text + from);
+  for (size_t at = 0; at < l->length; at++) {
+    if (l->text[at] != '\n') continue;
+    l->text[at] = 0;
+    if (!l->is_rest) visit(ctx, l->text + from);
+    l->is_rest = false;
     from = at + 1;
   }
-  for (size_t at = from; at < length; at++) text[at - from] = text[at];
-  lm_assert(length - from <= LINE_MAX_BYTES);
-  return length - from;
+  l->length -= from;
+  memmove(l->text, l->text + from, l->length);
+  if (l->length < sizeof l->text - 1) return;
+  l->text[l->length] = 0;
+  if (!l->is_rest) visit(ctx, l->text);
+  l->is_rest = true;
+  l->length = 0;
 }
 
 static int each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx) {
-  char text[4096];
+  lines l = { .length = 0 };
   int before = errno;
   lm_descriptor file = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
   if (file.fd < 0) return outcome(-1, before);
-  size_t left = 0, done = 0;
+  size_t done = 0;
   ssize_t n;
-  for (; (n = read_some(file.fd, text + left, sizeof text - left, done)) > 0; done += (size_t)n)
-    left = visit_lines(text, left + (size_t)n, visit, ctx);
+  while ((n = read_some(file.fd, l.text + l.length, sizeof l.text - 1 - l.length, done)) > 0) {
+    done += (size_t)n;
+    l.length += (size_t)n;
+    visit_lines(&l, visit, ctx);
+  }
   int error = n < 0 ? errno : 0;
   lm_descriptor_close(&file);
   errno = before;

@@ -1,8 +1,9 @@
 /* board_file.c - makes and opens the files of boards.
  *
  * A store to a mapped file kills the process by SIGBUS if the file has no room for the page and the
- * filesystem has none left. So each page of a board gets its room before the first store: the head
- * and the first slots here, every other page by can_write (board.c). Only the user of a
+ * filesystem has none left. So each page of a board gets its room before the first store: the head,
+ * the news, the places and the first slots here, every other page by can_write (board.c). Room
+ * stays room only if stores change the file in place: lm_sys_file_keep_in_place. Only the user of a
  * board can make its file shorter. */
 #include "service/board_file.h"
 
@@ -135,6 +136,7 @@ loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
   if (n < 0 || n >= PATH_MAX) return fail(dir, ENAMETOOLONG);
   int fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return fail(path, errno);
+  lm_sys_file_keep_in_place(fd);
   int error = set_up(fd, maker, out);
   lm_sys_file_close(fd);
   if (!error) return LOAM_OK;

@@ -86,6 +86,7 @@ static int fill_file(int fd, const char *boot_id) {
                          .rows = LM_QUOTAS,
                          .holders = LM_QUOTA_HOLDERS };
   snprintf(head.boot_id, sizeof head.boot_id, "%s", boot_id);
+  lm_sys_file_keep_in_place(fd);
   int error = lm_sys_file_resize(fd, sizeof(lm_quota_table));
   if (!error) error = lm_sys_file_allocate(fd, 0, sizeof(lm_quota_table));
   if (!error && pwrite(fd, &head, sizeof head, 0) != (ssize_t)sizeof head) error = EIO;

@@ -351,6 +351,47 @@ static void reads_small_files_whole_and_long_ones_in_part(void **state) {
 }
 
 /* The host may have put a pipe of its own at the number of loam's file. */
+enum { CUT = 4095 }; /* bytes of a line that are given out */
+
+/* The lengths and the last bytes of the lines that were visited. */
+typedef struct seen {
+  size_t n, length[8];
+  char last[8];
+} seen;
+
+static void see(void *ctx, const char *line) {
+  seen *s = ctx;
+  assert_true(s->n < LM_COUNT(s->length));
+  assert_null(strchr(line, '\n'));
+  s->length[s->n] = strlen(line);
+  s->last[s->n++] = *line ? line[strlen(line) - 1] : 0;
+}
+
+static void put_line(FILE *file, size_t length, char last) {
+  for (size_t i = 1; i < length; i++) fputc('x', file);
+  if (length) fputc(last, file);
+  fputc('\n', file);
+}
+
+static void cuts_a_long_line_and_drops_its_rest(void **state) {
+  (void)state;
+  char path[] = "/tmp/loam-lines-XXXXXX";
+  const size_t length[] = { 600, CUT - 1, CUT, CUT + 1, 3 * CUT + 7, 0, 5 };
+  seen s = { 0 };
+  FILE *file = fdopen(mkstemp(path), "w");
+  assert_non_null(file);
+  for (size_t i = 0; i < LM_COUNT(length); i++) put_line(file, length[i], (char)('0' + i));
+  fclose(file);
+  assert_int_equal(lm_sys_each_line(path, see, &s), 0);
+  assert_int_equal(s.n, LM_COUNT(length));
+  for (size_t i = 0; i < LM_COUNT(length); i++) {
+    bool is_cut = length[i] > CUT;
+    assert_int_equal(s.length[i], is_cut ? CUT : length[i]);
+    assert_int_equal(s.last[i], is_cut ? 'x' : length[i] ? '0' + i : 0);
+  }
+  unlink(path);
+}
+
 static void takes_nothing_out_of_a_pipe(void **state) {
   (void)state;
   char path[64], text[5] = "";
@@ -484,6 +525,7 @@ int main(void) {
     cmocka_unit_test(sleeps_until_woken_and_knows_who_lives),
     cmocka_unit_test(a_wait_for_a_changed_word_returns),
     cmocka_unit_test(reads_small_files_whole_and_long_ones_in_part),
+    cmocka_unit_test(cuts_a_long_line_and_drops_its_rest),
     cmocka_unit_test(takes_nothing_out_of_a_pipe),
     cmocka_unit_test(tells_the_time_and_something_random),
     cmocka_unit_test(refuses_the_nth_call_once),
