@@ -266,8 +266,10 @@ static void refresh_if_old(unsigned node, lm_numa_gauge *g) {
   lm_decay_stir(); /* wakes the service thread, which keeps the gauge from then on */
 }
 
-/* Returns the free bytes of a node that was missing, if it has come back, else 0. */
+/* Returns the free bytes of a node that was missing, if it has come back, else 0. A board may have
+ * a figure of the node, which is not for this process: so the thread takes the slow path again. */
 static uint64_t free_of_missing(unsigned node, lm_numa_gauge *g) {
+  lm_numa_reads = 1;
   if (!claim_reading(g)) return 0;
   lm_numa_refresh();
   return lm_numa_has(node) ? atomic_load_explicit(&g->free, memory_order_relaxed) : 0;

@@ -245,6 +245,31 @@ static void free_memory_is_not_read_each_time(void **state) {
   assert_true(lm_sys_calls() - before < 100);
 }
 
+/* Lets the process follow a board whose publisher may use nodes 0, 1 and 3. */
+static void follow_board(void) {
+  static lm_published_page page;
+  int fd = memfd_create("page", MFD_CLOEXEC);
+  lm_numa_pretend(folder, UINT64_MAX);
+  lm_numa_free_publish(&page.gauges);
+  assert_int_equal(write(fd, &page, sizeof page), sizeof page);
+  assert_int_equal(lm_published_map(fd, 0), 0);
+  close(fd);
+}
+
+static void a_node_that_others_may_use_has_nothing_free(void **state) {
+  (void)state;
+  follow_board();
+  assert_int_equal(lm_numa_free(3), 3000 * 1024);
+  lm_numa_pretend(folder, 0x2);
+  for (int i = 0; i < LM_NUMA_READS; i++)
+    (void)lm_numa_free(3); /* these readings look at nothing */
+  for (int i = 0; i < 100; i++) {
+    assert_int_equal(lm_numa_free(3), 0);
+    assert_int_equal(lm_numa_free(1), 2000 * 1024);
+  }
+  lm_published_unmap();
+}
+
 static void a_machine_without_sysfs_has_node_0(void **state) {
   (void)state;
   lm_numa_pretend("/no/such/folder", UINT64_MAX);
@@ -464,6 +489,7 @@ int main(void) {
     cmocka_unit_test_setup(memory_is_told_by_node, pretend),
     cmocka_unit_test_setup(free_memory_is_at_most_100_ms_old, pretend),
     cmocka_unit_test_setup(free_memory_is_not_read_each_time, pretend),
+    cmocka_unit_test_setup(a_node_that_others_may_use_has_nothing_free, pretend),
     cmocka_unit_test(a_machine_without_sysfs_has_node_0),
     cmocka_unit_test(any_file_may_be_unreadable),
     cmocka_unit_test(lists_of_nodes_are_shown_as_the_kernel_does),
