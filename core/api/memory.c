@@ -21,6 +21,7 @@
 #include "engine/sampled.h"
 #include "engine/soft_limit.h"
 #include "heap/sweep.h"
+#include "heap/tails.h"
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
@@ -356,8 +357,11 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
 
-/* Free memory goes back first, so that it does not count as memory that the program has. */
+/* Free memory goes back, so that it does not count as memory that the program has. That is possible
+ * under a limit below what the process has now only if the range is sparse by then. */
 void loam_limits_changed(void) {
+  lm_tails_learn();
+  lm_range_limit_changed();
   (void)lm_sweep_reclaim();
   lm_range_limit_changed();
 }

@@ -17,6 +17,7 @@
 #include "engine/last_words.h"
 #include "engine/sample.h"
 #include "heap/large.h"
+#include "heap/tails.h"
 #include "os/error.h"
 #include "os/numa.h"
 #include "os/pressure.h"
@@ -125,6 +126,7 @@ static loam_status start_as(const loam_config *config) {
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
   lm_policy_start();
+  lm_tails_learn();
   lm_quota_file_start(config->control_dir, may_have);
   start_samples();
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));

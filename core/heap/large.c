@@ -457,12 +457,29 @@ bool lm_large_is_guarded(const lm_map_object *place) {
   return use_of(head_slot(place->cell)) == LM_USE_GUARDED;
 }
 
+bool lm_large_is_prepared(const lm_map_object *place) {
+  lm_assert(place->large);
+  return use_of(head_slot(place->cell)) != LM_USE_UNPREPARED;
+}
+
+/* A block whose memory is not prepared keeps its slots: it can only become smaller. */
+static bool resize_unprepared(uint32_t slot, uint32_t slots, const lm_map_object *place,
+                              size_t size) {
+  size = usable_of(size);
+  if (size > place->size) return false;
+  lm_poison((void *)(place->base + size), place->size - size);
+  lm_map_resize_large(slot, slots, slots, size);
+  return true;
+}
+
 bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   uint32_t slot = head_slot(place->cell), slots = slots_at(slot);
   lm_assert(place->large && place->strategy == l->strategy);
   if (use_of(slot) == LM_USE_GUARDED)
     return size && size == place->size && !lm_large_is_empty((void *)place->base, size);
-  if (size < LM_SLOT / 4 || use_of(slot) != LM_USE_LARGE) return false;
+  if (size < LM_SLOT / 4) return false;
+  if (use_of(slot) == LM_USE_UNPREPARED) return resize_unprepared(slot, slots, place, size);
+  if (use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
   if (now != slots && is_lent(l, slot)) return false;

@@ -71,6 +71,9 @@ LM_INLINE size_t lm_large_usable(const void *base, size_t size) {
 }
 /* Tells whether a live large block is a guarded one. While active. */
 bool lm_large_is_guarded(const lm_map_object *place);
+/* Tells whether the memory of a large block is as its pool asks for, so that a later request can
+ * get the block. While active. */
+bool lm_large_is_prepared(const lm_map_object *place);
 /* Returns the first byte behind a guarded block, or else the last byte before it, that was written
  * to in its edges; NULL: none was, or the block is not guarded. Before the block is freed. */
 const void *lm_large_damage(const lm_map_object *place);

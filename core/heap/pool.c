@@ -228,7 +228,7 @@ static void put(lm_thread *t, const lm_map_object *place) {
     return;
   }
   lm_assert(pool); /* it does not end while this object is not free in its span */
-  if (place->large && (!t || !place->bin)) {
+  if (place->large && (!t || !place->bin || !lm_large_is_prepared(place))) {
     lm_strategy_limit_give(pool->strategy, (int64_t)place->size);
     lm_large_free(&pool->large, place->cell);
     if (t) lm_sweep_poll(t);

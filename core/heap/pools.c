@@ -170,7 +170,7 @@ void lm_pools_unlock_all(void) {
 }
 
 void lm_pool_figures_get(lm_pool_figures *out) {
-  out->reserved = lm_map.size;
+  out->reserved = lm_range_reserved();
   out->regions = lm_range_used() - lm_metadata_taken() - lm_states_taken();
   out->metadata = lm_metadata_held() + lm_states_held() + lm_range_overhead();
 }

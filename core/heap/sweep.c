@@ -1,20 +1,24 @@
 /* sweep.c - empties idle bins, and gives free memory back to the system.
  *
  * A tick of the service thread sweeps the bins of all threads and goes through all pools. Where no
- * service thread ticks, threads do the tick in steps from their slow paths (decay.h), and each
- * thread gives up its own idle bins. A thread that takes no slow path keeps its bins then.
+ * service thread ticks, threads do the tick in steps from their slow paths (decay.h). A thread that
+ * takes slow paths then gives up its own idle bins. For the other threads, the first step of a tick
+ * claims their bins, and a step at least 10 ms later takes the bins of those that are still in no
+ * operation.
  *
  * If memory becomes short in the control group (os/pressure.h), the age of free memory no longer
  * counts: with the next slow path of a thread all of it goes back, and ticks follow each other
  * soon.
  *
  * LM_SLOW_CLAIMED asks a thread to give up the bins that it did not use since the last sweep. Its
- * next operation takes the bit back and does that. If the bit is still set after a grace, the
- * thread is in no operation. The thread that sweeps then sets LM_SLOW_TAKING, which keeps the other
- * thread out of its next operation, and empties the bins itself. */
+ * next operation takes the bit back and does that. If the bit is still set after a grace, or after
+ * lm_thread_has_calmed, the thread is in no operation. The thread that sweeps then sets
+ * LM_SLOW_TAKING, which keeps the other thread out of its next operation, and empties the bins
+ * itself. */
 #include "heap/sweep.h"
 
 #include "heap/pools.h"
+#include "heap/tails.h"
 #include "heap/tcache_slow.h"
 #include "os/decay.h"
 #include "os/pressure.h"
@@ -26,25 +30,40 @@
 enum { DECAY_MAX = 8192 };
 
 /* Held from the claims of a sweep until the claimed bins are taken: a claim that another thread
- * makes later is not covered by the grace of this sweep. Taken before the locks of pools.h. Its
- * holder is in a guarded section, so a fork waits for the end of a sweep, or of a step of a tick.
- * */
+ * makes later is not covered by the grace of this sweep. A tick that is done in steps drops the
+ * lock between its claims and their taking, so it looks at `claims` then. Taken before the locks of
+ * pools.h. Its holder is in a guarded section, so a fork waits for the end of a sweep, or of a step
+ * of a tick. */
 static lm_lock sweeping;
 
 /* ---- Idle bins ---------------------------------------------------------------------------- */
 
 enum { BATCHES_MAX = 4096 };
 
+/* How many sweeps have claimed threads. Guarded by `sweeping`. */
+static uint32_t claims;
+
+/* How many ticks without a service thread have begun. Relaxed: a thread that sees it late gives up
+ * its bins later. */
+static _Atomic uint32_t ticks;
+
+static uint32_t ticks_begun(void) { return atomic_load_explicit(&ticks, memory_order_relaxed); }
+
+/* Notes that the calling thread has given up its idle bins. */
+static void note_swept(lm_thread *t) {
+  atomic_store_explicit(&lm_tcache_of(t)->swept, ticks_begun(), memory_order_relaxed);
+}
+
 /* While true, claimed threads give up the bins for which is_recalled holds, and no others. Relaxed:
  * the claim itself orders it. */
 static _Atomic bool recalling;
 
-/* The bins that one sweep closed. Law: n <= BATCHES_MAX; not both `all` and `recall`. */
+/* The bins that one sweep closed. Law: n <= most <= BATCHES_MAX; not both `all` and `recall`. */
 typedef struct sweep {
   bool all;    /* bins that are not idle are closed too */
   bool recall; /* only bins for which is_recalled holds are closed */
   bool more;   /* some bins with objects were not idle */
-  uint32_t n;
+  uint32_t n, most;
   struct {
     lm_tcache_batch objects;
     lm_pool *pool;
@@ -53,7 +72,7 @@ typedef struct sweep {
 } sweep;
 
 LM_INLINE bool sweep_is_valid(const sweep *w) {
-  return w->n <= BATCHES_MAX && !(w->all && w->recall);
+  return w->n <= w->most && w->most <= BATCHES_MAX && !(w->all && w->recall);
 }
 
 static bool is_recalled(const lm_pool *pool, unsigned class_) {
@@ -73,7 +92,7 @@ static bool is_idle(sweep *w, lm_bin *bin) {
 
 static void sweep_pool(sweep *w, lm_pool *pool, lm_pool_bins *bins) {
   lm_assert(sweep_is_valid(w));
-  for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < BATCHES_MAX; c++) {
+  for (unsigned c = 0; c < LM_CLASSES_ALL && w->n < w->most; c++) {
     if (!lm_tcache_bin_is_open(&bins->bin[c])) continue;
     if (w->recall ? !is_recalled(pool, c) : !is_idle(w, &bins->bin[c])) continue;
     w->batch[w->n].pool = pool;
@@ -122,6 +141,7 @@ static sweep *begin_locked(bool all) {
   static sweep *kept;
   if (!kept && !(kept = lm_metadata_alloc(sizeof *kept))) return NULL;
   kept->n = 0;
+  kept->most = BATCHES_MAX;
   kept->all = all;
   kept->recall = atomic_load_explicit(&recalling, memory_order_relaxed);
   kept->more = false;
@@ -131,6 +151,7 @@ static sweep *begin_locked(bool all) {
 static bool sweep_threads_locked(bool all) {
   sweep *w = begin_locked(all);
   if (!w) return false;
+  claims++;
   lm_thread_each(claim, NULL);
   if (!lm_thread_grace()) return false;
   lm_lock_take(&lm_pools_make_lock);
@@ -153,16 +174,31 @@ static bool sweep_threads(bool all, bool recall) {
   return more;
 }
 
-/* The thread has memory of its own for this, because the sweep's struct is in use. */
-void lm_sweep_claimed_thread(lm_thread *t) {
+/* Gives up the recalled bins of the calling thread, which has memory of its own for this, because
+ * the sweep's struct is in use. */
+static void give_up_recalled(lm_thread *t) {
   sweep *w = lm_metadata_alloc(sizeof *w);
   if (!w) return;
-  w->recall = atomic_load_explicit(&recalling, memory_order_relaxed);
+  w->recall = true;
+  w->most = BATCHES_MAX;
   lm_lock_take(&lm_pools_make_lock);
   sweep_thread(w, t);
   return_all(w);
   lm_lock_drop(&lm_pools_make_lock);
   lm_metadata_free(w);
+}
+
+/* The lock keeps pools from being retired during this. */
+static void give_up_idle(lm_thread *t) {
+  lm_lock_take(&lm_pools_make_lock);
+  lm_tcache_flush_idle(t);
+  lm_lock_drop(&lm_pools_make_lock);
+  note_swept(t);
+}
+
+void lm_sweep_claimed_thread(lm_thread *t) {
+  if (atomic_load_explicit(&recalling, memory_order_relaxed)) give_up_recalled(t);
+  else give_up_idle(t);
   lm_decay_stir();
 }
 
@@ -200,15 +236,32 @@ static void drain_pool(lm_pool *pool) {
  * time. */
 static _Atomic int64_t reclaim_debt_ns;
 
+/* Returns whether pools of plain memory have at least 1 MiB of free slots together: a reclaim gives
+ * these back. */
+static bool has_free_slots(void) {
+  size_t free_bytes = 0;
+  lm_lock_take(&lm_pools_make_lock);
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n && free_bytes < LM_MIB; id++) {
+    lm_pool *pool = lm_pools_at(id);
+    if (!pool || !lm_region_is_plain(&pool->regions.how)) continue;
+    size_t used = (size_t)lm_regions_used(&pool->regions) << LM_SLOT_SHIFT;
+    size_t size = lm_regions_size(&pool->regions);
+    if (size > used) free_bytes += size - used;
+  }
+  lm_lock_drop(&lm_pools_make_lock);
+  return free_bytes >= LM_MIB;
+}
+
 bool lm_sweep_reclaim(void) {
   enum { RECLAIM_PART = 10, MOST_DEBT_NS = 2000000000 };
   int64_t begun = lm_sys_clock_ns();
   int64_t debt = atomic_load_explicit(&reclaim_debt_ns, memory_order_relaxed);
-  if (debt - begun > MOST_DEBT_NS) return false;
+  if (debt - begun > MOST_DEBT_NS && !has_free_slots()) return false;
   (void)lm_sweep_trim();
   lm_lock_take(&lm_pools_end_lock);
   lm_pools_each(drain_pool);
   lm_lock_drop(&lm_pools_end_lock);
+  lm_tails_cut();
   int64_t took = lm_sys_clock_ns() - begun;
   atomic_store_explicit(&reclaim_debt_ns, (debt > begun ? debt : begun) + RECLAIM_PART * took,
                         memory_order_relaxed);
@@ -332,16 +385,17 @@ LM_NOINLINE void lm_sweep_obey_alarm(lm_thread *t) {
 /* The time between two ticks while memory is short. */
 #define TICK_SHORT_NS 50000000
 enum { STEP_SLOTS = 128 };
-
-/* How many ticks have begun. Relaxed: a thread that sees it late gives up its bins later. */
-static _Atomic uint32_t ticks;
+/* A step takes at most this many bins of idle threads, which takes about STEP_NS too. */
+enum { STEP_BINS = 1024 };
 
 /* The position of a tick that is done in steps. Guarded by `sweeping`. */
 static struct {
   bool has_begun;
-  bool more;       /* a later tick has something to do */
-  uint32_t id;     /* of the strategy whose pool is next */
-  unsigned class_; /* the class of that pool whose list is next; LM_CLASSES: its regions */
+  bool more;          /* a later tick has something to do */
+  int64_t claimed_ns; /* when the tick claimed threads; 0: it has none to look at */
+  uint32_t claims;    /* `claims` at that time */
+  uint32_t id;        /* of the strategy whose pool is next */
+  unsigned class_;    /* the class of that pool whose list is next; LM_CLASSES: its regions */
 } step;
 
 /* Does the tick for the lists and regions of a pool that this tick has not visited yet. Returns
@@ -368,15 +422,58 @@ static bool step_pools(void) {
   return true;
 }
 
+/* Claims a thread, unless it gave up its idle bins by itself since the tick before. Then a later
+ * tick has to look at it. */
+static void claim_if_still(lm_thread *t, void *ctx) {
+  bool *more = ctx;
+  uint32_t swept = atomic_load_explicit(&lm_tcache_of(t)->swept, memory_order_relaxed);
+  if (t == lm_thread_self) return;
+  if (ticks_begun() - swept <= 1) *more = true;
+  else lm_thread_set_slow(t, LM_SLOW_CLAIMED);
+}
+
+static void take_if_calm(lm_thread *t, void *ctx) {
+  const sweep *w = ctx;
+  if (w->n < w->most && lm_thread_has_calmed(t, step.claimed_ns)) take_claimed(t, ctx);
+}
+
+/* Takes the idle bins of the threads that this tick has claimed and that are in no operation, at
+ * most STEP_BINS of them. A thread whose claim is not taken gives its bins up in its next
+ * operation, or is claimed by the next tick. Returns false if the tick has to go on with this in a
+ * later step. lm_pools_end_lock, which the caller holds, keeps the pools of the bins. */
+static bool step_threads(void) {
+  if (!step.claimed_ns || step.claims != claims) return true;
+  if (lm_sys_clock_ns() - step.claimed_ns < PAUSE_NS) return false;
+  sweep *w = begin_locked(false);
+  if (!w || !lm_lock_try(&lm_pools_make_lock)) return true;
+  w->most = STEP_BINS;
+  lm_thread_each(take_if_calm, w);
+  lm_lock_drop(&lm_pools_make_lock);
+  bool is_done = w->n < w->most;
+  step.more |= w->more || !is_done;
+  return_all(w);
+  if (is_done) step.claimed_ns = 0;
+  return is_done;
+}
+
+/* Returns whether the tick has claimed threads, which it looks at in a later step. */
+static bool begin_tick(void) {
+  lm_decay_begin();
+  atomic_fetch_add_explicit(&ticks, 1, memory_order_relaxed);
+  step.has_begun = true;
+  step.more = false;
+  step.id = step.class_ = 0;
+  step.claimed_ns = 0;
+  if (!lm_thread_has_others()) return false;
+  step.claims = ++claims;
+  lm_thread_each(claim_if_still, &step.more);
+  step.claimed_ns = lm_sys_clock_ns();
+  return true;
+}
+
 static void do_step_locked(void) {
-  if (!step.has_begun) {
-    lm_decay_begin();
-    atomic_fetch_add_explicit(&ticks, 1, memory_order_relaxed);
-    step.has_begun = true;
-    step.more = false;
-    step.id = step.class_ = 0;
-  }
-  bool is_done = step_pools();
+  bool must_wait = !step.has_begun && begin_tick();
+  bool is_done = !must_wait && step_threads() && step_pools();
   if (is_done && lm_decay_has_devices()) lm_thread_set_slow(lm_thread_self, LM_SLOW_DEVICES);
   if (is_done) lm_decay_end(step.more);
   step.has_begun = !is_done;
@@ -385,9 +482,9 @@ static void do_step_locked(void) {
 }
 
 static LM_NOINLINE void poll_slowly(lm_thread *t) {
-  uint32_t now = atomic_load_explicit(&ticks, memory_order_relaxed);
-  if (lm_tcache_of(t)->swept != now) lm_tcache_flush_idle(t);
-  lm_tcache_of(t)->swept = now;
+  uint32_t swept = atomic_load_explicit(&lm_tcache_of(t)->swept, memory_order_relaxed);
+  if (swept != ticks_begun()) lm_tcache_flush_idle(t);
+  note_swept(t);
   if (!lm_decay_is_due() || !lm_lock_try(&sweeping)) return;
   if (lm_lock_try(&lm_pools_end_lock)) {
     do_step_locked();

@@ -13,9 +13,10 @@ void lm_sweep_recall(void);
  * those that other threads gave back. Not while active. */
 size_t lm_sweep_trim(void);
 /* Gives back to the system the memory that holds no live object, and takes its access away, because
- * the kernel counts accessible memory against RLIMIT_DATA. Serves a request for which the system
- * has refused memory. Returns whether anything was tried: a thread that runs out of memory over and
- * over spends at most a tenth of its time here. Not while active. */
+ * the kernel counts accessible memory against RLIMIT_DATA. Also cuts the tails of large blocks
+ * (tails.h). Serves a request for which the system has refused memory. Returns whether anything was
+ * tried: a thread that runs out of memory over and over spends at most a tenth of its time here,
+ * except for calls that find free slots to give back. Not while active. */
 bool lm_sweep_reclaim(void);
 /* A tick of decay.h, by the service thread: gives back memory that was idle since the last tick, up
  * to a bound. */
@@ -34,10 +35,10 @@ void lm_sweep_obey_alarm(lm_thread *t);
 
 /* Called by the slow paths of malloc and free, by a thread `t` that is in an active section and in
  * a guarded section. Obeys an alarm of memory pressure. Every LM_DECAY_CALLS calls, unless a
- * service thread ticks:
- * gives up the bins that the thread did not use during the last tick; and if a step of a tick is
- * due, does the step, which takes about half a millisecond. It does not wait for another thread's
- * tick. The caller holds no lock. The call may close the caller's bins. */
+ * service thread ticks: gives up the bins that the thread did not use during the last tick; and if
+ * a step of a tick is due, does the step, which takes about half a millisecond. The steps also
+ * empty the idle bins of threads that make no slow calls. The call does not wait for another
+ * thread's tick. The caller holds no lock. The call may close the caller's bins. */
 void lm_sweep_poll(lm_thread *t);
 
 /* Called by a thread in its next operation, when it was claimed (sweep.c): it gives up its bins. */

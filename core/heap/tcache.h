@@ -114,8 +114,11 @@ typedef struct lm_pool_bins {
  * pool. */
 typedef struct lm_thread_bins {
   uint32_t first;      /* head of the list of pools that have had open bins here; 0: none */
-  uint32_t slow_calls; /* calls of lm_sweep_poll by the thread */
-  uint32_t swept; /* the number of ticks when the thread last gave up its idle bins (sweep.c) */
+  uint32_t slow_calls; /* calls of lm_sweep_poll by the threads that have had this area */
+  uint32_t born;       /* `slow_calls` when this thread began */
+  /* The number of ticks when the thread last gave up its idle bins by itself (sweep.c). Relaxed:
+   * the thread that ticks reads it as a hint. */
+  _Atomic uint32_t swept;
   uint32_t alarm; /* lm_pressure_word of the last alarm that the thread has obeyed; 0: none */
   lm_pool_bins pool[LM_POOL_PLACES];
 } lm_thread_bins;

@@ -2,7 +2,8 @@
  * emptied.
  *
  * A bin starts small and doubles each time it was empty or full, so threads that allocate or free
- * much go to the central lists less and less often ("slow start" of tcmalloc's thread lists). */
+ * much go to the central lists less and less often ("slow start" of tcmalloc's thread lists). In a
+ * process of many threads the bins of a young thread stay small for longer: YOUNG_BYTES. */
 #include "heap/tcache_slow.h"
 
 #include <string.h>
@@ -35,17 +36,36 @@ enum { LARGE_SLOTS_MAX = 32 };
 enum { LARGE_SLOTS_PASSING = 4 };
 /* The greatest number of bytes in a bin while memory is short (os/pressure.h). */
 #define SHORT_BYTES ((size_t)64 << 10)
+/* The greatest number of bytes in a bin of a young thread, while the process has many threads
+ * (lm_thread_are_many): YOUNG_BYTES, and twice as many after each YOUNG_CALLS slow calls of the
+ * thread. Where there are many threads, most of them do little and then wait, and what a waiting
+ * thread caches serves no other thread. After ten doublings there is no such bound any more. */
+#define YOUNG_BYTES ((size_t)1 << 10)
+enum { YOUNG_CALLS = 256, YOUNG_DOUBLINGS = 10 };
 
 static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
 }
 
-/* The greatest capacity: for a MiB of objects, or less while memory is short; for one or two of the
- * larger blocks. Cached objects count against the strategy's limit, so a bin takes little of a
- * limit, and nothing of a low one. */
-static uint32_t capacity_max(const lm_strategy *strategy, unsigned class_) {
+/* The greatest number of bytes in a bin of this thread for objects of `size` bytes, and at least
+ * one object. */
+static size_t bytes_max(lm_thread *t, size_t size) {
+  size_t bytes = lm_pressure_is_short() ? SHORT_BYTES : LM_MIB;
+  const lm_thread_bins *bins = lm_tcache_of(t);
+  uint32_t doublings = (bins->slow_calls - bins->born) / YOUNG_CALLS;
+  if (doublings < YOUNG_DOUBLINGS && lm_thread_are_many()) {
+    size_t young = YOUNG_BYTES << doublings;
+    if (young < bytes) bytes = young;
+  }
+  return bytes < size ? size : bytes;
+}
+
+/* The greatest capacity: for a MiB of objects, or less while memory is short or the thread is
+ * young; for one or two of the larger blocks. Cached objects count against the strategy's limit, so
+ * a bin takes little of a limit, and nothing of a low one. */
+static uint32_t capacity_max(lm_thread *t, const lm_strategy *strategy, unsigned class_) {
   if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
-  size_t bytes = lm_pressure_is_short() ? SHORT_BYTES : LM_MIB, limit = strategy->desc.limit;
+  size_t bytes = bytes_max(t, lm_class_size(class_)), limit = strategy->desc.limit;
   if (limit && limit / LIMIT_SHARE < bytes) bytes = limit / LIMIT_SHARE;
   size_t n = bytes / lm_class_size(class_);
   return n < CAPACITY_MAX ? (uint32_t)n : CAPACITY_MAX;
@@ -179,7 +199,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   uint32_t place = lm_tcache_bin_place(offset), now = capacity_of(bin);
   unsigned class_ = lm_tcache_bin_class(offset);
   lm_strategy *strategy = lm_pool_holder(place);
-  uint32_t most = capacity_max(strategy, class_);
+  uint32_t most = capacity_max(t, strategy, class_);
   uint32_t next = !now ? capacity_first(class_) : class_ < LM_CLASSES ? now * 2 + 1 : now * 2;
   if (next > most) next = most;
   if (t->dying || now >= most || is_closed(lm_pool_of(strategy))) return;
@@ -188,6 +208,7 @@ static void widen(lm_thread *t, lm_bin *bin, uint32_t offset) {
   uint32_t slots = class_ < LM_CLASSES ? 0 : (next - now) * lm_class_slots(class_);
   if (slots && bins->large + slots > large_slots_max(bins)) return;
   if (!now) list_bins(t, place);
+  if (!now && lm_thread_are_many()) lm_decay_stir();
   grow_bin(bin, next);
   if (capacity_of(bin) > now) bins->large += slots;
 }
@@ -247,7 +268,7 @@ static bool fill(lm_thread *t, lm_bin *bin, uint32_t offset, lm_pool *pool) {
   unsigned class_ = lm_tcache_bin_class(offset);
   widen(t, bin, offset);
   if (!lm_tcache_bin_is_open(bin)) return false;
-  uint32_t want = (capacity_of(bin) + 1) / 2;
+  uint32_t want = (capacity_of(bin) + 2) / 2;
   if (want > FILL_MAX) want = FILL_MAX;
   uint32_t n = take_from_central(t, pool, class_, bin->low, want);
   if (!n && pool->strategy->desc.limit) {
@@ -510,5 +531,6 @@ void lm_tcache_flush_thread(lm_thread *t) {
     lm_pool *pool = lm_pool_of(lm_pool_holder(place));
     if (pool) lm_tcache_flush(pool, &bins->pool[place]);
   }
+  bins->born = bins->slow_calls;
   lm_lock_drop(&lm_pools_make_lock);
 }

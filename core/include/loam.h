@@ -419,9 +419,9 @@ LOAM_API int loam_owns(const void *ptr);
 LOAM_API size_t loam_trim(void);
 
 /* Tells loam that the limit on the process's address space has changed: a host that calls
- * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. loam has reserved its
- * address space by then, so from this call on it holds itself to the limit. Under `loam run`,
- * setrlimit and prlimit do this by themselves. Any thread may call it. It reads /proc. */
+ * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. If loam has reserved
+ * more than the limit, it gives back what is not in use, so that the host itself can map memory.
+ * Under `loam run`, setrlimit and prlimit do this. Any thread may call it. It reads /proc. */
 LOAM_API void loam_limits_changed(void);
 
 /* The owner of a block. */

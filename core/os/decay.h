@@ -6,7 +6,8 @@
  * With a service thread. While pools keep free memory, the service thread ticks (lm_sweep_decay):
  * each tick releases the memory that was free throughout the last interval (the decay of jemalloc).
  * While there is nothing to release, no thread ticks. The first free that adds a MiB to the free
- * memory then wakes the service thread.
+ * memory then wakes the service thread. So does a bin that opens while the process has many threads
+ * (lm_thread_are_many), because their bins may hold a MiB together.
  *
  * Without a service thread. A program may free its peak and then sleep, so most of the memory has
  * to go back during these frees. Free slots beyond a bound therefore go back in the free that
@@ -15,8 +16,9 @@
  * of a class are freed and none is allocated: heap/central.c. What a program frees and needs again
  * soon is given back once and then kept, because the bound learns from it. The rest goes back by
  * the clock: every LM_DECAY_CALLS slow calls of a thread it looks whether a tick is due, and then
- * does one step of the tick, of about half a millisecond (lm_sweep_poll). So while no thread of a
- * process takes a slow path, no more of its memory goes back. Memory of devices goes back in the
+ * does one step of the tick, of about half a millisecond (lm_sweep_poll). The tick also takes the
+ * idle bins of threads that do nothing (heap/sweep.c). So while no thread of a process takes a slow
+ * path, no more of its memory goes back. Memory of devices goes back in the
  * same two ways, by calls of the driver outside of active sections: device/device_idle.h.
  *
  * A thread that frees memory loads one word, lm_decay_state:

@@ -123,7 +123,8 @@ typedef struct lm_map_state {
    * (range.c) pairs with the acquire of lm_map_owns. */
   _Atomic size_t top;
   /* span_of_0 if the range is whole: it has LM_RANGE bytes, begins at a multiple of LM_RANGE, and
-   * every entry that it can have is readable. Else 0. Set once, with release. */
+   * every entry that it can have is readable. Else 0. Set once, with release; it becomes 0
+   * again when the range becomes sparse (range.c). */
   _Atomic uintptr_t reach;
   uintptr_t span_of_0; /* the address that the entry of address 0 would have */
   /* By slot: when the large block that begins there was allocated (heap/age.h); relaxed. Not in

@@ -1,6 +1,7 @@
 /* range.c - the range: reserving it, and handing out its slots. */
 #include "pages/range.h"
 
+#include "os/thread.h"
 #include "pages/run.h"
 
 /* A limit on the address space makes the range smaller than LM_RANGE, down to this many bytes. */
@@ -8,15 +9,22 @@
 /* The array of entries becomes accessible in steps of this many bytes, because a system that does
  * not overcommit counts all that is accessible. One step describes 64 MiB of the range. */
 #define ENTRIES_STEP ((size_t)1 << 16)
+#define STEP_COVERS (ENTRIES_STEP / sizeof(lm_span) << LM_SLOT_SHIFT)
 
-/* Law, while the lock is free: taken + free.slots is the number of slots from LM_MAP_FIRST to the
- * top. */
+/* A range is sparse after a limit on the address space (RLIMIT_AS) was set below what the process
+ * had. In a sparse range, only the slots that are taken are reserved: the kernel counts reserved
+ * address space against the limit.
+ *
+ * Law, while the lock is free: taken + free.slots is the number of slots from LM_MAP_FIRST to the
+ * top; top <= covered <= lm_map.size; covered == lm_map.size unless the range is sparse. */
 static struct {
   lm_lock lock;
   lm_runs free;     /* runs that were given back */
   size_t most;      /* bytes that may be taken because of RLIMIT_AS; 0: no such limit */
   size_t committed; /* accessible bytes of the entries; of the times (lm_map.born), 1/16 of it */
-  _Atomic size_t taken; /* slots in use; written under the lock. Relaxed: to others a figure */
+  size_t covered;   /* bytes of the range whose entries and times are reserved */
+  _Atomic size_t taken;   /* slots in use; written under the lock. Relaxed: to others a figure */
+  _Atomic bool is_sparse; /* only becomes true; written under the lock; relaxed */
 } range;
 
 const _Atomic size_t *const lm_range_outside = &range.taken;
@@ -61,7 +69,7 @@ static bool reserve(size_t size) {
   lm_sys_unmap(at, base - arrays - start);
   lm_map.born = (_Atomic uint32_t *)(base - arrays);
   lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
-  lm_map.size = size;
+  lm_map.size = range.covered = size;
   lm_map.base = base;
   lm_assert(lm_map_span_of((void *)base) == lm_map_span(0));
   make_entries_readable();
@@ -82,7 +90,9 @@ bool lm_range_reserves(const void *p) {
   /* Acquire pairs with the release in take_from_top_locked: lm_map is filled in. */
   if (!atomic_load_explicit(&lm_map.top, memory_order_acquire)) return false;
   uintptr_t first = (uintptr_t)lm_map.born;
-  return (uintptr_t)p - first < lm_map.base - first + lm_map.size;
+  size_t size = lm_range_is_sparse() ? atomic_load_explicit(&lm_map.top, memory_order_relaxed)
+                                     : lm_map.size;
+  return (uintptr_t)p - first < lm_map.base - first + size;
 }
 
 /* The entries grow downwards from the beginning of the range, the times upwards. */
@@ -98,11 +108,18 @@ static bool commit_times(size_t need) {
 /* Makes the parts of both arrays accessible that describe the range up to `top` bytes. */
 static bool commit_arrays_locked(size_t top) {
   size_t need = lm_align_up(entry_bytes(top), ENTRIES_STEP);
-  if (need > entry_bytes(lm_map.size)) need = entry_bytes(lm_map.size);
+  if (need > entry_bytes(range.covered)) need = entry_bytes(range.covered);
   if (need <= range.committed) return true;
   if (!commit_entries(need) || !commit_times(need)) return false;
   range.committed = need;
   return true;
+}
+
+/* Reserves the address space of slots that are about to be taken, if the range is sparse. False:
+ * the limit on address space does not allow it, or another mapping is there. */
+static bool reserve_slots_locked(uint32_t slot, uint32_t slots) {
+  if (!lm_range_is_sparse()) return true;
+  return !lm_sys_reserve_at(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
 }
 
 /* Takes slots that were never used before. If the alignment leaves a gap below them, the gap
@@ -113,8 +130,9 @@ static uint32_t take_from_top_locked(uint32_t slots, size_t align) {
   if (align < LM_SLOT) align = LM_SLOT;
   size_t at = lm_align_up(lm_map.base + old, align) - lm_map.base;
   size_t size = (size_t)slots << LM_SLOT_SHIFT;
-  if (at > lm_map.size || lm_map.size - at < size || !commit_arrays_locked(at + size)) return 0;
+  if (at > range.covered || range.covered - at < size || !commit_arrays_locked(at + size)) return 0;
   uint32_t slot = (uint32_t)(at >> LM_SLOT_SHIFT), first = (uint32_t)(old >> LM_SLOT_SHIFT);
+  if (!reserve_slots_locked(slot, slots)) return 0;
   lm_map_extent(slot, slots, LM_USE_NONE);
   if (first < slot) lm_map_extent(first, slot - first, LM_USE_NONE);
   /* Release pairs with the acquire of lm_map_owns: the new extents are described. */
@@ -132,7 +150,9 @@ static bool is_allowed_locked(uint32_t slots) {
 static uint32_t take_locked(uint32_t slots, size_t align) {
   if (!begin_locked() || !is_allowed_locked(slots)) return 0;
   uint32_t slot = lm_runs_take(&range.free, slots, align);
-  return slot ? slot : take_from_top_locked(slots, align);
+  if (lm_likely(slot && reserve_slots_locked(slot, slots))) return slot;
+  if (slot) lm_runs_put(&range.free, slot, slots);
+  return take_from_top_locked(slots, align);
 }
 
 uint32_t lm_range_take(uint32_t slots, size_t align) {
@@ -145,10 +165,15 @@ uint32_t lm_range_take(uint32_t slots, size_t align) {
   return slot;
 }
 
+bool lm_range_is_sparse(void) {
+  return atomic_load_explicit(&range.is_sparse, memory_order_relaxed);
+}
+
 void lm_range_put(uint32_t slot, uint32_t slots) {
   lm_assert(slot >= LM_MAP_FIRST && slots > 0);
   lm_assert(lm_map_owns((const char *)lm_map_address(slot + slots) - 1));
   lm_lock_take(&range.lock);
+  if (lm_range_is_sparse()) lm_sys_unmap(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
   lm_runs_put(&range.free, slot, slots);
   size_t taken = atomic_fetch_sub_explicit(&range.taken, slots, memory_order_relaxed);
   lm_lock_drop(&range.lock);
@@ -156,25 +181,92 @@ void lm_range_put(uint32_t slot, uint32_t slots) {
   (void)taken;
 }
 
-/* Returns how many bytes may be taken from the range under this limit, while the address space has
- * `used` bytes. A program that has set the limit to so much more than its address space now means
- * that much more. A limit below the reserved address space cannot include the reservation, which
- * takes no memory. So the reservation is left out of the sum then. */
+/* ---- Limits on the address space ---- */
+
+static void forget_reach(lm_thread *t, void *unused) {
+  (void)unused;
+  atomic_store(&t->reach, LM_REACH_NONE);
+}
+
+/* Takes the value of lm_map.reach from all threads, so that no free reads an entry above the top
+ * any more. The first grace finds out whether graces are possible. After the second grace, every
+ * thread that had read lm_map.reach has stored it to its own `reach`. After the third grace, every
+ * free that had read a thread's `reach` is over. Returns false where graces are not possible. */
+static bool close_reach(void) {
+  if (!lm_thread_grace()) return false;
+  atomic_store(&lm_map.reach, 0);
+  if (!lm_thread_grace()) return false;
+  lm_thread_each(forget_reach, NULL);
+  return lm_thread_grace();
+}
+
+/* Returns the bytes of the range that the arrays must cover so that `bytes` can be taken. */
+static size_t cover_of(size_t bytes) {
+  if (bytes >= lm_map.size) return lm_map.size;
+  size_t covered = lm_align_up(bytes, STEP_COVERS);
+  return covered < lm_map.size ? covered : lm_map.size;
+}
+
+/* Unmaps all of the range that is not taken, and the parts of the arrays that describe none of the
+ * first `bytes` bytes. reserve_slots_locked and cover_locked reserve them again. */
+static void make_sparse_locked(size_t bytes) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
+  uint32_t slot, slots;
+  lm_runs unmapped = { 0 };
+  lm_runs_init(&unmapped);
+  while ((slot = lm_runs_take_longest(&range.free, &slots)) != 0) {
+    lm_sys_unmap(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
+    lm_runs_put(&unmapped, slot, slots);
+  }
+  range.free = unmapped;
+  range.covered = cover_of(bytes > top ? bytes : top);
+  char *times_end = (char *)lm_map.born + time_bytes(range.covered);
+  char *entries = (char *)lm_map.base - entry_bytes(range.covered);
+  lm_sys_unmap((void *)(lm_map.base + top), lm_map.size - top);
+  lm_sys_unmap(times_end, (size_t)(entries - times_end));
+  atomic_store_explicit(&range.is_sparse, true, memory_order_relaxed);
+}
+
+/* Reserves more of the arrays of a sparse range, so that they describe `bytes` bytes. If the limit
+ * on address space does not allow it, the arrays do not change. */
+static void cover_locked(size_t bytes) {
+  size_t covered = cover_of(bytes), old = range.covered;
+  if (covered <= old) return;
+  void *entries = (char *)lm_map.base - entry_bytes(covered);
+  size_t more = entry_bytes(covered) - entry_bytes(old);
+  size_t times = time_bytes(covered) - time_bytes(old);
+  if (lm_sys_reserve_at(entries, more)) return;
+  if (lm_sys_reserve_at((char *)lm_map.born + time_bytes(old), times)) lm_sys_unmap(entries, more);
+  else range.covered = covered;
+}
+
+/* Returns `most` of `range` under this limit, for a range that is not sparse, while the address
+ * space of the process has `used` bytes. A program that has set the limit to so much more than its
+ * address space now means that much more. A limit below the reserved address space cannot include
+ * the reservation, which takes no memory. So the reservation is left out of the sum then. */
 static size_t most_under_limit_locked(size_t used, size_t limit) {
   size_t taken = atomic_load_explicit(&range.taken, memory_order_relaxed) << LM_SLOT_SHIFT;
-  if (limit >= used) return taken + (limit - used);
   size_t reserved = lm_map.size + entry_bytes(lm_map.size) + time_bytes(lm_map.size);
   size_t others = used > reserved ? used - reserved : 0;
-  return limit > others ? limit - others : 0;
+  if (!lm_map.base || limit == SIZE_MAX) return 0;
+  size_t most = limit >= used ? taken + (limit - used) : limit > others ? limit - others : 0;
+  return most < LM_SLOT ? LM_SLOT : most < lm_map.size ? most : 0;
 }
 
 /* Before the range is reserved, nothing is to be done: its size will obey the limit. */
 void lm_range_limit_changed(void) {
   size_t used, limit;
   if (lm_sys_address_space(&used, &limit)) return;
+  bool is_reserved = atomic_load_explicit(&lm_map.top, memory_order_acquire) != 0;
+  bool is_closed = is_reserved && limit < used && close_reach();
   lm_lock_take(&range.lock);
-  size_t most = lm_map.base && limit < SIZE_MAX ? most_under_limit_locked(used, limit) : SIZE_MAX;
-  range.most = most < LM_SLOT ? LM_SLOT : most < lm_map.size ? most : 0;
+  if (is_closed && !lm_range_is_sparse()) make_sparse_locked(limit);
+  if (lm_range_is_sparse()) {
+    cover_locked(limit);
+    range.most = 0; /* the kernel itself applies the limit to a sparse range */
+  } else {
+    range.most = most_under_limit_locked(used, limit);
+  }
   lm_lock_drop(&range.lock);
 }
 
@@ -182,6 +274,7 @@ lm_lock *lm_range_lock(void) { return &range.lock; }
 size_t lm_range_used(void) {
   return atomic_load_explicit(&range.taken, memory_order_relaxed) << LM_SLOT_SHIFT;
 }
+size_t lm_range_reserved(void) { return lm_range_is_sparse() ? lm_range_used() : lm_map.size; }
 size_t lm_range_overhead(void) {
   return (atomic_load_explicit(&lm_map.top, memory_order_relaxed) >> LM_SLOT_SHIFT) *
          sizeof(lm_span);

@@ -15,6 +15,10 @@ bool lm_region_is_eager(const lm_preparation *how) {
          (how->backing && how->backing->reserves);
 }
 
+bool lm_region_is_plain(const lm_preparation *how) {
+  return !how->backing && !how->stays && !lm_region_is_eager(how);
+}
+
 /* Binds a range to the nodes of a placement. A kernel or container that refuses mbind does no harm
  * on a machine with one node. It does none either where memory is to be local, since the kernel
  * puts a page on the node of the first touch by itself. */

@@ -37,6 +37,9 @@ bool lm_region_populates(const lm_preparation *how);
 bool lm_region_punch(const lm_preparation *how, void *at, size_t size);
 /* Returns whether preparing costs memory, before the memory is touched. */
 bool lm_region_is_eager(const lm_preparation *how);
+/* Returns whether any slots of prepared memory can be given back to the system and to the range:
+ * they are in no file, and preparing them costs nothing. */
+bool lm_region_is_plain(const lm_preparation *how);
 /* Returns the bytes of a page of prepared memory. */
 size_t lm_region_page_size(const lm_preparation *how);
 

@@ -99,11 +99,18 @@ static uint32_t take_unreturned(uint32_t *slots) {
   return slot;
 }
 
+/* Takes memory and access from slots that go back to the range. A sparse range unmaps them itself.
+ * While the address space is above its limit, the kernel allows that and refuses to decommit.
+ * Returns false if the system refuses. */
+static bool decommit(uint32_t slot, uint32_t slots) {
+  return lm_range_is_sparse() || !lm_sys_decommit(lm_map_address(slot), bytes_of(slots));
+}
+
 /* Decommits slots and gives them to the range; if the system refuses, queues them. Returns whether
  * the range has them. */
 static bool return_or_queue(uint32_t slot, uint32_t slots) {
   lm_assert(slot >= LM_MAP_FIRST && slots > 0);
-  bool done = !lm_sys_decommit(lm_map_address(slot), bytes_of(slots));
+  bool done = decommit(slot, slots);
   if (done) lm_range_put(slot, slots);
   else queue_unreturned(slot, slots);
   return done;
@@ -251,11 +258,14 @@ static uint32_t take_again(lm_given_back *g, uint32_t slots) {
 }
 
 /* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
- * early. Slots beyond the bound raise the bound until a tick finds that they lay idle. Slots of
- * decay make the interval longer. Otherwise a program that takes and frees much memory again and
- * again would have it zeroed and mapped each time. */
+ * early. Slots beyond the bound raise the bound, by twice their number, until a tick finds that
+ * they lay idle: blocks of many sizes are freed at random, and the bound is high enough sooner if
+ * each mistake doubles what is learned. Slots of decay make the interval longer. Otherwise a
+ * program that takes and frees much memory again and again would have it zeroed and mapped each
+ * time. */
 static void learn_locked(lm_regions *r, uint32_t slots) {
-  r->extra += take_again(&r->trimmed, slots);
+  enum { RAISE = 2 };
+  r->extra += RAISE * take_again(&r->trimmed, slots);
   if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
   r->waits += r->window;
   r->window *= 2;
@@ -315,7 +325,7 @@ static bool return_to_range(lm_regions *r, uint32_t slot, uint32_t slots) {
     lm_regions_give_up(r, slot, slots);
     return true;
   }
-  if (lm_sys_decommit(lm_map_address(slot), bytes_of(slots))) return false;
+  if (!decommit(slot, slots)) return false;
   lm_regions_forget(r, slot, slots);
   return true;
 }

@@ -5,7 +5,7 @@
  *   dirty   touched. Taken first, because it is in the CPU's caches and page tables. Kept up to a
  *           bound. Beyond the bound it is given back to the system, and so is what was free
  *           throughout an interval of decay (os/decay.h). If slots beyond the bound are given back
- *           and then taken again soon, the bound is raised by as many slots. A tick lowers it again
+ *           and then taken again soon, the bound is raised by twice as many. A tick lowers it again
  *           if the slots lay idle. If slots that decay gave back are taken again soon, the next
  *           intervals of decay are longer.
  *

@@ -6,9 +6,11 @@
  *                            what there was before, unless it says otherwise
  *
  * Scenes: peak (200 MiB of small and large blocks, all freed), rest (the same, one block in ten
- * kept), objects (a million of 64 bytes), tags (loam's only: 1,000 tags by 20 strategies, a small
- * block of each), soak (sizes that change; MINUTES, 1 by default, a line every five seconds). */
+ * kept), objects (a million of 64 bytes), idle (a hundred threads that used some blocks and wait),
+ * tags (loam's only: 1,000 tags by 20 strategies, a small block of each), soak (sizes that change;
+ * MINUTES, 1 by default, a line every five seconds). */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,7 +18,7 @@
 
 enum { PAGE = 4096, SMALL = 100000, SMALL_MOST = 2048, LARGE = 100, LARGE_SIZE = 1 << 20 };
 enum { BLOCKS = SMALL + LARGE, OBJECTS = 1000000, OBJECT = 64, TAGS = 1000, STRATEGIES = 20 };
-enum { SLOTS = 20000, STEP_S = 5 };
+enum { SLOTS = 20000, STEP_S = 5, THREADS = 100, USED = 200, USED_MOST = 1000 };
 
 static char *block[BLOCKS], *object[OBJECTS];
 static size_t size_of[BLOCKS];
@@ -88,6 +90,13 @@ static double fall(uint32_t kept) {
   return left;
 }
 
+/* Takes and frees some blocks of many sizes, now more and now fewer. */
+static void rise_a_little(void) {
+  uint32_t n = 1 + draw(100);
+  for (uint32_t i = 0; i < n; i++) block[i] = touched(1 + draw(draw(10) ? SMALL_MOST : 100000));
+  for (uint32_t i = 0; i < n; i++) free(block[i]);
+}
+
 static void play_peak(uint32_t kept) {
   rise();
   tell_resident("at the peak");
@@ -116,6 +125,37 @@ static void play_objects(void) {
   tell_resident("resident");
   tell("beyond what is live, %", (resident() - before - live) / live * 100);
   if (records > 0) tell("metadata of loam, %", (metadata() - records) / live * 100);
+}
+
+static pthread_barrier_t all_sit;
+
+/* Takes blocks of 8 bytes to USED_MOST, frees them and waits for the end of the process. */
+static void *use_and_sit(void *number) {
+  char *used[USED];
+  uint32_t random = (uint32_t)(uintptr_t)number;
+  for (int i = 0; i < USED; i++) {
+    random = random * 1103515245 + 12345;
+    used[i] = touched(8 + (random >> 16) % (USED_MOST - 7));
+  }
+  for (int i = 0; i < USED; i++) free(used[i]);
+  pthread_barrier_wait(&all_sit);
+  pause();
+  return NULL;
+}
+
+/* The stack of a thread is part of what the thread holds: about 13 KiB. */
+static void play_idle(void) {
+  pthread_t thread;
+  pthread_barrier_init(&all_sit, NULL, THREADS + 1);
+  for (uintptr_t i = 0; i < THREADS; i++)
+    if (pthread_create(&thread, NULL, use_and_sit, (void *)i)) abort();
+  pthread_barrier_wait(&all_sit);
+  tell("KiB of each thread", (resident() - before) * 1024 / THREADS);
+  for (int i = 0; i < 300; i++) {
+    rise_a_little();
+    usleep(10000);
+  }
+  tell("after 3 s of other work", (resident() - before) * 1024 / THREADS);
 }
 
 /* The policy, of tests/bench/frugal, has a strategy for each 16 bytes. */
@@ -182,6 +222,7 @@ int main(int argc, char **argv) {
   if (!strcmp(scene, "peak")) play_peak(0);
   else if (!strcmp(scene, "rest")) play_peak(10);
   else if (!strcmp(scene, "objects")) play_objects();
+  else if (!strcmp(scene, "idle")) play_idle();
   else if (!strcmp(scene, "tags")) play_tags();
   else if (!strcmp(scene, "soak")) play_soak(argc > 2 ? atoi(argv[2]) : 1);
   else return fputs("usage: frugal serves | SCENE [MINUTES]\n", stderr), 2;

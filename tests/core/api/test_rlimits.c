@@ -28,13 +28,13 @@ static size_t counted_data(void) {
 }
 
 /* Allocates blocks of one size until there are no more, and frees all of them. Returns how many
- * bytes there were, with what rounding adds: blocks of more than 64 KiB are multiples of that. */
+ * bytes there were, with what rounding to pages adds to blocks of more than 64 KiB. */
 static size_t fill_and_free(size_t size) {
   static void *block[MOST];
   size_t n = 0;
   while (n < MOST && (block[n] = loam_malloc(NULL, size)) != NULL) n++;
   for (size_t i = 0; i < n; i++) loam_free(block[i]);
-  return n * (size > LM_SMALL_MAX ? lm_align_up(size, LM_SLOT) : size);
+  return n * (size > LM_SMALL_MAX ? lm_align_up(size, LM_PAGE) : size);
 }
 
 static int use_all_in_many_sizes(void *unused) {
@@ -44,6 +44,7 @@ static int use_all_in_many_sizes(void *unused) {
   size_t before = counted_data();
   struct rlimit limit = { before + ROOM, before + ROOM };
   if (!before || setrlimit(RLIMIT_DATA, &limit)) return NO_LIMIT;
+  loam_limits_changed();
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     if (fill_and_free(sizes[i]) < ROOM / 10 * 9) return LITTLE + (int)i;
     void *half = loam_malloc(NULL, ROOM / 2);
@@ -58,6 +59,79 @@ static void freed_memory_of_every_size_serves_every_other_under_a_limit_on_data(
   skip_if_sanitized();
   setenv("LOAM_CONTROL", "0", 1);
   assert_int_equal(run_in_child(use_all_in_many_sizes, NULL), DONE);
+}
+
+/* A thread that runs `crowd` allocates, resizes and frees blocks of 64 to 512 KiB. Most of the time
+ * it wants more of them than the limit on data allows. */
+enum { CROWD = 1200, CROWD_STEPS = 6000 };
+typedef struct crowd_block {
+  unsigned char *p;
+  size_t size;
+  unsigned char value;
+} crowd_block;
+static _Atomic int crowd_wrong, crowd_refused;
+
+static void check_block(const crowd_block *b) {
+  if (!b->size) return;
+  for (size_t i = 0; i < b->size; i += 509) crowd_wrong += b->p[i] != b->value;
+  crowd_wrong += b->p[b->size - 1] != b->value;
+}
+
+static void resize_block(crowd_block *b, size_t size) {
+  unsigned char *p = b->p ? loam_realloc(NULL, b->p, size) : loam_malloc(NULL, size);
+  crowd_refused += !p;
+  if (!p) return;
+  if (b->p && size < b->size) b->size = size;
+  b->p = p;
+  check_block(b);
+  b->size = loam_usable_size(p); /* all of that can be written */
+  memset(p, b->value, b->size);
+}
+
+static void *crowd(void *seed) {
+  crowd_block *block = calloc(CROWD, sizeof *block);
+  unsigned random = (unsigned)(uintptr_t)seed;
+  if (!block) return (void *)1;
+  for (int i = 0; i < CROWD_STEPS; i++) {
+    random = random * 1103515245 + 12345;
+    crowd_block *b = &block[(random >> 8) % CROWD];
+    check_block(b);
+    b->value = b->p ? b->value : (unsigned char)random;
+    if (b->p && random >> 29 == 0) {
+      loam_free(b->p);
+      *b = (crowd_block){ 0 };
+    } else {
+      resize_block(b, 65537 + (random >> 4) % (random % 8 ? 90000 : 400000));
+    }
+  }
+  for (int i = 0; i < CROWD; i++) {
+    check_block(&block[i]);
+    loam_free(block[i].p);
+  }
+  free(block);
+  return NULL;
+}
+
+static int crowd_under_limit(void *unused) {
+  enum { THREADS = 2, WRONG = 3, NONE_REFUSED };
+  pthread_t thread[THREADS];
+  (void)unused;
+  loam_free(loam_malloc(NULL, 1));
+  struct rlimit limit = { counted_data() + ROOM / 3, RLIM_INFINITY };
+  if (setrlimit(RLIMIT_DATA, &limit)) return NO_LIMIT;
+  loam_limits_changed();
+  for (uintptr_t i = 0; i < THREADS; i++)
+    if (pthread_create(&thread[i], NULL, crowd, (void *)(i + 1))) return NO_LIMIT;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  if (!crowd_refused) return NONE_REFUSED;
+  return crowd_wrong ? WRONG : loam_malloc(NULL, ROOM / 5) ? DONE : NO_HALF;
+}
+
+static void blocks_keep_their_contents_when_their_tails_are_cut(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(crowd_under_limit, NULL), DONE);
 }
 
 /* Allocates until there is no more memory, at most `most` bytes, and frees all of it. */
@@ -100,10 +174,67 @@ static void a_limit_on_address_space_holds_after_the_start(void **state) {
   assert_int_equal(run_in_child(obey_late_limits, NULL), DONE);
 }
 
+/* The threads of stay_sound_when_limited allocate until `is_over`. `rounds`: how often all of them
+ * did. */
+static _Atomic bool is_over;
+static _Atomic int rounds;
+
+static void *allocate_always(void *unused) {
+  enum { BLOCKS = 64 };
+  static _Thread_local void *block[BLOCKS];
+  for (unsigned i = 0; !is_over; i = (i + 7) % 1000, rounds++)
+    for (unsigned n = 0; n < BLOCKS; n++) {
+      loam_free(block[n]);
+      block[n] = loam_malloc(NULL, i * n * 3);
+      if (block[n]) memset(block[n], 1, i * n * 3);
+    }
+  for (unsigned n = 0; n < BLOCKS; n++) loam_free(block[n]);
+  return unused;
+}
+
+/* Waits until the threads have done `n` rounds more. */
+static bool wait_for_rounds(int n) {
+  int end = rounds + n, naps = 0;
+  while (rounds < end)
+    if (!be_patient(&naps)) return false;
+  return true;
+}
+
+static int stay_sound_when_limited(void *unused) {
+  enum { THREADS = 2, ROUNDS = 100, NO_THREAD = 3, STUCK, CANNOT_MAP };
+  pthread_t thread[THREADS];
+  (void)unused;
+  for (int i = 0; i < THREADS; i++)
+    if (pthread_create(&thread[i], NULL, allocate_always, NULL)) return NO_THREAD;
+  loam_free(loam_malloc(NULL, 1));
+  if (!wait_for_rounds(ROUNDS)) return STUCK;
+  if (!set_address_space(LM_GIB) || !wait_for_rounds(ROUNDS)) return STUCK;
+  /* No entry of the page map describes these addresses any more. */
+  for (size_t at = LM_RANGE / 2; at < LM_RANGE; at += LM_RANGE / 8)
+    loam_free((char *)lm_map.base + at);
+  void *other = mmap(NULL, LM_GIB / 4, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (other == MAP_FAILED) return CANNOT_MAP;
+  for (int i = 0; i < 3; i++)
+    if (!set_address_space(i ? RLIM_INFINITY : LM_GIB / 2) || !wait_for_rounds(ROUNDS))
+      return STUCK;
+  is_over = true;
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
+  return fill_up_to(LM_GIB) < LM_GIB ? LITTLE : DONE;
+}
+
+static void threads_allocate_while_the_address_space_is_limited(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(stay_sound_when_limited, NULL), DONE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(freed_memory_of_every_size_serves_every_other_under_a_limit_on_data),
+    cmocka_unit_test(blocks_keep_their_contents_when_their_tails_are_cut),
     cmocka_unit_test(a_limit_on_address_space_holds_after_the_start),
+    cmocka_unit_test(threads_allocate_while_the_address_space_is_limited),
   };
   return cmocka_run_group_tests_name("rlimits", tests, NULL, NULL);
 }

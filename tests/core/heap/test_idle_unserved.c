@@ -171,6 +171,31 @@ static bool is_learned(void) {
   return false;
 }
 
+/* Takes `n` blocks of a MiB, writes to them and frees them. Returns the bytes that go back. */
+static size_t released_by(size_t n) {
+  size_t before = lm_regions_released();
+  for (size_t i = 0; i < n; i++) block[i] = memset(loam_malloc(NULL, LM_MIB), 1, LM_MIB);
+  for (size_t i = 0; i < n; i++) loam_free(block[i]);
+  return lm_regions_released() - before;
+}
+
+/* The first peak goes back, and comes again. Then a peak is kept that is half as high again. */
+static int learn_double(void *argument) {
+  enum { LOW = PEAK / LM_MIB, HIGH = LOW * 3 / 2 };
+  (void)argument;
+  if (released_by(LOW) < PEAK / 2) return 1;
+  return released_by(HIGH) < PEAK / 8 ? 0 : 2;
+}
+
+/* On a slow machine the peak may not come again soon enough, so it is tried again. */
+static void a_higher_peak_is_kept_than_the_one_that_came_again(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  int status = 1;
+  for (int i = 0; status && i < 20; i++) status = run_in_child(learn_double, NULL);
+  assert_int_equal(status, 0);
+}
+
 /* Takes slow paths of malloc and free, and makes a step of a tick due each time. */
 static void work_a_little(void) {
   for (int i = 0; i < 20; i++) {
@@ -225,6 +250,128 @@ static int fall_served(void *argument) {
 static void a_service_thread_is_left_to_do_it(void **state) {
   (void)state;
   assert_int_equal(run_in_child(fall_served, NULL), 0);
+}
+
+/* ---- Many threads ------------------------------------------------------------------------- */
+
+/* SITTERS threads use some blocks and then sit still. The last of them does so inside an active
+ * section. */
+enum { SITTERS = LM_THREADS_FEW + 4, USED = 25, USED_SIZE = 1000 };
+
+static pthread_barrier_t all_have_begun, all_sit, one_leaves, all_rise;
+static _Atomic size_t held; /* objects in the bin of the last thread */
+
+static lm_central *list_of_used(void) {
+  return &lm_pool_of(lm_strategy_at(0))->central[lm_class_of(USED_SIZE)];
+}
+
+/* Returns how many objects are live or in bins. */
+static uint32_t count_out(void) {
+  lm_central *list = list_of_used();
+  lm_lock_take(&list->lock);
+  uint32_t out = list->out - list->stocked;
+  lm_lock_drop(&list->lock);
+  return out;
+}
+
+static const lm_bin *own_bin(void) {
+  uint32_t offset = lm_tcache_bin_offset(lm_strategy_at(0)->place, lm_class_of(USED_SIZE));
+  return lm_tcache_bin_at(lm_thread_get(), offset);
+}
+
+static size_t count_cached(void) {
+  const lm_bin *bin = own_bin();
+  return (size_t)(lm_tcache_bin_top(bin) - bin->low);
+}
+
+static void use(int n) {
+  void *used[4 * USED];
+  for (int i = 0; i < n; i++) used[i] = loam_malloc(NULL, USED_SIZE);
+  for (int i = 0; i < n; i++) loam_free(used[i]);
+}
+
+static void *use_and_sit(void *is_last) {
+  lm_thread *t = lm_thread_get();
+  pthread_barrier_wait(&all_have_begun);
+  use(USED);
+  if (is_last) held = count_cached();
+  if (is_last) lm_thread_enter(t);
+  pthread_barrier_wait(&all_sit);
+  if (is_last) pthread_barrier_wait(&one_leaves);
+  if (is_last) lm_thread_leave(t);
+  pthread_barrier_wait(&all_rise);
+  use(USED);
+  return NULL;
+}
+
+static void start_sitters(pthread_t *sitter) {
+  pthread_barrier_init(&all_have_begun, NULL, SITTERS);
+  pthread_barrier_init(&all_sit, NULL, SITTERS + 1);
+  pthread_barrier_init(&one_leaves, NULL, 2);
+  pthread_barrier_init(&all_rise, NULL, SITTERS + 1);
+  for (uintptr_t i = 0; i < SITTERS; i++)
+    sitter[i] = start_thread(use_and_sit, (void *)(i / (SITTERS - 1)));
+  pthread_barrier_wait(&all_sit);
+}
+
+static void end_sitters(const pthread_t *sitter) {
+  pthread_barrier_wait(&all_rise);
+  for (int i = 0; i < SITTERS; i++) pthread_join(sitter[i], NULL);
+}
+
+/* Takes slow paths until so few objects are live or in bins. Returns whether they are. */
+static bool work_until_out(size_t most) {
+  for (int naps = 0; count_out() > most; work_a_little())
+    if (!be_patient(&naps)) return false;
+  return true;
+}
+
+static int sit_still(void *argument) {
+  (void)argument;
+  pthread_t sitter[SITTERS];
+  lm_decay_begin();
+  lm_decay_end(false);
+  start_sitters(sitter);
+  if (lm_decay_is_asleep() || !held || count_out() <= held) return 1;
+  if (!work_until_out(held) || count_out() != held) return 2;
+  for (int i = 0, naps = 0; i < 10 && be_patient(&naps); i++) work_a_little();
+  if (count_out() != held) return 3;
+  pthread_barrier_wait(&one_leaves);
+  if (!work_until_out(0)) return 4;
+  end_sitters(sitter);
+  return lm_pool_is_valid() && lm_thread_list_is_valid() ? 0 : 5;
+}
+
+/* The bins of the thread that is in an active section stay as they are until it leaves. */
+static void threads_that_sit_still_lose_their_bins(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(sit_still, NULL), 0);
+}
+
+/* Returns whether the bin of this thread becomes wide enough for all blocks of `use`. */
+static bool becomes_wide(void) {
+  enum { TRIES = 2000 };
+  for (int i = 0; i < TRIES && count_cached() < 4 * USED; i++) use(4 * USED);
+  return count_cached() >= 4 * USED;
+}
+
+static int cache_little(void *argument) {
+  (void)argument;
+  pthread_t sitter[SITTERS];
+  use(USED);
+  if (count_cached() < USED) return 1; /* there are few threads */
+  uint32_t before = count_out();
+  start_sitters(sitter);
+  if (count_out() - before > 2 * SITTERS) return 2;
+  if (!becomes_wide()) return 3;
+  pthread_barrier_wait(&one_leaves);
+  end_sitters(sitter);
+  return lm_pool_is_valid() ? 0 : 4;
+}
+
+static void a_young_thread_of_many_caches_little(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(cache_little, NULL), 0);
 }
 
 /* ---- Memory is short ---------------------------------------------------------------------- */
@@ -359,8 +506,11 @@ int main(void) {
     cmocka_unit_test(a_peak_goes_back_that_several_threads_free),
     cmocka_unit_test(a_peak_goes_back_that_another_thread_allocated),
     cmocka_unit_test(a_peak_that_comes_again_is_kept_until_a_slow_path_finds_it_idle),
+    cmocka_unit_test(a_higher_peak_is_kept_than_the_one_that_came_again),
     cmocka_unit_test(slow_paths_give_up_idle_bins),
     cmocka_unit_test(a_service_thread_is_left_to_do_it),
+    cmocka_unit_test(threads_that_sit_still_lose_their_bins),
+    cmocka_unit_test(a_young_thread_of_many_caches_little),
     cmocka_unit_test(an_alarm_gives_a_kept_peak_back),
     cmocka_unit_test(while_memory_is_short_bins_are_narrow),
     cmocka_unit_test(each_thread_obeys_an_alarm_once),

@@ -94,10 +94,92 @@ static void takes_less_where_address_space_is_limited(void **state) {
   }
 }
 
+static bool limit_address_space(rlim_t bytes) {
+  bool done = !setrlimit(RLIMIT_AS, &(struct rlimit){ bytes, RLIM_INFINITY });
+  lm_range_limit_changed();
+  return done;
+}
+
+static size_t address_space(void) {
+  size_t used = 0, ignored;
+  return lm_sys_address_space(&used, &ignored) ? 0 : used;
+}
+
+/* Takes single slots until there are no more, at most `most`, and puts them back. Returns their
+ * number. */
+static uint32_t take_and_put(uint32_t most) {
+  enum { MOST = 1 << 16 };
+  static uint32_t slot[MOST];
+  uint32_t n = 0;
+  while (n < most && n < MOST && (slot[n] = lm_range_take(1, LM_SLOT)) != 0) n++;
+  for (uint32_t i = 0; i < n; i++) lm_range_put(slot[i], 1);
+  return n;
+}
+
+/* Runs in a child. Returns the number of the first line that finds something wrong, or 0. */
+#define EXPECT(what)                        \
+  do {                                      \
+    if (!(what)) return __LINE__ % 250 + 1; \
+  } while (0)
+
+static int shrink_and_grow(void *unused) {
+  (void)unused;
+  void *other;
+  uint32_t kept = lm_range_take(3, LM_SLOT), peak = lm_range_take(1000, LM_SLOT);
+  uint32_t last = lm_range_take(1, LM_SLOT);
+  lm_range_put(peak, 1000);
+  EXPECT(kept && last && address_space() > LM_RANGE);
+  EXPECT(limit_address_space(100 * LM_MIB) && lm_range_is_valid());
+  EXPECT(address_space() < 20 * LM_MIB); /* the free slots below the last one are gone, too */
+  EXPECT(lm_range_reserves(lm_map_address(kept)) && lm_range_reserves(lm_map_address(last)));
+  EXPECT(!lm_range_reserves((char *)lm_map_address(last) + LM_SLOT));
+  EXPECT(!lm_sys_commit(lm_map_address(kept), LM_SLOT));
+  uint32_t most = take_and_put(UINT32_MAX);
+  EXPECT(most > 1200 && most < 1600 && lm_range_is_valid());
+  EXPECT(!lm_sys_map(50 * LM_MIB, &other)); /* others can map the address space */
+  EXPECT(take_and_put(UINT32_MAX) < most - 700);
+  lm_sys_unmap(other, 50 * LM_MIB);
+  EXPECT(take_and_put(UINT32_MAX) == most);
+  EXPECT(limit_address_space(2 * LM_GIB) && take_and_put(16000) == 16000);
+  EXPECT(limit_address_space(RLIM_INFINITY) && take_and_put(60000) == 60000);
+  EXPECT(lm_range_take((uint32_t)(lm_map.size / 2 >> LM_SLOT_SHIFT), LM_SLOT));
+  lm_range_put(kept, 3);
+  return lm_range_is_valid() ? 0 : 1;
+}
+
+static void gives_back_what_is_not_taken_under_a_late_limit(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(shrink_and_grow, NULL), 0);
+}
+
+/* Another mapping lies where the range would go on, and in a free run. */
+static int go_around_others(void *unused) {
+  (void)unused;
+  uint32_t peak = lm_range_take(100, LM_SLOT), last = lm_range_take(1, LM_SLOT);
+  lm_range_put(peak, 100);
+  EXPECT(limit_address_space(LM_GIB));
+  EXPECT(!lm_sys_reserve_at(lm_map_address(peak), LM_PAGE));
+  EXPECT(!lm_sys_reserve_at(lm_map_address(last + 1), LM_PAGE));
+  EXPECT(lm_sys_reserve_at(lm_map_address(last + 1), LM_PAGE) == EEXIST);
+  EXPECT(!lm_range_take(100, LM_SLOT) && !lm_range_take(200, LM_SLOT) && lm_range_is_valid());
+  lm_sys_unmap(lm_map_address(last + 1), LM_PAGE);
+  EXPECT(lm_range_take(200, LM_SLOT) == last + 1 && lm_range_is_valid());
+  return 0;
+}
+
+static void leaves_mappings_of_others_alone(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(go_around_others, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-    /* The first test needs a process that has not reserved the range. */
+    /* The first three tests need a process that has not reserved the range. */
     cmocka_unit_test(takes_less_where_address_space_is_limited),
+    cmocka_unit_test(gives_back_what_is_not_taken_under_a_late_limit),
+    cmocka_unit_test(leaves_mappings_of_others_alone),
     cmocka_unit_test(hands_out_runs_at_any_alignment),
     cmocka_unit_test(knows_all_that_it_reserved),
     cmocka_unit_test(reuses_what_came_back),

@@ -1,6 +1,9 @@
 /* limited.c - limits its own address space after it has allocated memory. The limit of a child of
- * vfork is not its parent's. */
+ * vfork is not its parent's. Under a limit, other mappings and threads must get their part. */
+#include <pthread.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -26,6 +29,29 @@ static int fill(void) {
   return n;
 }
 
+static void *allocate(void *unused) {
+  for (int i = 0; i < 1000; i++) free(kept(malloc((size_t)i * 100)));
+  return unused;
+}
+
+/* Under a limit that is far below what an allocator may have reserved: starts threads, maps memory
+ * and allocates until there is no more, twice. Returns whether all of that went well. */
+static bool live_under_limit(void) {
+  enum { THREADS = 4 };
+  int got[2];
+  for (int i = 0; i < 2; i++) {
+    pthread_t thread[THREADS];
+    void *p = mmap(NULL, 16 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return false;
+    for (int n = 0; n < THREADS; n++)
+      if (pthread_create(&thread[n], NULL, allocate, NULL)) return false;
+    for (int n = 0; n < THREADS; n++) pthread_join(thread[n], NULL);
+    got[i] = fill();
+    if (munmap(p, 16 * MIB)) return false;
+  }
+  return got[0] >= 64 && got[0] < 256 && got[1] >= got[0] / 2;
+}
+
 int main(void) {
   free(kept(malloc(100)));
   struct rlimit64 before, limit;
@@ -44,6 +70,11 @@ int main(void) {
   printf("limited: %s\n", n >= 32 && n <= 160 ? "as it must be" : "wrong");
   expect(!setrlimit(RLIMIT_AS, (struct rlimit *)&before));
   printf("unlimited: %s\n", fill() == MOST ? "all" : "some");
+  limit.rlim_cur = 256 * MIB;
+  expect(!setrlimit64(RLIMIT_AS, &limit));
+  printf("limited to little: %s\n", live_under_limit() ? "as it must be" : "wrong");
+  expect(!setrlimit(RLIMIT_AS, (struct rlimit *)&before));
+  printf("unlimited again: %s\n", fill() == MOST ? "all" : "some");
   expect(setrlimit(RLIMIT_AS, (struct rlimit *)8) == -1);
   return 0;
 }
