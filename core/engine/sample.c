@@ -42,8 +42,9 @@ static double ln(double x) {
   int e = (int)(bits >> 52) - 1023;
   bits = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1023 << 52;
   memcpy(&m, &bits, sizeof m);
-  double s = (m - SQRT_2) / (m + SQRT_2), z = s * s;
-  double series = 1 + z * (1.0 / 3 + z * (1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z / 11))));
+  double s = (m - SQRT_2) / (m + SQRT_2), z = s * s, z2 = z * z;
+  double series = 1 + z * (1.0 / 3) + z2 * (1.0 / 5 + z * (1.0 / 7)) +
+                  z2 * z2 * (1.0 / 9 + z * (1.0 / 11));
   return (e + 0.5) * LN_2 + 2 * s * series;
 }
 
@@ -74,22 +75,24 @@ bool lm_sample_wants(lm_thread *t, size_t size) {
   return t->sample_left <= 0;
 }
 
-/* Returns 1 - exp(-x) for x >= 0: for small x by the series; 1 - exp(-2y) is e * (2 - e), where e
- * is 1 - exp(-y). */
-static double missing_of_exp(double x) {
+/* Returns the hyperbolic cotangent of x > 0, with a relative error below 1e-9: for small x by the
+ * series; coth(2y) is (coth y + 1 / coth y) / 2. */
+static double coth(double x) {
   int doublings = 0;
-  if (x > 64) return 1;
-  for (; x > 0x1p-6; x /= 2) doublings++;
-  double e = x * (1 - x * (1.0 / 2 - x * (1.0 / 6 - x * (1.0 / 24 - x * (1.0 / 120)))));
-  while (doublings--) e *= 2 - e;
-  return e;
+  if (x > 32) return 1;
+  for (; x > 1.0 / 8; x /= 2) doublings++;
+  double z = x * x;
+  double c = 1 / x + x * (1.0 / 3 - z * (1.0 / 45 - z * (2.0 / 945)));
+  while (doublings--) c = (c + 1 / c) / 2;
+  return c;
 }
 
+/* The weight is 1 / (1 - exp(-size / interval)), since (1 + coth x) / 2 is 1 / (1 - exp(-2x)). */
 uint64_t lm_sample_weight(size_t size, uint64_t interval) {
   lm_assert(size);
   if (!interval) interval = 1; /* sampling was switched off a moment ago */
-  double weight = (1 << LM_SAMPLE_SHIFT) / missing_of_exp((double)size / (double)interval);
-  return (uint64_t)(weight + 0.5);
+  double weight = (1 + coth((double)size / (double)interval / 2)) / 2;
+  return (uint64_t)(weight * (1 << LM_SAMPLE_SHIFT) + 0.5);
 }
 
 /* ---- The table of live samples ------------------------------------------------------------ */
@@ -117,19 +120,19 @@ static uint32_t new_entry_locked(lm_samples *all) {
   return at;
 }
 
-static void put_locked(lm_samples *all, const lm_sample_live *sample) {
-  _Atomic uint32_t *head = head_of((const void *)sample->base);
+static void put_locked(lm_samples *all, uintptr_t base, uint64_t size, uint64_t weight,
+                       uint32_t stack) {
+  _Atomic uint32_t *head = head_of((const void *)base);
   uint32_t at = new_entry_locked(all);
   if (!at) {
     atomic_fetch_add_explicit(&all->live_lost, 1, memory_order_relaxed);
     return;
   }
-  lm_stack *stack = &all->stacks.row[sample->stack];
-  all->sample[at - 1] = *sample;
-  all->sample[at - 1].next = atomic_load_explicit(head, memory_order_relaxed);
+  all->sample[at - 1] = (lm_sample_live){ base, size, weight, stack,
+                                          atomic_load_explicit(head, memory_order_relaxed) };
   atomic_store_explicit(head, at, memory_order_relaxed);
   add_live_locked(all, 1);
-  lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), 1);
+  lm_stack_add(&all->stacks.row[stack].live, weight, lm_sample_bytes(size, weight), 1);
 }
 
 /* Takes the sample of the block at `base` out. Returns false if there is none. */
@@ -224,19 +227,17 @@ static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strate
 static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                         size_t size) {
   lm_samples *all = &lm_sample_all;
-  lm_sample_live sample = { .base = (uintptr_t)p, .size = size };
-  sample.weight = lm_sample_weight(size, interval_now());
+  uint64_t weight = lm_sample_weight(size, interval_now()), bytes = lm_sample_bytes(size, weight);
   python_stack python;
   bool is_same = lm_unwind(&t->sample_stack);
   read_python(&python);
   lm_lock_take(&all->lock);
   lm_stack *row = row_locked(t, site, strategy, is_same, &python);
-  sample.stack = t->sample_row;
-  lm_stack_add(&row->total, sample.weight, lm_sample_bytes(size, sample.weight), 1);
-  (void)take_out_locked(all, sample.base); /* a free that the process did without loam's notice */
-  put_locked(all, &sample);
+  lm_stack_add(&row->total, weight, bytes, 1);
+  (void)take_out_locked(all, (uintptr_t)p); /* a free that the process did without loam's notice */
+  put_locked(all, (uintptr_t)p, size, weight, t->sample_row);
   lm_lock_drop(&all->lock);
-  lm_probe_alloc(sample.base, size, lm_sample_bytes(size, sample.weight));
+  lm_probe_alloc((uintptr_t)p, size, bytes);
 }
 
 LM_NOINLINE void lm_sample_take_marked(lm_thread *t, const loam_site *site, uint32_t strategy,

@@ -15,6 +15,8 @@ typedef struct reader {
   uintptr_t base;             /* rbp of the frame that was noted last */
   uintptr_t own_from, own_to; /* the code of this library; both 0: it is part of the program */
   bool is_first;
+  bool is_known; /* the size of the frame that was noted last was known before */
+  bool is_done;  /* walk_the_rest has read the outer frames */
 } reader;
 
 /* ---- Frames whose size is known ----------------------------------------------------------- */
@@ -90,6 +92,40 @@ static void note_caller(reader *r, uintptr_t at) {
   if (!is_own || u->frames) u->frame[u->frames++] = at - 1;
 }
 
+/* Reads the stack from `place` on, where a return address stands, from the known sizes of frames.
+ * Returns false if one is not known. A size may be wrong, so nothing is read outside the part of a
+ * stack that the unwinder saw. On another stack of the thread the unwinder reads first. */
+__attribute__((no_sanitize("address"))) static bool walk(reader *r, const uintptr_t *place) {
+  lm_unwound *u = r->u;
+  uint32_t words = 0;
+  if ((uintptr_t)place < u->bottom) return false;
+  for (; place <= u->top; place += words) {
+    if (u->words == LM_COUNT(u->word)) return false;
+    u->word[u->words++] = (lm_unwound_word){ place, *place };
+    note_caller(r, *place);
+    words = words_above(*place);
+    if (words == LAST || u->frames == LM_UNWIND_FRAMES) return true;
+    if (!words || words == VARIES) return false;
+  }
+  return false;
+}
+
+/* Reads the callers of the frame that was noted last by `walk`, if the size of that frame is known.
+ * Most outer frames are known, and the unwinder takes a hundred times as long for each. Tries it
+ * once for each row of known frames. Returns false if the unwinder has to go on. */
+static bool walk_the_rest(reader *r, uintptr_t at) {
+  lm_unwound *u = r->u;
+  uint32_t words = words_above(at), frames = u->frames, before = u->words;
+  bool was_known = r->is_known;
+  r->is_known = words && words != VARIES && words != LAST;
+  if (!r->is_known || was_known) return false;
+  r->is_done = walk(r, u->word[before - 1].place + words);
+  if (r->is_done) return true;
+  u->frames = frames;
+  u->words = before;
+  return false;
+}
+
 /* Notes one frame. A caller's address is that behind its call, which may be the last instruction of
  * a function, so 1 is taken away. A frame that a signal interrupted has its own address. The first
  * frame is the one of lm_unwind. */
@@ -108,25 +144,8 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *ctx
   r->base = _Unwind_GetGR(context, BASE_POINTER);
   if (is_interrupted) u->frame[u->frames++] = at;
   else note_caller(r, at);
+  if (u->at && u->frames < LM_UNWIND_FRAMES && walk_the_rest(r, at)) return _URC_END_OF_STACK;
   return u->frames < LM_UNWIND_FRAMES ? _URC_NO_REASON : _URC_END_OF_STACK;
-}
-
-/* Reads the stack from the known sizes of its frames. Returns false if one is not known. A size may
- * be wrong, so nothing is read outside the part of a stack that the unwinder saw. On another stack
- * of the thread the unwinder reads first. */
-__attribute__((no_sanitize("address"))) static bool walk(reader *r, uintptr_t at) {
-  lm_unwound *u = r->u;
-  uint32_t words = 0;
-  if (at < u->bottom) return false;
-  for (const uintptr_t *place = (const uintptr_t *)at + 1; place <= u->top; place += words) {
-    if (u->words == LM_COUNT(u->word)) return false;
-    u->word[u->words++] = (lm_unwound_word){ place, *place };
-    note_caller(r, *place);
-    words = words_above(*place);
-    if (words == LAST || u->frames == LM_UNWIND_FRAMES) return true;
-    if (!words || words == VARIES) return false;
-  }
-  return false;
 }
 
 /* Reads the stack by the unwinder, and learns the sizes of its frames. */
@@ -135,6 +154,8 @@ static void unwind(reader *r) {
   r->is_first = true;
   (void)_Unwind_Backtrace(note_frame, r);
   if (!u->at || !u->words) return;
+  if (r->is_done && u->at < u->bottom) u->bottom = u->at;
+  if (r->is_done) return;
   const lm_unwound_word *last = &u->word[u->words - 1];
   if (u->frames < LM_UNWIND_FRAMES) learn(last->value, LAST);
   bool is_deeper = last->place != u->top || u->at < u->bottom;
@@ -158,7 +179,7 @@ LM_NOINLINE bool lm_unwind(lm_unwound *u) {
   find_own_code(&r);
   u->at = at;
   u->frames = u->words = 0;
-  if (walk(&r, at)) return false;
+  if (walk(&r, (const uintptr_t *)at + 1)) return false;
   u->at = at;
   u->frames = u->words = 0;
   unwind(&r);

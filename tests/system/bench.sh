@@ -25,7 +25,7 @@ rows 2 '^(meanwhile|quiet)' "$bench/moving"
 rows 3 '^( +[0-9.]+){5}$' "$bench/owner"
 rows 7 '^( +[0-9.]+){7}$' "$bench/pool_pair"
 rows 3 '^(meanwhile|during|quiet|.*reloads: mean)' "$bench/reload"
-rows 6 '^( +[-0-9.]+){6}$' "$bench/sampled"
+rows 7 '^( +[-0-9.]+){6}$' "$bench/sampled"
 rows 2 '^( +[0-9.]+){5}$' "$bench/tags"
 rows 16 '^(pair of|pinned,|random up to|training:)' "$bench/device"
 for row in $("$bench/patterns" count | cut -f 1 | awk 'NR % 6 == 1'); do
