@@ -11,8 +11,8 @@
 #include "service/stats_json.h"
 
 enum {
-  PATIENCE_MS = 10000, /* a reading ends after that time, if the caller names no other */
-  FIGURES_MS = 2000    /* a reading for a screen */
+  PATIENCE_MS = 10000, /* after that time no copy begins, if the caller names no other */
+  FIGURES_MS = 2000    /* after that time no copy for a screen begins */
 };
 
 loam_status lm_look_fail(const lm_look *look, const char *what) {

@@ -46,11 +46,11 @@ static void note_mount(const char *pid) {
   found.mount[found.mounts++] = mount;
 }
 
-/* Returns the id of a process in its own PID namespace, the last number of a line of its status. */
-static int inner_pid(const char *pid) {
+/* The last number of a line of the process's status is the id that it has in its own namespace. */
+int lm_namespaces_inner_pid(int pid) {
   char path[64], text[4096];
   size_t length;
-  snprintf(path, sizeof path, "/proc/%.16s/status", pid);
+  snprintf(path, sizeof path, "/proc/%d/status", pid);
   if (lm_sys_read_file(path, text, sizeof text, &length)) return 0;
   char *line = strstr(text, "\nNSpid:");
   if (!line) return 0;
@@ -62,11 +62,11 @@ static int inner_pid(const char *pid) {
 static void note_process(const char *pid, uint64_t own) {
   uint64_t pid_namespace = namespace_of(pid, "pid");
   if (!pid_namespace || pid_namespace == own || found.processes == PROCESSES) return;
-  int inner = inner_pid(pid);
+  int outer = (int)strtol(pid, NULL, 10), inner = lm_namespaces_inner_pid(outer);
   if (!inner) return;
   found.process[found.processes].pid_namespace = pid_namespace;
   found.process[found.processes].inner = inner;
-  found.process[found.processes++].outer = (int)strtol(pid, NULL, 10);
+  found.process[found.processes++].outer = outer;
 }
 
 static void look_at_proc(void) {

@@ -12,4 +12,8 @@
  * PID namespace is shown with the id that it has here. */
 void lm_namespaces_boards(loam_write_fn write, void *ctx);
 
+/* Returns the id that a process has in its own PID namespace; 0: /proc does not show the process.
+ */
+int lm_namespaces_inner_pid(int pid);
+
 #endif

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/apart.h"
 #include "cli/compile.h"
 #include "cli/governed.h"
 #include "cli/listen.h"
@@ -121,24 +122,86 @@ static int native_ask(lua_State *L) {
   return answer(L, status, &text);
 }
 
+/* ---- Readings of another process, each in a child of its own (cli/apart.h) ---- */
+
+/* The time after which a reading is ended: longer than a reading takes that gives up by itself. */
+enum { LOOK_MS = 12000, FIGURES_MS = 4000, WHOLE_MS = 30000, SPARE_MS = 500, ENVIRON_MS = 1000 };
+
+/* The arguments of a reading. A reading that does not need a field leaves it alone. */
+typedef struct wanted {
+  int pid, ms;
+  uintptr_t root;
+  bool has_got, is_whole;
+  const uintptr_t *address;
+  size_t n;
+} wanted;
+
+static loam_status read_stats(const void *ctx, lm_json *out, void *result) {
+  const wanted *w = ctx;
+  (void)result;
+  return w->ms > 0 ? lm_look_stats_within(w->pid, w->ms, out) : lm_look_stats(w->pid, out);
+}
+
+static loam_status read_figures(const void *ctx, lm_json *out, void *result) {
+  const wanted *w = ctx;
+  uintptr_t root = w->root;
+  loam_status status = lm_look_figures(w->pid, &root, w->has_got, out);
+  memcpy(result, &root, sizeof root);
+  return status;
+}
+
+static loam_status read_owner(const void *ctx, lm_json *out, void *result) {
+  const wanted *w = ctx;
+  (void)result;
+  return lm_look_owner(w->pid, w->address, w->n, out);
+}
+
+static loam_status read_pages(const void *ctx, lm_json *out, void *result) {
+  (void)result;
+  return lm_look_pages(((const wanted *)ctx)->pid, out);
+}
+
+static loam_status read_samples(const void *ctx, lm_json *out, void *result) {
+  const wanted *w = ctx;
+  (void)result;
+  return lm_look_samples(w->pid, w->is_whole, out);
+}
+
+/* Reads the bytes of /proc/PID/environ, which the kernel takes from the memory of the process. */
+static loam_status read_environ(const void *ctx, lm_json *out, void *result) {
+  char path[32], bytes[4096];
+  size_t done = 0, n = 0;
+  int error;
+  (void)result;
+  snprintf(path, sizeof path, "/proc/%d/environ", ((const wanted *)ctx)->pid);
+  while (!(error = lm_sys_read_part(path, done, bytes, sizeof bytes, &n)) && n) {
+    lm_json_raw(out, bytes, n);
+    done += n;
+  }
+  return error ? lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(error)) : LOAM_OK;
+}
+
 /* look(pid, ms): what the host would answer to `stats`, read from its memory without its help.
  * Gives up after `ms` milliseconds; nil: after ten seconds. */
 static int native_look(lua_State *L) {
   lm_json text = { 0 };
-  int pid = number_at(L, 1), ms = number_at(L, 2);
-  loam_status status = ms > 0 ? lm_look_stats_within(pid, ms, &text) : lm_look_stats(pid, &text);
-  return answer(L, status, &text);
+  wanted w = { .pid = number_at(L, 1), .ms = number_at(L, 2) };
+  int ms = w.ms > 0 ? w.ms + SPARE_MS : LOOK_MS;
+  return answer(L, lm_apart(read_stats, &w, w.pid, ms, &text, NULL), &text);
 }
 
 /* figures(pid, root, has_got): the answer of lm_look_figures, and the root for the next call. A
  * root of 0 or nil is not known. */
 static int native_figures(lua_State *L) {
   lm_json text = { 0 };
-  uintptr_t root = (uintptr_t)lua_tonumber(L, 2);
-  loam_status status = lm_look_figures(number_at(L, 1), &root, lua_toboolean(L, 3), &text);
+  uintptr_t root[LM_APART_RESULT / sizeof(uintptr_t)];
+  wanted w = { .pid = number_at(L, 1),
+               .root = (uintptr_t)lua_tonumber(L, 2),
+               .has_got = lua_toboolean(L, 3) };
+  loam_status status = lm_apart(read_figures, &w, w.pid, FIGURES_MS, &text, root);
   int n = answer(L, status, &text);
   if (status != LOAM_OK) return n;
-  lua_pushnumber(L, (lua_Number)root);
+  lua_pushnumber(L, (lua_Number)root[0]);
   return n + 1;
 }
 
@@ -154,7 +217,8 @@ static int native_owner(lua_State *L) {
     address[i] = strtoull(text_at(L, -1), NULL, 16);
     lua_settop(L, 2);
   }
-  loam_status status = lm_look_owner(number_at(L, 1), address, n, &text);
+  wanted w = { .pid = number_at(L, 1), .address = address, .n = n };
+  loam_status status = lm_apart(read_owner, &w, w.pid, WHOLE_MS, &text, NULL);
   lm_metadata_free(address);
   return answer(L, status, &text);
 }
@@ -162,13 +226,23 @@ static int native_owner(lua_State *L) {
 /* pages(pid): where the memory of a process lies, read without its help, as lm_look_pages says. */
 static int native_pages(lua_State *L) {
   lm_json text = { 0 };
-  return answer(L, lm_look_pages(number_at(L, 1), &text), &text);
+  wanted w = { .pid = number_at(L, 1) };
+  return answer(L, lm_apart(read_pages, &w, w.pid, WHOLE_MS, &text, NULL), &text);
 }
 
 /* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
 static int native_look_samples(lua_State *L) {
   lm_json text = { 0 };
-  return answer(L, lm_look_samples(number_at(L, 1), lua_toboolean(L, 2), &text), &text);
+  wanted w = { .pid = number_at(L, 1), .is_whole = lua_toboolean(L, 2) };
+  return answer(L, lm_apart(read_samples, &w, w.pid, LOOK_MS, &text, NULL), &text);
+}
+
+/* environment(pid): the bytes of the environment of a process: its variables, each with a NUL
+ * behind it. */
+static int native_environment(lua_State *L) {
+  lm_json text = { 0 };
+  wanted w = { .pid = number_at(L, 1) };
+  return answer(L, lm_apart(read_environ, &w, w.pid, ENVIRON_MS, &text, NULL), &text);
 }
 
 /* machine(): the answer of loam_machine. */
@@ -245,11 +319,12 @@ static int native_publish(lua_State *L) {
   return 1;
 }
 
-/* wish_samples(board, pid, interval): wishes that a process samples one block in `interval` bytes;
- * 0: none. True. */
+/* wish_samples(board, pid, since_ms, interval): wishes that a process samples one block in
+ * `interval` bytes; 0: none. `pid` and `since_ms` are from the row of the process. True. */
 static int native_wish_samples(lua_State *L) {
-  uint64_t interval = (uint64_t)lua_tonumber(L, 3);
-  loam_status status = lm_publisher_wish(text_at(L, 1), number_at(L, 2), interval);
+  int64_t since_ms = (int64_t)lua_tonumber(L, 3);
+  uint64_t interval = (uint64_t)lua_tonumber(L, 4);
+  loam_status status = lm_publisher_wish(text_at(L, 1), number_at(L, 2), since_ms, interval);
   return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
@@ -344,6 +419,12 @@ static int native_compile(lua_State *L) {
 }
 
 /* ---- the operating system ---- */
+
+/* cpu(): milliseconds of processor time of the command, with its readings of other processes. */
+static int native_cpu(lua_State *L) {
+  lua_pushnumber(L, lm_apart_cpu_ms());
+  return 1;
+}
 
 /* is_terminal(descriptor), exists(path), is_readable(path): a boolean. */
 static int native_is_terminal(lua_State *L) { return push_bool(L, isatty(number_at(L, 1))); }
@@ -543,6 +624,7 @@ void lm_native_open(lua_State *L) {
     { "is_readable", native_is_readable },
     { "process", native_process },
     { "clock", native_clock },
+    { "cpu", native_cpu },
     { "readlink", native_readlink },
     { "folder", native_folder },
     { "getenv", native_getenv },
@@ -563,6 +645,7 @@ void lm_native_open(lua_State *L) {
     { "write", native_write },
     { "board_text", native_board_text },
     { "look_samples", native_look_samples },
+    { "environment", native_environment },
     { "wish_samples", native_wish_samples },
   };
   lua_getfield(L, LUA_REGISTRYINDEX, "_LOADED");

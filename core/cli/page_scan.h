@@ -19,7 +19,9 @@ typedef struct lm_page_scan {
   uintptr_t base; /* where slot 0 begins */
   uint32_t end;   /* number of slots */
   int fd;         /* of /proc/PID/pagemap */
-  bool is_old; /* the kernel is older than Linux 6.7: huge pages and pages of zeros are unknown */
+  /* The kernel refuses PAGEMAP_SCAN, as kernels before Linux 6.7 do: huge pages and pages of zeros
+   * are not known. */
+  bool is_old;
   uint32_t first, slots; /* the window */
   lm_slot_pages slot[LM_PAGE_SCAN_SLOTS];
   uint64_t entry[LM_PAGE_SCAN_SLOTS * LM_PAGE_SCAN_PAGES]; /* as an old kernel writes them */

@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "cli/namespaces.h"
 #include "os/error.h"
 #include "os/hash.h"
 #include "os/numa.h"
@@ -187,21 +188,25 @@ loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source
 
 /* ---- Wishes */
 
-/* Returns the place of a living process on the board; -1: it has none. */
-static int place_of(const lm_publisher *p, int pid) {
+/* Returns the owner word of a process that took its place `since_ms` after boot. The word has the
+ * process id of the process's own PID namespace, while `pid` is the id that the caller sees. */
+static uint64_t owner_of(int pid, int64_t since_ms) {
+  int inner = lm_namespaces_inner_pid(pid);
+  return (uint64_t)since_ms << LM_BOARD_MS_SHIFT | (uint64_t)(inner ? inner : pid);
+}
+
+/* Returns the place that has this owner word; -1: none has. The process id alone does not tell: a
+ * process that was killed keeps its place, and its id may have gone to a younger one. */
+static int place_of(const lm_publisher *p, uint64_t owner) {
   lm_board_place place[LM_BOARD_PLACES];
   size_t size = sizeof place, from = offsetof(lm_board, place);
   if (pread(p->fd, place, size, (off_t)from) != (ssize_t)size) return -1;
-  for (int i = 0; i < LM_BOARD_PLACES; i++) {
-    uint64_t owner = atomic_load_explicit(&place[i].owner, memory_order_relaxed);
-    if (!lm_board_is_free(owner) && lm_board_pid(owner) == pid) return i;
-  }
+  for (int i = 0; i < LM_BOARD_PLACES; i++)
+    if (atomic_load_explicit(&place[i].owner, memory_order_relaxed) == owner) return i;
   return -1;
 }
 
-static loam_status wish_locked(lm_publisher *p, int pid, uint64_t wish) {
-  int place = place_of(p, pid);
-  if (place < 0) return lm_error(LOAM_ESTATE, "process %d: it has no place on its board", pid);
+static loam_status wish_locked(lm_publisher *p, int place, uint64_t wish) {
   size_t at = offsetof(lm_board, place) + (size_t)place * sizeof(lm_board_place) +
               offsetof(lm_board_place, sample_wish);
   int error = write_whole(p->fd, (const char *)&wish, sizeof wish, at);
@@ -211,13 +216,23 @@ static loam_status wish_locked(lm_publisher *p, int pid, uint64_t wish) {
   return LOAM_OK;
 }
 
-loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval) {
+/* Looks for the place and writes the wish, under the lock. */
+static loam_status wish(lm_publisher *p, int pid, int64_t since_ms, uint64_t wished) {
+  int error = lock(p);
+  if (error) return fail_lock(error);
+  int place = place_of(p, owner_of(pid, since_ms));
+  loam_status status = place >= 0
+                           ? wish_locked(p, place, wished)
+                           : lm_error(LOAM_ESTATE, "process %d: it has no place on its board", pid);
+  unlock(p);
+  return status;
+}
+
+loam_status lm_publisher_wish(const char *board, int pid, int64_t since_ms, uint64_t interval) {
   lm_publisher p;
   loam_status status = lm_publisher_open(board, &p);
   if (status != LOAM_OK) return status;
-  int error = lock(&p);
-  status = error ? fail_lock(error) : wish_locked(&p, pid, interval + 1);
-  if (!error) unlock(&p);
+  status = wish(&p, pid, since_ms, interval + 1);
   lm_publisher_close(&p);
   return status;
 }
@@ -253,8 +268,25 @@ void lm_publisher_forget_refusal(lm_publisher *p) {
 
 /* ---- Gauges */
 
-bool lm_publisher_lacks_keeper(const lm_publisher *p) {
+#define KEEPER_AT (offsetof(lm_board, news) + offsetof(lm_board_news, keeper))
+
+/* The lock says that the keeper lives also to a process of another PID namespace, to which the id
+ * of the keeper means nothing. */
+void lm_publisher_keep(lm_publisher *p) {
+  (void)lm_sys_file_lock(p->fd, KEEPER_AT, sizeof p->news->keeper);
+  atomic_store(&p->news->keeper, lm_board_owner_now(getpid()));
+}
+
+/* Tells whether the process that keeps the figures has ended. */
+static bool is_keeper_gone(const lm_publisher *p, uint64_t keeper) {
   lm_board_head head;
+  bool is_locked = false;
+  if (pread(p->fd, &head, sizeof head, 0) != (ssize_t)sizeof head) return false;
+  if (lm_board_look(keeper, head.pid_namespace, NULL).state != LM_BOARD_GONE) return false;
+  return !lm_sys_file_is_locked(p->fd, KEEPER_AT, sizeof keeper, &is_locked) && !is_locked;
+}
+
+bool lm_publisher_lacks_keeper(const lm_publisher *p) {
   const lm_board_news *news = p->news;
   uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
   uint64_t keeper = atomic_load_explicit(&news->keeper, memory_order_relaxed);
@@ -262,9 +294,7 @@ bool lm_publisher_lacks_keeper(const lm_publisher *p) {
   bool has_needs = lm_publisher_reads_nodes(image->reads) ||
                    lm_publisher_reads_pressure(image->reads) || image->shares;
   if (!number || !has_needs) return false;
-  if (!keeper) return true;
-  return pread(p->fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
-         lm_board_look(keeper, head.pid_namespace, NULL).state == LM_BOARD_GONE;
+  return !keeper || is_keeper_gone(p, keeper);
 }
 
 /* ---- Faults in guarded memory */

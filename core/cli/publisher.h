@@ -29,11 +29,12 @@ void lm_publisher_close(lm_publisher *p);
  * filesystem of the board has no room, or if another publisher keeps the lock for ten seconds, as a
  * stopped one does; the earlier publication stays then. */
 loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source, uint64_t *number);
-/* Wishes that the process `pid` of the board samples one block in `interval` bytes on average; 0:
- * that it samples nothing (engine/sample.h). The process obeys with its next request for memory.
- * LOAM_ESTATE: the process has no place there. LOAM_EIO: the board cannot be opened or written, or
- * another publisher keeps the lock for ten seconds. */
-loam_status lm_publisher_wish(const char *board, int pid, uint64_t interval);
+/* Wishes that a process of the board samples one block in `interval` bytes on average; 0: that it
+ * samples nothing (engine/sample.h). `pid` and `since_ms` are from its row (lm_board_each). The
+ * process obeys with its next request for memory. LOAM_ESTATE: the process has no place there.
+ * LOAM_EIO: the board cannot be opened or written, or another publisher keeps the lock for ten
+ * seconds. */
+loam_status lm_publisher_wish(const char *board, int pid, int64_t since_ms, uint64_t interval);
 /* Makes each thread of the tree take a slow path with its next request, because the gauges of the
  * board have a new alarm (os/pressure.h). Does not wait: returns false, and does nothing, while
  * another publisher has the lock. The caller then tries again later. */
@@ -49,6 +50,9 @@ void lm_publisher_forget_refusal(lm_publisher *p);
 /* Return whether a mask of LM_IN_* has the free memory of NUMA nodes, or memory pressure. */
 bool lm_publisher_reads_nodes(uint64_t reads);
 bool lm_publisher_reads_pressure(uint64_t reads);
+/* Notes on the board that this process keeps its figures from now on, until the process ends or
+ * closes the board. */
+void lm_publisher_keep(lm_publisher *p);
 /* Returns whether the policy that was published last reads the free memory of nodes or memory
  * pressure, or shares limits, and no process lives that keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);

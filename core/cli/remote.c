@@ -169,6 +169,17 @@ static loam_status fail_refused(int pid) {
   return lm_error(LOAM_EIO, "process %d: the kernel does not let this user read its memory", pid);
 }
 
+/* Tells whether a process has ended, and its parent has not waited for it yet. Such a process has
+ * no memory any more. */
+static bool has_ended(int pid) {
+  char path[32], text[1024];
+  size_t length;
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
+  const char *name_end = strrchr(text, ')');
+  return name_end && (!strncmp(name_end, ") Z", 3) || !strncmp(name_end, ") X", 3));
+}
+
 loam_status lm_remote_find(lm_remote *remote, uintptr_t *out) {
   search s = { .remote = remote };
   char path[32];
@@ -177,6 +188,7 @@ loam_status lm_remote_find(lm_remote *remote, uintptr_t *out) {
   if (error || s.is_refused) return fail_refused(remote->pid);
   *out = s.found;
   if (s.found) return LOAM_OK;
+  if (has_ended(remote->pid)) return lm_error(LOAM_EIO, "process %d: it has ended", remote->pid);
   if (s.has_note)
     return lm_error(LOAM_ESTATE, "process %d: loam has not started in it", remote->pid);
   return lm_error(LOAM_ESTATE, "process %d: it has no loam that this version can read",

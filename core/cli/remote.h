@@ -1,7 +1,9 @@
 /* remote.h - copies memory of another process, with process_vm_readv(2).
  *
- * The other process does nothing for this, and cannot prevent it. What is copied may be any bytes:
- * the process may be hostile, and may write while it is read. */
+ * The other process need not help. It may prevent a copy by prctl(PR_SET_DUMPABLE), except a copy
+ * by root. It may also have memory whose contents never come (userfaultfd, a file of FUSE): a call
+ * that meets such memory waits until the reader is killed (cli/apart.h). What is copied may be any
+ * bytes: the process may be hostile, and may write while it is read. */
 #ifndef LM_REMOTE_H
 #define LM_REMOTE_H
 
@@ -11,9 +13,9 @@
 /* A process that is read. */
 typedef struct lm_remote {
   int pid;
-  int64_t
-      deadline_ns; /* by lm_sys_clock_ns: later reads fail, so no loop over tables lasts longer */
-  bool is_late;    /* a read failed for that reason */
+  /* By lm_sys_clock_ns: no copy begins later, so no loop over tables goes on. */
+  int64_t deadline_ns;
+  bool is_late; /* a read failed for that reason */
 } lm_remote;
 
 /* A range of the process, and where its copy goes. */

@@ -67,7 +67,7 @@ static struct {
   uint64_t first_hash;  /* of the text that the tree started with */
   uint64_t
       refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
-  int program; /* the id of the process that `loam run` became; 0: `loam reload` started this */
+  int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
   int pidfd;   /* of a process of the tree; -1: none is known */
   int member;  /* the id of that process, whose control group counts; 0: none is known */
   struct stat errors;        /* the file of descriptor 2 as `loam run` began; zero: it was closed */
@@ -411,7 +411,7 @@ static _Noreturn void run(void) {
       (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK))
     _exit(1);
   if (self.watch) atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
-  atomic_store(&self.to.news->keeper, lm_board_owner_now(getpid()));
+  lm_publisher_keep(&self.to);
   /* Alarms are counted over all publishers of a board. */
   self.pressure.alarms = atomic_load(&self.to.news->published.gauges.alarm) / 2;
   /* The group of `loam reload` is not that of the tree. */

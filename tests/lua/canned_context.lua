@@ -115,13 +115,17 @@ local function new_context(answers, inspect)
       if found then return json.encode(found) end
       return nil, ("process %d cannot be read"):format(pid), context.api.EIO
     end,
+    environment = function(pid)
+      return answers and answers.environments and answers.environments[pid]
+    end,
     look_samples = function(_, is_whole)
       table.insert(context.queries, is_whole and "samples" or "interval")
       local samples = answers and answers.samples
       if not samples then return nil, "process 42 cannot be read", context.api.EIO end
       return json.encode(samples, { "began" })
     end,
-    wish_samples = function(board, pid, interval)
+    wish_samples = function(board, pid, since_ms, interval)
+      assert(since_ms, "the row says since when")
       table.insert(context.queries, ("wish %s %d %d"):format(board, pid, interval))
       if answers.obeys ~= false then answers.samples.interval = interval end
       return true

@@ -75,6 +75,19 @@ profile "$pid" --stacks 8KiB --for 300ms --sample alloc_space --format collapsed
 end
 echo "ok: a program with a service is asked"
 
+# In a container the program has another process id than here.
+container=(unshare -mpf --mount-proc --kill-child sh -c
+  'mount -t tmpfs none /run && mkdir -p -m 700 /run/user/0 && exec "$@"' sh)
+if [ "$(id -u)" = 0 ] && "${container[@]}" true 2> "$work/why"; then
+  started env -u LOAM_CONTROL_DIR XDG_RUNTIME_DIR=/run/user/0 "${container[@]}" "$LOAM" run \
+    --policy "$policy" -- perl -e '$| = 1; print "ready\n";
+      while (1) { my @a = map { "x" x 5000 } 1 .. 50; select undef, undef, undef, 0.01 }'
+  profile "$(pgrep -P "$pid")" --stacks 4KiB --for 200ms --format collapsed -o "$work/p"
+  [ -s "$work/p" ] || fail "no samples of a program in a container"
+  killed
+  echo "ok: a program in a container is made to sample"
+fi
+
 if python3 -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
   cat > "$work/nested.py" <<'PY'
 import sys

@@ -19,7 +19,7 @@ local posix = {
   listen = native.listen,
   listen_unix = native.listen_unix,
   clock = native.clock,
-  cpu = function() return os.clock() * 1000 end, -- milliseconds of processor time of the command
+  cpu = native.cpu,
   screen = { -- the terminal of `loam top`
     open = native.screen_open, close = native.screen_close, write = native.screen_write,
     size = native.screen_size, wait = native.screen_wait, suspend = native.screen_suspend,
@@ -34,18 +34,6 @@ function posix.absolute(path)
   if path:sub(1, 1) == "/" then return path end
   local folder = native.folder()
   return folder and folder .. "/" .. path
-end
-
--- Writes a whole file, which is made or replaced.
----@return boolean|nil ok
----@return string|nil words "PATH: reason" if the file cannot be written
-function posix.write_file(path, text)
-  local file, words = io.open(path, "w")
-  if not file then return nil, words end
-  local ok, reason = file:write(text)
-  local is_closed, late = file:close()
-  if ok and is_closed then return true end
-  return nil, path .. ": " .. tostring(reason or late)
 end
 
 -- Reads a whole file.

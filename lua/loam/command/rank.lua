@@ -4,8 +4,6 @@
 
 local rank = {}
 
-local MOST = 4 * 2 ^ 20 -- bytes of an environment
-
 -- The variables of Open MPI, of PMIx and PMI (MPICH, Intel MPI), and of Slurm. The first that is
 -- set counts: a program that mpirun starts in a job of Slurm has the variables of both.
 local VARIABLES = { "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID" }
@@ -36,7 +34,7 @@ end
 ---@return string|nil job
 function rank.of(context, status)
   if status.state == "ended" or status.state == "unknown" then return nil end
-  local text = context.posix.read(("/proc/%d/environ"):format(status.pid), MOST)
+  local text = context.api.environment(status.pid)
   local found = text and numbers_of(text) or {}
   for _, name in ipairs(VARIABLES) do
     if found[name] then return found[name], job_of(found) end

@@ -745,8 +745,25 @@ static void a_tag_without_end(void **state) {
   loam_free(p);
 }
 
+/* Its parent has not waited for it. */
+static void a_process_that_has_ended_is_told(void **state) {
+  (void)state;
+  lm_json json = { 0 };
+  siginfo_t info;
+  pid_t child = fork();
+  if (!child) _exit(0);
+  assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+  assert_int_equal(lm_look_stats(child, &json), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), ": it has ended"));
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_int_equal(lm_look_stats(child, &json), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), ": there is no such process"));
+  lm_json_finish(&json);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_process_that_has_ended_is_told),
     cmocka_unit_test(outside_and_inside_are_the_same),
     cmocka_unit_test(device_memory_is_the_same),
     cmocka_unit_test(a_stopped_child_is_counted),

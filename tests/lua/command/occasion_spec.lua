@@ -108,8 +108,8 @@ describe("an occasion for a profile", function()
       answers.obeys = false
       answers.samples = { pid = 42, interval = 0, began = false, seconds = 0, live = 0,
                           live_lost = 0, unfit = 0, skipped = 0, stacks = {}, mappings = {} }
-      answers.boards = { { pid = 42, board = "/run/b", state = "running", program = "a",
-                           folder = "/" } }
+      answers.boards = { { pid = 42, board = "/run/b", state = "running", since_ms = 1,
+                           program = "a", folder = "/" } }
       context.waits = {}
       for i = 1, 100 do context.waits[i] = false end -- the program obeys nothing in this time
       context.waits[101] = true -- the user interrupts the wait for an occasion

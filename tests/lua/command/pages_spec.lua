@@ -202,7 +202,7 @@ describe("loam pages", function()
     local context = canned.new(answers)
     context.files = {}
     context.posix.readlink = function() return "/usr/bin/other" end
-    context.posix.write_file = function(path, text)
+    context.posix.write = function(path, text)
       if refused then return nil, path .. ": " .. refused end
       context.files[path] = text
       return true

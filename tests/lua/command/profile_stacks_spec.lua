@@ -27,7 +27,8 @@ local ROWS = { row("x", 3 * MiB, { 65540, 4100 }), row("y", MiB, { 4100 }) }
 
 -- The answers for a program that follows a board.
 local function followed(answer)
-  local process = { pid = 42, board = "/run/b", state = "running", program = "a", folder = "/" }
+  local process = { pid = 42, board = "/run/b", state = "running", since_ms = 1, program = "a",
+    folder = "/" }
   return { samples = answer, boards = { process } }
 end
 

@@ -10,7 +10,7 @@ local function environment(...)
 end
 
 local function rank_of(text, changes)
-  local context = canned.new { files = { ["/proc/42/environ"] = text } }
+  local context = canned.new { environments = { [42] = text } }
   local status = { pid = 42, state = "running" }
   for key, value in pairs(changes or {}) do status[key] = value end
   return rank.of(context, status)
@@ -66,7 +66,7 @@ describe("a rank", function()
     local status, context = canned.run(words, {
       boards = { STATUS, alone }, figures = { [42] = FIGURES, [43] = FIGURES },
       seen = { [42] = FIGURES, [43] = FIGURES },
-      files = { ["/proc/42/environ"] =
+      environments = { [42] =
         environment("SLURM_PROCID=3", "SLURM_JOB_ID=17", "SLURM_STEP_ID=0") },
     }, nil, nil, function(made)
       made.exists = { ["/proc/42"] = true, ["/proc/43"] = true }

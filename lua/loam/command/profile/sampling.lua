@@ -28,7 +28,8 @@ end
 local function wish(context, pid, interval)
   local row = boards.find(context, pid)
   if row and row.status.board then
-    local ok, words = context.api.wish_samples(row.status.board, pid, interval)
+    local status = row.status
+    local ok, words = context.api.wish_samples(status.board, pid, status.since_ms, interval)
     if not ok then context.fail(words) end
     return
   end

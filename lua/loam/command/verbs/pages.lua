@@ -52,7 +52,7 @@ end
 
 -- Writes the picture to a file, and tells the user its scale and sums.
 local function save(context, path, text, answer)
-  local ok, words = context.posix.write_file(path, text)
+  local ok, words = context.posix.write(path, text)
   if not ok then context.fail("cannot write " .. arguments.plain(words)) end
   local n, live = 0, answer.live_bytes - answer.absent_bytes
   for _, group in ipairs(answer.groups) do n = n + #group.cells end
