@@ -65,6 +65,13 @@ bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]) {
   return !memcmp(handle, MAGIC, sizeof MAGIC);
 }
 
+uint64_t lm_device_import_size(const unsigned char handle[LM_GPU_IPC_SIZE]) {
+  card c;
+  lm_assert(lm_device_import_is(handle));
+  memcpy(&c, handle, sizeof c);
+  return c.size;
+}
+
 /* ---- Requests to the owner */
 
 /* Sets the error for an answer that came without a descriptor. */

@@ -20,6 +20,9 @@ void lm_device_import_write(const lm_device_export *block, unsigned char handle[
 /* Returns whether lm_device_import_write wrote the handle, rather than a driver. */
 bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]);
 
+/* Returns the bytes of the block of a handle that lm_device_import_write wrote. */
+uint64_t lm_device_import_size(const unsigned char handle[LM_GPU_IPC_SIZE]);
+
 /* Maps the block of a handle for a device; *at becomes its address in this process. Fails with
  * LOAM_EBADPTR if the block does not exist any more, LOAM_EIO if its owner does not answer, and
  * LOAM_EINVAL if the handle is not valid. Waits for the owner: call with no lock that it needs. */

@@ -4,6 +4,7 @@
  * in it; a count says how many opens have not been closed. */
 #include "api/ipc.h"
 
+#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -32,7 +33,8 @@ typedef struct opened {
 } opened;
 
 /* The lock is also held while a manager opens or closes memory: otherwise two threads that open one
- * allocation together would make two entries. */
+ * allocation together would make two entries. A manager, or the owner of the memory, may take
+ * seconds. A fork does not wait for that, and the thread is not cancelled in it. */
 static struct {
   lm_lock lock;
   opened *first;
@@ -126,6 +128,18 @@ static opened *find_locked(const loam_ipc *handle, int device) {
   return o;
 }
 
+/* Opens the allocation of a handle, by its owner or by the manager. */
+static loam_status open_foreign_locked(const loam_manager *m, opened *o, void **base) {
+  lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
+  loam_status status = lm_device_import_is(o->handle.handle)
+                           ? lm_device_import_open(o->handle.handle, o->device, &o->import, base)
+                           : m->open_ipc_handle(m->ctx, o->device, &o->handle, base);
+  lm_lock_resume(section);
+  lm_sys_cancel_restore();
+  return status;
+}
+
 /* Opens the allocation of a handle, and adds an entry whose count is 0. */
 static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, int device,
                                opened **out) {
@@ -135,9 +149,7 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
     return lm_error(LOAM_ENOMEM, "handle of process %d: no memory for its entry", (int)handle->pid);
   *o = (opened){ .next = list.first, .handle = *handle, .device = device };
   o->handle.offset = 0;
-  loam_status status = lm_device_import_is(handle->handle)
-                           ? lm_device_import_open(handle->handle, device, &o->import, &base)
-                           : m->open_ipc_handle(m->ctx, device, &o->handle, &base);
+  loam_status status = open_foreign_locked(m, o, &base);
   if (status != LOAM_OK) {
     lm_metadata_free(o);
     return status;
@@ -148,13 +160,26 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
   return LOAM_OK;
 }
 
-/* Opens the memory of a handle, by the entry of its allocation. */
+/* Checks that the memory of a handle lies in its allocation, as far as the handle says how large
+ * that is: a handle of a driver does not. */
+static loam_status check_part(const loam_ipc *handle) {
+  bool is_own = lm_device_import_is(handle->handle);
+  uint64_t most = is_own ? lm_device_import_size(handle->handle) : LM_SIZE_MAX;
+  if (handle->offset <= most && handle->size <= most - handle->offset) return LOAM_OK;
+  return lm_error(LOAM_EINVAL,
+                  "handle of process %d: %" PRIu64 " bytes at offset %" PRIu64
+                  ": the allocation has at most %" PRIu64 " bytes",
+                  (int)handle->pid, handle->size, handle->offset, most);
+}
+
+/* Opens the memory of a handle, by the entry of its allocation. Memory of no bytes counts as one
+ * byte, so that close_locked finds its allocation. */
 static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int device,
                               void **out) {
   opened *o = find_locked(handle, device);
   loam_status status = o ? LOAM_OK : open_locked(m, handle, device, &o);
   if (status != LOAM_OK) return status;
-  size_t end = handle->offset + handle->size;
+  size_t end = handle->offset + (handle->size ? handle->size : 1);
   if (end > o->size) o->size = end;
   o->count++;
   *out = o->base + handle->offset;
@@ -165,7 +190,8 @@ loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   loam_status status = LOAM_OK;
   if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
   const loam_manager *m = manager_of(device, &status);
-  if (!m) return status;
+  if (m) status = check_part(handle);
+  if (!m || status) return status;
   lm_thread_add_fork_lock(&list.lock);
   lm_lock_take(&list.lock);
   status = use_locked(m, handle, device, out);
@@ -202,8 +228,12 @@ static loam_status close_locked(const void *at, opened **last) {
 static void end_locked(opened *o) {
   loam_status unused;
   const loam_manager *m = o->is_ended ? NULL : manager_of(o->device, &unused);
+  lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
   if (o->import) lm_device_import_close(o->import);
   else if (m) m->close_ipc_handle(m->ctx, o->device, o->base);
+  lm_lock_resume(section);
+  lm_sys_cancel_restore();
   o->import = NULL;
   o->is_ended = true;
 }

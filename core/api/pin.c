@@ -24,7 +24,8 @@ typedef struct pin {
 } pin;
 
 /* The lock is also held while a manager pins or unpins: otherwise two threads that pin one range
- * together would pin it twice. */
+ * together would pin it twice. To pin a large range takes seconds. A fork does not wait for that,
+ * and the thread is not cancelled in it. */
 static struct {
   lm_lock lock;
   pin *first;
@@ -51,10 +52,28 @@ static loam_status pin_more_locked(pin *p, size_t size, unsigned flags) {
   return LOAM_OK;
 }
 
+static loam_status pin_foreign_locked(const loam_manager *m, int device, void *at, size_t size,
+                                      unsigned flags) {
+  lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
+  loam_status status = m->mempin(m->ctx, device, at, size, flags);
+  lm_lock_resume(section);
+  lm_sys_cancel_restore();
+  return status;
+}
+
+static void unpin_foreign_locked(const loam_manager *m, const pin *p) {
+  lm_sys_cancel_off();
+  lm_lock_suspended section = lm_lock_suspend();
+  m->memunpin(m->ctx, p->device, p->at, p->size);
+  lm_lock_resume(section);
+  lm_sys_cancel_restore();
+}
+
 /* Pins a range again that a reset has unpinned. */
 static loam_status pin_again_locked(const loam_manager *m, int device, pin *p, size_t size,
                                     unsigned flags) {
-  loam_status status = m->mempin(m->ctx, device, p->at, size, flags);
+  loam_status status = pin_foreign_locked(m, device, p->at, size, flags);
   if (status != LOAM_OK) return status;
   p->size = size;
   p->flags = flags;
@@ -74,7 +93,7 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
   if (!p)
     return lm_error(LOAM_ENOMEM, "%zu bytes at %p: no memory for the entry of the pin", size, at);
   lm_assert(at && size);
-  loam_status status = m->mempin(m->ctx, device, at, size, flags);
+  loam_status status = pin_foreign_locked(m, device, at, size, flags);
   if (status != LOAM_OK) {
     lm_metadata_free(p);
     return status;
@@ -122,7 +141,7 @@ loam_status loam_unpin(void *at) {
   lm_assert(!last || !last->count);
   bool is_pinned = last && !last->is_ended && !lm_gpu_is_barred();
   const loam_manager *m = is_pinned ? lm_manager(last->device) : NULL;
-  if (m) m->memunpin(m->ctx, last->device, last->at, last->size);
+  if (m) unpin_foreign_locked(m, last);
   lm_lock_drop(&pins.lock);
   lm_metadata_free(last);
   return status;
@@ -133,7 +152,7 @@ void lm_pin_reset(int device) {
   for (pin *p = pins.first; p; p = p->next) {
     const loam_manager *m = p->device == device && !p->is_ended ? lm_manager(device) : NULL;
     if (!m) continue;
-    m->memunpin(m->ctx, device, p->at, p->size);
+    unpin_foreign_locked(m, p);
     p->is_ended = true;
   }
   lm_lock_drop(&pins.lock);

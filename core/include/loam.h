@@ -801,7 +801,7 @@ LOAM_API int loam_ipc_device(const loam_ipc *handle);
  * Opening the same memory again gives the same address. `device` is the memory's own device
  * (loam_ipc_device) or one that can access it: otherwise it fails with the driver's words, and
  * loam_ipc_open_staged can make a copy. For handles of loam it fails with LOAM_EBADPTR if the block
- * no longer exists, and with LOAM_EIO if its owner has ended or does not answer for 5 s. */
+ * is gone, LOAM_EINVAL beyond it, LOAM_EIO if its owner has ended or does not answer for 5 s. */
 LOAM_API loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out);
 
 /* Copies memory of another process to a new block on a device of this process, through its own
