@@ -129,10 +129,14 @@ loam_status lm_array_bounds_of(const loam_type *type, const int64_t *strides,
   return LOAM_OK;
 }
 
-/* Checks that an array at `offset` of the block's data stays inside the data. */
+/* Checks that an array at `offset` of the block's data stays inside the data, which may be NULL if
+ * the elements have no bytes. */
 static loam_status check_bounds(const loam_block *block, size_t offset, lm_array_bounds r) {
   lm_assert(lm_array_bounds_is_valid(&r));
   size_t size = loam_block_size(block);
+  if (!loam_block_data(block) && r.low < r.high)
+    return lm_error(LOAM_EINVAL, "the array has elements from %td to %td: the block has no memory",
+                    r.low, r.high);
   if (offset <= size && (size_t)-r.low <= offset && (size_t)r.high <= size - offset) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "the array reaches from %td to %td: the block has %zu bytes",
                   (ptrdiff_t)offset + r.low, (ptrdiff_t)offset + r.high, size);
@@ -341,12 +345,19 @@ static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_
 }
 
 /* Makes the target of a NULL pointer; a pointer that has a target keeps it. */
-static loam_status fill_pointer(const loam_type *type, const lm_pointer_layout *m, char **pointer,
-                                size_t count) {
+static loam_status fill_pointer(const loam_array *array, size_t count) {
+  const loam_type *type = array->type;
+  const lm_pointer_layout *m = lm_layout_pointer(array->meta);
+  char **pointer = (char **)array->data, words[LM_TYPE_WORDS];
   lm_assert(type->kind == LOAM_TYPE_POINTER);
   if (count != 1) return lm_error(LOAM_EINVAL, "%zu elements: a pointer has one target", count);
   size_t size = type->element->size ? type->element->size : 1;
   if (*pointer) return LOAM_OK;
+  if (array->part_targets & 1)
+    return lm_error(LOAM_ESTATE,
+                    "%s: the view shows a part of the target: make the target through the whole "
+                    "array",
+                    lm_type_words(words, type));
   loam_status status = lm_layout_piece_resize(m->block, pointer, type->element->align, size);
   if (!status && type->element->size) clear_new(m->block, type->element, *pointer, 1);
   return status;
@@ -371,8 +382,7 @@ loam_status loam_array_resize(loam_array *array, size_t count) {
   if (type->kind == LOAM_TYPE_OPTION) return status ? status : fill_option(array, count);
   if (!status) status = check_pool(*(loam_block *const *)array->meta);
   if (status) return status;
-  if (type->kind == LOAM_TYPE_POINTER)
-    return fill_pointer(type, lm_layout_pointer(array->meta), (char **)array->data, count);
+  if (type->kind == LOAM_TYPE_POINTER) return fill_pointer(array, count);
   return resize_var(type, lm_layout_var(array->meta), (lm_piece *)array->data, count);
 }
 

@@ -10,13 +10,17 @@
 #include "array/layout.h"
 
 /* Law: `owner` is the block that owns the data, or NULL: then the data are embedded, which means
- * that they follow the metadata in this allocation, at a multiple of 16 bytes. */
+ * that they follow the metadata in this allocation, at a multiple of 16 bytes.
+ *
+ * A view may select elements or fields behind pointers. Then the target of a pointer has more bytes
+ * than the type of the view says. Bit n of `part_targets` is set if that is so for pointer number n
+ * on the way from the array to the selected elements or fields; number 0 is the outermost. */
 struct loam_array {
   loam_block block; /* an external block over the embedded data; its end is the array's end */
   loam_type *type;  /* a reference */
   char *data;
   loam_block *owner; /* a reference; NULL: the data are embedded */
-  uint32_t is_readonly;
+  uint64_t is_readonly : 1, part_targets : LM_TYPE_DEPTH - 1;
   size_t meta[]; /* of the type: layout.h */
 };
 

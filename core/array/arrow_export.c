@@ -110,17 +110,18 @@ LM_INLINE bool reader_is_valid(const reader *at) {
   return at->value < at->c->run[at->run].count;
 }
 
-/* Returns the address of the next value, or NULL after the last one. */
-static const char *next_value(reader *at) {
+/* Sets *out to the address of the next value, which may be NULL if values of the column have no
+ * bytes. Returns false after the last value. */
+static bool next_value(reader *at, const char **out) {
   lm_assert(reader_is_valid(at));
-  if (at->run == at->c->runs) return NULL;
+  if (at->run == at->c->runs) return false;
   const run *r = &at->c->run[at->run];
-  const char *value = r->first ? r->first + (ptrdiff_t)at->value * r->stride : NULL;
+  *out = r->first ? r->first + (ptrdiff_t)at->value * r->stride : NULL;
   if (++at->value == r->count) {
     at->run++;
     at->value = 0;
   }
-  return value;
+  return true;
 }
 
 /* ---- Nodes -------------------------------------------------------------------------------- */
@@ -288,7 +289,7 @@ static loam_status put_validity(const job *w, const column *c, const loam_type *
   if (!bits) return LOAM_ENOMEM;
   reader at = { .c = c };
   const char *data;
-  for (size_t i = 0; (data = next_value(&at)); i++) {
+  for (size_t i = 0; next_value(&at, &data); i++) {
     if (lm_missing_is(value, data)) n.array->null_count++;
     else bits[i / 8] |= (uint8_t)(1u << i % 8);
   }
@@ -302,7 +303,7 @@ static loam_status put_bools(const job *w, const column *c, node n) {
   if (!bits) return LOAM_ENOMEM;
   reader at = { .c = c };
   const char *data;
-  for (size_t i = 0; (data = next_value(&at)); i++)
+  for (size_t i = 0; next_value(&at, &data); i++)
     if (*data == 1) bits[i / 8] |= (uint8_t)(1u << i % 8);
   return LOAM_OK;
 }
@@ -318,7 +319,7 @@ static loam_status put_numbers(const job *w, const column *c, size_t each, node 
   if (!to) return LOAM_ENOMEM;
   reader at = { .c = c };
   const char *data;
-  for (; (data = next_value(&at)); to += each) memcpy(to, data, each);
+  for (; next_value(&at, &data); to += each) memcpy(to, data, each);
   return LOAM_OK;
 }
 
@@ -366,13 +367,13 @@ static loam_status put_piece_offsets(const job *w, const column *c, node n, bool
                                      size_t *total) {
   const char *data;
   *total = 0;
-  for (reader at = { .c = c }; (data = next_value(&at));) *total += piece_size(data);
+  for (reader at = { .c = c }; next_value(&at, &data);) *total += piece_size(data);
   offsets o;
   loam_status status = begin_offsets(w, c, *total, n, &o);
   if (status) return status;
   size_t end = 0;
   put_offset(&o, end);
-  for (reader at = { .c = c }; (data = next_value(&at));) put_offset(&o, end += piece_size(data));
+  for (reader at = { .c = c }; next_value(&at, &data);) put_offset(&o, end += piece_size(data));
   lm_assert(end == *total && o.i == c->count + 1);
   *is_wide = o.is_wide;
   return LOAM_OK;
@@ -384,7 +385,7 @@ static loam_status put_piece_offsets(const job *w, const column *c, node n, bool
 static loam_status check_text(const column *c, const loam_type *value) {
   const char *data;
   if (value->kind == LOAM_TYPE_BYTES) return LOAM_OK;
-  for (reader at = { .c = c }; (data = next_value(&at));) {
+  for (reader at = { .c = c }; next_value(&at, &data);) {
     const lm_piece *piece = (const lm_piece *)data;
     if (!lm_json_is_utf8(piece->begin, piece->size))
       return refuse(c, "not all of the text is UTF-8; as bytes it could be exported");
@@ -396,7 +397,7 @@ static loam_status check_text(const column *c, const loam_type *value) {
  * all of them, NULL if there is none. */
 static bool is_contiguous_text(const column *c, const char **first) {
   const char *end = *first = NULL, *data;
-  for (reader at = { .c = c }; (data = next_value(&at));) {
+  for (reader at = { .c = c }; next_value(&at, &data);) {
     const lm_piece *piece = (const lm_piece *)data;
     if (!piece->size) continue;
     if (end && piece->begin != end) return false;
@@ -411,7 +412,7 @@ static loam_status copy_text(const job *w, const column *c, size_t total, node n
   char *to = make_buffer(w, n, 2, total);
   if (!to) return LOAM_ENOMEM;
   const char *data;
-  for (reader at = { .c = c }; (data = next_value(&at)); to += piece_size(data))
+  for (reader at = { .c = c }; next_value(&at, &data); to += piece_size(data))
     if (piece_size(data)) memcpy(to, ((const lm_piece *)data)->begin, piece_size(data));
   return LOAM_OK;
 }
@@ -440,7 +441,7 @@ static loam_status put_text(const job *w, const column *c, const loam_type *valu
 static loam_status check_codes(const column *c, const loam_type *value, bool is_option) {
   reader at = { .c = c };
   const char *data;
-  for (size_t i = 0; (data = next_value(&at)); i++) {
+  for (size_t i = 0; next_value(&at, &data); i++) {
     if (lm_type_category(value, data) || (is_option && lm_missing_is(value, data))) continue;
     char words[LM_TYPE_WORDS];
     return lm_error(LOAM_EUNSUPPORTED, "%s: value %zu has the code %u, which no category has",
@@ -508,7 +509,7 @@ static loam_status put_fixed(const job *w, const column *c, node n) {
   loam_status status = add_children(w, n, 1);
   if (status) return status;
   const char *data;
-  for (reader at = { .c = c }; !status && (data = next_value(&at));)
+  for (reader at = { .c = c }; !status && next_value(&at, &data);)
     status = add_run(w, &part, data, m->size, m->stride);
   return put_and_free(w, &part, status, "item", child_of(n, 0));
 }
@@ -523,7 +524,7 @@ static loam_status put_var(const job *w, const column *c, node n) {
   if (status) return status;
   set_format(n, is_wide ? "+L" : "+l");
   const char *data;
-  for (reader at = { .c = c }; !status && (data = next_value(&at));) {
+  for (reader at = { .c = c }; !status && next_value(&at, &data);) {
     const lm_piece *piece = (const lm_piece *)data;
     status = add_run(w, &part, lm_layout_first(m, piece), piece->size, m->stride);
   }
@@ -533,9 +534,10 @@ static loam_status put_var(const job *w, const column *c, node n) {
 static loam_status put_field(const job *w, const column *c, size_t i, node n) {
   const lm_field *f = &c->type->fields[i];
   column part = { .type = f->type, .meta = lm_layout_field(c->type, c->meta, i) };
+  ptrdiff_t offset = (ptrdiff_t)lm_layout_offset(c->meta, i);
   loam_status status = LOAM_OK;
   for (size_t k = 0; k < c->runs && !status; k++)
-    status = add_run(w, &part, c->run[k].first + lm_layout_offset(c->meta, i), c->run[k].count,
+    status = add_run(w, &part, lm_layout_move((char *)c->run[k].first, offset), c->run[k].count,
                      c->run[k].stride);
   return put_and_free(w, &part, status, f->name, n);
 }
@@ -555,7 +557,7 @@ static loam_status put_targets(const job *w, const column *c, const char *name, 
   loam_status status = LOAM_OK;
   const char *data;
   char *target;
-  for (reader at = { .c = c }; !status && (data = next_value(&at));)
+  for (reader at = { .c = c }; !status && next_value(&at, &data);)
     status = lm_layout_follow(c->type, m, data, &target) ? add_run(w, &part, target, 1, 0)
                                                          : refuse(c, "a pointer is NULL");
   return put_and_free(w, &part, status, name, n);

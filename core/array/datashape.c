@@ -600,6 +600,8 @@ static loam_status parse_field_name(parser *p, fields *f) {
   if (p->kind == UNCLOSED) return fail_at(p, p->at, "this quote has no end");
   if (p->kind != NAME && p->kind != QUOTED)
     return fail_expected(p, f->count ? "a field's name" : "a field's name after \"{\"");
+  if (f->count == LM_TYPE_FIELDS)
+    return fail_at(p, p->at, "a struct has at most %d fields", LM_TYPE_FIELDS);
   loam_status status = reserve_field(f);
   if (!status) status = add_name(p, f);
   if (status) return status;

@@ -180,6 +180,9 @@ static loam_status check_tensor(const DLTensor *t, loam_type_kind *kind) {
     if (t->shape[i] < 0)
       return lm_error(LOAM_EINVAL, "dimension %d of the tensor has %lld elements", i + 1,
                       (long long)t->shape[i]);
+  if (t->byte_offset > LM_SIZE_MAX)
+    return lm_error(LOAM_EINVAL, "the tensor begins %llu bytes into its memory",
+                    (unsigned long long)t->byte_offset);
   return LOAM_OK;
 }
 

@@ -48,6 +48,9 @@ typedef struct view {
   const char *const *name;
   size_t names;             /* 0: no fields are selected */
   bool is_single;           /* the view is of one field, not of a struct of fields */
+  uint64_t part_targets;    /* of the view, as in loam_array */
+  uint64_t parts_left;      /* of the array: bit 0 is for the next pointer that `derive` reaches */
+  unsigned pointers;        /* how many pointers `derive` has put into the type of the view */
   char *data;               /* the address of the view's data, as far as `derive` has come */
   loam_block *owner;        /* the owner of the memory at `data`; not retained */
   step step[LM_TYPE_DEPTH]; /* for each index, from `derive` for `fill` */
@@ -255,6 +258,8 @@ static loam_status derive_option(view *v, place at, loam_type **out) {
 static loam_status derive_pointer(view *v, place at, loam_type **out) {
   const lm_pointer_layout *m = lm_layout_pointer(at.meta);
   place target = part_of(at, at.type->element, m->target);
+  bool was_part = v->parts_left & 1;
+  v->parts_left >>= 1;
   if (at.is_first) {
     lm_array_cursor spot = { at.type, at.meta, v->data, v->owner };
     loam_status status = lm_array_follow(&spot);
@@ -264,7 +269,13 @@ static loam_status derive_pointer(view *v, place at, loam_type **out) {
     return derive(v, target, out);
   }
   target.is_direct = false;
-  return derive_within(v, target, lm_type_pointer, out);
+  unsigned number = v->pointers++;
+  loam_type *inner;
+  loam_status status = derive(v, target, &inner);
+  if (status) return status;
+  bool is_part = was_part || inner->size < at.type->element->size;
+  v->part_targets |= (uint64_t)is_part << number;
+  return lm_type_pointer(inner, out);
 }
 
 /* A var dimension before any range is one row: its elements are where its piece says. */
@@ -288,6 +299,7 @@ static loam_status derive_var(view *v, place at, loam_type **out) {
   }
   loam_status status = resolve_rows(v, at.index, s);
   loam_type *inner;
+  v->part_targets |= (uint64_t)1 << v->pointers++; /* the pointer leads to a part of the row */
   if (!status) status = derive(v, element, &inner);
   if (!status && !s->takes) status = lm_type_fixed(s->count, inner, &inner);
   return status ? status : lm_type_pointer(inner, out);
@@ -335,6 +347,7 @@ static loam_status derive_struct(view *v, place at, loam_type **out) {
 static loam_status derive(view *v, place at, loam_type **out) {
   lm_assert(at.index <= v->indices);
   if (is_done(v, at)) {
+    v->part_targets |= v->parts_left << v->pointers;
     *out = loam_type_retain(at.type);
     return LOAM_OK;
   }
@@ -472,6 +485,7 @@ static loam_status make_view(view *v, loam_array **out) {
   loam_type *type;
   v->data = root.data;
   v->owner = root.owner;
+  v->parts_left = parent->part_targets;
   loam_status status = derive(v, start, &type);
   if (status) return status;
   lm_assert(type && v->owner);
@@ -481,6 +495,7 @@ static loam_status make_view(view *v, loam_array **out) {
   ptrdiff_t moved = 0; /* not used: `derive` has added these offsets to v->data */
   fill(v, start, (output){ &moved, made->meta });
   made->is_readonly = parent->is_readonly;
+  made->part_targets = v->part_targets;
   lm_verify(lm_array_is_valid(made));
   *out = made;
   return LOAM_OK;
@@ -525,6 +540,8 @@ loam_status loam_array_follow(const loam_array *array, loam_array **out) {
   if (!made) return LOAM_ENOMEM;
   lm_layout_copy(made->meta, spot.meta, spot.type);
   made->is_readonly = array->is_readonly;
+  bool was_pointer = array->type->kind == LOAM_TYPE_POINTER;
+  made->part_targets = array->part_targets >> was_pointer;
   lm_verify(lm_array_is_valid(made));
   *out = made;
   return LOAM_OK;
@@ -562,6 +579,7 @@ loam_status loam_array_transpose(const loam_array *array, loam_array **out) {
     *(lm_fixed_layout *)meta = (lm_fixed_layout){ .size = shape[i], .stride = strides[i] };
   lm_layout_copy(meta, element.meta, element.type);
   made->is_readonly = array->is_readonly;
+  made->part_targets = array->part_targets;
   lm_verify(lm_array_is_valid(made));
   *out = made;
   return LOAM_OK;

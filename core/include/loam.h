@@ -1262,7 +1262,7 @@ LOAM_API void *loam_array_at(const loam_array *array, size_t count, const int64_
 /* Gives a row (an array of type `var * ...`) `count` elements. New elements are zero; the others
  * keep their values but may move. A `count` of 1 makes the target of a NULL pointer (an array of
  * type `pointer[...]`), or a missing dimension or struct present. Fails with LOAM_EINVAL for other
- * types, LOAM_ESTATE for a row of selected fields, and LOAM_ENOMEM. */
+ * types, LOAM_ESTATE for rows and targets of which a view shows a part, and LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_resize(loam_array *array, size_t count);
 
 /* Appends one element to a row: a copy of the element at `element`, laid out as C does. Fails like

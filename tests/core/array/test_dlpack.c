@@ -220,6 +220,13 @@ static void a_tensor_that_is_refused_stays_the_callers(void **state) {
   f.tensor.dl_tensor.byte_offset = 4;
   expect_no_array(&f, LOAM_EINVAL,
                   "2 * 3 * 4 * float64: not all elements would stand at multiples of 8");
+  f.tensor.dl_tensor.data = NULL;
+  expect_no_array(&f, LOAM_EINVAL, "the array has elements from 0 to 192: the block has no memory");
+  f.tensor.dl_tensor.byte_offset = UINT64_MAX - 7;
+  expect_no_array(&f, LOAM_EINVAL, "the tensor begins 18446744073709551608 bytes into its memory");
+  f.tensor.dl_tensor.data = NULL;
+  f.tensor.dl_tensor.byte_offset = (uint64_t)1 << 63;
+  expect_no_array(&f, LOAM_EINVAL, "the tensor begins 9223372036854775808 bytes into its memory");
   f.shape[0] = INT64_MAX;
   expect_no_array(&f, LOAM_EINVAL,
                   "9223372036854775807 elements of 96 bytes: no address space is that large");

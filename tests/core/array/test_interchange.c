@@ -80,6 +80,38 @@ static void dimensions_are_lists(void **state) {
   loam_array_release(a);
 }
 
+/* Values without bytes may have no address: each of them counts nevertheless. */
+static void values_without_bytes_are_counted(void **state) {
+  (void)state;
+  loam_array *a = new_array("2 * var * 2 * 0 * int32"), *row = VIEW(a, LOAM_AT(1)), *back;
+  assert_int_equal(loam_array_resize(row, 3), LOAM_OK);
+  loam_array_release(row);
+  expect_json(a, "[[],[[[],[]],[[],[]],[[],[]]]]");
+  shipped s = ship(a, 0);
+  expect_node(&s.schema, &s.array, "+l", "", 2, 0);
+  const struct ArrowSchema *schema = s.schema.children[0];
+  const struct ArrowArray *array = s.array.children[0];
+  expect_node(schema, array, "+w:2", "item", 3, 0);
+  schema = schema->children[0];
+  array = array->children[0];
+  expect_node(schema, array, "+w:0", "item", 6, 0);
+  expect_node(schema->children[0], array->children[0], "i", "item", 0, 0);
+  assert_int_equal(loam_array_from_arrow(&s.schema, &s.array, 0, &back), LOAM_OK);
+  s = ship(back, 0);
+  expect_node(s.schema.children[0]->children[0], s.array.children[0]->children[0], "+w:0", "item",
+              6, 0);
+  end_shipped(&s);
+  expect_view(back, "2 * var * 2 * 0 * int32", "[[],[[[],[]],[[],[]],[[],[]]]]");
+  loam_array_release(a);
+  a = new_array("var * {x: 0 * int32}");
+  assert_int_equal(loam_array_resize(a, 2), LOAM_OK);
+  s = ship(a, 0);
+  expect_node(&s.schema, &s.array, "+s", "", 2, 0);
+  expect_node(s.schema.children[0], s.array.children[0], "+w:0", "x", 2, 0);
+  end_shipped(&s);
+  loam_array_release(a);
+}
+
 static void a_missing_value_has_bit_0(void **state) {
   (void)state;
   loam_array *a = new_array("10 * ?int8");
@@ -792,6 +824,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     CASE(contiguous_numbers_are_shared),
     CASE(dimensions_are_lists),
+    CASE(values_without_bytes_are_counted),
     CASE(a_missing_value_has_bit_0),
     CASE(decimals_and_durations_go_to_arrow_and_back),
     CASE(other_decimals_are_refused),

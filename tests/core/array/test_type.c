@@ -144,6 +144,20 @@ static void a_refusal_names_the_column_and_what_was_expected(void **state) {
   expect_refused("{'a\\': int8}", "type \"{'a\\\\': int8}\": column 2: this quote has no end");
 }
 
+/* Each name is compared with all names before it, so the parser stops at the first field too many:
+ * the word behind it, which is no type, is not read. */
+static void a_struct_of_too_many_fields_is_refused_soon(void **state) {
+  (void)state;
+  static char text[LM_TYPE_FIELDS * 12 + 12] = "{";
+  size_t length = 1;
+  for (int i = 0; i < LM_TYPE_FIELDS; i++)
+    length += (size_t)snprintf(text + length, sizeof text - length, "n%04d:bool,", i);
+  snprintf(text + length, sizeof text - length, "last:no}");
+  loam_type *type;
+  assert_int_equal(loam_type_parse(text, &type), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "column 45058: a struct has at most 4096 fields"));
+}
+
 static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   (void)state;
   expect_refused("3 * vr * int32",
@@ -495,6 +509,7 @@ int main(void) {
     cmocka_unit_test(codes_have_as_few_bytes_as_the_categories_need),
     cmocka_unit_test(dimensions_of_any_size_get_their_sizes),
     cmocka_unit_test(a_refusal_names_the_column_and_what_was_expected),
+    cmocka_unit_test(a_struct_of_too_many_fields_is_refused_soon),
     cmocka_unit_test(a_misspelt_word_is_answered_with_the_right_one),
     cmocka_unit_test(an_invalid_type_is_refused_with_its_column),
     cmocka_unit_test(depth_and_length_are_limited),

@@ -364,6 +364,83 @@ static void a_pointer_that_comes_first_is_followed(void **state) {
   loam_array_release(a);
 }
 
+/* Makes a target through a view of one element, which has the type `text`. */
+static void expect_no_target(loam_array *view, const char *text) {
+  char words[200];
+  loam_array *first = VIEW(view, LOAM_AT(0));
+  assert_string_equal(loam_type_text(loam_array_type(first)), text);
+  snprintf(words, sizeof words,
+           "%s: the view shows a part of the target: make the target through the whole array",
+           text);
+  EXPECT_ERROR(loam_array_resize(first, 1), LOAM_ESTATE, words);
+  loam_array_release(first);
+  loam_array_release(view);
+}
+
+static void a_part_of_a_target_makes_no_target(void **state) {
+  (void)state;
+  const char *names[] = { "y" };
+  loam_array *a = new_array("2 * pointer[{x: int64, y: int64}]"), *view, *turned;
+  expect_no_target(field_of(a, "y"), "pointer[int64]");
+  assert_int_equal(loam_array_fields(a, 1, names, &view), LOAM_OK);
+  expect_no_target(view, "pointer[{y: int64}]");
+  view = field_of(a, "x");
+  assert_int_equal(loam_array_transpose(view, &turned), LOAM_OK);
+  expect_no_target(turned, "pointer[int64]");
+  expect_no_target(VIEW(view, LOAM_ALL), "pointer[int64]");
+  loam_array *first = VIEW(a, LOAM_AT(0)), *part = VIEW(view, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(first, 1), LOAM_OK);
+  assert_int_equal(loam_array_resize(part, 1), LOAM_OK);
+  loam_array_release(first);
+  loam_array_release(part);
+  loam_array_release(view);
+  loam_array_release(a);
+  a = new_array("2 * pointer[2 * int64]");
+  expect_no_target(VIEW(a, LOAM_ALL, LOAM_AT(0)), "pointer[int64]");
+  view = VIEW(a, LOAM_ALL, ((loam_index){ LOAM_OPEN, LOAM_OPEN, -1 }));
+  first = VIEW(view, LOAM_AT(0));
+  assert_int_equal(loam_array_resize(first, 1), LOAM_OK);
+  *(int64_t *)loam_array_at(a, 2, (int64_t[]){ 0, 1 }) = 5;
+  expect_json(view, "[[5,0],null]");
+  loam_array_release(first);
+  loam_array_release(view);
+  loam_array_release(a);
+}
+
+static void fill(loam_array *pointer) {
+  assert_int_equal(loam_array_resize(pointer, 1), LOAM_OK);
+  loam_array_release(pointer);
+}
+
+/* Of several pointers on the way to the part, each that leads to a whole value can be filled. */
+static void a_whole_target_behind_a_part_is_made(void **state) {
+  (void)state;
+  loam_array *a = new_array("1 * pointer[pointer[{x: pointer[int8], y: int64}]]"), *inner;
+  loam_array *xs = field_of(a, "x"), *x;
+  assert_string_equal(loam_type_text(loam_array_type(xs)), "1 * pointer[pointer[pointer[int8]]]");
+  fill(VIEW(xs, LOAM_AT(0)));
+  x = VIEW(xs, LOAM_AT(0));
+  assert_int_equal(loam_array_follow(x, &inner), LOAM_OK);
+  EXPECT_ERROR(loam_array_resize(inner, 1), LOAM_ESTATE,
+               "pointer[pointer[int8]]: the view shows a part of the target: make the target "
+               "through the whole array");
+  loam_array_release(inner);
+  loam_array_release(x);
+  x = VIEW(a, LOAM_AT(0));
+  assert_int_equal(loam_array_follow(x, &inner), LOAM_OK);
+  fill(inner);
+  loam_array_release(x);
+  x = VIEW(xs, LOAM_AT(0));
+  assert_int_equal(loam_array_follow(x, &inner), LOAM_OK);
+  loam_array_release(x);
+  assert_int_equal(loam_array_follow(inner, &x), LOAM_OK);
+  loam_array_release(inner);
+  fill(x);
+  expect_json(a, "[{\"x\":0,\"y\":0}]");
+  loam_array_release(xs);
+  loam_array_release(a);
+}
+
 static void follow_returns_the_target_of_a_pointer(void **state) {
   (void)state;
   loam_array *a = new_array("pointer[string]"), *out;
@@ -439,6 +516,8 @@ int main(void) {
     CASE(some_fields_are_a_struct_of_them),
     CASE(fields_of_fields_are_selected_in_turn),
     CASE(a_pointer_that_comes_first_is_followed),
+    CASE(a_part_of_a_target_makes_no_target),
+    CASE(a_whole_target_behind_a_part_is_made),
     CASE(follow_returns_the_target_of_a_pointer),
     CASE(a_view_keeps_its_data_alive),
     CASE(a_view_keeps_nothing_else),
