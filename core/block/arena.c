@@ -92,13 +92,17 @@ static void *reallocate(const arena *a, void *base, size_t size) {
   return lm_handler_api_realloc(a->handler, a->block.site, base, size);
 }
 
+/* Fails because a piece would be too large. Returns NULL. */
+static void *fail_size(size_t size) {
+  return lm_error_null("a piece of %zu bytes: no address space is that large", size);
+}
+
 /* Allocates a chunk for `size` bytes of data that begin at a multiple of `alignment`, a power of
  * two. Returns NULL without memory. */
 static chunk *make_chunk(arena *a, size_t alignment, size_t size) {
   lm_assert(lm_is_pow2(alignment));
   size_t before = alignment > sizeof(chunk) ? alignment : sizeof(chunk);
-  if (size > LM_SIZE_MAX || alignment > LM_SIZE_MAX)
-    return lm_error_null("a piece of %zu bytes: no address space is that large", size);
+  if (size > LM_SIZE_MAX || alignment > LM_SIZE_MAX) return fail_size(size);
   char *base = allocate(a, alignment, before + size);
   if (!base) return NULL;
   chunk *c = (chunk *)(base + before) - 1;
@@ -113,15 +117,17 @@ static void free_chunk(arena *a, chunk *c) {
   loam_free(c->base);
 }
 
-/* Returns whether the chunk can be reallocated: loam_realloc guarantees an alignment of 16 only. */
-static bool can_resize(const chunk *c) { return c->alignment <= 16; }
+/* loam_realloc keeps an alignment of 16, and no greater one. */
+enum { REALLOC_ALIGNMENT = 16 };
+
+/* Returns whether the chunk can be reallocated. */
+static bool can_resize(const chunk *c) { return c->alignment <= REALLOC_ALIGNMENT; }
 
 /* Resizes a chunk to `size` bytes of data and returns its new address; corrects the pointers of the
  * arena to it. Returns NULL without memory: the chunk is unchanged. */
 static chunk *resize_chunk(arena *a, chunk *c, size_t size) {
   lm_assert(can_resize(c));
-  if (size > LM_SIZE_MAX)
-    return lm_error_null("a piece of %zu bytes: no address space is that large", size);
+  if (size > LM_SIZE_MAX) return fail_size(size);
   unlink_chunk(a, c);
   chunk *to = reallocate(a, c, sizeof *c + size);
   link_chunk(a, to ? to : c);
@@ -211,8 +217,9 @@ static char *plain_resize(arena *a, char *p, size_t size) {
   lm_assert(a->last_chunk && p == a->last);
   chunk *c = a->last_chunk;
   size_t start = (size_t)(p - data_of(c));
-  if (size > c->size - start)
-    return start || !can_resize(c) ? move_last(a, size) : grow_with_chunk(a, size);
+  /* The piece may need more alignment than its chunk has: the chunk was made for another piece. */
+  bool is_fixed = start || !can_resize(c) || a->last_alignment > REALLOC_ALIGNMENT;
+  if (size > c->size - start) return is_fixed ? move_last(a, size) : grow_with_chunk(a, size);
   c->used = start + bytes_taken(size);
   a->last_size = size;
   return p;
@@ -459,6 +466,7 @@ void *loam_arena_resize(loam_block *b, void *piece, size_t size) {
                              ? "%p is not a live piece of the arena"
                              : "%p is not the arena's last piece: only that one can be resized",
                          piece));
+  if (size > LM_SIZE_MAX) return fail_size(size);
   char *p = is_resizable(a) ? resizable_resize(a, piece, size) : plain_resize(a, piece, size);
   zero_more(a, p, was, size);
   lm_assert(a->block.size >= was || !p);

@@ -340,6 +340,60 @@ static void invalid_arguments_are_refused_in_words(void **state) {
   end_arena(a);
 }
 
+/* For a piece that grows with its chunk, room for an eighth more than its size is tried first. */
+static void a_piece_larger_than_all_addresses_is_refused(void **state) {
+  (void)state;
+  const size_t wraps = SIZE_MAX / 9 * 8 + 10000; /* an eighth more is 2^64 and some bytes */
+  for (int flags = 0; flags < 4; flags++) {
+    loam_block *a = new_arena(flags);
+    void *p = loam_arena_alloc(a, 16, 8000);
+    assert_null(loam_arena_resize(a, p, wraps));
+    assert_non_null(strstr(loam_error(), "no address space is that large"));
+    assert_null(loam_arena_resize(a, p, SIZE_MAX));
+    assert_null(loam_arena_alloc(a, 16, wraps));
+    assert_int_equal(loam_block_size(a), 8000);
+    end_arena(a);
+  }
+}
+
+/* The memory of a handler. A new block begins at a multiple of 64, and a block that was reallocated
+ * 16 bytes behind such a multiple. */
+static char handler_memory[2][20000] __attribute__((aligned(64)));
+
+static void *handler_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  return handler_memory[size > 5000];
+}
+
+static void *handler_realloc(void *ctx, void *ptr, size_t size) {
+  (void)ctx;
+  return memmove(handler_memory[1] + 16, ptr, size < 5000 ? size : 5000);
+}
+
+static void *handler_calloc(void *ctx, size_t count, size_t size) {
+  return handler_malloc(ctx, count * size);
+}
+
+static void handler_free(void *ctx, void *ptr, size_t size) { (void)ctx, (void)ptr, (void)size; }
+
+static void a_piece_keeps_its_alignment_when_its_chunk_moves(void **state) {
+  (void)state;
+  static const loam_handler handler = {
+    "kinds", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
+  };
+  const loam_handler *before = loam_handler_set(&handler);
+  loam_block *a = new_arena(0);
+  loam_handler_set(before);
+  assert_non_null(loam_arena_alloc(a, 16, 100));
+  assert_int_equal(loam_arena_reset(a), LOAM_OK);
+  char *p = loam_arena_alloc(a, 64, 1000);
+  assert_ptr_equal(p, handler_memory[0] + 64);
+  memset(p, 7, 1000);
+  p = loam_arena_resize(a, p, 9000);
+  assert_true(p && (uintptr_t)p % 64 == 0 && p[999] == 7);
+  loam_block_release(a);
+}
+
 static void an_arena_cannot_be_sliced(void **state) {
   (void)state;
   for (int flags = 0; flags < 4; flags++) {
@@ -437,6 +491,8 @@ int main(void) {
     cmocka_unit_test(a_finished_arena_gives_no_more_until_it_is_reset),
     cmocka_unit_test(the_first_chunk_has_the_requested_room),
     cmocka_unit_test(invalid_arguments_are_refused_in_words),
+    cmocka_unit_test(a_piece_larger_than_all_addresses_is_refused),
+    cmocka_unit_test(a_piece_keeps_its_alignment_when_its_chunk_moves),
     cmocka_unit_test(an_arena_cannot_be_sliced),
     cmocka_unit_test(without_memory_pieces_are_unchanged),
     cmocka_unit_test(an_arena_of_a_wrong_kind_or_size_is_not_valid),
