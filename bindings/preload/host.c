@@ -164,6 +164,19 @@ static void tell_by_default(const loam_event *event) {
          event->message);
 }
 
+/* Returns whether this process says at its start why `loam` cannot ask it. Only the process that
+ * `loam run --service` became does so. Without a board, `loam run` has given the reason already. */
+static bool tells_unasked(void) {
+  return service && run_pid == (long)getpid() && secure_getenv("LOAM_BOARD");
+}
+
+static void tell_unasked(const char *why) {
+  tell("warning: the program cannot be asked: %s; so `loam reload`, `sleep`, `wake`, `demote` and "
+       "`rebalance` do not reach it (LOAM_CONTROL_DIR=FOLDER names another folder, "
+       "LOAM_EVENTS=none hides this line)",
+       why);
+}
+
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
@@ -178,6 +191,7 @@ static void on_event(void *ctx, const loam_event *event) {
   if (events == TELL_ALL && is_printed(event)) return;
   if (events == TELL_ALL) tell("%s", event->message);
   else if (!starting) tell_by_default(event);
+  else if (event->kind == LOAM_EVENT_CONTROL && tells_unasked()) tell_unasked(event->message);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && !strict && !is_told)
     tell("warning: policy refused, the built-in default is used: %s", event->message);
 }

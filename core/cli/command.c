@@ -2,6 +2,7 @@
  * sandbox, because it runs loam's own code. */
 #include "cli/command.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,10 +109,20 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   return block || size > old_size ? block : old;
 }
 
+/* Opens /dev/null for each closed descriptor from 0 to 2, so that no file of the command gets such
+ * a number: messages would go into it. A read or write fails as with a closed descriptor. A program
+ * that the command starts finds the descriptor closed. */
+static void fill_closed(void) {
+  for (int fd = 0; fd <= STDERR_FILENO; fd++)
+    if (fcntl(fd, F_GETFD) < 0)
+      (void)!open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+}
+
 int lm_command(int argc, char **argv) {
   static lm_vm_alloc heap; /* never freed: the process ends before the state is closed */
   lm_assert(argc >= 0 && argv);
   arguments a = { argc, argv, INTERNAL_ERROR };
+  fill_closed();
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);
   if (!L) return fail("", "no memory for a Lua state");

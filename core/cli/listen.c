@@ -71,31 +71,45 @@ static loam_status fail_unix(const char *path, const char *why) {
   return lm_error(LOAM_EIO, "cannot listen on %s: %s", path, why);
 }
 
-/* Tells whether no program listens on a socket file: the kernel refuses a connection then. */
-static bool is_abandoned(const struct sockaddr_un *at) {
+/* Tries to connect to a socket file. Returns 0, or an errno value: ECONNREFUSED means that no
+ * program listens there. */
+static int try_to_connect(const struct sockaddr_un *at) {
   int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
-  if (fd < 0) return false;
-  bool is_refused = connect(fd, (const struct sockaddr *)at, sizeof *at) && errno == ECONNREFUSED;
+  if (fd < 0) return errno;
+  int error = connect(fd, (const struct sockaddr *)at, sizeof *at) ? errno : 0;
   close(fd);
-  return is_refused;
+  return error;
+}
+
+/* Fails because a socket file is there to which a connection has failed with `error`, or has not
+ * failed. EAGAIN means that too many clients are waiting for the program that listens. */
+static loam_status fail_used(const char *path, int error) {
+  if (!error || error == EAGAIN) return fail_unix(path, "another program listens there");
+  return lm_error(LOAM_EIO, "cannot listen on %s: a socket is there that may be in use: %s", path,
+                  strerror(error));
 }
 
 /* Removes what an earlier program left at the path, if it is a socket on which no program listens.
  * Other files stay, and the error words name the obstacle. */
-static loam_status remove_abandoned(const struct sockaddr_un *at) {
+static loam_status remove_abandoned(const struct sockaddr_un *at, bool is_locked) {
   struct stat st;
-  if (lstat(at->sun_path, &st)) return fail_unix(at->sun_path, strerror(errno));
-  if (!S_ISSOCK(st.st_mode)) return fail_unix(at->sun_path, "it exists and is no socket");
-  if (!is_abandoned(at)) return fail_unix(at->sun_path, "another program listens there");
-  return unlink(at->sun_path) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
+  const char *path = at->sun_path;
+  if (lstat(path, &st)) return fail_unix(path, strerror(errno));
+  if (!S_ISSOCK(st.st_mode)) return fail_unix(path, "it exists and is no socket");
+  int error = try_to_connect(at);
+  if (error != ECONNREFUSED) return fail_used(path, error);
+  if (!is_locked)
+    return fail_unix(path, "an abandoned socket is there, and another program keeps its folder "
+                           "locked; remove the socket");
+  return unlink(path) ? fail_unix(path, strerror(errno)) : LOAM_OK;
 }
 
-enum { LOCK_TRIES = 200, LOCK_NAP_US = 10000 };
+enum { LOCK_TRIES = 50, LOCK_NAP_US = 10000 };
 
 /* Locks the folder of a socket file, so that of several programs that find one abandoned file, one
  * replaces it and the others find that this program listens. The lock is on the folder itself, and
  * leaves no file behind. Sets *folder to a descriptor that the caller closes, or to -1 if the
- * folder cannot be opened. Returns false if another program has held the lock for two seconds. */
+ * folder cannot be opened. Returns false if another program has held the lock for half a second. */
 static bool lock_folder(const char *path, int *folder) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];
   const char *slash = strrchr(path, '/');
@@ -110,22 +124,22 @@ static bool lock_folder(const char *path, int *folder) {
   return *folder < 0;
 }
 
-static loam_status bind_unix(int fd, const struct sockaddr_un *at) {
+static loam_status bind_unix(int fd, const struct sockaddr_un *at, bool is_locked) {
   const struct sockaddr *any = (const struct sockaddr *)at;
   if (!bind(fd, any, sizeof *at)) return LOAM_OK;
   if (errno != EADDRINUSE) return fail_unix(at->sun_path, strerror(errno));
-  loam_status status = remove_abandoned(at);
+  loam_status status = remove_abandoned(at, is_locked);
   if (status != LOAM_OK) return status;
   return bind(fd, any, sizeof *at) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
 }
 
-/* Between bind and listen a socket looks abandoned, so both are done under the lock. */
+/* Between bind and listen a socket looks abandoned, so both are done under the lock. Any user may
+ * lock a folder such as /tmp for ever. Then a socket is made without the lock, but none is
+ * replaced. */
 static loam_status listen_unix(int fd, const struct sockaddr_un *at) {
   int folder;
-  loam_status status;
-  if (!lock_folder(at->sun_path, &folder))
-    status = fail_unix(at->sun_path, "another program has locked its folder for 2 s");
-  else status = bind_unix(fd, at);
+  bool is_locked = lock_folder(at->sun_path, &folder);
+  loam_status status = bind_unix(fd, at, is_locked);
   if (status == LOAM_OK && listen(fd, BACKLOG)) status = fail_unix(at->sun_path, strerror(errno));
   if (folder >= 0) close(folder);
   return status;

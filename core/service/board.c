@@ -6,8 +6,9 @@
  *
  * Fork. The parent counts the child in `expected` before the fork, and the child takes a place in
  * its fork hook, so no process of the tree takes the board for unused in between. The hook makes
- * three system calls: getpid, getppid, and madvise for the page that it writes. On a board with
- * many taken places, the hook also makes up to four kill(pid, 0). It opens no file. */
+ * four system calls: getpid, getppid, geteuid, and madvise for the page that it writes. With
+ * CROWDED places taken, the hook also makes up to TRIES calls of kill(pid, 0); on a full board it
+ * makes up to TRIES_FULL more. It opens no file. */
 #include "service/board.h"
 
 #include <errno.h>

@@ -6,7 +6,9 @@
  * the guest makes a board where LOAM_POLICY is set. Its forked children take places on the board
  * that they have mapped already. README.md of core has the layout's reasons.
  *
- * A failure never harms the process: it then has no place, which is counted or reported. */
+ * A failure does no harm to the process: it then has no place, which is counted or reported. One
+ * thing does: a user who makes the file of an own board shorter ends the processes on it (SIGBUS).
+ */
 #ifndef LM_BOARD_H
 #define LM_BOARD_H
 

@@ -13,10 +13,11 @@
  *   48 KiB + 40 MiB + i * 16 MiB       half i of the images: policy images that were published
  *
  * Publishers write the news and the halves: the watcher (cli/watcher.h), `loam reload`, and `loam
- * profile`, which also writes a wish into the place of a process.
- * They hold a lock (flock) on the file. The processes of the tree have mapped both readable only,
- * through a descriptor that was open for reading alone. So a process of the tree that gave its
- * rights up cannot publish anything for the others.
+ * profile`, which also writes a wish into the place of a process. They hold a lock (flock) on the
+ * file for images, refusals, wishes and the word. They write the gauges, `watcher` and `keeper`
+ * without it. The processes of the tree have mapped both readable only, through a descriptor that
+ * was open for reading alone. So a process of the tree that gave its rights up cannot publish
+ * anything for the others.
  *
  * A place belongs to the process that its `owner` names. Only this process writes the slot. It
  * writes an entry that no reader uses, and then makes the entry current by `seq`. So the current

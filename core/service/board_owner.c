@@ -57,7 +57,7 @@ static void read_users(int pid, lm_board_life *life) {
   life->has_uid = line && sscanf(line + 5, "%u %u", &life->real_uid, &life->uid) == 2;
 }
 
-/* Tells whether the process has replaced its program by one that does not run under loam. If the
+/* Tells whether the process has replaced its program by another one than its entry names. If the
  * file of its program cannot be seen, the answer is no. */
 static bool has_other_program(int pid, const lm_board_figures *figures) {
   char path[40];
@@ -65,6 +65,20 @@ static bool has_other_program(int pid, const lm_board_figures *figures) {
   if (!figures || !figures->exe_inode) return false;
   snprintf(path, sizeof path, "/proc/%d/exe", pid);
   return !stat(path, &st) && (st.st_dev != figures->exe_device || st.st_ino != figures->exe_inode);
+}
+
+/* Tells whether the process counts the time since boot as this process does. In another time
+ * namespace that time has an offset. If the namespaces cannot be seen, the answer is yes. */
+static bool has_own_time(int pid) {
+  char path[40];
+  struct stat own, theirs;
+  snprintf(path, sizeof path, "/proc/%d/ns/time", pid);
+  return stat("/proc/self/ns/time", &own) || stat(path, &theirs) || own.st_ino == theirs.st_ino;
+}
+
+/* Tells whether a process that started at `start_ms` is another one than the owner, with its id. */
+static bool is_younger(int pid, int64_t start_ms, uint64_t owner) {
+  return start_ms > lm_board_since_ms(owner) && has_own_time(pid);
 }
 
 /* Where /proc does not show the process: whether it exists. */
@@ -85,7 +99,7 @@ lm_board_life lm_board_look(uint64_t owner, uint64_t pid_namespace,
     life.state = probe(pid);
     return life;
   }
-  bool is_other = start_ms > lm_board_since_ms(owner) || has_other_program(pid, figures);
+  bool is_other = is_younger(pid, start_ms, owner) || has_other_program(pid, figures);
   if (is_other || strchr("ZXx", state)) life.state = LM_BOARD_GONE;
   else life.state = strchr("Tt", state) ? LM_BOARD_STOPPED : LM_BOARD_RUNNING;
   if (life.state != LM_BOARD_GONE) read_users(pid, &life);

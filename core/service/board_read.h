@@ -19,9 +19,10 @@ typedef struct lm_board_reader {
 
 /* Calls `write` once for each process on a board that the effective user may see. Its row has the
  * keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`, `since_ms`,
- * `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`, `tags`,
- * `tags_left_out`, `folder`; of a process that follows the board also `board`, `published`,
- * `latest`. A board of another version of loam has one row instead, with the keys `other_version`
+ * `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`,
+ * `classes_left_out`, `tags`, `tags_left_out`, `folder`; of a process that follows the board also
+ * `board` and `published`, `latest` if an image was published, and `pressure` if a watcher has
+ * looked. A board of another version of loam has one row instead, with the keys `other_version`
  * (the name of its file) and `folder`, and stays until the next boot. Removes boards of the
  * effective user whose processes have all ended. Makes no call to any of these processes. */
 void lm_board_each(const lm_board_reader *reader);

@@ -1,5 +1,6 @@
 /* chores.h - the periodic work of the service thread: decay of idle memory, memory pressure, gauges
- * of NUMA nodes, the age of large blocks, and moving live memory to follow the policy.
+ * of NUMA nodes, the age of large blocks, dead holders of shared limits, and moving live memory to
+ * follow the policy.
  *
  * Only the service thread calls lm_chores_run, lm_chores_timeout_ms and lm_chores_end. */
 #ifndef LM_CHORES_H

@@ -12,8 +12,8 @@
 #include "service/service_lock.h"
 
 enum {
-  CLIENT_MS = 5000, /* a client that makes no progress for that long is hung up */
-  CROWDED_MS = 200  /* so is one without a whole line, while no place is left for others */
+  CLIENT_MS = 5000, /* a client has so long for its whole line, and for each part of the answer */
+  CROWDED_MS = 200  /* for the line, while no place is left for others */
 };
 
 /* A client of the control socket.
@@ -148,7 +148,7 @@ static void receive_line(client *c, lm_control_follow_fn *follow) {
 
 static bool is_answered(const client *c) { return c->answer.length > 0; }
 
-/* When the client is hung up if it makes no progress. */
+/* When the client is hung up if its line is not whole, or if it takes nothing of the answer. */
 static int64_t deadline_of(const client *c, bool is_crowded) {
   if (!is_crowded || is_answered(c)) return c->deadline_ns;
   return c->deadline_ns - (int64_t)(CLIENT_MS - CROWDED_MS) * 1000000;

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,6 +23,7 @@
 enum {
   JOIN_MS = 1000, /* lm_control_hosts waits that long for a connection to each host */
   RETRY_MS = 5,   /* between two attempts to connect to a host with too many waiting clients */
+  LOCK_NAP_NS = 1000000, /* between two attempts to lock the folder of sockets */
 };
 
 /* Tells whether the path is a directory of the effective user. */
@@ -281,18 +283,44 @@ static bool is_host(int pid) {
   return true;
 }
 
-/* Removes the socket of a process that is gone. A file of another kind is left alone. */
+int lm_control_lock(const char *dir, int wait_ms) {
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  for (int64_t end_ns = lm_sys_clock_ns() + wait_ms * 1000000ll; flock(fd, LOCK_EX | LOCK_NB);) {
+    if (errno != EINTR && (errno != EWOULDBLOCK || lm_sys_clock_ns() >= end_ns)) {
+      close(fd);
+      return -1;
+    }
+    lm_sys_sleep(LOCK_NAP_NS);
+  }
+  return fd;
+}
+
+void lm_control_unlock(int folder) {
+  if (folder < 0) return;
+  (void)flock(folder, LOCK_UN); /* a child that was just forked may have a copy */
+  close(folder);
+}
+
+static void remove_stale_locked(const struct sockaddr_un *address) {
+  struct stat st;
+  if (lstat(address->sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return;
+  if (connect(fd, (const struct sockaddr *)address, sizeof *address) && errno == ECONNREFUSED)
+    unlink(address->sun_path);
+  close(fd);
+}
+
+/* Removes the socket of a process that is gone. A file of another kind is left alone. So is every
+ * socket while a host makes one: a socket to which nothing listens yet looks like a stale one. */
 static void remove_stale(const char *dir, int pid) {
   lm_assert(pid > 0);
   struct sockaddr_un address;
-  struct stat st;
   if (address_in(dir, pid, &address) != LOAM_OK) return;
-  if (lstat(address.sun_path, &st) || !S_ISSOCK(st.st_mode)) return;
-  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return;
-  if (connect(fd, (struct sockaddr *)&address, sizeof address) && errno == ECONNREFUSED)
-    unlink(address.sun_path);
-  close(fd);
+  int folder = lm_control_lock(dir, 0);
+  if (folder >= 0) remove_stale_locked(&address);
+  lm_control_unlock(folder);
 }
 
 /* The number N in the name "N.sock"; 0 for any other name. */

@@ -42,6 +42,12 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
 /* Removes the sockets of processes that are gone from a directory. */
 void lm_control_clean(const char *dir);
+/* Locks the directory of sockets for a process that makes a socket there, or that removes one: a
+ * socket that is bound looks left over until its process listens. Waits at most `wait_ms`. Returns
+ * a descriptor for lm_control_unlock; -1: the directory cannot be opened, or is locked. */
+int lm_control_lock(const char *dir, int wait_ms);
+/* Ends a lock; -1: does nothing. */
+void lm_control_unlock(int folder);
 /* Tells whether the process at the other end of a socket runs as the effective user. */
 bool lm_control_is_same_user(int fd);
 

@@ -13,7 +13,10 @@
 
 #include "os/error.h"
 
-enum { BACKLOG = 16 }; /* clients that may wait to be accepted */
+enum {
+  BACKLOG = 16, /* clients that may wait to be accepted */
+  LOCK_MS = 100 /* to wait for the lock of the folder; then the socket is made without it */
+};
 
 /* Messages about the folder begin so: it holds the boards too, also where no socket is wanted. */
 #define FOLDER "folder of boards and sockets: "
@@ -134,7 +137,9 @@ loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) 
     return lm_error(LOAM_EIO, "control socket: %s: too long for a socket", directory);
   int fd = make_socket();
   if (fd < 0) return fail_path(address.sun_path);
+  int folder = lm_control_lock(directory, LOCK_MS);
   status = bind_at(fd, &address);
+  lm_control_unlock(folder);
   if (status != LOAM_OK) {
     close(fd);
     return status;

@@ -43,7 +43,15 @@ runs "no environment" "" env -i LOAM_EVENTS=stderr LOAM_CONTROL_DIR="$LOAM_CONTR
 runs "standard input closed" "" with "exec <&-"
 "$LOAM" run --policy "$policy" -- /bin/echo served >&- 2> "$work/err" && fail "closed, yet written"
 grep -q 'Bad file descriptor' "$work/err" || fail "closed, yet: $(cat "$work/err")"
-echo "ok: standard output closed"
+"$LOAM" run --policy "$policy" -- sh -c '[ ! -e /proc/$$/fd/0 ] && [ ! -e /proc/$$/fd/2 ]' <&- 2>&- ||
+  fail "a program gets a descriptor that was closed"
+"$LOAM" top --json --every 100ms > "$work/out" <&- 2>&- &
+closed=$!
+children="$children $closed"
+is_filled() { [ "$(readlink "/proc/$closed/fd/$1")" = /dev/null ]; }
+for fd in 0 2; do await "a file of the command may get the number $fd" is_filled "$fd"; done
+kill "$closed"
+echo "ok: standard input, output and error closed"
 
 runs "five descriptors" "Too many open files" with "ulimit -n 5"
 runs "address space for little more than the program" "" with "ulimit -v 100000"

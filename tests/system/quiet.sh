@@ -85,6 +85,19 @@ LOAM_CONTROL_DIR=/proc/nosuch under true 2>> "$err"
 [ -s "$err" ] && fail "no folder, in silence: $(cat "$err")"
 echo "ok: a folder of boards that cannot be made is told once"
 
+# A path of a folder may be short enough for a board, and too long for a socket.
+long=$work/$(printf 'd%.0s' $(seq $((98 - ${#work}))))
+LOAM_CONTROL_DIR=$long "$LOAM" run --service --policy "$policy" -- perl -e 'system "true"; exit 7' 2> "$err"
+[ "$? $(lines "$err")" = "7 1" ] || fail "no socket: $(cat "$err")"
+grep -q '^loam: warning: the program cannot be asked: control socket: .*: too long for a socket; so `loam reload`' "$err" ||
+  fail "no socket: $(cat "$err")"
+LOAM_EVENTS=none LOAM_CONTROL_DIR=$long "$LOAM" run --service --policy "$policy" -- true 2> "$err"
+LOAM_CONTROL_DIR=$long "$LOAM" run --policy "$policy" -- true 2>> "$err"
+[ ! -s "$err" ] || fail "no socket, in silence: $(cat "$err")"
+LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --service --policy "$policy" -- true 2> "$err"
+[ "$(lines "$err")" = 1 ] || fail "neither a board nor a socket: $(cat "$err")"
+echo "ok: a program that has no socket to be asked by says so once"
+
 # A broken policy is told by the process that loam run became, not by its children.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
 echo "$good" > "$work/edited.lua"

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -93,6 +94,23 @@ static void an_abandoned_socket_is_replaced(void **state) {
   close(first);
   assert_int_equal(lm_listen_unix(path, &second), LOAM_OK);
   close(second);
+  assert_int_equal(unlink(path), 0);
+}
+
+/* Any user can lock a folder such as /tmp. */
+static void a_locked_folder_does_not_keep_a_program_from_listening(void **state) {
+  (void)state;
+  int fd, locked = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const char *path = path_of("socket");
+  assert_int_equal(flock(locked, LOCK_EX), 0);
+  assert_int_equal(lm_listen_unix(path, &fd), LOAM_OK);
+  close(fd);
+  assert_int_equal(lm_listen_unix(path, &fd), LOAM_EIO);
+  says("an abandoned socket is there");
+  says("locked");
+  close(locked);
+  assert_int_equal(lm_listen_unix(path, &fd), LOAM_OK);
+  close(fd);
   assert_int_equal(unlink(path), 0);
 }
 
@@ -193,6 +211,7 @@ int main(void) {
     cmocka_unit_test(an_address_of_another_machine_is_refused),
     cmocka_unit_test(without_a_host_all_addresses_are_meant),
     cmocka_unit_test(an_abandoned_socket_is_replaced),
+    cmocka_unit_test(a_locked_folder_does_not_keep_a_program_from_listening),
     cmocka_unit_test(of_those_that_replace_one_socket_at_a_time_one_listens),
     cmocka_unit_test(a_file_is_not_replaced),
     cmocka_unit_test(a_long_path_is_refused),

@@ -2,6 +2,7 @@
  * board_owner.h. */
 #include "test.h"
 
+#include <sched.h>
 #include <sys/stat.h>
 
 #include "served.h"
@@ -112,12 +113,38 @@ static void a_policy_whose_path_is_too_long_gets_no_board(void **state) {
   assert_non_null(strstr(loam_error(), "more than 1023 bytes"));
 }
 
+/* Forks a child in a time namespace whose time since boot is later. Returns its process id; -1: the
+ * kernel or the rights of this process do not allow that. Children of this process that are forked
+ * later are in that namespace too. */
+static pid_t child_of_later_time(void) {
+  if (unshare(CLONE_NEWTIME)) return -1;
+  FILE *offsets = fopen("/proc/self/timens_offsets", "w");
+  bool is_set = offsets && fprintf(offsets, "boottime 100000 0\n") > 0;
+  if (offsets && fclose(offsets)) is_set = false;
+  return is_set ? idle_child() : -1;
+}
+
+static void an_owner_that_counts_time_differently_is_not_taken_for_an_ended_one(void **state) {
+  (void)state;
+  const uint64_t early = (uint64_t)1 << LM_BOARD_MS_SHIFT; /* a ms after boot */
+  uint64_t pid_namespace = lm_board_own_namespace();
+  pid_t plain = idle_child(), child = child_of_later_time();
+  lm_board_state of_plain = lm_board_look(early | (uint64_t)plain, pid_namespace, NULL).state;
+  end_child(plain);
+  assert_int_equal(of_plain, LM_BOARD_GONE);
+  if (child < 0) skip();
+  lm_board_state of_child = lm_board_look(early | (uint64_t)child, pid_namespace, NULL).state;
+  end_child(child);
+  assert_int_equal(of_child, LM_BOARD_RUNNING);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(an_entry_of_an_earlier_owner_does_not_end_the_present_one),
     TEST(a_board_without_a_boot_id_is_kept_until_the_next_boot),
     TEST(a_board_of_an_earlier_boot_is_removed),
     TEST(a_policy_whose_path_is_too_long_gets_no_board),
+    TEST(an_owner_that_counts_time_differently_is_not_taken_for_an_ended_one), /* the last one */
   };
   setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the service */
   return cmocka_run_group_tests(tests, NULL, NULL);

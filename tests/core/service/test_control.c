@@ -40,6 +40,48 @@ static void a_listener_without_a_path_or_an_owner_is_not_valid(void **state) {
   assert_true(lm_control_socket_is_valid(&s));
 }
 
+/* Makes a socket to which nothing listens, as of a process that has ended. Returns its path. */
+static const char *leave_socket(void) {
+  static struct sockaddr_un at;
+  at.sun_family = AF_UNIX;
+  snprintf(at.sun_path, sizeof at.sun_path, "%s/999999999.sock", folder);
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+  close(fd);
+  return at.sun_path;
+}
+
+static void no_pid(void *ctx, int pid) {
+  (void)ctx;
+  (void)pid;
+}
+
+/* Between bind and listen a socket looks left over. */
+static void no_socket_is_removed_while_a_host_makes_one(void **state) {
+  (void)state;
+  int folder_of_host = lm_control_lock(folder, 0);
+  assert_true(folder_of_host >= 0);
+  const char *path = leave_socket();
+  lm_control_clean(folder);
+  assert_int_equal(lm_control_hosts(no_pid, NULL), LOAM_OK);
+  assert_int_equal(access(path, F_OK), 0);
+  lm_control_unlock(folder_of_host);
+  lm_control_clean(folder);
+  assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_socket_is_made_although_the_folder_stays_locked(void **state) {
+  (void)state;
+  lm_control_socket s = { .listener = { .fd = -1 } };
+  int kept = lm_control_lock(folder, 0);
+  assert_int_equal(lm_control_lock(folder, 0), -1);
+  int64_t began_ns = lm_sys_clock_ns();
+  assert_int_equal(lm_control_socket_open(&s, folder), LOAM_OK);
+  assert_true(lm_sys_clock_ns() - began_ns >= 50000000); /* it has waited for the lock */
+  lm_control_socket_close(&s);
+  lm_control_unlock(kept);
+}
+
 /* ---- answers */
 
 static void it_answers_status(void **state) {
@@ -675,6 +717,8 @@ int main(void) {
     TEST(where_no_descriptor_is_left_it_is_tried_again),
     TEST(a_host_that_exits_removes_its_socket),
     TEST(a_listener_without_a_path_or_an_owner_is_not_valid),
+    TEST(no_socket_is_removed_while_a_host_makes_one),
+    TEST(a_socket_is_made_although_the_folder_stays_locked),
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),
     TEST(reloading_another_file_follows_that_one),

@@ -18,6 +18,7 @@
 #include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
+#include "service/board_owner.h"
 #include "service/board_read.h"
 #include "service/publish.h"
 #include "service/quota_file.h"
@@ -396,6 +397,38 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
   shows_hash("refused_hash", NULL);
 }
 
+/* Writes the owner word of a place. */
+static void own(int place, uint64_t owner) {
+  int fd = open(board_path, O_RDWR);
+  off_t at = (off_t)(offsetof(lm_board, place) + (size_t)place * sizeof(lm_board_place));
+  assert_int_equal(pwrite(fd, &owner, sizeof owner, at), sizeof owner);
+  close(fd);
+}
+
+/* Returns the wish that stands in a place. */
+static uint64_t wish_in(int place) {
+  lm_board_place copy;
+  int fd = open(board_path, O_RDONLY);
+  off_t at = (off_t)(offsetof(lm_board, place) + (size_t)place * sizeof copy);
+  assert_int_equal(pread(fd, &copy, sizeof copy, at), sizeof copy);
+  close(fd);
+  return atomic_load(&copy.sample_wish);
+}
+
+static void a_wish_is_for_one_of_two_that_had_one_id(void **state) {
+  (void)state;
+  enum { KILLED = 5, YOUNGER = 6, KILLED_MS = 1000, YOUNGER_MS = 2000, INTERVAL = 4096 };
+  uint64_t pid = (uint64_t)getpid();
+  own(KILLED, (uint64_t)KILLED_MS << LM_BOARD_MS_SHIFT | pid);
+  own(YOUNGER, (uint64_t)YOUNGER_MS << LM_BOARD_MS_SHIFT | pid);
+  assert_int_equal(lm_publisher_wish(board_path, getpid(), YOUNGER_MS, INTERVAL), LOAM_OK);
+  assert_int_equal(wish_in(YOUNGER), INTERVAL + 1);
+  assert_int_equal(wish_in(KILLED), 0);
+  assert_int_equal(lm_publisher_wish(board_path, getpid(), 3000, INTERVAL), LOAM_ESTATE);
+  own(KILLED, 0);
+  own(YOUNGER, 0);
+}
+
 static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
   (void)state;
   lm_publisher to;
@@ -406,6 +439,29 @@ static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
   close(stopped);
   assert_true(lm_publisher_alarm(&to));
   lm_publisher_close(&to);
+}
+
+/* To a process of another PID namespace the id of a keeper means nothing, and may be free. */
+static void a_keeper_lives_whose_id_means_nothing_here(void **state) {
+  (void)state;
+  lm_publisher keeper, other;
+  int status;
+  assert_int_equal(lm_publisher_open(board_path, &keeper), LOAM_OK);
+  assert_int_equal(lm_publisher_open(board_path, &other), LOAM_OK);
+  publish(ALL_OF("pressed"));
+  uint64_t number = atomic_load(&other.news->published.now.number);
+  other.news->image[number & 1].reads |= 1u << LM_IN_PRESSURE;
+  assert_true(lm_publisher_lacks_keeper(&other));
+  lm_publisher_keep(&keeper);
+  assert_false(lm_publisher_lacks_keeper(&other));
+  pid_t ended = fork();
+  if (!ended) _exit(0);
+  assert_int_equal(waitpid(ended, &status, 0), ended);
+  atomic_store(&other.news->keeper, lm_board_owner_now(ended));
+  assert_false(lm_publisher_lacks_keeper(&other));
+  lm_publisher_close(&keeper);
+  assert_true(lm_publisher_lacks_keeper(&other));
+  lm_publisher_close(&other);
 }
 
 /* Makes the image of the latest publication one of loam 9.8.7. */
@@ -442,6 +498,8 @@ static void an_image_of_another_version_is_refused_in_words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    FOLLOWS(a_wish_is_for_one_of_two_that_had_one_id),
+    FOLLOWS(a_keeper_lives_whose_id_means_nothing_here),
     FOLLOWS(an_alarm_does_not_wait_for_a_stopped_publisher),
     FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
