@@ -50,6 +50,12 @@ static void add_number(uint64_t n, unsigned base) {
   add(at);
 }
 
+/* Appends a count of bytes. */
+static void add_bytes(uint64_t n) {
+  add_number(n, 10);
+  add(n == 1 ? " byte" : " bytes");
+}
+
 /* ---- The block ---------------------------------------------------------------------------- */
 
 /* Returns the first slot of the extent that holds p, which is in the range of the pools. */
@@ -88,11 +94,10 @@ static void add_place(uintptr_t p, const faulted *block) {
   uintptr_t end = start + size;
   uint64_t distance = p >= end ? p - end : p < start ? start - p : p - start;
   add(", ");
-  add_number(distance, 10);
-  add(p >= end ? " bytes past the end of a" : p < start ? " bytes before a" : " bytes into a");
+  add_bytes(distance);
+  add(p >= end ? " past the end of a" : p < start ? " before a" : " into a");
   add(block->is_live ? " block of " : " freed block of ");
-  add_number(size, 10);
-  add(" bytes");
+  add_bytes(size);
 }
 
 static uint64_t live_generation(void) {

@@ -564,7 +564,7 @@ static loam_status check(lm_job_order *order) {
   if (order->node < 0) order->node = lm_numa_memory_only();
   if (order->node < 0)
     return lm_error(LOAM_EUNSUPPORTED,
-                    "node -1: this machine has no node without CPUs; name a node");
+                    "no node was named, and this machine has no node without CPUs");
   if (lm_numa_has((unsigned)order->node)) return LOAM_OK;
   return lm_error(LOAM_EINVAL, "node %d: %s", order->node,
                   lm_numa_why_absent(order->node, text, sizeof text));

@@ -73,7 +73,14 @@ static int overflow_further(void) {
 
 static int underflow(void) {
   start(1, policy);
-  touch(block(4096) - 5);
+  touch(block(4096) - 1);
+  return 0;
+}
+
+static int overflow_of_one(void) {
+  start(1, policy);
+  char *p = block(1);
+  touch(p + 17); /* behind the room that its alignment left */
   return 0;
 }
 
@@ -92,8 +99,10 @@ static void the_words_say_how_far_from_whose_block(void **state) {
        "decided by generation 1\n");
   assert_int_equal(ended(overflow_further), -SIGSEGV);
   says("1000 bytes past the end of a block of 4096 bytes of tag 'suspect'");
+  assert_int_equal(ended(overflow_of_one), -SIGSEGV);
+  says(" bytes past the end of a block of 1 byte of tag 'suspect'");
   assert_int_equal(ended(underflow), -SIGSEGV);
-  says("5 bytes before a block of 4096 bytes of tag 'suspect'");
+  says("1 byte before a block of 4096 bytes of tag 'suspect'");
   assert_int_equal(ended(use_after_free), -SIGSEGV);
   says("12 bytes into a freed block of 5000 bytes of tag 'suspect' and strategy 'guarded', decided "
        "by generation 1\n");

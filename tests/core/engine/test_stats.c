@@ -421,6 +421,31 @@ static void a_child_does_not_inherit_a_change_without_an_end(void **state) {
   assert_int_equal(status, 0);
 }
 
+static void pass_over(void *ctx, const loam_stats_row *row) { (void)ctx, (void)row; }
+static void pass_over_got(void *ctx, const loam_got *got) { (void)ctx, (void)got; }
+
+/* Asks in a thread that has no area and gets no memory from call number *from of the system on. */
+static void *ask_without_an_area(void *from) {
+  const long *nth = from;
+  struct loam_stats stats;
+  lm_sys_refuse_from(*nth);
+  loam_status status = loam_stats_by(LOAM_BY_STRATEGY | LOAM_BY_TAG, pass_over, NULL);
+  loam_status other = loam_stats(&stats), got = loam_got_each(pass_over_got, NULL);
+  lm_sys_refuse_from(0);
+  assert_true(status == LOAM_OK || status == LOAM_ENOMEM);
+  assert_true(got == LOAM_OK || got == LOAM_ENOMEM);
+  assert_int_equal(other, LOAM_OK);
+  return NULL;
+}
+
+static void a_thread_without_an_area_may_ask(void **state) {
+  (void)state;
+  for (long nth = 1; nth < 12; nth++) {
+    lm_thread_trim_vacant(); /* else the thread gets the area of an ended one */
+    assert_int_equal(pthread_join(start_thread(ask_without_an_area, &nth), NULL), 0);
+  }
+}
+
 static void survives_each_refusal_of_memory(void **state) {
   (void)state;
   refuse_each(ask);
@@ -478,6 +503,7 @@ int main(void) {
     TEST(what_a_thread_never_used_is_not_looked_at),
     TEST(a_child_does_not_inherit_a_change_without_an_end),
     TEST(survives_each_refusal_of_memory),
+    TEST(a_thread_without_an_area_may_ask),
     TEST(totals_in_a_wrong_stripe_are_not_valid),
   };
   return cmocka_run_group_tests(tests, set_up_and_watch_ends, NULL);

@@ -572,6 +572,25 @@ static void it_can_be_ended_at_any_moment(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
+/* Begins a job in a thread for whose area the system has no memory. */
+static void *begin_without_an_area(void *status) {
+  lm_sys_refuse_from(1);
+  *(loam_status *)status = loam_rebalance(NULL, NULL, NULL, NULL);
+  lm_sys_refuse_from(0);
+  return NULL;
+}
+
+static void a_thread_that_cannot_do_a_job_begins_none(void **state) {
+  (void)state;
+  pthread_t thread;
+  loam_status status = LOAM_OK;
+  lm_thread_trim_vacant(); /* else the thread gets the area of an ended one */
+  assert_int_equal(pthread_create(&thread, NULL, begin_without_an_area, &status), 0);
+  assert_int_equal(pthread_join(thread, NULL), 0);
+  assert_int_equal(status, LOAM_ENOMEM);
+  assert_int_equal(loam_rebalance(NULL, NULL, NULL, NULL), LOAM_OK);
+}
+
 static void a_forked_child_has_its_memory_to_itself(void **state) {
   (void)state;
   lm_job_order order = { .rate = UINT64_MAX };
@@ -756,6 +775,7 @@ int main(void) {
     cmocka_unit_test(a_walk_goes_on_in_what_becomes_another_strategys),
     cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
     cmocka_unit_test(it_can_be_ended_at_any_moment),
+    cmocka_unit_test(a_thread_that_cannot_do_a_job_begins_none),
     cmocka_unit_test(a_forked_child_has_its_memory_to_itself),
     cmocka_unit_test(any_moment_of_a_job_may_be_forked),
     cmocka_unit_test(no_refusal_of_the_system_loses_anything),
