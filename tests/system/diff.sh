@@ -34,7 +34,7 @@ compare() {
 }
 
 compare 0 "$old" "$old"
-grep -q 'every request gets alike memory' "$work/out" || fail "alike: $(cat "$work/out")"
+grep -q 'every request gets equal memory' "$work/out" || fail "alike: $(cat "$work/out")"
 "$LOAM" compile "$old" -o "$work/old.image" > "$work/out" || fail "loam compile: exit status $?"
 compare 0 "$old" "$work/old.image"
 compare 0 "$work/old.image" "$old" --json

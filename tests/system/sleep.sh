@@ -108,7 +108,7 @@ refuses "has no device memory of tag 'nosuch', or of a tag under it, that can sl
 refuses "no file can be made in $work/absent: No such file" \
   sleep "$pid" --tag model --to "$work/absent"
 valid sleep "$pid" --tag nosuch
-refuses "is no loam host" sleep 1 --tag model
+refuses "does not run under loam" sleep 1 --tag model
 
 touch "$work/go"
 wait "$pid" || fail "the program: $(cat "$work/err")"

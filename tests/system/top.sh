@@ -17,6 +17,7 @@ grep -Eq "^$name +[0-9.]+ KiB +1,00[0-9] .*% of 2 MiB" "$work/list" || fail "$(c
 grep -q "\"pid\":$first" "$work/json" || fail "json: $(cat "$work/json")"
 echo "ok: a list and JSON"
 
+rm "$work/json" # else its old contents would end the wait below before the command has begun
 "$LOAM" top --json --every 100ms > "$work/json" 2> "$work/err" &
 top=$!
 children="$children $top"
@@ -27,6 +28,7 @@ wait "$top" || status=$?
 [ "$status" = 130 ] || fail "status $status after a signal: $(cat "$work/err")"
 echo "ok: a signal ends it"
 
+rm "$work/json"
 "$LOAM" top "$first" --json --every 100ms > "$work/json" 2> "$work/err" &
 top=$!
 children="$children $top"

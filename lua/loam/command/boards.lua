@@ -31,12 +31,14 @@ end
 ---@return loam.BoardRow[] one for each process id, in ascending order
 ---@return string[] the paths of boards of other versions of loam, which cannot be read
 function boards.read(context)
-  local by_pid, rows, others = {}, {}, {}
+  local by_pid, rows, others, is_known = {}, {}, {}, {}
   for _, text in ipairs(context.api.boards()) do
     local status = json.decode(text)
     local row = status and { status = status, text = text }
     if row and status.other_version then
-      others[#others + 1] = status.folder .. "/" .. status.other_version
+      local path = status.folder .. "/" .. status.other_version
+      if not is_known[path] then others[#others + 1] = path end -- a folder may be visited twice
+      is_known[path] = true
     elseif row and status.pid ~= context.posix.process() then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end

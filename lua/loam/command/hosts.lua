@@ -31,19 +31,50 @@ local function ask_anywhere(context, pid, request, patience_ms)
   return context.api.ask(pid, request, patience_ms)
 end
 
--- Says that a living program has no service, where that is why it did not answer.
-local function explain(context, pid, words)
-  local row = boards.find(context, pid)
-  if not row or not row.status.board then return words end
-  return ("%s (%d) has no service to ask: start it with `loam run --service`"):format(
-    terminal.plain(row.status.program), pid)
+---@return string
+function hosts.name(status)
+  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
 end
 
--- Sends a request to a host and reads its answer.
+-- Says why a process that is on no board did not answer, if nothing listens for it.
+local function explain_unknown(context, pid, words)
+  local path = words:match("is no loam host .*: nothing listens at (.*)$")
+  if not path then return words end
+  local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
+  if not name then return ("process %d: there is no such process"):format(pid) end
+  return ("%s (%d) does not run under loam, or has another user: nothing listens at %s"):format(
+    terminal.plain(name), pid, path)
+end
+
+local STAT_MOST = 4096 -- bytes of /proc/PID/stat
+
+local function is_stopped(context, pid)
+  local text = context.posix.read(("/proc/%d/stat"):format(pid), STAT_MOST)
+  return text and text:find("^.*%) [Tt] ") ~= nil
+end
+
+-- Says why a process did not answer: `words`, or more where its board or /proc tells more.
+local function explain(context, pid, words)
+  local row = boards.find(context, pid)
+  local ms = words:match("^host %d+ did not answer within (%d+) ms$")
+  if ms then
+    return ("%s did not answer within %g s%s"):format(row and hosts.name(row.status)
+      or "process " .. pid, ms / 1000, is_stopped(context, pid) and ": it is stopped" or "")
+  end
+  if not row then return explain_unknown(context, pid, words) end
+  if row.status.state == "ended" then return hosts.name(row.status) .. " has ended" end
+  if not row.status.board then return words end
+  return hosts.name(row.status) .. " has no service to ask: start it with `loam run --service`"
+end
+
+-- Sends a request to a host and reads its answer. Says so if the wait may be long.
 ---@return table|nil answer
 ---@return string|nil words if there is no answer
 ---@return string|nil text of the answer
 function hosts.ask(context, pid, request, patience_ms)
+  if patience_ms and is_stopped(context, pid) then
+    context.warn(("loam: note: process %d is stopped; it answers when it goes on\n"):format(pid))
+  end
   local text, words = ask_anywhere(context, pid, request, patience_ms or hosts.PATIENCE_MS)
   if not text then return nil, explain(context, pid, words) end
   local answer, message = json.decode(text)

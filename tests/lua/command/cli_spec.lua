@@ -349,7 +349,7 @@ describe("loam ps, status, stats, reload", function()
     local other = { other_version = "7-1-2.board", folder = "/tmp/loam-0" }
     local line = "loam ps: /tmp/loam-0/7-1-2.board: programs on this board have another version of "
       .. "loam than this command, 1.2.3, and are not listed\n"
-    local status, context = run("ps", { boards = { other, on_board() } })
+    local status, context = run("ps", { boards = { other, other, on_board() } })
     assert.equal(0, status)
     assert.equal(line, context.err)
     assert.matches(" 42  python3", context.out, 1, true)
@@ -408,9 +408,38 @@ describe("loam ps, status, stats, reload", function()
     assert.same({ pid = 42 }, (hosts.ask(context, 42, "stats")))
     context.set = {}
     context.api.ask = function() return nil, "host 42 did not answer within 2000 ms" end
-    assert.same({ nil, "host 42 did not answer within 2000 ms" },
+    assert.same({ nil, "python3 (42) did not answer within 2 s" },
       { hosts.ask(context, 42, "stats") })
+    assert.equal("", context.err)
+    context.files["/proc/42/stat"] = "42 (a) R 1) T 1 42 42"
+    assert.same({ nil, "python3 (42) did not answer within 2 s: it is stopped" },
+      { hosts.ask(context, 42, "stats", 30000) })
+    assert.equal("loam: note: process 42 is stopped; it answers when it goes on\n", context.err)
     assert.is_nil(context.set.LOAM_CONTROL_DIR)
+  end)
+
+  it("says why a process cannot be asked", function()
+    local function words(boards, exists)
+      local context = canned_context.new { boards = boards }
+      context.exists = exists or {}
+      context.api.ask = function()
+        return nil, "process 42 is no loam host of this user: nothing listens at /run/42.sock"
+      end
+      return select(2, hosts.ask(context, 42, "sleep"))
+    end
+    assert.equal("process 42: there is no such process", words {})
+    assert.equal("python3 (42) does not run under loam, or has another user: nothing listens at "
+      .. "/run/42.sock", words({}, { ["/proc/42"] = true }))
+    assert.equal("python3 (42) has no service to ask: start it with `loam run --service`",
+      words { on_board { board = "/run/b" } })
+    assert.equal("python3 (42) has ended", words { on_board { board = "/run/b", state = "ended" } })
+  end)
+
+  it("does not reload a process that has ended", function()
+    local status, context = run("reload 42", { boards = {
+      on_board { board = "/run/b", state = "ended", ended_at = 990e9 } } })
+    assert.equal(1, status)
+    assert.equal("loam: python3 (42) has ended\n", context.err)
   end)
 
   it("gives a list to choose from where there are more", function()

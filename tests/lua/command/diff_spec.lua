@@ -357,6 +357,13 @@ describe("the blocks of programs", function()
     return status, context.out, context.err
   end
 
+  it("are named with --pid", function()
+    local status, _, err = run_with("42 new.lua", {})
+    assert.equal(2, status)
+    assert.matches("loam diff: '42' is no file; a running program is named with --pid 42\n", err, 1,
+      true)
+  end)
+
   it("are shown behind the number of all blocks", function()
     local status, out = run_with("old.lua new.lua --pid 42", { seen = { [42] = ANSWER },
       boards = { PROGRAM } })
@@ -406,7 +413,7 @@ describe("the blocks of programs", function()
     for key, value in pairs(PROGRAM) do follows[key] = value end
     _, out = run_on(follows, { board = "/run/b", texts = { ["11"] = NEW },
                                hashes = { ["old.lua"] = "22" } })
-    assert.matches("^old.lua %-> new.lua: every request gets alike memory\n", out)
+    assert.matches("^old.lua %-> new.lua: every request gets equal memory\n", out)
     local status, _, err = run_on(PROGRAM, { hashes = { ["old.lua"] = "22" } })
     assert.equal(2, status)
     assert.matches("python3 (42) obeys a text of old.lua that neither", err, 1, true)

@@ -53,7 +53,7 @@ describe("loam wait", function()
   it("ends with 2 for arguments that do not fit", function()
     for args, words in pairs {
       [""] = "one of --policy FILE and --hash H is needed",
-      ["--policy p.lua --hash " .. NEW] = "one of --policy FILE and --hash H is needed",
+      ["--policy p.lua --hash " .. NEW] = "--policy and --hash do not go together",
       ["--policy p.lua"] = "p.lua: No such file or directory",
       ["--policy="] = "--policy: the path is empty",
       ["--hash 12"] = "'12' is not 16 hexadecimal digits",

@@ -127,7 +127,7 @@ local function summary(made, paths)
   end
   if kinds.apply then parts[#parts + 1] = "apply differs" end
   if kinds.undecided then parts[#parts + 1] = units.count(kinds.undecided) .. " undecided" end
-  if #parts == 0 then parts[1] = "every request gets alike memory" end
+  if #parts == 0 then parts[1] = "every request gets equal memory" end
   return ("%s -> %s: %s"):format(terminal.plain(paths[1]), terminal.plain(paths[2]),
     table.concat(parts, ", "))
 end

@@ -128,6 +128,13 @@ local function read_arguments(context, given)
   if not given[2] and not given.pid then
     arguments.misused("NEW is missing; OLD may be left out with --pid")
   end
+  for i = 1, 2 do
+    local text = given[i] or ""
+    if text:match("^%d+$") and not context.posix.exists(text) then
+      arguments.misused(("'%s' is no file; a running program is named with --pid %s"):format(text,
+        text))
+    end
+  end
   local list = given.pid and programs.list(context, given)
   if given[2] then return list, { given[1], given[2] } end
   return list, { programs.obeyed(context, list), given[1] }

@@ -85,10 +85,10 @@ local function encode(answer)
   return json.encode(answer, { "ok" })
 end
 
-local function show(context, pid, answer)
+local function show(context, pid, answer, is_stopped)
   if answer.waits then
-    context.write(("%s: process %d obeys with its next request for memory\n"):format(
-      context.paint("green", "published"), pid))
+    context.write(("%s: process %d %sobeys with its next request for memory\n"):format(
+      context.paint("green", "published"), pid, is_stopped and "is stopped; it " or ""))
   elseif answer.ok then
     context.write(("%s: generation %d\n"):format(context.paint("green", "live"), answer.generation))
   else
@@ -101,11 +101,14 @@ end
 function reload.run(context, given)
   local pid, path = hosts.pid(given[1]), read_path(context, given[2])
   local row = boards.find(context, pid)
+  if row and row.status.state == "ended" then
+    context.fail(hosts.name(row.status) .. " has ended")
+  end
   local answer, text
   if row and row.status.board then answer = publish(context, row.status, path)
   else answer, text = ask(context, pid, path) end
   if given.json then context.write((text or encode(answer)) .. "\n")
-  else show(context, pid, answer) end
+  else show(context, pid, answer, row and row.status.state == "stopped") end
   return answer.ok and 0 or 1
 end
 

@@ -37,7 +37,7 @@ program does; if one has another value, the program says so and uses the default
   LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
                          a strategy could not give what it asks for, and others
   LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out, nor
-                         why a program has no board, so that `loam ps` does not find it
+                         why a program has no board or cannot be asked
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
   LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],

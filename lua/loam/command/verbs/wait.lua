@@ -57,7 +57,9 @@ local function hash_of(context, path)
 end
 
 local function read_hash(context, given)
-  if (given.policy == nil) == (given.hash == nil) then
+  if given.policy and given.hash then
+    arguments.misused("--policy and --hash do not go together")
+  elseif not given.policy and not given.hash then
     arguments.misused("one of --policy FILE and --hash H is needed")
   end
   if given.policy then
