@@ -205,7 +205,8 @@ local function of_part_of(index, inner)
     start = index == 1 and { before = 0 } or { before = 1 },
     key = function(raw)
       if raw.inner then return "in " .. raw.inner end
-      return raw.before and "before " .. raw.before or "after " .. tostring(raw.answer)
+      if raw.before then return "before " .. raw.before end
+      return "after " .. type(raw.answer) .. " " .. tostring(raw.answer) -- a key may be "false"
     end,
     step = function(raw, b)
       if raw.before == 0 then raw = begin(1) end

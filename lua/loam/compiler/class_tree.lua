@@ -100,12 +100,13 @@ local function store(strings, text)
 end
 
 -- Appends the keys of a question that lead elsewhere than `no`. Returns the first one and their
--- number. Every other string goes to `no`.
+-- number. Every other string goes to `no`. A key longer than core takes is left out: a string of a
+-- site has at most 4095 bytes (site_search.lua).
 local function add_keys(keys, strings, cell, no)
   local first, about = #keys, cell.observation.about
   for _, word in ipairs(about.words) do
     local to = cell.answers[about.first[word]]
-    if to and to ~= no then
+    if to and to ~= no and #word <= C.LM_CLASS_TEXT_MAX then
       keys[#keys + 1] = { text = store(strings, word), length = #word, next = target(to) }
     end
   end

@@ -264,17 +264,17 @@ function trace.follow(run)
   return ok, result, last
 end
 
--- Runs `run` once along a guide. Returns the story: a list { line, condition, holds } of all
--- conditions and observations in their order; the result or the error value; whether `run`
+-- Runs `run` once along a guide. Returns the story: a list { line, condition, holds, quotes_site }
+-- of all conditions and observations in their order; the result or the error value; whether `run`
 -- returned; and the line from which it returned.
 function trace.tell(run, path_guide)
   local story, seen = {}, {}
-  local function add(words, holds)
+  local function add(words, holds, quotes_site)
     local line = frame.line()
     local id = tostring(line) .. words
     if seen[id] then return end
     seen[id] = true
-    story[#story + 1] = { line = line, condition = words, holds = holds }
+    story[#story + 1] = { line = line, condition = words, holds = holds, quotes_site = quotes_site }
   end
   local outer_guide, outer_position, outer_told = guide, position, told
   guide, position, told = path_guide, 0, add

@@ -8,14 +8,17 @@ local witness = {}
 
 local MAX_TRIES = 4000
 
-local function is_narrowed(input)
-  return input.low ~= input.least or input.high ~= input.most
+-- Returns whether an input has fewer possible values than at the start, or cannot be `usual`.
+local function is_narrowed(input, usual)
+  return input.low ~= input.least or input.high ~= input.most or input.holes[usual]
 end
 
 local function corner(side)
   local point = request.point(0)
   for _, input in ipairs(request.inputs()) do
-    if is_narrowed(input) then request.write(point, input, input[side]) end
+    if is_narrowed(input, request.read(point, input)) then
+      request.write(point, input, input[side])
+    end
   end
   return point
 end

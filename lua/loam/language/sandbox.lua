@@ -286,11 +286,13 @@ strings.format = lifted("string.format", function(form, ...)
   return string.format(form, ...)
 end)
 
-strings.rep = lifted("string.rep", function(text, n)
-  if type(n) == "number" and #text * n > MAX_TEXT then
+-- string.rep takes numbers for strings, and strings for numbers, as Lua's does.
+strings.rep = lifted("string.rep", function(text, n, between)
+  local bytes = #tostring(text) + #tostring(between or "")
+  if bytes * (tonumber(n) or 0) > MAX_TEXT then
     error("string.rep makes at most " .. MAX_TEXT .. " bytes", 0)
   end
-  return string.rep(text, n)
+  return string.rep(text, n, between or "")
 end)
 
 local tables = {

@@ -36,30 +36,37 @@ local function refuse(test, reason, suggestion)
   return frame.refuse("test", "test " .. test.n .. ": " .. reason, suggestion, tests.line(test))
 end
 
-local function free_bytes(test, key, value)
-  local out = {}
-  for n, bytes in next, value do
-    if type(n) ~= "number" or type(bytes) ~= "number" or bytes < 0 then
-      refuse(test, key .. ": must be a table with a number of bytes for each node or device",
-        "write " .. key .. " = {[0] = 2 * loam.GiB}")
-    end
-    out[n] = bytes
-  end
-  return out
-end
-
 local function wrong(test, key, value, possible)
   return refuse(test, key .. " = " .. options.show(value) .. ": must be " .. possible)
 end
 
+local function is_number_in(value, range)
+  local is_whole = type(value) == "number" and value == math.floor(value)
+  return is_whole and value >= range[1] and value <= range[2]
+end
+
 local function number(test, key, value)
   local range = RANGES[key]
-  local is_whole = type(value) == "number" and value == math.floor(value)
-  if not is_whole or value < range[1] or value > range[2] then
+  if not is_number_in(value, range) then
     wrong(test, key, value, "a whole number from " .. range[1] .. " to " .. range[3])
   end
   if key == "align" and math.frexp(value) ~= 0.5 then wrong(test, key, value, "a power of two") end
   return value
+end
+
+local function free_bytes(test, key, value)
+  local out = {}
+  for n, bytes in next, value do
+    if not is_number_in(n, RANGES.node) then
+      refuse(test, key .. ": must be a table with a number of bytes for each node or device",
+        "write " .. key .. " = {[0] = 2 * loam.GiB}")
+    end
+    if not is_number_in(bytes, RANGES.live) then
+      wrong(test, key .. "[" .. n .. "]", bytes, "a whole number from 0 to " .. RANGES.live[3])
+    end
+    out[n] = bytes
+  end
+  return out
 end
 
 local function string_of(test, key, value)

@@ -14,19 +14,33 @@ local strategy = require("loam.language.strategy")
 
 local explain = {}
 
--- The greatest number of leaves that keep their answer in the field `told`. More answers would fill
--- the memory of a long batch.
+-- The greatest number of answers that leaves keep in the field `told`. More answers would fill the
+-- memory of a long batch.
 local MOST_KEPT = 256
--- The number of leaves that keep their answer. A Lua state has one policy and answers one query
+-- The number of answers that leaves keep. A Lua state has one policy and answers one query
 -- (lm_script_inspect in core/script/script.c), so each of these leaves belongs to this policy.
 local kept = 0
 
+-- Stands for all tags in the field `told` of a leaf.
+local ANY = {}
+
+-- Returns ANY, or the tag if the story quotes a string of the site: which key of a table a tag is.
+-- Only the tag differs between the requests of a query.
+local function tag_of(story, where)
+  for _, step in ipairs(story) do
+    if step.quotes_site then return where.tag end
+  end
+  return ANY
+end
+
 -- Returns the answer for the leaf of the plan that a request reaches: the conditions on the way to
--- the leaf, and the chain of strategies there. All requests that reach one leaf get one answer, so
--- the leaf keeps it, and a long batch computes it once. On failure returns nil and diagnostics.
+-- the leaf, and the chain of strategies there. The leaf keeps the answer by tag, or for all tags,
+-- so a long batch computes it once. On failure returns nil and diagnostics.
 local function story_of(made, class, where, point)
   local leaf = leaves.reached(class.made.tree, point)
-  if leaf.told then return leaf.told end
+  leaf.told = leaf.told or {}
+  local before = leaf.told[ANY] or leaf.told[where.tag]
+  if before then return before end
   local story, chain, line = compile.tell(made, where, point)
   if not story then return nil, { chain } end
   local told = {
@@ -34,7 +48,7 @@ local function story_of(made, class, where, point)
     path = answer.steps(story), strategy = strategy.report(strategy.members(chain)[1]),
   }
   if kept < MOST_KEPT then
-    leaf.told, kept = told, kept + 1
+    leaf.told[tag_of(story, where)], kept = told, kept + 1
   end
   return told
 end

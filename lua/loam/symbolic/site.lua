@@ -102,6 +102,8 @@ end)
 ---@field words string[] sorted
 ---@field first table<string, string> word -> the first word that has an equal value
 
+local NEGATIVE_ZERO = {} -- stands for -0, which is equal to 0 as a key, but not in arithmetic
+
 local function keys_of(t)
   local keys, by_value = { words = {}, first = {} }, {}
   for word in next, t do
@@ -110,6 +112,7 @@ local function keys_of(t)
   table.sort(keys.words)
   for _, word in ipairs(keys.words) do
     local value = rawget(t, word)
+    if type(value) == "number" and 1 / value == -math.huge then value = NEGATIVE_ZERO end
     local is_nan = value ~= value
     if not is_nan and by_value[value] == nil then by_value[value] = word end
     keys.first[word] = is_nan and word or by_value[value]
@@ -172,10 +175,21 @@ end)
 
 local methods = {}
 
+local LONGEST = 4096 -- bytes of a literal of core: LM_CLASS_TEXT_MAX in class_tree.h
+
+-- Refuses a pattern that core does not take. A longer literal of another question is no string of
+-- any site, so the question is left out.
+local function check_length(name, about)
+  if name ~= "glob" or #about <= LONGEST then return end
+  frame.refuse("type", ":glob takes a pattern of at most " .. LONGEST .. " bytes, not " .. #about,
+    "write a shorter pattern")
+end
+
 for name, observation in pairs(helpers) do
   methods[name] = function(text, about)
     if readers[about] then return site.refuse(about, ":" .. name) end
-    return ask(observation(text, tag.argument(name, about)))
+    check_length(name, tag.argument(name, about))
+    return ask(observation(text, about))
   end
 end
 
@@ -237,13 +251,15 @@ site.texts = {
   tag = field("tag"), file = field("file"), func = field("func"), module = field("module"),
 }
 
----@return string, boolean the text of an answered question in a report, and whether it holds
+---@return string, boolean, boolean|nil the text of an answered question in a report; whether it
+--- holds; and true if the text quotes the string of this site, so that other sites with the answer
+--- have another text
 function site.describe(observation, answer)
   if observation.how ~= "key" then return observation.text, answer end
   if not answer then return "[" .. observation.name .. "] in its table", false end
   local read = where[observation.field] or ""
   local word = observation.part and tag.part(read, observation.part) or read
-  return string.format("%s == %q", observation.name, word), true
+  return string.format("%s == %q", observation.name, word), true, true
 end
 
 return site

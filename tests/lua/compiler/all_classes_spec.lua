@@ -40,6 +40,21 @@ describe("the classes of a policy", function()
       "local by = { k1 = a, k2 = b, k3 = a } "))
   end)
 
+  it("are found for a part that is the key 'false'", function()
+    assert.equal(5, classes("local has_more = req.tag:part(2) ~= nil\n"
+      .. "return by[req.tag:part(1) or ''] and has_more and a or b",
+      "local by = { ['false'] = 1 } "))
+    local _, find = core.class_tree((policy.tree()))
+    assert.are_not.equal(find { tag = "x.y" }, find { tag = "false.y" })
+  end)
+
+  it("tell the keys of 0 and -0 apart", function()
+    assert.equal(3, classes("return 1 / (by[req.tag] or 1) < 0 and a or b",
+      "local by = { x = 0, y = -0.0 } "))
+    assert.equal("b", support.ask("x", 1))
+    assert.equal("a", support.ask("y", 1))
+  end)
+
   it("are of all strings of a site", function()
     assert.equal(4, classes("return req.tag:under('x') and (req.file:glob('*.c') and a or b) "
       .. "or req.func == 'main' and a or c"))

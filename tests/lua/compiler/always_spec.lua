@@ -22,6 +22,11 @@ describe("an invariant", function()
     assert.same({ { line = 2, condition = "req.size >= 1000", holds = true } }, d.led)
   end)
 
+  it("that fails at all alignments but the usual one is shown with another alignment", function()
+    local d = refusal("if req.align == 16 then return a end return b", "return got.name ~= 'b'")
+    assert.matches("for size 0, align 1$", d.reason)
+  end)
+
   it("is decided for each member of a chain", function()
     local d = refusal("return a:or_else(b)", "return got.name ~= 'b'")
     assert.matches("strategy 'b'", d.reason)

@@ -78,6 +78,20 @@ describe("a test", function()
     test("device = -2", "device = -2: must be a whole number from -1 to 63")
   end)
 
+  it("has free memory in whole bytes, of nodes that there can be", function()
+    local most = "a whole number from 0 to 2^52"
+    for _, key in ipairs { "node_free", "device_free" } do
+      for value, shown in pairs { ["0/0"] = "nan", ["1/0"] = "inf", ["-1"] = "-1", ["9.5"] = "9.5",
+          ["2^53"] = "9.007199254741e+15", ["'1'"] = '"1"' } do
+        local says = key .. "[1] = " .. shown .. ": must be " .. most
+        test(key .. " = { [1] = " .. value .. " }", says)
+      end
+      for _, n in ipairs { "0.5", "-1", "64", "1/0" } do
+        test(key .. " = { [" .. n .. "] = 1 }", key .. ": must be a table")
+      end
+    end
+  end)
+
   it("has tags that a site can have", function()
     test("tag = 5", "tag = 5: must be a string")
     test("tag = string.rep('t', 256)", "(256 bytes): must be at most 255 bytes")
@@ -92,6 +106,43 @@ describe("a test", function()
     test("zero = 1", "zero = 1: must be true or false")
     refused("return loam.policy { pick = function() end,\n"
       .. "tests = { { size = 1, expect = 's' } } }\n", "test", 'expect = "s": must be a strategy')
+  end)
+end)
+
+describe("string.rep", function()
+  local function answer(condition)
+    return support.answers("return " .. condition .. " and a or b", { 1 })
+  end
+
+  it("puts a separator between the copies, as Lua's does", function()
+    assert.equal("a", answer("('ab'):rep(3, '.') == 'ab.ab.ab'"))
+    assert.equal("a", answer("('ab'):rep(2) == 'abab' and ('ab'):rep(1, '.') == 'ab'"))
+  end)
+
+  it("makes no long string out of a long separator", function()
+    assert.matches("at most 65536 bytes",
+      support.refusal("return ('x'):rep(100, ('y'):rep(1000)) == '' and a or b").reason)
+    assert.matches("at most 65536 bytes",
+      support.refusal("return ('x'):rep('100000') == '' and a or b").reason)
+  end)
+end)
+
+describe("a string that is longer than any of a site", function()
+  local above = "local by = { [('x'):rep(5000)] = a, y = a } "
+
+  it("may be a key of a table", function()
+    assert(support.open(support.file("return by[req.file] or b", above)))
+    local policy = require("loam.compiler.policy")
+    assert.same({}, policy.compile_all())
+    local tree = policy.tree()
+    assert.is_true(#tree < 1000) -- so the long key is not in it
+    local _, find = support.core.class_tree(tree)
+    assert.are_not.equal(find { tag = "", file = "y" }, find { tag = "", file = "x" })
+  end)
+
+  it("is no pattern", function()
+    assert.matches(":glob takes a pattern of at most 4096 bytes, not 5000",
+      support.refusal("return req.file:glob(('*'):rep(5000)) and a or b").reason)
   end)
 end)
 

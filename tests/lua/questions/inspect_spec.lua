@@ -114,6 +114,20 @@ describe("explain", function()
     assert.matches("/nowhere/at/all: No such file", words)
   end)
 
+  it("tells each tag of a batch which key of a table it is", function()
+    local path = os.tmpname()
+    local file = io.open(path, "w")
+    file:write("x\t1\ny\t1\nx\t2\nz\t3\n")
+    file:close()
+    local answers = inspect(support.file("return by[req.tag] or b",
+      "local by = { x = a, y = a } "), "verb explain\nbatch " .. path)
+    os.remove(path)
+    local told = {}
+    for i, answer in ipairs(answers) do told[i] = answer.path[1].condition end
+    assert.same({ 'req.tag == "x"', 'req.tag == "y"', 'req.tag == "x"', "[req.tag] in its table" },
+      told)
+  end)
+
   it("shows a member that this machine lacks, and decides by the rest", function()
     local text = support.file("return loam_pinned:or_else(a)",
       "local loam_pinned = loam.pinned { name = 'p' } ")
