@@ -131,12 +131,18 @@ local function make(kind, create, ...)
   return native.fill(handle, p)
 end
 
--- Returns the pointer of a handle; raises an error once it is released.
+-- Returns the pointer of a handle; raises an error once it is released. The pointer is valid only
+-- while Lua holds the handle: see kept.
 local function live(handle, kind)
   local p = native.raw(handle, kind)
   if p == nil then error("the " .. kind .. " was released", 3) end
   return p
 end
+
+-- Returns the arguments after `handle`. Each use of a pointer of `live` is an argument of a call of
+-- this function, so Lua holds the handle until that use is over. A tail call with the pointer would
+-- drop the handle, and the collector could free the block while C reads it.
+local function kept(_, ...) return ... end
 
 -- ---- Blocks
 
@@ -147,7 +153,7 @@ local block = {}
 -- type of the pointer, such as "uint8_t *".
 function block:data(ctype)
   local p = live(self, "block")
-  return ctype and native.block_typed(p, ctype) or native.block_data(p)
+  return kept(self, ctype and native.block_typed(p, ctype) or native.block_data(p))
 end
 
 -- Returns the address of `size` bytes from `offset` on, which must be in the block.
@@ -164,23 +170,25 @@ function block:read(offset, size)
   local p = live(self, "block")
   offset = offset or 0
   size = size or native.block_size(p) - offset
-  return native.read(inside(p, offset, size), size)
+  return kept(self, native.read(inside(p, offset, size), size))
 end
 
 -- Copies a string into the block, to `offset` (0 if it is left out).
 function block:write(text, offset)
-  native.write(inside(live(self, "block"), offset or 0, #text), text)
+  return kept(self, native.write(inside(live(self, "block"), offset or 0, #text), text))
 end
 
-function block:size() return native.block_size(live(self, "block")) end
-function block:refcount() return native.block_refcount(live(self, "block")) end
-function block:tag() return native.block_tag(live(self, "block")) end
-function block:kind() return kinds[native.block_kind(live(self, "block"))] end
+function block:size() return kept(self, native.block_size(live(self, "block"))) end
+function block:refcount() return kept(self, native.block_refcount(live(self, "block"))) end
+function block:tag() return kept(self, native.block_tag(live(self, "block"))) end
+function block:kind() return kept(self, kinds[native.block_kind(live(self, "block"))]) end
 function block:slice(offset, size)
-  return make("block", native.block_slice, live(self, "block"), offset, size)
+  return kept(self, make("block", native.block_slice, live(self, "block"), offset, size))
 end
 -- Returns another handle on this block, with a reference of its own.
-function block:retain() return make("block", native.block_retain, live(self, "block")) end
+function block:retain()
+  return kept(self, make("block", native.block_retain, live(self, "block")))
+end
 -- Gives the reference to C code: returns the C block and leaves this handle released.
 function block:give()
   local p = live(self, "block")
@@ -210,13 +218,13 @@ local arena = {}
 for name, method in pairs(block) do arena[name] = method end
 
 function arena:alloc(size, alignment)
-  return given(native.arena_alloc(live(self, "arena"), alignment or 16, size))
+  return kept(self, given(native.arena_alloc(live(self, "arena"), alignment or 16, size)))
 end
 function arena:resize(piece, size)
-  return given(native.arena_resize(live(self, "arena"), piece, size))
+  return kept(self, given(native.arena_resize(live(self, "arena"), piece, size)))
 end
-function arena:reset() return check(native.arena_reset(live(self, "arena"))) end
-function arena:finalize() return check(native.arena_finalize(live(self, "arena"))) end
+function arena:reset() return kept(self, check(native.arena_reset(live(self, "arena")))) end
+function arena:finalize() return kept(self, check(native.arena_finalize(live(self, "arena")))) end
 
 native.define("arena", arena)
 
@@ -254,25 +262,35 @@ end
 function array:at(...)
   local p, parts = live(self, "array"), { ... }
   for i, part in ipairs(parts) do parts[i] = c_index(part) end
-  return make("array", native.array_index, p, parts)
+  return kept(self, make("array", native.array_index, p, parts))
 end
-function array:field(name) return make("array", native.array_field, live(self, "array"), name) end
-function array:follow() return make("array", native.array_follow, live(self, "array")) end
-function array:transpose() return make("array", native.array_transpose, live(self, "array")) end
-function array:readonly() return make("array", native.array_readonly, live(self, "array")) end
-function array:retain() return make("array", native.array_retain, live(self, "array")) end
+function array:field(name)
+  return kept(self, make("array", native.array_field, live(self, "array"), name))
+end
 
-function array:type() return native.array_type(live(self, "array")) end
--- Returns a list with the sizes of the fixed dimensions at the front of the type.
-function array:shape() return native.array_shape(live(self, "array")) end
-function array:bytes() return native.array_bytes(live(self, "array")) end
-function array:data() return native.array_data(live(self, "array")) end
-function array:json() return given(native.array_json(live(self, "array"))) end
-function array:repr() return given(native.array_repr(live(self, "array"))) end
+-- Makes a method that returns a view, which `create` makes.
+local function viewing(create)
+  return function(self) return kept(self, make("array", create, live(self, "array"))) end
+end
+array.follow, array.transpose = viewing(native.array_follow), viewing(native.array_transpose)
+array.readonly, array.retain = viewing(native.array_readonly), viewing(native.array_retain)
+
+-- Makes a method that returns what `read` does. Methods: shape returns a list with the sizes of the
+-- fixed dimensions at the front of the type.
+local function reading(read)
+  return function(self) return kept(self, read(live(self, "array"))) end
+end
+array.type, array.shape = reading(native.array_type), reading(native.array_shape)
+array.bytes, array.data = reading(native.array_bytes), reading(native.array_data)
+function array:json() return kept(self, given(native.array_json(live(self, "array")))) end
+function array:repr() return kept(self, given(native.array_repr(live(self, "array")))) end
 
 -- Gives a row `count` elements.
-function array:resize(count) return check(native.array_resize(live(self, "array"), count)) end
+function array:resize(count)
+  return kept(self, check(native.array_resize(live(self, "array"), count)))
+end
 
+-- The caller keeps `self`.
 local function element(self, ...)
   if select("#", ...) == 0 then return native.array_retain(live(self, "array")) end
   local parts = { ... }
@@ -324,7 +342,7 @@ end
 -- Calls `act` with a view for as long as that takes.
 local function on_element(self, act, value, ...)
   local holder = native.handle("array")
-  local p = element(self, ...)
+  local p = kept(self, element(self, ...))
   if p == nil then return nil, words() end
   native.fill(holder, p)
   local first, second = act(p, value)
@@ -339,7 +357,7 @@ function array:get(...) return on_element(self, value_at, nil, ...) end
 function array:set(value, ...) return on_element(self, set_value, value, ...) end
 
 native.define("array", array, function(self)
-  return native.array_shape(live(self, "array"))[1] or 0
+  return kept(self, native.array_shape(live(self, "array"))[1] or 0)
 end)
 
 -- Makes an array of a datashape such as "3 * var * float64".
@@ -348,7 +366,7 @@ function loam.array(site, datashape)
 end
 -- Makes an array over the data of a block from `offset` on (0 if it is left out).
 function loam.array_over(over, datashape, offset)
-  return make("array", native.array_wrap, live(over, "block"), offset or 0, datashape)
+  return kept(over, make("array", native.array_wrap, live(over, "block"), offset or 0, datashape))
 end
 
 -- ---- Figures

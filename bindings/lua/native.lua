@@ -40,8 +40,9 @@ local function with_callback(ctype, callback, call)
     local ok, reason = pcall(callback, ...)
     if not ok then failed, why = true, reason end
   end)
-  local status = call(c)
-  c:free()
+  local called, status = pcall(call, c)
+  c:free() -- also after a wrong argument: LuaJIT has few callbacks
+  if not called then failed, why = true, status end
   if failed then error(why, 0) end
   return status
 end

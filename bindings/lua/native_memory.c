@@ -7,10 +7,13 @@
 
 static int site_get(lua_State *L) { return native_push(L, loam_site_get(luaL_checkstring(L, 1))); }
 
-/* Returns the text of a field of the table at index 1, or NULL. The table keeps the text alive. */
+/* Returns the text of a field of the table at index 1, or NULL. The table keeps the text alive. So
+ * a number is refused: the text that Lua would make of it is not in the table. */
 static const char *text_field(lua_State *L, const char *name) {
   lua_getfield(L, 1, name);
-  const char *text = lua_isnil(L, -1) ? NULL : luaL_checkstring(L, -1);
+  if (!lua_isnil(L, -1) && lua_type(L, -1) != LUA_TSTRING)
+    luaL_error(L, "%s: a string expected, got %s", name, luaL_typename(L, -1));
+  const char *text = lua_tostring(L, -1);
   lua_pop(L, 1);
   return text;
 }

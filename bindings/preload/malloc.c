@@ -104,7 +104,7 @@ PRELOAD_API int posix_memalign(void **out, size_t alignment, size_t size) {
   if (alignment % sizeof(void *) || !alignment || alignment & (alignment - 1)) return EINVAL;
   int before = errno;
   void *block = serve_aligned(CALLER, alignment, size);
-  errno = before;
+  errno = block ? before : ENOMEM; /* some programs read errno, because glibc sets it */
   if (!block) return ENOMEM;
   *out = block;
   return 0;

@@ -24,6 +24,18 @@ describe("loam for Lua", function()
     assert.equal(loam.version(), require("loam.native").built)
   end)
 
+  it("refuses a site of a place whose texts are no strings", function()
+    assert.has_error(function() loam.site { tag = 5, file = "f" } end)
+    assert.has_error(function() loam.site { tag = "t", func = 7 } end)
+  end)
+
+  it("keeps no callback after a wrong argument", function()
+    for _ = 1, 2000 do -- LuaJIT has less than a thousand callbacks
+      assert.has_error(function() loam.policy.inspect("none.lua", {}) end)
+    end
+    assert(loam.rows("tag"))
+  end)
+
   it("tells why what fails", function()
     local ok, words = loam.policy.load("/nowhere.lua")
     assert.is_nil(ok)
@@ -129,6 +141,52 @@ describe("loam for Lua", function()
     assert.has_error(function() loam.rows("colour") end)
     loam.free(p)
     assert.equal(0, live("of.rows"))
+  end)
+
+  describe("handles", function()
+    local native = require("loam.native")
+
+    -- Calls `run` while the function native[name] collects garbage each time before it runs.
+    -- Returns how many blocks of the tag "of.kept" lived then.
+    local function alive_in(name, run)
+      local real, alive = native[name], nil
+      native[name] = function(...)
+        collect()
+        alive = live("of.kept")
+        return real(...)
+      end
+      local ok, message = pcall(run)
+      native[name] = real
+      assert(ok, message)
+      collect()
+      return alive
+    end
+
+    it("are not collected while C uses them, when nothing else holds them", function()
+      local function block() return loam.zeroed("of.kept", 64) end
+      local function array() return loam.array("of.kept", "3 * int32") end
+      local function arena()
+        local made = loam.arena("of.kept")
+        made:alloc(8) -- an arena without a piece has no memory of its tag
+        return made
+      end
+      local uses = {
+        read = function() assert.equal("\0\0", block():read(0, 2)) end,
+        write = function() block():write("a") end,
+        block_size = function() assert.equal(64, block():size()) end,
+        block_tag = function() assert.equal("of.kept", block():tag()) end,
+        block_slice = function() assert.equal(8, block():slice(0, 8):size()) end,
+        block_retain = function() assert.equal(64, block():retain():size()) end,
+        array_wrap = function() assert(loam.array_over(block(), "2 * int32")) end,
+        array_index = function() assert.equal(0, array():get(2)) end,
+        array_field = function() assert.is_nil(array():field("none")) end,
+        array_json = function() assert.equal("[0,0,0]", array():json()) end,
+        array_resize = function() array():resize(1) end,
+        arena_alloc = function() assert(arena():alloc(8)) end,
+      }
+      for name, use in pairs(uses) do assert.equal(1, alive_in(name, use), name) end
+      assert.equal(0, live("of.kept"))
+    end)
   end)
 
   describe("blocks", function()

@@ -135,14 +135,18 @@ static void posix_memalign_says_what_is_wrong_and_writes_nothing(void **state) {
   assert_int_equal(posix_memalign(&p, 3, 10), EINVAL);
   assert_int_equal(posix_memalign(&p, 4, 10), EINVAL);
   assert_int_equal(posix_memalign(&p, 24, 10), EINVAL);
+  errno = ERANGE;
   assert_int_equal(posix_memalign(&p, 64, HUGE), ENOMEM);
+  assert_int_equal(errno, ENOMEM); /* as with glibc */
   assert_ptr_equal(p, untouched);
+  errno = ERANGE;
   for (size_t alignment = 8; alignment <= (size_t)4 << 20; alignment *= 2) {
     assert_int_equal(posix_memalign(&p, alignment, 100), 0);
     assert_true(is_aligned(p, alignment));
     memset(p, 1, 100);
     free(p);
   }
+  assert_int_equal(errno, ERANGE);
 }
 
 static void memalign_rounds_an_alignment_up_to_a_power_of_two(void **state) {

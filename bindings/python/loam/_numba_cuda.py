@@ -108,10 +108,12 @@ class _Staged:
         opened = _Opened(self._parent)
         with cuda.gpus[source]:
             there = opened.open(cuda.devices.get_context())
-        memory = context.memalloc(self._parent.size)
-        numba_driver.device_to_device(memory, there, self._parent.size)
-        with cuda.gpus[source]:
-            opened.close()
+        try:
+            memory = context.memalloc(self._parent.size)
+            numba_driver.device_to_device(memory, there, self._parent.size)
+        finally:
+            with cuda.gpus[source]:
+                opened.close()
         return memory
 
     def close(self) -> None:
@@ -129,8 +131,10 @@ class LoamIpcHandle(IpcHandle):  # type: ignore[misc]
     def _open_by(self, way: type, context: Any) -> Any:
         if self._impl is not None:
             raise ValueError("IpcHandle is already opened")
-        self._impl = way(self)
-        return self._impl.open(context)
+        opener = way(self)
+        memory = opener.open(context)
+        self._impl = opener
+        return memory
 
     def open_direct(self, context: Any) -> Any:
         return self._open_by(_Opened, context)
@@ -147,7 +151,7 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._device = 0
         self._life = _Life()
-        self._kept: dict[int, Any] = {}  # memory to which Numba holds only weak references
+        self._kept: dict[object, Any] = {}  # memory to which Numba holds only weak references
 
     def initialize(self) -> None:
         with numba_driver.driver.get_active_context() as active:
@@ -182,24 +186,22 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         return MemoryPointer(weakref.proxy(self.context), _device_pointer(address), size,
                              finalizer=self._finalizer(address, size))
 
-    def _keep(self, address: int, memory: Any) -> Any:
-        """Keeps memory whose references Numba counts; it ends with its last derived object."""
-        self._kept[address] = memory
-        return memory.own()
-
-    def _finalizer_of_kept(self, address: int, free: Callable[[], None]) -> Callable[[], None]:
-        kept = self._kept
+    def _keep(self, make: Callable[..., Any], pointer: Any, size: int, free: Callable[[], None],
+              **owner: Any) -> Any:
+        """Makes and keeps memory whose references Numba counts; it ends with its last derived
+        object. One range of host memory may be mapped several times, so its address is no key."""
+        kept, key = self._kept, object()
 
         def end() -> None:
-            kept.pop(address, None)
+            kept.pop(key, None)
             free()
-        return end
+        kept[key] = make(weakref.proxy(self.context), pointer, size, finalizer=end, **owner)
+        return kept[key].own()
 
     def memallocmanaged(self, size: int, attach_global: bool) -> Any:
         address = self._allocate(_loam.manager_managed, size)
-        free = self._finalizer_of_kept(address, self._finalizer(address, size))
-        return self._keep(address, ManagedMemory(weakref.proxy(self.context),
-                                                 _device_pointer(address), size, finalizer=free))
+        return self._keep(ManagedMemory, _device_pointer(address), size,
+                          self._finalizer(address, size))
 
     def memhostalloc(self, size: int, mapped: bool = False, portable: bool = False,
                      wc: bool = False) -> Any:
@@ -218,13 +220,11 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
 
     def _of_host(self, address: int, size: int, owner: Any, mapped: bool,
                  free: Callable[[], None]) -> Any:
-        context = weakref.proxy(self.context)
         pointer = _host_pointer(address)
-        if not mapped:
-            return PinnedMemory(context, pointer, size, owner=owner, finalizer=free)
-        free = self._finalizer_of_kept(address, free)
-        return self._keep(address, MappedMemory(context, pointer, size, owner=owner,
-                                                finalizer=free))
+        if mapped:
+            return self._keep(MappedMemory, pointer, size, free, owner=owner)
+        return PinnedMemory(weakref.proxy(self.context), pointer, size, owner=owner,
+                            finalizer=free)
 
     # ---- The rest
 
@@ -245,7 +245,7 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         life, self._life = self._life, _Life()
         life.ended = True
         self._kept.clear()
-        _loam.manager_reset(self._device)
+        _loam.manager_reset(int(self.context.device.id))  # Numba may not have called initialize
 
     @contextlib.contextmanager
     def defer_cleanup(self) -> Iterator[None]:

@@ -6,7 +6,9 @@ The C extension calls datashape() to make a loam.Array over a buffer.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = ["datashape"]
 
@@ -178,14 +180,43 @@ def _with_pads(made: _Struct) -> tuple[str, tuple[str, ...] | None]:
     return _text_of(names, values), tuple(made.names) if len(names) > len(made.names) else None
 
 
-def datashape(format: str, size: int) -> tuple[str, tuple[str, ...] | None]:
+def _is_told(kind: Any, ctypes: Any) -> bool:
+    """Returns whether the format that ctypes gives to a type says where all of its fields are.
+
+    It does not for fields of a base class, bit fields, packed structs, and unions.
+    """
+    while hasattr(kind, "_length_"):
+        kind = kind._type_
+    if not issubclass(kind, (ctypes.Structure, ctypes.Union)):
+        return True
+    own = vars(kind).get("_fields_", ())
+    fields = [f for base in kind.__mro__ for f in vars(base).get("_fields_", ())]
+    if issubclass(kind, ctypes.Union) or getattr(kind, "_pack_", 0) or len(fields) > len(own):
+        return False
+    return all(len(f) == 2 and _is_told(f[1], ctypes) for f in own)
+
+
+def _check_source(reader: _Reader, source: object) -> None:
+    """Raises BufferError if a buffer is of an object of ctypes whose format leaves fields out."""
+    while isinstance(source, memoryview):
+        source = source.obj
+    ctypes = sys.modules.get("ctypes")
+    if ctypes and isinstance(source, (ctypes.Array, ctypes.Structure, ctypes.Union)):
+        if not _is_told(type(source), ctypes):
+            raise reader.fail("ctypes does not say where all fields are; give the type")
+
+
+def datashape(format: str, size: int, source: object = None) -> (
+        tuple[str, tuple[str, ...] | None]):
     """Returns the datashape of a buffer's elements, which take `size` bytes each.
 
-    For a struct with other offsets than C's, the datashape has fields for the bytes between, and
-    the second value has the names of the other fields. Otherwise the second value is None. Raises
-    BufferError for a format that loam cannot express.
+    `source` is the object whose memory the buffer shows; None: it is not known. For a struct with
+    other offsets than C's, the datashape has fields for the bytes between, and the second value
+    has the names of the other fields. Otherwise the second value is None. Raises BufferError for a
+    format that loam cannot express.
     """
     reader = _Reader(format)
+    _check_source(reader, source)
     if not format.startswith("T{"):
         value, _ = reader.value()
         if value is None or reader.at != len(format) or value.size != size:

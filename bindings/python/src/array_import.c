@@ -79,8 +79,9 @@ static bool plan_by_format(const Py_buffer *view, plan *out) {
     return false;
   }
   PyObject *formats = PyImport_ImportModule("loam.formats");
-  PyObject *read = formats ? PyObject_CallMethod(formats, "datashape", "sn",
-                                                 view->format ? view->format : "B", view->itemsize)
+  PyObject *read = formats ? PyObject_CallMethod(formats, "datashape", "snO",
+                                                 view->format ? view->format : "B", view->itemsize,
+                                                 view->obj ? view->obj : Py_None)
                            : NULL;
   PyObject *values, *fields;
   bool is_read = read && PyArg_ParseTuple(read, "UO", &values, &fields);

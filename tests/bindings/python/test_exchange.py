@@ -30,6 +30,35 @@ class Pair(ctypes.Structure):
     _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_int)]
 
 
+class Triple(Pair):
+    _fields_ = [("c", ctypes.c_int)]
+
+
+class Bits(ctypes.Structure):
+    _fields_ = [("a", ctypes.c_int, 3), ("b", ctypes.c_int, 20), ("c", ctypes.c_longlong)]
+
+
+class Either(ctypes.Union):
+    _fields_ = [("a", ctypes.c_byte), ("b", ctypes.c_longlong)]
+
+
+class Packed(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_byte)]
+
+
+def around(inner):
+    class Around(ctypes.Structure):
+        _fields_ = [("inner", inner), ("last", ctypes.c_byte)]
+    return Around
+
+
+def members(kind):
+    class Members(ctypes.Structure):
+        _fields_ = [("all", kind * 2), ("last", ctypes.c_byte)]
+    return Members
+
+
 SOURCES = {
     "bytes": (b"abcdefgh", "8 * uint8", True),
     "bytearray": (bytearray(b"abcdefgh"), "8 * uint8", False),
@@ -139,6 +168,20 @@ class Coming(Case):
                               (numpy.zeros(2, [("x", "i1"), ("y", "f8")]), "alignment")):
             with self.assertRaisesRegex(BufferError, words):
                 loam.Array.from_buffer(source)
+
+
+    def test_ctypes_formats_that_leave_fields_out_are_refused(self):
+        hidden = (Triple, Bits, Either, Packed, around(Triple), around(Either), around(Packed),
+                  members(Bits))
+        for kind in hidden:
+            for source in (kind * 3)(), kind(), memoryview((kind * 3)()), memoryview(kind()):
+                with self.subTest(kind=kind, source=source):
+                    with self.assertRaisesRegex(BufferError, "ctypes does not say"):
+                        loam.Array.from_buffer(source)
+        array = loam.Array.from_buffer((Triple * 2)(), "2 * {a: int32, b: int32, c: int32}")
+        self.assertEqual(array.shape, (2,))
+        self.assertEqual(loam.Array.from_buffer((around(Pair) * 2)()).tolist(),
+                         [{"inner": {"a": 0, "b": 0}, "last": 0}] * 2)
 
 
 SCALARS = ("i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "?", "S3")

@@ -119,6 +119,15 @@ class Arrays(OnTheStandIn):
                 del array, owner
                 gc.collect()
 
+    def test_memory_is_mapped_until_its_last_user_ends(self):
+        host = numpy.zeros(1000)
+        with cuda.mapped(host) as outer:
+            with cuda.mapped(host) as inner:
+                self.assertEqual(inner.copy_to_host().sum(), 0)
+                del inner
+            self.assertEqual(outer.copy_to_host().sum(), 0)
+            del outer
+
     def test_memory_that_there_is_can_be_pinned(self):
         array = numpy.ones(10_000)
         copy = cuda.device_array_like(array)
@@ -194,6 +203,13 @@ class Frees(OnTheStandIn):
 
 
 class Devices(OnTheStandIn):
+    def test_a_reset_before_the_first_use_spares_other_devices(self):
+        context = mock.Mock()
+        context.device.id = 1
+        with mock.patch.object(_loam, "manager_reset") as reset:
+            loam.numba.Manager(context=context).reset()
+        self.assertEqual(reset.mock_calls, [mock.call(1)])
+
     def test_a_number_that_is_no_devices_is_no_other_ones(self):
         for ask in (_loam.device_memory, _loam.device_info, _loam.device_trim,
                     _loam.manager_initialize, _loam.manager_reset):
@@ -268,6 +284,18 @@ with handle as array:
 
     def test_and_one_that_is_mapped_to_a_range_of_addresses(self):
         self.opens_in_a_child("cache")
+
+    def test_a_copy_that_fails_leaves_nothing_open(self):
+        loam.policy.load(text="""local any = loam.device { pool = "cache" }
+                                 return loam.policy { pick = function() return any end }""")
+        array = cuda.to_device(numpy.ones(2 * MIB))
+        handle = pickle.loads(pickle.dumps(array.get_ipc_handle()._ipc_handle))
+        context = mock.Mock(wraps=cuda.current_context())
+        context.memalloc.side_effect = MemoryError
+        with mock.patch.object(_loam, "ipc_close", wraps=_loam.ipc_close) as close:
+            self.assertRaises(MemoryError, handle.open_staged, context)
+        close.assert_called_once()
+        del array
 
 
 class Everywhere(OnTheStandIn):
