@@ -216,8 +216,8 @@ LOAM_API const char *loam_version(void);
  * Only then it swaps the new policy in, for all threads in one step, as a new generation. If any
  * step fails, the live generation stays.
  *
- * A load runs in the calling thread. Other threads do not wait for it, with two exceptions: loads
- * run one after another, and a thread that uses a new tag waits while the swap is made. */
+ * A load runs in the calling thread, and takes up to 200 KiB of its stack. Other threads wait for
+ * it in two cases only: loads run one after another, and a new tag waits while the swap is made. */
 
 /* Loads the policy file at `path` and makes it live. The file holds the text of a policy, or an
  * image that `loam compile` has made of one. Fails with LOAM_EIO if the file cannot be read,
