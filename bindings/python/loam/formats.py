@@ -191,7 +191,7 @@ def _is_told(kind: Any, ctypes: Any) -> bool:
         return True
     own = vars(kind).get("_fields_", ())
     fields = [f for base in kind.__mro__ for f in vars(base).get("_fields_", ())]
-    if issubclass(kind, ctypes.Union) or getattr(kind, "_pack_", 0) or len(fields) > len(own):
+    if issubclass(kind, ctypes.Union) or getattr(kind, "_pack_", False) or len(fields) > len(own):
         return False
     return all(len(f) == 2 and _is_told(f[1], ctypes) for f in own)
 
