@@ -262,10 +262,14 @@ static uint32_t take_again(lm_given_back *g, uint32_t slots) {
  * they lay idle: blocks of many sizes are freed at random, and the bound is high enough sooner if
  * each mistake doubles what is learned. Slots of decay make the interval longer. Otherwise a
  * program that takes and frees much memory again and again would have it zeroed and mapped each
- * time. */
+ * time.
+ *
+ * The bound is raised by at most what the regions hold. Else one idle tick would not lower it to
+ * where it was. */
 static void learn_locked(lm_regions *r, uint32_t slots) {
   enum { RAISE = 2 };
   r->extra += RAISE * take_again(&r->trimmed, slots);
+  if (r->extra > r->held) r->extra = r->held;
   if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
   r->waits += r->window;
   r->window *= 2;
