@@ -19,7 +19,10 @@ children=
 finish() {
   status=$?
   trap - EXIT
-  for child in $children; do kill "$child" 2>/dev/null; done
+  for child in $children; do
+    kill "$child" 2>/dev/null
+    kill -CONT "$child" 2>/dev/null # a stopped program ends only when it goes on
+  done
   rm -rf "$work"
   exit "$status"
 }
