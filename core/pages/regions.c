@@ -257,19 +257,18 @@ static uint32_t take_again(lm_given_back *g, uint32_t slots) {
   return retaken;
 }
 
+/* By how many slots the bound is raised for each slot that was given back too early, and lowered for
+ * each slot that lay idle. */
+enum { RAISE = 2 };
+
 /* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
  * early. Slots beyond the bound raise the bound, by twice their number, until a tick finds that
  * they lay idle: blocks of many sizes are freed at random, and the bound is high enough sooner if
  * each mistake doubles what is learned. Slots of decay make the interval longer. Otherwise a
  * program that takes and frees much memory again and again would have it zeroed and mapped each
- * time.
- *
- * The bound is raised by at most what the regions hold. Else one idle tick would not lower it to
- * where it was. */
+ * time. */
 static void learn_locked(lm_regions *r, uint32_t slots) {
-  enum { RAISE = 2 };
   r->extra += RAISE * take_again(&r->trimmed, slots);
-  if (r->extra > r->held) r->extra = r->held;
   if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
   r->waits += r->window;
   r->window *= 2;
@@ -469,7 +468,7 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   uint32_t idle = r->waits ? 0 : r->idle;
   uint32_t bound = *most > least_of(r) ? *most : least_of(r);
   bool more = r->dirty.slots > idle || idle > bound;
-  r->extra -= idle < r->extra ? idle : r->extra;
+  r->extra -= idle < r->extra / RAISE ? RAISE * idle : r->extra;
   if (idle > bound) {
     idle = bound;
     r->idle -= idle;
