@@ -105,7 +105,8 @@ LM_INLINE choice choose(const lm_request *r) {
 static uint64_t place_of(uint64_t key) {
   uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
   uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
-  return key & LM_SITE_KEY_BIT ? key : (code + class_ * LM_DECISION_STEP) * LM_DECISION_STEP;
+  if (key & LM_SITE_KEY_BIT) return key;
+  return lm_decision_place_of_code(code, class_ * LM_DECISION_STEP);
 }
 
 bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {

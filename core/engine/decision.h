@@ -198,13 +198,23 @@ LM_INLINE unsigned lm_decision_step_any(size_t bytes) {
   return bytes <= LM_SMALL_MAX ? lm_decision_step(bytes) : lm_class_large(bytes) * LM_DECISION_STEP;
 }
 
+/* Returns the place (lm_decision_key.place) of the entry for a return address and a class, which is
+ * given as lm_decision_step gives it. Neighbouring classes of one address are CLASS_STRIDE entries
+ * apart, so a thread that does little touches few pages of its cache. The entries of two calls near
+ * each other have one place only if the distance of the calls is CLASS_STRIDE times the distance of
+ * their classes. */
+LM_INLINE uint64_t lm_decision_place_of_code(uint64_t code, uint64_t step) {
+  enum { CLASS_STRIDE = 4 }; /* with 4, gcc needs two instructions */
+  return (code * (LM_DECISION_STEP / CLASS_STRIDE) + step) * CLASS_STRIDE;
+}
+
 /* Returns the key of a malloc of `size` bytes, at most LM_SMALL_MAX, that is identified by its
  * return address `code`. `t` is the calling thread; its `scoped` makes the key match no entry while
  * the thread has a scope. */
 LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t code, size_t size) {
   uint64_t step = lm_decision_step(size);
   uint64_t class_ = step * (((uint64_t)1 << LM_DECISION_CODE_CLASS) / LM_DECISION_STEP);
-  return (lm_decision_key){ class_ + code + t->scoped, (code + step) * LM_DECISION_STEP };
+  return (lm_decision_key){ class_ + code + t->scoped, lm_decision_place_of_code(code, step) };
 }
 
 /* Returns the key, by site or by code, of any request that thread caches can serve

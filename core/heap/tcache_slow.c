@@ -40,7 +40,7 @@ enum { LARGE_SLOTS_PASSING = 4 };
  * (lm_thread_are_many): YOUNG_BYTES, and twice as many after each YOUNG_CALLS slow calls of the
  * thread. Where there are many threads, most of them do little and then wait, and what a waiting
  * thread caches serves no other thread. After ten doublings there is no such bound any more. */
-#define YOUNG_BYTES ((size_t)1 << 10)
+#define YOUNG_BYTES ((size_t)1 << 9)
 enum { YOUNG_CALLS = 256, YOUNG_DOUBLINGS = 10 };
 
 static uint32_t capacity_first(unsigned class_) {
