@@ -371,7 +371,7 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
   c->pulled = true;
   set_bin_most(c, 0);
   unsigned most = c->stocked ? c->stocked : take_max(c->class_), got = want < most ? want : most;
-  if (c->stocked) memcpy(items, c->depot + (c->stocked -= got), got * sizeof *items);
+  if (c->stocked) lm_tcache_items_copy(items, c->depot + (c->stocked -= got), got);
   else got = take_all_locked(c, &c->current[who % LM_CENTRAL_CURRENT], items, got);
   if (c->drained) note_retaken_locked(c, got);
   lm_lock_drop(&c->lock);
@@ -476,7 +476,7 @@ static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsig
   if (!c->depot && !(c->depot = lm_metadata_take(room * sizeof *c->depot))) return 0;
   lm_assert(lm_central_is_locked(c) && c->stocked <= room);
   if (n > room - c->stocked) n = room - c->stocked;
-  if (n) memcpy(c->depot + c->stocked, items, n * sizeof *items);
+  lm_tcache_items_copy(c->depot + c->stocked, items, n);
   c->stocked += n;
   return n;
 }

@@ -364,7 +364,7 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, uint32_t most) {
   unset_top(bin);
   atomic_store_explicit(&pool->central[class_].fed, true, memory_order_relaxed);
   lm_tcache_give_back(pool, class_, bin->low, n - keep);
-  memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
+  lm_tcache_items_copy(bin->low, bin->low + n - keep, keep);
   if (narrow) bin->high = bin->low + most;
   lm_tcache_bin_set_top(bin, bin->low + keep);
   lm_verify(lm_bin_is_valid(bin));
