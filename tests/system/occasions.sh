@@ -65,7 +65,7 @@ begin --on signal --stacks 4KiB
 grow 5
 has_kept() { "$LOAM" stats "$pid" --json | grep kept; }
 await "it has no memory" has_kept
-sleep 0.5
+sleep 2 # the command looks at the program several times
 kill -KILL "$pid"
 ended 0 "a signal has ended the program"
 grep -q ';main;' "$work/p" || fail "the program's functions have no names: $(cat "$work/p")"
