@@ -74,6 +74,7 @@ end || true
 echo "ok: the last look at a program that was killed"
 
 begin --on signal
+sleep 1 # the command looks at the program
 printf q >&3
 ended 1 "process $pid has ended, and there was no occasion for a profile"
 end || true
