@@ -357,8 +357,9 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
 
-/* Free memory goes back, so that it does not count as memory that the program has. That is possible
- * under a limit below what the process has now only if the range is sparse by then. */
+/* Free memory goes back, so that it does not count as memory that the program has. If the process
+ * has more than the limit already, that is possible only once the range is sparse: so the range
+ * hears of the limit before and after. */
 void loam_limits_changed(void) {
   lm_tails_learn();
   lm_range_limit_changed();

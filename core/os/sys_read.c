@@ -101,8 +101,8 @@ typedef struct lines {
 } lines;
 
 /* Calls `visit` for each whole line of the text, which then keeps the line that has no end yet. A
- * line that fills the text is given out cut, and its rest is dropped: the rest of a long path could
- * look like any other line of the file. */
+ * line that fills the text is given out cut, and its rest is dropped: the end of a long path could
+ * look like a line about something else. */
 static void visit_lines(lines *l, void (*visit)(void *ctx, const char *line), void *ctx) {
   size_t from = 0;
   for (size_t at = 0; at < l->length; at++) {

@@ -263,10 +263,9 @@ enum { RAISE = 2 };
 
 /* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
  * early. Slots beyond the bound raise the bound, by twice their number, until a tick finds that
- * they lay idle: blocks of many sizes are freed at random, and the bound is high enough sooner if
- * each mistake doubles what is learned. Slots of decay make the interval longer. Otherwise a
- * program that takes and frees much memory again and again would have it zeroed and mapped each
- * time. */
+ * they lay idle: blocks of many sizes are freed at random, and a bound that rises twice as fast is
+ * high enough sooner. Slots of decay make the interval longer. Otherwise a program that takes and
+ * frees much memory again and again would have it zeroed and mapped each time. */
 static void learn_locked(lm_regions *r, uint32_t slots) {
   r->extra += RAISE * take_again(&r->trimmed, slots);
   if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
@@ -390,7 +389,7 @@ static uint32_t least_of(const lm_regions *r) {
   return page > LM_SLOT ? 2 * (uint32_t)(page >> LM_SLOT_SHIFT) : 1;
 }
 
-/* Whether a run has a whole page of so many slots. */
+/* Returns whether a run has a whole page of so many slots. */
 static bool has_whole_page(uint32_t slot, uint32_t slots, int page_slots) {
   uintptr_t page = (uintptr_t)page_slots << LM_SLOT_SHIFT, at = (uintptr_t)lm_map_address(slot);
   return lm_align_up(at, page) + page <= at + bytes_of(slots);

@@ -120,7 +120,7 @@ static void play_large(void) {
 
 static void play_simple(void) {
   static const int counts[] = { 25, 100, 400, 1600 };
-  enum { MOST = 1600, TURNS = 120, SIZE_MOST = 4096 };
+  enum { MOST = 1600, TURNS = 600, SIZE_MOST = 4096 };
   char *block[MOST];
   for (int turn = 0; turn < TURNS / part + 1; turn++) {
     for (size_t size = 16; size <= SIZE_MOST; size *= 2) {
