@@ -588,24 +588,17 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
   assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
 }
 
-/* Two threads meet: each comes to the `nth` meeting and waits for the other one. */
-static _Atomic int arrived;
-static void meet(int nth) {
-  arrived++;
-  for (int tries = 0; arrived < 2 * nth; tries++)
-    if (tries > 1000) lm_sys_yield();
-}
-
 /* How often a thread handles its own reasons while another thread takes reasons of all away. */
 enum { ENDS = 100000 };
+static _Atomic int arrived;
 
 static void *end_reasons_of_all(void *unused) {
   for (int i = 0; i < ENDS; i++) {
     lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE);
-    meet(3 * i + 1);
+    meet(&arrived, 3 * i + 1);
     lm_thread_clear_slow_all(LM_SLOW_HOOKED);
-    meet(3 * i + 2);
-    meet(3 * i + 3);
+    meet(&arrived, 3 * i + 2);
+    meet(&arrived, 3 * i + 3);
   }
   return unused;
 }
@@ -617,11 +610,11 @@ static void the_fast_path_opens_when_reasons_end_at_one_time(void **state) {
   arrived = 0;
   pthread_t other = start_thread(end_reasons_of_all, NULL);
   for (int i = 0; i < ENDS; i++) {
-    meet(3 * i + 1);
+    meet(&arrived, 3 * i + 1);
     lm_thread_handle_slow(t);
-    meet(3 * i + 2);
+    meet(&arrived, 3 * i + 2);
     wrong += t->slow_reasons || !lm_thread_is_valid(t);
-    meet(3 * i + 3);
+    meet(&arrived, 3 * i + 3);
   }
   pthread_join(other, NULL);
   assert_int_equal(wrong, 0);
