@@ -60,8 +60,10 @@ lm_descriptor lm_descriptor_keep(int fd) {
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
   lm_assert(descriptor && lm_descriptor_is_valid(descriptor));
   struct stat st;
-  return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
-         st.st_ino == descriptor->inode;
+  int before = errno;
+  bool is_open = descriptor->fd >= 0 && !fstat(descriptor->fd, &st);
+  errno = before;
+  return is_open && st.st_dev == descriptor->device && st.st_ino == descriptor->inode;
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {

@@ -44,7 +44,7 @@ lm_descriptor lm_descriptor_keep_here(int fd);
 
 /* Returns whether the number still leads to the file that loam opened. A socket and a pipe have an
  * inode of their own, so the answer is certain. All inotify and all eventfd descriptors share one
- * inode: another of the same type at loam's number is taken for loam's. */
+ * inode: another of the same type at loam's number is taken for loam's. Keeps errno. */
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor);
 
 /* Closes the descriptor if it still is loam's. Afterwards *descriptor is none in either case. */

@@ -531,13 +531,26 @@ int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
 /* lm_thread_on_claim stores it before any thread can be claimed, so relaxed is enough. */
 static void (*_Atomic on_claim)(lm_thread *t);
 
+/* Closes or opens the fast path, after a change of the thread's reasons. Two threads may change
+ * them at one time: the thread itself, and a thread that holds list.lock. So each looks at the
+ * reasons again after it has written the epoch, and the one that writes last leaves what is right.
+ * The atomic operations release, which pairs with the acquire of lm_thread_try_enter's caller
+ * (lm_load_fence). */
+static void settle_epoch(lm_thread *t) {
+  bool is_slow;
+  do {
+    is_slow = atomic_load(&t->slow_reasons) != 0;
+    if (is_slow) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+    else atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
+  } while (is_slow != (atomic_load(&t->slow_reasons) != 0));
+}
+
 /* The reason is there before the fast path is closed: a thread that finds the fast path closed also
- * finds the reason. The atomic operations release, which pairs with the acquire of
- * lm_thread_try_enter's caller (lm_load_fence). */
+ * finds the reason. */
 void lm_thread_set_slow(lm_thread *t, uint32_t reasons) {
   lm_assert(!(reasons & ~(uint32_t)LM_SLOW_ANY));
   atomic_fetch_or(&t->slow_reasons, reasons);
-  atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+  settle_epoch(t);
   atomic_store(&t->reach, LM_REACH_NONE);
 }
 
@@ -550,12 +563,10 @@ void lm_thread_set_reach(lm_thread *t, uintptr_t reach) {
   if (atomic_load(&t->slow_reasons)) atomic_store(&t->reach, LM_REACH_NONE);
 }
 
-/* Clears reasons and returns which reasons there were before. LM_EPOCH_FAST is set first: a thread
- * that adds a reason during this call clears the bit again after that. */
+/* Clears reasons and returns which reasons there were before. */
 static uint32_t clear_reasons(lm_thread *t, uint32_t reasons) {
-  atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
   uint32_t before = atomic_fetch_and(&t->slow_reasons, ~reasons);
-  if (before & ~reasons) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+  settle_epoch(t);
   return before;
 }
 

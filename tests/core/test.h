@@ -102,6 +102,14 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   return thread;
 }
 
+/* Two threads meet: each comes to the `nth` meeting, from 1 on, and waits for the other one.
+ * `arrived` begins at 0. */
+static inline void meet(_Atomic int *arrived, int nth) {
+  ++*arrived;
+  for (int tries = 0; *arrived < 2 * nth; tries++)
+    if (tries > 1000) lm_sys_yield();
+}
+
 /* How a child process ended that ran `body`: its exit status, or minus the signal. Where that is
  * meant, nobody wants gigabytes of core. */
 static inline int run_in_child(int (*body)(void *), void *argument) {

@@ -37,7 +37,9 @@ static void is_ours_until_the_host_closes_it(void **state) {
   lm_descriptor d = keep_pipe_end(&other);
   assert_true(lm_descriptor_is_ours(&d));
   close(d.fd);
+  errno = 0;
   assert_false(lm_descriptor_is_ours(&d));
+  assert_int_equal(errno, 0);
   lm_descriptor_close(&d);
   assert_int_equal(d.fd, -1);
   close(other);

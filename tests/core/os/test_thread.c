@@ -588,6 +588,38 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
   assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
 }
 
+/* How often a thread handles its own reasons while another thread takes reasons of all away. */
+enum { ENDS = 100000 };
+static _Atomic int arrived;
+
+static void *end_reasons_of_all(void *unused) {
+  for (int i = 0; i < ENDS; i++) {
+    lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE);
+    meet(&arrived, 3 * i + 1);
+    lm_thread_clear_slow_all(LM_SLOW_HOOKED);
+    meet(&arrived, 3 * i + 2);
+    meet(&arrived, 3 * i + 3);
+  }
+  return unused;
+}
+
+static void the_fast_path_opens_when_reasons_end_at_one_time(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  int wrong = 0;
+  arrived = 0;
+  pthread_t other = start_thread(end_reasons_of_all, NULL);
+  for (int i = 0; i < ENDS; i++) {
+    meet(&arrived, 3 * i + 1);
+    lm_thread_handle_slow(t);
+    meet(&arrived, 3 * i + 2);
+    wrong += t->slow_reasons || !lm_thread_is_valid(t);
+    meet(&arrived, 3 * i + 3);
+  }
+  pthread_join(other, NULL);
+  assert_int_equal(wrong, 0);
+}
+
 static void old_decisions_never_match_a_later_epoch(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
@@ -800,6 +832,7 @@ int main(void) {
     cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
     cmocka_unit_test(a_refused_barrier_is_no_grace),
     cmocka_unit_test(reasons_close_the_fast_path_and_open_it_again),
+    cmocka_unit_test(the_fast_path_opens_when_reasons_end_at_one_time),
     cmocka_unit_test(old_decisions_never_match_a_later_epoch),
     cmocka_unit_test(an_area_that_breaks_a_law_is_not_valid),
     cmocka_unit_test(the_list_of_areas_is_whole_while_threads_come_and_go),
