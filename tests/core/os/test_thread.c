@@ -472,6 +472,38 @@ static void a_grace_waits_for_whoever_is_inside(void **state) {
   pthread_join(inside, NULL);
 }
 
+static void read_passed(lm_thread *t, void *number) {
+  if (t == lm_thread_self) *(uint32_t *)number = t->passed_grace;
+}
+/* Returns the number of the last grace that need not wait for the calling thread. */
+static uint32_t passed_grace(void) {
+  uint32_t number = 0;
+  lm_thread_each(read_passed, &number);
+  return number;
+}
+
+/* A grace and a calm grace may last at one time. The older one says nothing of the threads in the
+ * other, which gives each of them time to make its stores visible. */
+static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) {
+  (void)state;
+  lm_thread_get();
+  if (!lm_thread_grace()) skip(); /* a kernel without membarrier(2) */
+  is_inside = may_leave = has_grace = false;
+  pthread_t inside = start_thread(stay_inside, NULL);
+  while (!is_inside) lm_sys_yield();
+  uint32_t before = passed_grace();
+  pthread_t asking = start_thread(ask_for_grace, NULL);
+  while (passed_grace() == before) lm_sys_yield(); /* the grace waits for the other thread alone */
+  uint32_t passed = passed_grace();
+  lm_thread_calm_begin();
+  lm_sys_sleep(50000000); /* the grace looks at the threads again and again */
+  assert_int_equal(passed_grace(), passed);
+  may_leave = true;
+  pthread_join(inside, NULL);
+  pthread_join(asking, NULL);
+  while (!lm_thread_calm_is_over()) lm_sys_yield();
+}
+
 /* ---- Reach */
 
 static _Atomic unsigned reached;
@@ -826,6 +858,7 @@ int main(void) {
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),
     cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
+    cmocka_unit_test(a_grace_notes_nothing_for_a_calm_one_that_began_later),
     cmocka_unit_test(a_new_thread_reaches_nothing),
     cmocka_unit_test(a_thread_on_the_slow_path_reaches_nothing),
     cmocka_unit_test(a_reason_that_arrives_amid_set_reach_wins),
