@@ -620,33 +620,34 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
   assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
 }
 
-/* How often a thread handles its own reasons while another thread takes reasons of all away. */
-enum { ENDS = 100000 };
-static _Atomic int arrived;
+/* A thread handles its own reasons while another thread takes a reason of all threads away. */
+static duel endings;
 
 static void *end_reasons_of_all(void *unused) {
-  for (int i = 0; i < ENDS; i++) {
+  for (int i = 0; !endings.is_over; i++) {
     lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE);
-    meet(&arrived, 3 * i + 1);
+    duel_meet(&endings, 3 * i + 1);
     lm_thread_clear_slow_all(LM_SLOW_HOOKED);
-    meet(&arrived, 3 * i + 2);
-    meet(&arrived, 3 * i + 3);
+    duel_meet(&endings, 3 * i + 2);
+    duel_meet(&endings, 3 * i + 3);
   }
   return unused;
 }
 
 static void the_fast_path_opens_when_reasons_end_at_one_time(void **state) {
   (void)state;
+  enum { ROUNDS_OF_ENDS = 100000 };
   lm_thread *t = lm_thread_get();
   int wrong = 0;
-  arrived = 0;
+  duel_begin(&endings);
   pthread_t other = start_thread(end_reasons_of_all, NULL);
-  for (int i = 0; i < ENDS; i++) {
-    meet(&arrived, 3 * i + 1);
+  for (int i = 0; !endings.is_over; i++) {
+    duel_meet(&endings, 3 * i + 1);
     lm_thread_handle_slow(t);
-    meet(&arrived, 3 * i + 2);
+    duel_meet(&endings, 3 * i + 2);
     wrong += t->slow_reasons || !lm_thread_is_valid(t);
-    meet(&arrived, 3 * i + 3);
+    duel_end_round(&endings, i, ROUNDS_OF_ENDS);
+    duel_meet(&endings, 3 * i + 3);
   }
   pthread_join(other, NULL);
   assert_int_equal(wrong, 0);
