@@ -252,8 +252,8 @@ static uint32_t take_again(lm_given_back *g, uint32_t slots) {
   return retaken;
 }
 
-/* By how many slots the bound is raised for each slot that was given back too early, and lowered for
- * each slot that lay idle. */
+/* By how many slots the bound is raised for each slot that was given back too early, and lowered
+ * for each slot that lay idle. */
 enum { RAISE = 2 };
 
 /* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
