@@ -17,6 +17,7 @@
 #include "engine/decision.h"
 #include "engine/engine.h"
 #include "engine/last_words.h"
+#include "engine/probes.h"
 #include "engine/sample.h"
 #include "heap/large.h"
 #include "heap/sweep.h"
@@ -282,9 +283,14 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
                       const lm_record *was) {
   lm_record b;
   if (was) {
+    lm_sample_live sample;
+    bool was_sample = lm_sample_suspend(was->base, &sample);
     b = *was;
-    lm_sample_end(was->base); /* here, since a resize can make its address free for other threads */
-    if (lm_resize(o, s, token, &b)) return note_resized(o, s, was, &b);
+    if (lm_resize(o, s, token, &b)) {
+      if (was_sample) lm_probe_free((uintptr_t)was->base);
+      return note_resized(o, s, was, &b);
+    }
+    if (was_sample) lm_sample_put_back(&sample);
   }
   if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))
     return note_served(o, s, misses, &b);

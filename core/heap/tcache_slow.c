@@ -47,8 +47,8 @@ static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
 }
 
-/* The greatest number of bytes in a bin of this thread for objects of `size` bytes, and at least
- * one object. */
+/* Returns the greatest number of bytes in a bin of this thread for objects of `size` bytes: it is
+ * at least `size`. */
 static size_t bytes_max(lm_thread *t, size_t size) {
   size_t bytes = lm_pressure_is_short() ? SHORT_BYTES : LM_MIB;
   const lm_thread_bins *bins = lm_tcache_of(t);
@@ -60,9 +60,9 @@ static size_t bytes_max(lm_thread *t, size_t size) {
   return bytes < size ? size : bytes;
 }
 
-/* The greatest capacity: for a MiB of objects, or less while memory is short or the thread is
- * young; for one or two of the larger blocks. Cached objects count against the strategy's limit, so
- * a bin takes little of a limit, and nothing of a low one. */
+/* Returns the greatest capacity of a bin. Objects of a small class may have bytes_max together.
+ * Large blocks may have about a MiB together, and one block is always allowed. Cached objects count
+ * against the strategy's limit, so a bin takes little of a limit, and nothing of a low limit. */
 static uint32_t capacity_max(lm_thread *t, const lm_strategy *strategy, unsigned class_) {
   if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
   size_t bytes = bytes_max(t, lm_class_size(class_)), limit = strategy->desc.limit;

@@ -79,16 +79,19 @@ int lm_sys_address_space(size_t *used, size_t *limit) {
   return 0;
 }
 
-bool lm_sys_counts_data(void) {
+bool lm_sys_is_commit_limited(void) {
   char text[16];
   size_t length;
+  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
+  return text[0] == '2';
+}
+
+bool lm_sys_counts_data(void) {
   struct rlimit most;
   int before = errno;
   bool is_limited = !getrlimit(RLIMIT_DATA, &most) && most.rlim_cur != RLIM_INFINITY;
   errno = before;
-  if (is_limited) return true;
-  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
-  return text[0] == '2';
+  return is_limited || lm_sys_is_commit_limited();
 }
 
 /* The lines of a file while they are read.

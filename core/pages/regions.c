@@ -56,11 +56,6 @@ static bool punch(const lm_regions *r, uint32_t slot, uint32_t slots) {
   return lm_region_punch(&r->how, lm_map_address(slot), bytes_of(slots));
 }
 
-/* Assertions ask this: whether some thread holds the lock. */
-LM_INLINE bool is_locked(const lm_lock *lock) {
-  return atomic_load_explicit(&lock->state, memory_order_relaxed) != 0;
-}
-
 /* ---- Giving slots back to the range --------------------------------------------------------- */
 
 /* Runs that belong to no pool and that the system refused to decommit. Law: when the lock is
@@ -154,7 +149,7 @@ void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 /* Takes a region of exactly these slots from the range; 0: there is none. */
 static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   uint32_t slot = lm_range_take(slots, align);
   if (!slot) return 0;
   const char *why = lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots));
@@ -228,7 +223,7 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
 
 /* To be called after slots have left the dirty set. */
 static void note_idle_locked(lm_regions *r) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
 }
 
@@ -687,7 +682,7 @@ void lm_regions_fork_child(lm_regions *r) {
 }
 
 bool lm_regions_is_valid(const lm_regions *r) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
          r->clean.slots + r->dirty.slots <= r->held && r->idle <= r->dirty.slots &&
          r->waits < r->window && r->window <= WINDOW_MOST;

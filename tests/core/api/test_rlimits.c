@@ -254,7 +254,7 @@ static void *resize_always(void *seed) {
   return wrong;
 }
 
-/* Cuts tails again and again while two threads resize blocks. */
+/* Cuts tails again and again while two threads resize blocks, for 20 seconds at most. */
 static int cut_tails(void *unused) {
   enum { THREADS = 2, CUTS = 8000, NO_THREAD = 3, WRONG };
   pthread_t thread[THREADS];
@@ -264,7 +264,8 @@ static int cut_tails(void *unused) {
   loam_limits_changed();
   for (uintptr_t i = 0; i < THREADS; i++)
     if (pthread_create(&thread[i], NULL, resize_always, (void *)(i + 1))) return NO_THREAD;
-  for (int i = 0; i < CUTS; i++) lm_tails_cut();
+  int64_t end_ns = lm_sys_clock_ns() + 20000000000;
+  for (int i = 0; i < CUTS && lm_sys_clock_ns() < end_ns; i++) lm_tails_cut();
   is_over = true;
   void *wrong[THREADS];
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], &wrong[i]);

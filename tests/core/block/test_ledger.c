@@ -297,28 +297,32 @@ static void ignore(void *ctx, loam_block_verb verb, const loam_block *b, size_t 
   (void)references;
 }
 
-enum { DUELS = 50000 };
-static _Atomic int arrived;
+static duel hooks;
 
 static void *remove_hook(void *unused) {
-  for (int i = 0; i < DUELS; i++) {
-    meet(&arrived, 2 * i + 1);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
     loam_on_block(NULL, NULL);
-    meet(&arrived, 2 * i + 2);
+    duel_meet(&hooks, 3 * i + 2);
+    duel_meet(&hooks, 3 * i + 3);
   }
   return unused;
 }
 
 static void threads_take_the_slow_path_exactly_while_blocks_are_watched(void **state) {
   (void)state;
+  enum { ROUNDS = 50000 };
   lm_thread *t = lm_thread_get();
   int wrong = 0;
+  duel_begin(&hooks);
   pthread_t other = start_thread(remove_hook, NULL);
-  for (int i = 0; i < DUELS; i++) {
-    meet(&arrived, 2 * i + 1);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
     loam_on_block(ignore, NULL);
-    meet(&arrived, 2 * i + 2);
+    duel_meet(&hooks, 3 * i + 2);
     wrong += lm_block_watch_is_on() != !!(t->slow_reasons & LM_SLOW_LISTING);
+    duel_end_round(&hooks, i, ROUNDS);
+    duel_meet(&hooks, 3 * i + 3);
   }
   pthread_join(other, NULL);
   assert_int_equal(wrong, 0);

@@ -171,30 +171,33 @@ static void every_thread_tells(void **state) {
 }
 
 /* Two threads set hooks at one time: one thread a callback, the other none. */
-enum { DUELS = 50000 };
-static _Atomic int arrived;
+static duel hooks;
 
 static void *remove_hook(void *unused) {
-  for (int i = 0; i < DUELS; i++) {
-    meet(&arrived, 2 * i + 1);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
     loam_on_memory(NULL, NULL);
-    meet(&arrived, 2 * i + 2);
+    duel_meet(&hooks, 3 * i + 2);
+    duel_meet(&hooks, 3 * i + 3);
   }
   return unused;
 }
 
 static void threads_take_the_slow_path_exactly_while_there_is_a_hook(void **state) {
   (void)state;
+  enum { ROUNDS = 50000 };
   static long live;
   lm_thread *t = lm_thread_get();
   int wrong = 0;
-  arrived = 0;
+  duel_begin(&hooks);
   pthread_t other = start_thread(remove_hook, NULL);
-  for (int i = 0; i < DUELS; i++) {
-    meet(&arrived, 2 * i + 1);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
     loam_on_memory(tally, &live);
-    meet(&arrived, 2 * i + 2);
+    duel_meet(&hooks, 3 * i + 2);
     wrong += lm_memory_hook_is_wanted() != !!(t->slow_reasons & LM_SLOW_HOOKED);
+    duel_end_round(&hooks, i, ROUNDS);
+    duel_meet(&hooks, 3 * i + 3);
   }
   pthread_join(other, NULL);
   assert_int_equal(wrong, 0);
