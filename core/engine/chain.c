@@ -159,13 +159,14 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* Writes why a member could not serve the order. */
 static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
-  size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
+  size_t limit = s->desc.limit;
+  unsigned long long used = lm_strategy_limit_used(s);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   if (o->why == at_limit && limit && s->desc.shared[0])
-    snprintf(words, size, "%s, which '%s' shares: %zu of %zu bytes are used, %lld by this process",
-             at_limit, s->desc.shared, limit - left, limit, (long long)(own > 0 ? own : 0));
+    snprintf(words, size, "%s, which '%s' shares: %llu of %zu bytes are used, %lld by this process",
+             at_limit, s->desc.shared, used, limit, (long long)(own > 0 ? own : 0));
   else if (o->why == at_limit && limit)
-    snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
+    snprintf(words, size, "%s: %llu of %zu bytes are used", at_limit, used, limit);
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 

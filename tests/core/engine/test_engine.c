@@ -264,6 +264,16 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
                       "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
+static void a_limit_that_was_lowered_says_what_is_used(void **state) {
+  (void)state;
+  CHAIN(limited("lowered", 100000));
+  char *p = get(50000);
+  CHAIN(limited("lowered", 1500));
+  assert_null(get(900));
+  assert_non_null(strstr(loam_error(), "it is at its limit: 57344 of 1500 bytes are used"));
+  put(p);
+}
+
 /* The limit has room for the size, but not for the size of its class. Such a refusal is no reason
  * to give free memory back. */
 static void a_class_above_what_is_left_is_at_the_limit(void **state) {
@@ -675,6 +685,7 @@ int main(void) {
     cmocka_unit_test(deny_is_null_and_counted),
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
+    cmocka_unit_test(a_limit_that_was_lowered_says_what_is_used),
     cmocka_unit_test(a_class_above_what_is_left_is_at_the_limit),
     cmocka_unit_test(a_request_without_memory_is_told_before_the_strategy_that_failed_last),
     cmocka_unit_test(the_reason_names_the_member_that_was_tried_last),
