@@ -364,9 +364,8 @@ static unsigned take_max(unsigned class_) {
   return n > EIGHT ? (unsigned)n : EIGHT;
 }
 
-unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
-  lm_assert(want > 0);
-  lm_lock_take(&c->lock);
+static unsigned pull_locked(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
+  lm_assert(lm_central_is_locked(c) && want > 0);
   c->surplus = 0;
   c->pulled = true;
   set_bin_most(c, 0);
@@ -374,8 +373,23 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
   if (c->stocked) lm_tcache_items_copy(items, c->depot + (c->stocked -= got), got);
   else got = take_all_locked(c, &c->current[who % LM_CENTRAL_CURRENT], items, got);
   if (c->drained) note_retaken_locked(c, got);
+  return got;
+}
+
+unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
+  lm_lock_take(&c->lock);
+  unsigned got = pull_locked(c, who, items, want);
   lm_lock_drop(&c->lock);
   return got;
+}
+
+bool lm_central_pull_left(lm_central *c, unsigned who, lm_cached_object *item) {
+  lm_lock_take(&c->lock);
+  release_current_locked(c);
+  bool is_there = c->stocked || c->partial || c->purged || c->empty;
+  if (is_there) is_there = pull_locked(c, who, item, 1);
+  lm_lock_drop(&c->lock);
+  return is_there;
 }
 
 /* ---- Pages of spans that are not empty ---------------------------------------------------- */

@@ -246,12 +246,28 @@ static uint32_t take_from_central(lm_thread *t, lm_pool *pool, unsigned class_,
   return got;
 }
 
+/* Makes a cached object live that is in no bin. NULL: there is no memory to note the token, and the
+ * object went back. */
+static void *make_live(lm_pool *pool, unsigned class_, lm_cached_object *item, lm_token token) {
+  uint8_t hint = lm_state_hint(token);
+  if (set_token(item, token, &hint)) return item->p;
+  lm_tcache_give_back(pool, class_, item, 1);
+  return NULL;
+}
+
 void *lm_tcache_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
   lm_cached_object item;
-  uint8_t hint = lm_state_hint(token);
   if (!take_from_central(t, pool, class_, &item, 1)) return NULL;
-  if (set_token(&item, token, &hint)) return item.p;
-  lm_tcache_give_back(pool, class_, &item, 1);
+  return make_live(pool, class_, &item, token);
+}
+
+void *lm_tcache_take_left(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
+  lm_cached_object item;
+  size_t size = lm_class_size(class_);
+  if (is_closed(pool) || !lm_strategy_limit_take(pool->strategy, size)) return NULL;
+  if (lm_central_pull_left(&pool->central[class_], t ? (unsigned)t->tid : 0, &item))
+    return make_live(pool, class_, &item, token);
+  lm_strategy_limit_give(pool->strategy, (int64_t)size);
   return NULL;
 }
 
