@@ -67,6 +67,11 @@ local function with_trace(value)
   return { fault = debug.traceback(tostring(value), 2) }
 end
 
+-- Makes a message safe to show: it may have the words of an argument or of a file's name.
+local function shown(words)
+  return (words:gsub("[^\n]+", arguments.plain))
+end
+
 -- Returns why a verb failed, in words; nil if it has said so itself.
 local function reason_of(failure)
   return failure.fault and "an error in loam itself: " .. failure.fault or failure.words
@@ -117,8 +122,8 @@ end
 
 local function report_misuse(context, args, words)
   local name = is_verb(args[1]) and args[1]
-  context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "", words,
-    name and name .. " " or ""))
+  context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "",
+    arguments.plain(words), name and name .. " " or ""))
   return 2
 end
 
@@ -135,7 +140,7 @@ function command.main(args, context)
   if ok then return result end
   if result.usage then return report_misuse(context, args, result.words) end
   if result.silent then return result.status or 1 end
-  context.warn("loam: " .. reason_of(result) .. "\n")
+  context.warn("loam: " .. (result.fault and reason_of(result) or shown(result.words)) .. "\n")
   return result.status or 1
 end
 
