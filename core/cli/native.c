@@ -407,8 +407,8 @@ static int native_vet(lua_State *L) {
  * that (lm_pressure_has_limit). */
 static int native_has_limit(lua_State *L) { return push_bool(L, lm_pressure_has_limit()); }
 
-/* compile(path, file): writes the image of a policy; the bytes of the image and its number of
- * plans. */
+/* compile(path, file): writes the image of a policy, to standard output if `file` is nil; the bytes
+ * of the image and its number of plans. */
 static int native_compile(lua_State *L) {
   lm_compiled made;
   loam_status status = lm_compile(text_at(L, 1), text_at(L, 2), &made);

@@ -277,6 +277,22 @@ describe("loam compile", function()
     assert.equal("loam: p.lua: gone\n", context.err)
   end)
 
+  it("writes nothing but the image to standard output", function()
+    local status, context = run("compile p.lua -o -", { compiled = { 1000, 1 } })
+    assert.equal(0, status)
+    assert.same({ "p.lua" }, context.compiled)
+    assert.equal("", context.out)
+  end)
+
+  it("does not take a manifest, as run and reload do not", function()
+    for _, args in ipairs { "compile p.yaml -o p.image", "reload 42 p.yml",
+                            "run --policy p.yaml -- x" } do
+      local status, context = run(args)
+      assert.equal(1, status)
+      assert.matches("loam: p.ya?ml: it is a manifest; mount its ConfigMap", context.err)
+    end
+  end)
+
   it("needs a file to write", function()
     local status, context = run("compile p.lua")
     assert.equal(2, status)
