@@ -478,16 +478,14 @@ static int native_setenv(lua_State *L) {
   return 0;
 }
 
-/* wait(ms): sleeps; returns whether Ctrl-C or SIGTERM ended the sleep early. After the first call,
- * these signals no longer end the command, only the sleep. */
+/* wait(ms): sleeps; returns whether a signal of lm_listen_ending_signals ended the sleep early.
+ * After the first call, these signals no longer end the command, only the sleep. */
 static int native_wait(lua_State *L) {
   sigset_t set;
   int64_t ms = (int64_t)lua_tonumber(L, 1);
   lm_assert(ms >= 0);
   struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  lm_listen_ending_signals(&set);
   sigprocmask(SIG_BLOCK, &set, NULL);
   return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
 }
