@@ -448,6 +448,15 @@ describe("loam ps, status, stats, reload", function()
     assert.is_nil(context.set.LOAM_CONTROL_DIR)
   end)
 
+  it("does not wait for a stopped process without a service", function()
+    local row = { pid = 42, program = "python3", state = "stopped", board = "/run/a.board" }
+    local context = canned_context.new { boards = { row } }
+    context.files["/proc/42/stat"] = "42 (python3) T 1 42 42"
+    local _, words = hosts.ask(context, 42, "rebalance", 30000)
+    assert.equal("python3 (42) has no service to ask: start it with `loam run --service`", words)
+    assert.equal("", context.err)
+  end)
+
   it("says why a process cannot be asked", function()
     local function words(boards, exists)
       local context = canned_context.new { boards = boards }
