@@ -163,15 +163,20 @@ loam_status lm_listen_unix(const char *path, int *descriptor) {
 
 /* ---- Waiting ---- */
 
-/* Returns a descriptor from which SIGINT and SIGTERM are read. It stays open until the process
- * ends. */
+void lm_listen_ending_signals(sigset_t *set) {
+  struct sigaction hangup;
+  sigemptyset(set);
+  sigaddset(set, SIGINT);
+  sigaddset(set, SIGTERM);
+  if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) sigaddset(set, SIGHUP);
+}
+
+/* Returns a descriptor from which these signals are read. It stays open until the process ends. */
 static int signals(void) {
   static int fd = -1;
   sigset_t set;
   if (fd >= 0) return fd;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  lm_listen_ending_signals(&set);
   fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd >= 0) sigprocmask(SIG_BLOCK, &set, NULL); /* else they end the process, as usual */
   return fd;

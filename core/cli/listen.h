@@ -2,6 +2,8 @@
 #ifndef LM_LISTEN_H
 #define LM_LISTEN_H
 
+#include <signal.h>
+
 #include "loam.h"
 #include "os/base.h"
 
@@ -17,9 +19,13 @@ loam_status lm_listen_tcp(const char *host, const char *port, int *descriptor, i
  * kernel refuses; the error words name the path and the reason. */
 loam_status lm_listen_unix(const char *path, int *descriptor);
 
-/* Waits until the descriptor has something to read, `ms` milliseconds have passed, or SIGINT or
- * SIGTERM has arrived. Returns true for a signal. The first call blocks these two signals: they end
- * only the waiting, no longer the process. Only the main thread may call it. */
+/* Sets *set to the signals that ask a command to end: SIGINT, SIGTERM, and SIGHUP, which comes when
+ * its terminal is closed. SIGHUP is left out if the command ignores it, as after nohup(1). */
+void lm_listen_ending_signals(sigset_t *set);
+
+/* Waits until the descriptor has something to read, `ms` milliseconds have passed, or a signal of
+ * lm_listen_ending_signals has arrived. Returns true for a signal. The first call blocks these
+ * signals: they end only the waiting, no longer the process. Only the main thread may call it. */
 bool lm_listen_wait(int descriptor, int ms);
 
 #endif

@@ -407,8 +407,8 @@ static int native_vet(lua_State *L) {
  * that (lm_pressure_has_limit). */
 static int native_has_limit(lua_State *L) { return push_bool(L, lm_pressure_has_limit()); }
 
-/* compile(path, file): writes the image of a policy; the bytes of the image and its number of
- * plans. */
+/* compile(path, file): writes the image of a policy, to standard output if `file` is nil; the bytes
+ * of the image and its number of plans. */
 static int native_compile(lua_State *L) {
   lm_compiled made;
   loam_status status = lm_compile(text_at(L, 1), text_at(L, 2), &made);
@@ -478,16 +478,14 @@ static int native_setenv(lua_State *L) {
   return 0;
 }
 
-/* wait(ms): sleeps; returns whether Ctrl-C or SIGTERM ended the sleep early. After the first call,
- * these signals no longer end the command, only the sleep. */
+/* wait(ms): sleeps; returns whether a signal of lm_listen_ending_signals ended the sleep early.
+ * After the first call, these signals no longer end the command, only the sleep. */
 static int native_wait(lua_State *L) {
   sigset_t set;
   int64_t ms = (int64_t)lua_tonumber(L, 1);
   lm_assert(ms >= 0);
   struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
+  lm_listen_ending_signals(&set);
   sigprocmask(SIG_BLOCK, &set, NULL);
   return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
 }

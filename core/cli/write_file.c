@@ -29,6 +29,10 @@ static bool write_whole(int fd, const char *bytes, size_t size) {
   return true;
 }
 
+loam_status lm_write_output(const char *bytes, size_t size) {
+  return write_whole(STDOUT_FILENO, bytes, size) ? LOAM_OK : fail_errno("standard output");
+}
+
 /* Writes the bytes to a pipe or a device. */
 static loam_status write_into(const char *path, const char *bytes, size_t size) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);

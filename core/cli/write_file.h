@@ -10,5 +10,7 @@
  * a file, the function replaces that file and keeps the link. It writes the bytes into a pipe or a
  * device without replacing it. LOAM_EIO: the error words name the path and the reason. */
 loam_status lm_write_file(const char *path, const char *bytes, size_t size);
+/* Writes the bytes to standard output. LOAM_EIO, with words. */
+loam_status lm_write_output(const char *bytes, size_t size);
 
 #endif

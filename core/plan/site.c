@@ -306,7 +306,7 @@ static loam_site *make(const loam_where *where, uint64_t hash) {
 
 static loam_site *refuse_tag(const char *tag) {
   char words[64];
-  lm_error(LOAM_EINVAL, "tag %s...: it is longer than %d bytes",
+  lm_error(LOAM_EINVAL, "tag %s: it is longer than %d bytes",
            lm_error_quote(words, sizeof words, tag), LM_TAG_MAX);
   return NULL;
 }

@@ -199,6 +199,15 @@ void lm_board_file_bequeath(const char *path, const char *policy) {
   environ = made;
 }
 
+/* Says why an open file is no board that this user may write. */
+static void fail_foreign(int fd, const char *path) {
+  struct stat st;
+  if (!fstat(fd, &st) && st.st_uid != geteuid())
+    (void)lm_error(LOAM_EIO, "board: %s: only user %u may change it: run the command as that user",
+                   path, (unsigned)st.st_uid);
+  else (void)lm_error(LOAM_EIO, "board: %s: it is no board of this version of loam", path);
+}
+
 int lm_board_file_open(const char *path) {
   int fd = open_board(path, O_RDWR);
   lm_board_head head;
@@ -209,7 +218,7 @@ int lm_board_file_open(const char *path) {
   if (is_own_file(fd) && pread(fd, &head, sizeof head, 0) == (ssize_t)sizeof head &&
       lm_board_file_is_ours(&head))
     return fd;
-  (void)fail(path, EINVAL);
+  fail_foreign(fd, path);
   lm_sys_file_close(fd);
   return -1;
 }

@@ -3,7 +3,7 @@
 --
 -- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
 -- policy is refused, and else ends with the status of the command that it runs. `loam diff` returns
--- 1 if the policies differ, and 2 if one cannot be read. `loam owner` returns 1 if an address is in
+-- 1 if the policies differ, and 2 if it failed. `loam owner` returns 1 if an address is in
 -- no live block. `loam wait` returns 3 if its time is over. Commands that wait return 130 on
 -- Ctrl-C, except `loam metrics`, and `loam top` on a terminal, which return 0.
 
@@ -67,9 +67,20 @@ local function with_trace(value)
   return { fault = debug.traceback(tostring(value), 2) }
 end
 
+-- Makes a message safe to show: it may have the words of an argument or of a file's name.
+local function shown(words)
+  return (words:gsub("[^\n]+", arguments.plain))
+end
+
 -- Returns why a verb failed, in words; nil if it has said so itself.
 local function reason_of(failure)
   return failure.fault and "an error in loam itself: " .. failure.fault or failure.words
+end
+
+-- Returns the exit status of a command that failed. A verb with a meaning of its own for 1, such as
+-- diff, names another one: `failed`.
+local function status_of(failure, name)
+  return failure.status or is_verb(name) and load_verb(name).failed or 1
 end
 
 -- Runs a verb with --json. If the verb fails, writes a JSON object with the reason to standard
@@ -117,8 +128,8 @@ end
 
 local function report_misuse(context, args, words)
   local name = is_verb(args[1]) and args[1]
-  context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "", words,
-    name and name .. " " or ""))
+  context.warn(("loam%s: %s\nTry `loam %s--help`.\n"):format(name and " " .. name or "",
+    arguments.plain(words), name and name .. " " or ""))
   return 2
 end
 
@@ -134,9 +145,9 @@ function command.main(args, context)
   end, with_trace)
   if ok then return result end
   if result.usage then return report_misuse(context, args, result.words) end
-  if result.silent then return result.status or 1 end
-  context.warn("loam: " .. reason_of(result) .. "\n")
-  return result.status or 1
+  if result.silent then return status_of(result, args[1]) end
+  context.warn("loam: " .. (result.fault and reason_of(result) or shown(result.words)) .. "\n")
+  return status_of(result, args[1])
 end
 
 return command

@@ -38,6 +38,8 @@ grep -q 'every request gets equal memory' "$work/out" || fail "alike: $(cat "$wo
 "$LOAM" compile "$old" -o "$work/old.image" > "$work/out" || fail "loam compile: exit status $?"
 compare 0 "$old" "$work/old.image"
 compare 0 "$work/old.image" "$old" --json
+"$LOAM" diff "$old" "$old" > /dev/full 2> "$work/err"
+[ $? = 2 ] || fail "a full disk is not told from a difference: $(cat "$work/err")"
 echo "ok: a policy is alike to itself and to its image"
 
 compare 1 "$work/old.image" "$new"

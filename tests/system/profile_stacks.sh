@@ -66,6 +66,20 @@ profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/before
 profile --stacks=off "$pid"
 grep -q "samples nothing" "$work/said" || fail "it goes on: $(cat "$work/said")"
 profile "$pid" --stacks 1MiB --for 1ms --format collapsed -o "$work/p"
+for signal in INT HUP; do # Ctrl-C, and a terminal that is closed
+  "$LOAM" profile "$pid" --stacks 4KiB --for 10m > "$work/said" 2> "$work/why" &
+  sampling=$!
+  until grep -q sampling "$work/why"; do sleep 0.05; done
+  kill -$signal "$sampling"
+  wait "$sampling"
+  [ $? = 130 ] || fail "SIG$signal: $(cat "$work/why")"
+  for _ in $(seq 100); do # a program that samples already is not made to
+    profile "$pid" --stacks --for 1ms --format collapsed -o "$work/p"
+    grep -q "sampling process" "$work/why" && continue 2
+    sleep 0.1
+  done
+  fail "the program still samples after SIG$signal"
+done
 end
 echo "ok: a program without a thread of loam is made to sample, and ends it"
 

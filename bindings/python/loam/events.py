@@ -95,6 +95,8 @@ def on_event(callback: Callable[[Event], object] | None) -> None:
         loam.on_event(shrink)
     """
     global _callback
+    if callback is not None and not callable(callback):
+        raise TypeError(f"a callback is a function or None, not {type(callback).__name__}")
     _callback = callback
     start()
 

@@ -1,7 +1,7 @@
 -- arguments.lua - reads the arguments of a verb, as the verb's own table describes them.
 --
 -- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required =, short =,
--- pattern =, default = } and its other arguments as `takes`. An option with a pattern may lack its
+-- pattern =, default =, least =, most = } and its other arguments as `takes`. An option with a pattern may lack its
 -- value: a word behind it is the value if it has the pattern; else the value is the default.
 -- Arguments that do not fit are a usage error: a thrown table with `usage = true` and `words`.
 
@@ -79,6 +79,9 @@ function KIND.size(option, value)
   elseif n > SIZE_MAX then
     arguments.misused(("--%s: %s is more than %s, the largest size"):format(option[1], value,
       units.bytes(SIZE_MAX)))
+  elseif n < (option.least or 0) then
+    arguments.misused(("--%s: %s is less than %d, the least"):format(option[1], value,
+      option.least))
   end
   return n
 end

@@ -53,6 +53,11 @@ local function is_stopped(context, pid)
   return text and text:find("^.*%) [Tt] ") ~= nil
 end
 
+-- Returns whether a process follows the board of its tree: then it has no service to ask.
+local function follows_board(row)
+  return row ~= nil and row.status.board ~= nil
+end
+
 -- Says why a process did not answer: `words`, or more where its board or /proc tells more.
 local function explain(context, pid, words)
   local row = boards.find(context, pid)
@@ -63,7 +68,7 @@ local function explain(context, pid, words)
   end
   if not row then return explain_unknown(context, pid, words) end
   if row.status.state == "ended" then return hosts.name(row.status) .. " has ended" end
-  if not row.status.board then return words end
+  if not follows_board(row) then return words end
   return hosts.name(row.status) .. " has no service to ask: start it with `loam run --service`"
 end
 
@@ -72,7 +77,7 @@ end
 ---@return string|nil words if there is no answer
 ---@return string|nil text of the answer
 function hosts.ask(context, pid, request, patience_ms)
-  if patience_ms and is_stopped(context, pid) then
+  if patience_ms and is_stopped(context, pid) and not follows_board(boards.find(context, pid)) then
     context.warn(("loam: note: process %d is stopped; it answers when it goes on\n"):format(pid))
   end
   local text, words = ask_anywhere(context, pid, request, patience_ms or hosts.PATIENCE_MS)

@@ -1,26 +1,35 @@
 # loam.bash - completion of the loam command for bash.
 
 _loam() {
-  local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}
-  local verbs="check explain plan diff test compile run ps status stats top owner metrics profile pages reload wait rebalance demote sleep wake doctor schema help --help --version"
+  local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]} words=
+  local verbs="check explain plan diff test compile run ps status stats top owner metrics profile pages reload wait rebalance demote sleep wake doctor schema help"
   COMPREPLY=()
-  if ((COMP_CWORD == 1)) || [[ $verb == @(help|schema) ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$verbs" -- "$word")
+  if ((COMP_CWORD == 1)); then
+    words="$verbs --help --version"
+  elif [[ $verb == @(help|schema) ]]; then
+    ((COMP_CWORD > 2)) || words=${verbs% help}
+  elif [[ $verb == run && " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
+    compopt -o default # the words of the command that is run
+    return
   elif [[ $word == -* ]]; then
-    local options
-    options=$(loam "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
-    mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-  elif [[ $verb == top && ${COMP_WORDS[COMP_CWORD-1]} == --by ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "tag strategy node process service" -- "$word")
-  elif [[ $verb == stats && ${COMP_WORDS[COMP_CWORD-1]} == --by ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "tag strategy class strategy,class tag,class tag,strategy,class" -- "$word")
-  elif [[ $verb == sleep && ${COMP_WORDS[COMP_CWORD-1]} == --to && $word != */* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "pinned discard" -- "$word")
-  elif [[ ${COMP_WORDS[COMP_CWORD-1]} == --pid || $verb == top ]] ||
-    { [[ $verb =~ ^(status|stats|owner|profile|pages|reload|rebalance|demote|sleep|wake)$ ]] && ((COMP_CWORD == 2)); }; then
-    mapfile -t COMPREPLY < <(compgen -W "$(loam ps 2>/dev/null | awk 'NR > 1 { print $1 }')" -- "$word")
+    words=$("$1" "$verb" --help 2>/dev/null | sed -n 's/^  \(--[a-z-]*\).*/\1/p')
+  elif ((COMP_CWORD == 2)) &&
+    [[ $verb =~ ^(status|stats|owner|profile|pages|reload|rebalance|demote|sleep|wake)$ ]]; then
+    words=$("$1" ps 2>/dev/null | awk 'NR > 1 { print $1 }')
   else
-    compopt -o default
+    case "$verb ${COMP_WORDS[COMP_CWORD-1]}" in
+      "top --by") words="tag strategy node process service" ;;
+      "stats --by") words="tag strategy class strategy,class tag,class tag,strategy,class" ;;
+      "profile --format") words="pprof speedscope collapsed svg" ;;
+      "profile --sample") words="inuse_space inuse_objects alloc_space alloc_objects" ;;
+      "profile --on") words="near-limit=90% failed signal" ;;
+      "diff --allow") words="denied fallback limits options moved granted renamed apply undecided" ;;
+      "demote --to") words="node cold pageout" ;;
+      "sleep --to") words="pinned discard"; compopt -o dirnames ;;
+      *" --pid" | top\ *) words=$("$1" ps 2>/dev/null | awk 'NR > 1 { print $1 }') ;;
+      *) compopt -o default; return ;;
+    esac
   fi
+  mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word")
 }
 complete -F _loam loam

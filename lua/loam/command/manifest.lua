@@ -57,6 +57,9 @@ local function find(lines)
       if not rest:match("^|[-+]?$") and not rest:match("^|[-+]?%s+#") then
         return nil, ("%d: file: '%s' is no literal block: write `%s: |`, and the policy below it, "
           .. "indented"):format(i, name, name)
+      elseif rest:sub(2, 2) == "-" then
+        return nil, ("%d: file: '%s: |-' cuts the last newline off, and programs refuse such a "
+          .. "policy as cut off: write `%s: |`"):format(i, name, name)
       end
       local last = block_end(lines, i)
       found[#found + 1] = { name = name, first = i + 1, last = last, ending = rest:sub(2, 2) }
@@ -67,10 +70,10 @@ local function find(lines)
   return found
 end
 
--- Returns the number of line ends that the text of a block has behind its last line: none for `|-`,
--- one for `|`; for `|+`, one more for each empty line that follows.
+-- Returns the number of line ends that the text of a block has behind its last line: one for `|`;
+-- for `|+`, one more for each empty line that follows.
 local function ends_of(lines, block)
-  if block.ending == "-" or block.last < block.first then return 0 end
+  if block.last < block.first then return 0 end
   local ends = 1
   while block.ending == "+" and (lines[block.last + ends] or "x"):match("^%s*$") do
     ends = ends + 1
@@ -116,6 +119,13 @@ function manifest.read(context, path)
   if text then return text, exact end
   local line, reason = exact:match("^(%d+): file: (.*)")
   return nil, reason or exact:match("^file: (.*)"), tonumber(line)
+end
+
+-- Fails if the path is a manifest's: programs read a policy from its mounted ConfigMap.
+function manifest.refuse(context, path)
+  if not manifest.is_one(path) then return end
+  context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
+    .. "in that folder")
 end
 
 return manifest

@@ -32,7 +32,8 @@ end
 local function of_named(context, pid, status, hash)
   if status and status.state ~= "ended" then return obeying.of(status, hash), status end
   local is_there = not status and context.posix.exists("/proc/" .. pid)
-  return is_there and "unseen" or "ended", status or { pid = pid, program = "process" }
+  local program = is_there and context.posix.program(pid) or "process"
+  return is_there and "unseen" or "ended", status or { pid = pid, program = program }
 end
 
 -- Looks at all boards once.

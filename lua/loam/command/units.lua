@@ -9,8 +9,6 @@ local SUFFIX = {
   g = GiB, gb = GiB, gib = GiB, t = TiB, tb = TiB, tib = TiB,
 }
 
-local SIZE_MAX = 2 ^ 53 -- a double cannot hold every greater integer
-
 -- Reads a size such as "4096", "64KiB" or "1.5 G". Every unit counts in powers of 1024: 4K, 4KB and
 -- 4KiB are 4096 bytes.
 ---@return number|nil bytes; nil: it is not a size
@@ -19,8 +17,7 @@ function units.parse(text)
   local scale = digits and SUFFIX[suffix:lower()]
   if not scale then return nil end
   local bytes = tonumber(digits) * scale
-  if bytes ~= math.floor(bytes) or bytes > SIZE_MAX then return nil end
-  return bytes
+  return bytes == math.floor(bytes) and bytes or nil
 end
 
 local MS = { ms = 1, s = 1000, [""] = 1000, m = 60000, min = 60000, h = 3600000 }

@@ -295,6 +295,7 @@ class Events(Case):
         with self.assertLogs("loam", logging.ERROR) as log:
             loam.policy.load(text=POLICY, name="fails.lua")
         events.on_event(None)
+        self.assertRaisesRegex(TypeError, "a function or None, not int", events.on_event, 5)
         self.assertIn("callback of loam.on_event failed for: fails.lua is live",
                       log.records[0].getMessage())
 

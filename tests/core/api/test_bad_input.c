@@ -152,7 +152,7 @@ static void tags_have_at_most_255_bytes(void **state) {
   for (size_t i = 0; i < LM_COUNT(wrong); i++) {
     char *tag = repeated('t', wrong[i]);
     assert_null(loam_site_get(tag));
-    says("longer than 255 bytes");
+    says("...\": it is longer than 255 bytes");
     assert_null(loam_site_at(&(loam_where){ .tag = tag }));
     free(tag);
   }

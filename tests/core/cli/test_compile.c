@@ -91,6 +91,39 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_int_equal(lm_vet(out, vetted, &needs), LOAM_OK);
 }
 
+static void an_image_does_not_replace_its_policy(void **state) {
+  (void)state;
+  lm_compiled made;
+  char link[64], vetted[LM_VET_SIZE];
+  snprintf(link, sizeof link, "%s/link.lua", folder);
+  assert_int_equal(symlink("p.lua", link), 0);
+  assert_int_equal(lm_compile(in, in, &made), LOAM_EIO);
+  assert_int_equal(lm_compile(in, link, &made), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "link.lua: the image would replace the policy"));
+  assert_int_equal(lm_vet(in, vetted, &needs), LOAM_OK);
+  unlink(link);
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  assert_int_equal(lm_compile(out, out, &made), LOAM_OK);
+}
+
+static void standard_output_gets_the_image_alone(void **state) {
+  (void)state;
+  lm_compiled made;
+  char path[64];
+  struct stat st;
+  snprintf(path, sizeof path, "%s/output", folder);
+  int kept = dup(STDOUT_FILENO), fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  assert_true(kept >= 0 && dup2(fd, STDOUT_FILENO) >= 0);
+  loam_status status = lm_compile(in, NULL, &made);
+  assert_true(dup2(kept, STDOUT_FILENO) >= 0);
+  assert_int_equal(status, LOAM_OK);
+  assert_int_equal(fstat(fd, &st), 0);
+  assert_int_equal(st.st_size, made.bytes);
+  close(kept);
+  close(fd);
+  unlink(path);
+}
+
 static void a_link_is_followed(void **state) {
   (void)state;
   lm_compiled made;
@@ -130,6 +163,8 @@ int main(void) {
     cmocka_unit_test(an_image_of_a_policy_is_written),
     cmocka_unit_test(an_image_can_be_compiled_and_vetted_as_its_text_can),
     cmocka_unit_test(a_failure_leaves_the_old_image),
+    cmocka_unit_test(an_image_does_not_replace_its_policy),
+    cmocka_unit_test(standard_output_gets_the_image_alone),
     cmocka_unit_test(a_link_is_followed),
     cmocka_unit_test(a_pipe_gets_the_image_and_stays_a_pipe),
   };

@@ -182,9 +182,11 @@ static void a_signal_or_data_end_the_waiting(void **state) {
   assert_false(lm_listen_wait(ends[0], 600000));
   char byte;
   assert_int_equal(read(ends[0], &byte, 1), 1);
-  kill(getpid(), SIGTERM);
-  assert_true(lm_listen_wait(ends[0], 600000));
-  assert_false(lm_listen_wait(ends[0], 0));
+  for (const int *s = (const int[]){ SIGINT, SIGTERM, SIGHUP, 0 }; *s; s++) {
+    kill(getpid(), *s);
+    assert_true(lm_listen_wait(ends[0], 600000));
+    assert_false(lm_listen_wait(ends[0], 0));
+  }
   close(ends[0]);
   close(ends[1]);
 }
@@ -204,6 +206,18 @@ static void without_a_descriptor_signals_end_the_process(void **state) {
   assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
 }
 
+static void a_command_that_ignores_a_closed_terminal_goes_on(void **state) {
+  (void)state;
+  sigset_t set;
+  lm_listen_ending_signals(&set);
+  assert_true(sigismember(&set, SIGHUP));
+  signal(SIGHUP, SIG_IGN);
+  lm_listen_ending_signals(&set);
+  assert_false(sigismember(&set, SIGHUP));
+  assert_true(sigismember(&set, SIGINT));
+  signal(SIGHUP, SIG_DFL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(without_a_descriptor_signals_end_the_process),
@@ -216,6 +230,7 @@ int main(void) {
     cmocka_unit_test(a_file_is_not_replaced),
     cmocka_unit_test(a_long_path_is_refused),
     cmocka_unit_test(a_signal_or_data_end_the_waiting),
+    cmocka_unit_test(a_command_that_ignores_a_closed_terminal_goes_on),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

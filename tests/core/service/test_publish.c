@@ -68,6 +68,19 @@ static const char *name_now(void) {
   return info.name;
 }
 
+static void a_board_that_cannot_be_written_is_refused_in_words(void **state) {
+  (void)state;
+  lm_publisher p;
+  save("a policy");
+  assert_int_equal(lm_publisher_open(file, &p), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "it is no board of this version of loam"));
+  if (geteuid()) return; /* only root may give a file away */
+  assert_int_equal(chown(board_path, 4711, (gid_t)-1), 0);
+  assert_int_equal(lm_publisher_open(board_path, &p), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "only user 4711 may change it: run the command as that user"));
+  assert_int_equal(chown(board_path, 0, (gid_t)-1), 0);
+}
+
 /* A request that the thread has decided before; it misses only because of the word. */
 static void request(void) { loam_free(loam_malloc(NULL, 100)); }
 
@@ -498,6 +511,7 @@ static void an_image_of_another_version_is_refused_in_words(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    FOLLOWS(a_board_that_cannot_be_written_is_refused_in_words),
     FOLLOWS(a_wish_is_for_one_of_two_that_had_one_id),
     FOLLOWS(a_keeper_lives_whose_id_means_nothing_here),
     FOLLOWS(an_alarm_does_not_wait_for_a_stopped_publisher),

@@ -33,6 +33,9 @@ describe("loam", function()
       ["check --json=1 p.lua"] = "--json takes no value",
       ["explain p.lua --size 1 --tag " .. ("x"):rep(256)] = "256 bytes; a tag has at most 255",
       ["explain p.lua --tag x --size 200TiB"] = "200TiB is more than 128 TiB",
+      ["explain p.lua --tag x --size 99999999999999999999"] = "99999999999999999999 is more than",
+      ["rebalance 42 --rate 0"] = "--rate: 0 is less than 1, the least",
+      ["demote 42 --tag x --rate 0"] = "--rate: 0 is less than 1, the least",
       ["explain p.lua --tag x --size 1 --node 64"] = "'64' is not a whole number from 0 to 63",
       ["run --policy= prog"] = "--policy: the path is empty",
       ["status abc"] = "'abc' is not a process id",
@@ -46,6 +49,15 @@ describe("loam", function()
       assert.matches(words, context.err, 1, true)
       assert.matches("Try `loam", context.err, 1, true)
       assert.equal("", context.out)
+    end
+  end)
+
+  it("lets no control character of an argument reach the terminal", function()
+    for _, args in ipairs { "explain p.lua --tag x --size \27[31m", "check -\27[31m",
+                            "status 1 \27[31m", "explain p.lua --tag x --size 1 --\27[31m" } do
+      local _, context = run(args)
+      assert.matches("\\027[31m", context.err, 1, true)
+      assert.is_nil(context.err:find("\27", 1, true))
     end
   end)
 
@@ -159,9 +171,11 @@ describe("loam explain", function()
   end)
 
   it("says when a batch cannot be read", function()
-    local status, context = run("explain p.lua --batch /nowhere/f")
+    local status, context = run("explain p.lua --batch /nowhere/f", nil, nil, function()
+      return nil, "/nowhere/f: No such file or directory", -1
+    end)
     assert.equal(1, status)
-    assert.matches("/nowhere/f: No such file", context.err, 1, true)
+    assert.equal("loam: /nowhere/f: No such file or directory\n", context.err)
   end)
 end)
 
@@ -263,6 +277,22 @@ describe("loam compile", function()
     local status, context = run("compile p.lua -o p.image")
     assert.equal(1, status)
     assert.equal("loam: p.lua: gone\n", context.err)
+  end)
+
+  it("writes nothing but the image to standard output", function()
+    local status, context = run("compile p.lua -o -", { compiled = { 1000, 1 } })
+    assert.equal(0, status)
+    assert.same({ "p.lua" }, context.compiled)
+    assert.equal("", context.out)
+  end)
+
+  it("does not take a manifest, as run and reload do not", function()
+    for _, args in ipairs { "compile p.yaml -o p.image", "reload 42 p.yml",
+                            "run --policy p.yaml -- x" } do
+      local status, context = run(args)
+      assert.equal(1, status)
+      assert.matches("loam: p.ya?ml: it is a manifest; mount its ConfigMap", context.err)
+    end
   end)
 
   it("needs a file to write", function()
@@ -418,6 +448,15 @@ describe("loam ps, status, stats, reload", function()
     assert.is_nil(context.set.LOAM_CONTROL_DIR)
   end)
 
+  it("does not wait for a stopped process without a service", function()
+    local row = { pid = 42, program = "python3", state = "stopped", board = "/run/a.board" }
+    local context = canned_context.new { boards = { row } }
+    context.files["/proc/42/stat"] = "42 (python3) T 1 42 42"
+    local _, words = hosts.ask(context, 42, "rebalance", 30000)
+    assert.equal("python3 (42) has no service to ask: start it with `loam run --service`", words)
+    assert.equal("", context.err)
+  end)
+
   it("says why a process cannot be asked", function()
     local function words(boards, exists)
       local context = canned_context.new { boards = boards }
@@ -553,8 +592,7 @@ describe("units", function()
                                ["1.5 GiB"] = 1.5 * 2 ^ 30, ["2M"] = 2 ^ 21, ["1T"] = 2 ^ 40 } do
       assert.equal(bytes, units.parse(text), text)
     end
-    for _, text in ipairs { "", "x", "-1", "1e9", "0x10", "1.5", "nan", "inf", "1KiBB",
-                            "99999T" } do
+    for _, text in ipairs { "", "x", "-1", "1e9", "0x10", "1.5", "nan", "inf", "1KiBB" } do
       assert.is_nil(units.parse(text), text)
     end
   end)

@@ -20,13 +20,13 @@ describe("a manifest", function()
   end)
 
   it("may have other keys, other objects, quotes, and lines that end as on Windows", function()
-    local data = "  note: x\n  'p.lua': |-\n      one\n      two\n---\nkind: Pod\n"
+    local data = "  note: x\n  'p.lua': |+\n      one\n      two\n---\nkind: Pod\n"
     local text = "kind: Pod\n---\n" .. of(data)
     assert.equal(("\n"):rep(9) .. "one\ntwo\n", manifest.policy((text:gsub("\n", "\r\n"))))
   end)
 
   it("may have a comment behind the sign of the block", function()
-    assert.equal(("\n"):rep(6) .. "one\n", manifest.policy(of("  p.lua: |- # ours\n    one\n")))
+    assert.equal(("\n"):rep(6) .. "one\n", manifest.policy(of("  p.lua: | # ours\n    one\n")))
   end)
 
   it("may have an empty policy", function()
@@ -34,8 +34,7 @@ describe("a manifest", function()
   end)
 
   it("has the exact text that a mounted ConfigMap has, as the sign of the block says", function()
-    for sign, exact in pairs { ["|"] = "one\n\ntwo\n", ["|-"] = "one\n\ntwo",
-                               ["|+"] = "one\n\ntwo\n\n\n" } do
+    for sign, exact in pairs { ["|"] = "one\n\ntwo\n", ["|+"] = "one\n\ntwo\n\n\n" } do
       local text = of("  a.lua: " .. sign .. "\n    one\n\n    two\n\n\n  b.txt: x\n")
       assert.equal(exact, (select(2, manifest.policy(text))))
     end
@@ -59,6 +58,8 @@ describe("a manifest", function()
       "8: file: it has 2 policies, 'a.lua' and 'b.lua'; put each into a manifest of its own")
     local words = "6: file: 'a.lua' is no literal block: write `a.lua: |`, and the policy below "
       .. "it, indented"
+    refuses(of("  a.lua: |-\n    x\n"), "6: file: 'a.lua: |-' cuts the last newline off, and "
+      .. "programs refuse such a policy as cut off: write `a.lua: |`")
     refuses(of("  a.lua: \"return 1\"\n"), words)
     refuses(of("  a.lua: >\n    x\n"), words)
   end)

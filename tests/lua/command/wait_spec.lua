@@ -206,7 +206,7 @@ describe("loam wait", function()
     context.exists["/proc/7"] = true
     local args = { "wait", "--hash", NEW, "--timeout", "0", "7" }
     assert.equal(3, command.main(args, context))
-    assert.matches("process (7) has not seen it: it has no place on a board\n", context.err, 1,
+    assert.matches("python3 (7) has not seen it: it has no place on a board\n", context.err, 1,
       true)
   end)
 

@@ -10,10 +10,7 @@ local units = require("loam.command.units")
 
 local programs = {}
 
-local UNREADABLE = 2
-
--- Ends the command with the exit status for what cannot be read.
-local function fail(words) error({ words = words, status = UNREADABLE }, 0) end
+local function fail(words) error({ words = words }, 0) end
 
 -- Lists the process ids of --pid, each once.
 ---@return integer[]|nil nil: all programs

@@ -1,5 +1,7 @@
 -- compile.lua - compiles a policy into an image file.
 
+local arguments = require("loam.command.arguments")
+local manifest = require("loam.command.manifest")
 local policy_query = require("loam.command.policy_query")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
@@ -16,8 +18,8 @@ policy's text too: on another machine, or with another version of loam, that is 
 again. FILE is replaced at once; an image that is being read stays whole. Exit status 0: the
 image is written. 1: the policy is refused, or FILE cannot be written.]],
   options = {
-    { "output", "FILE", "where to write the image; also -o FILE", kind = "path", short = "o",
-      required = true },
+    { "output", "FILE", "where to write the image; also -o FILE; - is standard output",
+      kind = "path", short = "o", required = true },
   },
   example = [[
   $ loam compile prod.lua -o prod.image
@@ -33,8 +35,13 @@ local function refused(context, path, words)
 end
 
 function compile.run(context, given)
-  local path, file = given[1], given.output
+  local path, file = given[1], given.output ~= "-" and given.output or nil
+  if not file and context.posix.is_terminal(1) then
+    arguments.misused("-o -: standard output is a terminal, and an image is not text")
+  end
+  manifest.refuse(context, path)
   local bytes, plans, status = context.api.compile(path, file)
+  if bytes and not file then return 0 end
   if bytes then
     context.write(("%s: %s, %s\n"):format(terminal.plain(file), units.bytes(bytes),
       units.plural(plans, "plan")))

@@ -25,7 +25,8 @@ they are refused and stay where they are.]],
     { "older", "SECONDS", "only blocks that got their memory so long ago, to within 10 s",
       kind = "number" },
     { "to", "WHERE", "node, node=N, cold or pageout" },
-    { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size" },
+    { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",
+      least = 1 },
     { "json", nil, "the report as a JSON object" },
   },
   example = [[
@@ -58,7 +59,7 @@ end
 function demote.run(context, given)
   local words = place(context, given.to or "node")
   if given.older then words[#words + 1] = "older=" .. given.older end
-  if given.rate then words[#words + 1] = ("rate=%.0f"):format(math.max(given.rate, 1)) end
+  if given.rate then words[#words + 1] = ("rate=%.0f"):format(given.rate) end
   return move_job.run(context, given, move_job.request("demote", words, given.tag))
 end
 

@@ -10,6 +10,7 @@ local report = require("loam.command.diff.report")
 
 local diff = {
   summary = "compares two policies: which requests get other memory",
+  failed = 2, -- as 1 means that the policies differ
   usage = "[OLD] NEW [--pid PID]... [--allow KIND]... [--json | --markdown]",
   takes = { name = "OLD or NEW", least = 1, most = 2 },
   about = [[
@@ -60,8 +61,6 @@ Exit status 0: alike, or all differences are of kinds that --allow names. 1: the
   ...
 ]],
 }
-
-local UNREADABLE = 2
 
 local KINDS = {
   denied = true, fallback = true, limits = true, options = true, moved = true, granted = true,
@@ -161,18 +160,18 @@ function diff.run(context, given)
   local texts, errors = read_both(context, policies)
   if not texts then
     report.refused(context, shown, errors)
-    return UNREADABLE
+    return diff.failed
   end
   local made = regions.compare(texts[1], texts[2])
   local message
   message, errors = doubt(context, policies, made)
   if errors then
     report.refused(context, shown, errors)
-    return UNREADABLE
+    return diff.failed
   end
   if message then
     context.warn("loam diff: " .. message .. "\n")
-    return UNREADABLE
+    return diff.failed
   end
   report.show(context, shown, made, count(context, given, list, made))
   for kind in pairs(report.kinds(made)) do

@@ -37,7 +37,7 @@ object, in the order of FILE.]=],
     { "line", "N", "line of the call", kind = "number" },
     { "pressure", "P", "percent of time that the control group waited for memory", kind = "number",
       most = 100 },
-    { "batch", "FILE", "a file of requests, one a line", kind = "path" },
+    { "batch", "FILE", "a file of requests, one a line; - is standard input", kind = "path" },
     { "json", nil, "the answer as a JSON object" },
   },
   example = [[
@@ -103,7 +103,7 @@ local function show(context, path, answer)
   show_path(context, path, answer)
 end
 
-local function check_given(context, given)
+local function check_given(given)
   if not given.batch then
     if not given.tag then arguments.misused("--tag T is missing (or --batch FILE)") end
     if not given.size then arguments.misused("--size N is missing (or --batch FILE)") end
@@ -114,9 +114,7 @@ local function check_given(context, given)
       arguments.misused("--" .. name .. " does not go with --batch: each line of FILE has its own")
     end
   end
-  local file, words = io.open(given.batch)
-  if not file then context.fail(words) end
-  file:close()
+  if given.batch == "-" then given.batch = "/dev/stdin" end
 end
 
 -- Shows an answer. A batch is answered in JSON, also for lines that are wrong; but if the whole
@@ -131,7 +129,7 @@ local function show_answer(context, given, text)
 end
 
 function explain.run(context, given)
-  check_given(context, given)
+  check_given(given)
   local text = policy_query.ask(context, "explain", given[1], given)
   if text ~= "" then show_answer(context, given, text) end
   -- JSON escapes quotes inside strings, so this can only be a member of an answer.

@@ -19,7 +19,8 @@ status 0: the move came to its end, even if some memory was refused. 1: such a r
 the end of the program, cut it short. 130: Ctrl-C stopped it.]],
   options = {
     { "tag", "T", "only memory of this tag and of the tags under it", kind = "tag" },
-    { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size" },
+    { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",
+      least = 1 },
     { "json", nil, "the report as a JSON object" },
   },
   example = [[
@@ -34,7 +35,7 @@ the end of the program, cut it short. 130: Ctrl-C stopped it.]],
 
 function rebalance.run(context, given)
   local words = {}
-  if given.rate then words[1] = ("rate=%.0f"):format(math.max(given.rate, 1)) end
+  if given.rate then words[1] = ("rate=%.0f"):format(given.rate) end
   return move_job.run(context, given, move_job.request("rebalance", words, given.tag))
 end
 

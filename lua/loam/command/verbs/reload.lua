@@ -7,6 +7,7 @@
 local hosts = require("loam.command.hosts")
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local manifest = require("loam.command.manifest")
 
 local reload = {
   summary = "makes a running program load its policy again, or another one",
@@ -36,6 +37,7 @@ local LOOK_MS = 20
 local function read_path(context, text)
   if not text then return nil end
   if text == "" or text:find("[\n%z]") then arguments.misused("FILE must be a path on one line") end
+  manifest.refuse(context, text)
   local path = context.posix.absolute(text)
   if not path then
     context.fail("the current folder was removed; write FILE as an absolute path")

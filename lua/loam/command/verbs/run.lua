@@ -89,10 +89,7 @@ end
 ---@return table|nil needs of the watcher: { nodes = the policy reads the free memory of NUMA nodes,
 ---pressure = it reads memory pressure, shares = it shares limits with other processes }
 local function check(context, path)
-  if require("loam.command.manifest").is_one(path) then
-    context.fail(path .. ": it is a manifest; mount its ConfigMap as a folder, and name the policy "
-      .. "in that folder")
-  end
+  require("loam.command.manifest").refuse(context, path)
   local vetted, why, reads_nodes, reads_pressure, shares_limits = context.api.vet(path)
   if vetted then
     return false, vetted, why, { nodes = reads_nodes == true, pressure = reads_pressure == true,

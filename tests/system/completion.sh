@@ -1,0 +1,46 @@
+# completion.sh - what bash offers behind `loam`, and that it knows each command.
+. tests/system/_lib.sh
+[ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
+. lua/loam/command/loam.bash
+compopt() { files=1; }
+
+# offers WORD... - completes the last word; what is offered is in $offered, and in $files whether
+# names of files are.
+offers() {
+  COMP_WORDS=(loam "$@") COMP_CWORD=$# COMPREPLY=() files=
+  _loam "$LOAM" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+  offered="${COMPREPLY[*]}"
+}
+# is WANTED WORD... - the completion of the last word is exactly that.
+is() {
+  local wanted=$1
+  shift
+  offers "$@"
+  [ "$offered" = "$wanted" ] || fail "loam $*: '$offered', not '$wanted'"
+}
+
+verbs=$("$LOAM" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p' | tr '\n' ' ')
+is "${verbs}help --help --version" ""
+is "${verbs% }" help ""
+is "" help run ""
+is "status stats" st
+is "--all --json --help" ps -
+is "--tag --rate --json --help" rebalance 4 --
+is "svg" profile --format sv
+is "pageout" demote 4 --tag t --to p
+is "moved" diff a b --allow m
+offers check ""
+[ "$files" ] || fail "no files for check"
+for words in "ls -" "ls x"; do
+  offers run --policy p.lua -- $words
+  [ "$files" ] && [ -z "$offered" ] || fail "options of loam for another command: '$offered'"
+done
+sleep 600 & children=$! plain=$!
+(become sleep 600) & children="$children $!" governed=$!
+until "$LOAM" ps 2> /dev/null | grep -q "^ *$governed "; do sleep 0.05; done
+for words in "stats" "wait --pid" "top"; do
+  offers $words ""
+  [[ " $offered " == *" $governed "* && " $offered " != *" $plain "* ]] || fail "loam $words: '$offered'"
+done
+is "" stats "$governed" "x"
+echo "ok: each command, its options and the programs are offered"
