@@ -365,7 +365,7 @@ static unsigned take_max(unsigned class_) {
 }
 
 static unsigned pull_locked(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
-  lm_assert(lm_central_is_locked(c) && want > 0);
+  lm_assert(lm_lock_is_held(&c->lock) && want > 0);
   c->surplus = 0;
   c->pulled = true;
   set_bin_most(c, 0);
