@@ -158,6 +158,19 @@ describe("loam run", function()
     assert.matches("p.yaml: it is a manifest; mount its ConfigMap", context.err, 1, true)
   end)
 
+  it("says that glibc's library for heap checks has no effect", function()
+    local preloaded = { LD_PRELOAD = "/lib/other.so:/lib/libc_malloc_debug.so.0" }
+    local _, context = run("run --policy p.lua -- prog", FINE, preloaded)
+    assert.matches("loam: note: libc_malloc_debug.so.0 checks and traces nothing, because loam",
+      context.err, 1, true)
+    assert.matches(":/lib/other.so:/lib/libc_malloc_debug.so.0", context.set.LD_PRELOAD, 1, true)
+    preloaded.LOAM_EVENTS = "none"
+    _, context = run("run --policy p.lua -- prog", FINE, preloaded)
+    assert.no.matches("note", context.err, 1, true)
+    _, context = run("run --policy p.lua -- prog", FINE, { LD_PRELOAD = "/lib/other.so" })
+    assert.no.matches("note", context.err, 1, true)
+  end)
+
   it("says if the program is not governed, unless it is to be silent", function()
     local _, context = run("run --policy p.lua -- static", FINE)
     assert.matches("loam: note: static is linked statically, so loam does not govern it\n",

@@ -111,6 +111,17 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
+-- Says so if the user has also preloaded glibc's library that checks and traces the heap. It
+-- watches a malloc that the program does not call under loam.
+local function tell_if_unwatched(context)
+  local others = context.getenv("LD_PRELOAD")
+  local library = others and others:match("libc_malloc_debug%.so[^ :]*")
+  if library and context.getenv("LOAM_EVENTS") ~= "none" then
+    context.warn(("loam: note: %s checks and traces nothing, because loam serves malloc; a "
+      .. "strategy with guard = true finds wrong frees and overflows\n"):format(library))
+  end
+end
+
 -- Says why the program has no board, and which verbs need one. A program that follows the policy
 -- file itself opens the folder too: with LOAM_EVENTS=stderr it gives the reason, so this line is
 -- left out.
@@ -155,6 +166,7 @@ local function prepare(context, given, vetted, service, needs)
     context.fail("the current folder was removed; write --policy as an absolute path")
   end
   local set = context.posix.setenv
+  tell_if_unwatched(context)
   set("LD_PRELOAD", preload_list(context, find_library(context)))
   set("LOAM_POLICY", path)
   set("LOAM_LENIENT", given.lenient and "1" or nil)
