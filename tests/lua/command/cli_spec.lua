@@ -413,6 +413,19 @@ describe("loam ps, status, stats, reload", function()
     assert.matches("as of     1 second ago", context.out, 1, true)
   end)
 
+  it("shows a policy that is published for the process and not yet obeyed", function()
+    local latest = { number = 2, hash = "00000000000000ab", at = 990e9 }
+    local row = on_board { published = 1, latest = latest }
+    local _, context = run("status 42", { boards = { row } })
+    assert.matches("published  hash 00000000000000ab, 10 seconds ago; the program obeys it with "
+      .. "its next request for memory\n", context.out, 1, true)
+    for _, changes in ipairs { { published = 2, latest = latest },
+                               { published = 1, latest = latest, state = "ended" } } do
+      _, context = run("status 42", { boards = { on_board(changes) } })
+      assert.is_nil(context.out:find("published", 1, true))
+    end
+  end)
+
   it("shows the last figures of a process that has ended", function()
     local _, context = run("status 42", { boards = {
       on_board { state = "ended", ended_at = 990e9, announced = true } } })

@@ -57,6 +57,15 @@ local function last_text(context, answer)
   return context.paint("red", "refused") .. ", " .. ago .. hash .. "\n" .. (last.error or "")
 end
 
+-- Returns the words about a policy that is published for the process and not yet obeyed; nil if
+-- there is none.
+local function published_text(context, answer)
+  local latest = answer.latest
+  if not latest or latest.number <= answer.published or answer.state == "ended" then return nil end
+  return ("hash %s, %s; the program obeys it with its next request for memory"):format(latest.hash,
+    units.ago(latest.at, context.now()))
+end
+
 local function limits_text(answer)
   local lines = {}
   for i, limit in ipairs(answer.limits) do
@@ -101,6 +110,8 @@ local function show(context, answer)
   end
   add("attempts", "%s, %s refused", units.count(answer.loads), units.count(answer.refused))
   add("last", "%s", last_text(context, answer))
+  local published = published_text(context, answer)
+  if published then add("published", "%s", published) end
   add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
     units.plural(answer.sites, "site"))
   if answer.tags_refused > 0 then
