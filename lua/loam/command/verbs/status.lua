@@ -17,14 +17,15 @@ stopped or hung. A program that was killed is shown for ten minutes after its en
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
-  program      python3 (4242), loam 1.0.0
-  state        running
-  policy       production, generation 3
-  file         /etc/loam/prod.lua, watched
-  loaded       5 minutes ago, hash 91f0c1d2a3b4c5d6
-  attempts     4, 1 refused
-  last         ok, 5 minutes ago
-  compiled     12 plans for 57 sites
+  program   python3 (4242), loam 1.0.0
+  state     running
+  policy    production, generation 3
+  file      /etc/loam/prod.lua, watched
+  loaded    5 minutes ago, hash 91f0c1d2a3b4c5d6
+  attempts  4, 1 refused
+  last      ok, 5 minutes ago
+  compiled  12 plans for 57 sites
+  as of     2 seconds ago
 ]],
 }
 
