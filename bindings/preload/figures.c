@@ -32,11 +32,33 @@ static void add_live(void *ctx, const loam_stats_row *row) {
   *(size_t *)ctx += row->live_bytes;
 }
 
-static figures figures_of_all(const void *caller) {
+/* The first call of a function of the next allocator starts it, and glibc's then asks for random
+ * bytes, which is a cancellation point. Without loam the first malloc has started it long before,
+ * so mallinfo2 and malloc_trim are no cancellation points. The two functions below keep that
+ * true. */
+static figures figures_of_next(void) {
   figures (*next)(void), all = { 0 };
+  int cancelled;
+  if (!find_next(&next, "mallinfo2")) return all;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+  all = next();
+  pthread_setcancelstate(cancelled, NULL);
+  return all;
+}
+
+static int trim_next(size_t pad) {
+  int (*next)(size_t), cancelled;
+  if (!find_next(&next, "malloc_trim")) return 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
+  int given = next(pad);
+  pthread_setcancelstate(cancelled, NULL);
+  return given;
+}
+
+static figures figures_of_all(const void *caller) {
+  figures all = figures_of_next();
   struct loam_stats stats;
   size_t live = 0;
-  if (find_next(&next, "mallinfo2")) all = next();
   if (!host_is_awake(caller) || loam_stats_by(LOAM_BY_STRATEGY, add_live, &live) ||
       loam_stats(&stats))
     return all;
@@ -54,10 +76,8 @@ static uint64_t clock_ns(void) {
 }
 
 static int trim_all(size_t pad, const void *caller) {
-  int (*next)(size_t);
-  int given = host_is_awake(caller) && loam_trim() > 0;
-  if (find_next(&next, "malloc_trim") && next(pad)) given = 1;
-  return given;
+  bool given = host_is_awake(caller) && loam_trim() > 0;
+  return trim_next(pad) || given;
 }
 
 /* Returns 1 if memory was given back. Some programs call this at every other free and soon touch

@@ -47,7 +47,7 @@ enum { SHORT_LINE = 640, LONG_LINE = 4608 };
 
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
- * longer is cut. Else it is not written, and false is returned. */
+ * longer is cut. Without it such a line is not written, and the function returns false. */
 static bool write_line(char *line, size_t size, bool cuts, const char *format, va_list arguments) {
   static const char title[] = "loam: ";
   size_t before = strlen(title), room = size - before - 1;

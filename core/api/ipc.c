@@ -120,7 +120,7 @@ int loam_ipc_is_plain(const loam_ipc *handle) {
 
 /* Returns the entry of a handle's allocation; NULL if it is not open. */
 static opened *find_locked(const loam_ipc *handle, int device) {
-  lm_assert(atomic_load_explicit(&list.lock.state, memory_order_relaxed));
+  lm_assert(lm_lock_is_held(&list.lock));
   opened *o = list.first;
   while (o && (o->is_ended || o->device != device || o->handle.pid != handle->pid ||
                memcmp(o->handle.handle, handle->handle, sizeof handle->handle) != 0))

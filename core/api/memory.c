@@ -226,15 +226,16 @@ static void *fail_argument(void) {
 }
 
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
-  lm_thread *t = lm_thread_self_or_empty;
-  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
-  bool holds = false;
-  void *p = NULL;
   if (lm_unlikely(!lm_is_pow2(alignment))) {
     lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", alignment);
     return fail_argument();
   }
-  if (lm_likely(alignment > 16 && lm_decision_can_serve(&r)))
+  if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
+  lm_thread *t = lm_thread_self_or_empty;
+  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
+  bool holds = false;
+  void *p = NULL;
+  if (lm_likely(lm_decision_can_serve(&r)))
     p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
   if (lm_likely(p != NULL)) return p;
   lm_pool_note_oversized(size, alignment);
@@ -357,8 +358,9 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
 
-/* Free memory goes back, so that it does not count as memory that the program has. That is possible
- * under a limit below what the process has now only if the range is sparse by then. */
+/* Free memory goes back, so that it does not count as memory that the program has. If the process
+ * has more than the limit already, that is possible only once the range is sparse: so the range
+ * hears of the limit before and after. */
 void loam_limits_changed(void) {
   lm_tails_learn();
   lm_range_limit_changed();

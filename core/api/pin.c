@@ -33,7 +33,7 @@ static struct {
 
 /* Returns the link to the range that begins at `at`, or to NULL. */
 static pin **link_of_locked(const void *at) {
-  lm_assert(atomic_load_explicit(&pins.lock.state, memory_order_relaxed));
+  lm_assert(lm_lock_is_held(&pins.lock));
   pin **p = &pins.first;
   while (*p && (*p)->at != at) p = &(*p)->next;
   return p;

@@ -61,7 +61,7 @@ loam_status loam_block_stats(struct loam_block_stats *out) {
 /* ---- The host's callback ------------------------------------------------------------------ */
 
 static struct {
-  lm_lock lock;
+  lm_lock lock; /* guards `hook`, and that blocks are watched exactly while there is a callback */
   loam_block_hook hook;
 } listener;
 
@@ -74,8 +74,8 @@ loam_block_hook loam_on_block(loam_block_fn callback, void *ctx) {
   lm_lock_take(&listener.lock);
   loam_block_hook previous = listener.hook;
   listener.hook = (loam_block_hook){ callback, ctx };
-  lm_lock_drop(&listener.lock);
   lm_block_watch_want(LM_BLOCK_WATCH_TELL, callback != NULL);
+  lm_lock_drop(&listener.lock);
   return previous;
 }
 

@@ -414,7 +414,7 @@ static _Noreturn void run(void) {
   lm_publisher_keep(&self.to);
   /* Alarms are counted over all publishers of a board. */
   self.pressure.alarms = atomic_load(&self.to.news->published.gauges.alarm) / 2;
-  /* The group of `loam reload` is not that of the tree. */
+  /* The control group of `loam reload` is another one than the control group of the tree. */
   if (!self.program) (void)is_tree_alive();
   do {
     keep();

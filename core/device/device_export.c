@@ -68,7 +68,7 @@ static uint64_t first_of(const lm_extent_range *r, uintptr_t at) {
 
 /* Returns the piece that an address is in, and its start. `slow` is held. */
 static lm_device_piece *piece_of(const lm_extent_range *r, uintptr_t at, uint64_t *begin) {
-  lm_assert(r->piece && at - r->base < r->size && lm_device_pool_is_slow_locked(r->pool));
+  lm_assert(r->piece && at - r->base < r->size && lm_lock_is_held(&r->pool->slow));
   for (*begin = first_of(r, at);; *begin -= r->pool->granularity) {
     lm_device_piece *piece = &r->piece[(*begin - r->base) / r->pool->granularity];
     if (piece->size) return piece;

@@ -155,7 +155,7 @@ enum { NODES = 32, NODES_LEAST = 4 };
 
 lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool) {
   lm_extent *e = pool->nodes;
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   lm_assert(!e == !pool->spare_nodes && (!e || e->state == LM_EXTENT_NODE));
   if (e) pool->nodes = e->next;
   if (e) pool->spare_nodes--;
@@ -163,7 +163,7 @@ lm_extent *lm_device_pool_take_node_locked(lm_device_pool *pool) {
 }
 
 void lm_device_pool_free_node_locked(lm_device_pool *pool, lm_extent *e) {
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   e->state = LM_EXTENT_NODE;
   e->next = pool->nodes;
   pool->nodes = e;
@@ -232,7 +232,7 @@ static bool can_join(const lm_device_pool *pool, const lm_extent *e, const lm_ex
 
 /* Joins an extent, which is in no set, with its neighbours, and puts it in its set. */
 static void join(lm_device_pool *pool, lm_extent *e) {
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   while (can_join(pool, e, e->after)) {
     take_from_own_set(pool, e->after);
     absorb_after(pool, e);
@@ -328,7 +328,7 @@ static lm_stream_queue *make_queue(lm_device_pool *pool, lm_stream_ref ref, int 
 /* Returns the queue of a stream, which moves to the front of the list; makes it if need be. */
 static lm_stream_queue *find_queue_locked(lm_device_pool *pool, lm_stream_ref ref, int thread) {
   lm_stream_queue *q = pool->queues;
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   if (lm_likely(q && is_queue_of(q, ref, thread))) return q;
   for (lm_stream_queue **at = &pool->queues; (q = *at); at = &q->next) {
     if (!is_queue_of(q, ref, thread)) continue;
@@ -425,7 +425,7 @@ bool lm_device_pool_can_join(const lm_stream_queue *q, const lm_extent *e) {
 }
 
 void lm_device_pool_adopt_locked(lm_device_pool *pool, lm_stream_queue *q, lm_extent *e) {
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   e->state = LM_EXTENT_FREE;
   e->queue = q;
   while (lm_device_pool_can_join(q, e->after)) {
@@ -463,7 +463,7 @@ static bool join_a_run(lm_device_pool *pool, lm_stream_queue *q, int zone, size_
 
 lm_extent *lm_device_pool_take_locked(lm_device_pool *pool, lm_stream_queue *q, size_t size) {
   int zone = lm_device_pool_zone(size);
-  lm_assert(lm_device_pool_is_locked(pool) && size == lm_device_pool_round(size));
+  lm_assert(lm_lock_is_held(&pool->lock) && size == lm_device_pool_round(size));
   lm_extent *e = take_from_front_list(q, size);
   if (lm_likely(e != NULL)) return e;
   pool->front_misses++;
@@ -631,7 +631,7 @@ void *lm_device_pool_awaited(lm_device_pool *pool) {
 }
 
 void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q) {
-  lm_assert(lm_device_pool_is_locked(pool) && q->done < q->batch);
+  lm_assert(lm_lock_is_held(&pool->lock) && q->done < q->batch);
   if (q->waiting) reclaim_waiting(pool, q);
   if (!q->bytes) return;
   lm_device_pool_join_fronts_locked(pool, q);

@@ -8,7 +8,7 @@
 /* Takes an event of the queue's context, which is current. Returns false if the driver has none. */
 static bool take_event(lm_device_pool *pool, const lm_gpu_ops *gpu, const lm_stream_queue *q,
                        lm_gpu_event *out) {
-  lm_assert(lm_device_pool_is_slow_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->slow));
   for (unsigned i = pool->idle_count; i-- > 0;) {
     if (pool->idle_events[i].context != q->context) continue;
     *out = pool->idle_events[i].event;
@@ -81,7 +81,7 @@ void lm_device_pool_find_context(lm_device_pool *pool, const lm_gpu_ops *gpu, lm
 /* The oldest `n` events of a queue have happened: makes the memory of their batches common. */
 static void complete_events(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                             unsigned n) {
-  lm_assert(lm_device_pool_is_slow_locked(pool) && n > 0 && n <= q->events);
+  lm_assert(lm_lock_is_held(&pool->slow) && n > 0 && n <= q->events);
   uint64_t done = q->event[n - 1].batch;
   for (unsigned i = 0; i < n; i++) keep_event(pool, gpu, q, q->event[i].event);
   for (unsigned i = n; i < q->events; i++) q->event[i - n] = q->event[i];
@@ -101,7 +101,7 @@ enum { QUEUES = 256 }; /* next_queues returns so many queues at most */
  * with each use. Queues are never freed. `slow` is held during the whole pass. */
 static unsigned next_queues(lm_device_pool *pool, uint64_t pass, lm_stream_queue *out[QUEUES]) {
   unsigned n = 0;
-  lm_assert(lm_device_pool_is_slow_locked(pool) && pass == pool->passes);
+  lm_assert(lm_lock_is_held(&pool->slow) && pass == pool->passes);
   lm_lock_take(&pool->lock);
   for (lm_stream_queue *q = pool->queues; q && n < QUEUES; q = q->next) {
     if (q->pass == pass || (!q->events && !lm_device_pool_queue_has_locked(q))) continue;
@@ -178,7 +178,7 @@ static void end_wait_locked(lm_device_pool *pool, lm_stream_queue *q) {
 }
 
 bool lm_device_pool_synchronize(lm_device_pool *pool, const lm_gpu_ops *gpu) {
-  lm_assert(lm_device_pool_is_slow_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->slow));
   lm_lock_take(&pool->lock);
   for (lm_stream_queue *q = pool->queues; q; q = q->next) begin_wait_locked(q);
   begin_wait_locked(&pool->unknown);

@@ -79,7 +79,7 @@ static bool may_wait(const lm_device_pool *pool, const lm_gpu_ops *gpu, const lm
 static lm_extent *supply(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                          size_t size, bool *is_short) {
   lm_gpu_result result;
-  lm_assert(lm_device_pool_is_slow_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->slow));
   lm_extent *e = find_and_take(pool, q, size);
   if (e) return e;
   lm_device_pool_poll_queues(pool, gpu, false);

@@ -49,7 +49,7 @@ static lm_extent_range *open_range(lm_device_pool *pool, uintptr_t base, size_t 
 
 /* Ends a range of which `whole` is the only extent. Its structs are kept for use again. */
 static void close_range_locked(lm_device_pool *pool, lm_extent_range *r, lm_extent *whole) {
-  lm_assert(lm_device_pool_is_locked(pool) && whole == r->first && !whole->after);
+  lm_assert(lm_lock_is_held(&pool->lock) && whole == r->first && !whole->after);
   for (lm_extent_range **at = &pool->ranges; *at; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
@@ -164,7 +164,7 @@ enum { HOLES = 256 }; /* a search looks at so many holes at most */
 static place choose_place_locked(lm_device_pool *pool, const lm_stream_queue *q, int zone,
                                  size_t size) {
   place best = { 0 };
-  lm_assert(lm_device_pool_is_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->lock));
   unsigned looked = 0;
   const lm_extents *holes = &pool->holes[zone];
   for (unsigned list = LM_EXTENT_LISTS; list-- > 0 && looked < HOLES;)

@@ -12,15 +12,6 @@
 
 #include "device/device_pool.h"
 
-/* Returns whether some thread holds the pool's lock; for assertions. */
-LM_INLINE bool lm_device_pool_is_locked(const lm_device_pool *pool) {
-  return atomic_load_explicit(&pool->lock.state, memory_order_relaxed) != 0;
-}
-/* Returns whether some thread holds `slow`; for assertions. */
-LM_INLINE bool lm_device_pool_is_slow_locked(const lm_device_pool *pool) {
-  return atomic_load_explicit(&pool->slow.state, memory_order_relaxed) != 0;
-}
-
 LM_INLINE int lm_device_pool_zone(size_t size) {
   return size <= LM_DEVICE_POOL_SMALL ? LM_ZONE_SMALL : LM_ZONE_LARGE;
 }

@@ -60,7 +60,7 @@ size_t lm_device_pool_give_back(lm_device_pool *pool, const lm_gpu_ops *gpu, siz
 }
 
 size_t lm_device_pool_trim_one(lm_device_pool *pool, const lm_gpu_ops *gpu) {
-  lm_assert(lm_device_pool_is_slow_locked(pool));
+  lm_assert(lm_lock_is_held(&pool->slow));
   lm_lock_take(&pool->lock);
   pool->peak = pool->live;
   pool->slack = pool->front_misses = pool->pieces_remapped = 0;

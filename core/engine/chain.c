@@ -17,6 +17,7 @@
 #include "engine/decision.h"
 #include "engine/engine.h"
 #include "engine/last_words.h"
+#include "engine/probes.h"
 #include "engine/sample.h"
 #include "heap/large.h"
 #include "heap/sweep.h"
@@ -37,13 +38,15 @@ static const char at_limit[] = "it is at its limit";
  * token and counts it (step 1 in live_bytes.c). Few requests come here, so the thread's own sum
  * (lm_live_count) is not used. */
 static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  bool is_zeroed;
+  bool is_zeroed = false;
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
   o->t->is_at_limit = false;
   lm_thread_enter(o->t);
   token = lm_site_token_now(o->r.site, token);
-  void *p = lm_pool_alloc(o->t, s, &(lm_pool_request){ o->r.size, align, token }, &is_zeroed);
+  lm_pool_request request = { o->r.size, align, token };
+  void *p = o->takes_larger ? lm_pool_alloc_larger(o->t, s, &request)
+                            : lm_pool_alloc(o->t, s, &request, &is_zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(token, (int64_t)object.size);
@@ -157,13 +160,14 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* Writes why a member could not serve the order. */
 static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
-  size_t limit = s->desc.limit, left = lm_strategy_limit_left(s);
+  size_t limit = s->desc.limit;
+  unsigned long long used = lm_strategy_limit_used(s);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
   if (o->why == at_limit && limit && s->desc.shared[0])
-    snprintf(words, size, "%s, which '%s' shares: %zu of %zu bytes are used, %lld by this process",
-             at_limit, s->desc.shared, limit - left, limit, (long long)(own > 0 ? own : 0));
+    snprintf(words, size, "%s, which '%s' shares: %llu of %zu bytes are used, %lld by this process",
+             at_limit, s->desc.shared, used, limit, (long long)(own > 0 ? own : 0));
   else if (o->why == at_limit && limit)
-    snprintf(words, size, "%s: %zu of %zu bytes are used", at_limit, limit - left, limit);
+    snprintf(words, size, "%s: %llu of %zu bytes are used", at_limit, used, limit);
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
@@ -267,13 +271,25 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
+/* Serves a small order by a free object of a larger class, in memory that the strategy's pool
+ * has. */
+static bool serve_by_larger(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+  if (s->twins || !lm_strategy_kind_is_pooled(s->desc.kind)) return false;
+  o->takes_larger = true;
+  bool is_served = serve_from_pool(o, s, token, out);
+  o->takes_larger = false;
+  return is_served;
+}
+
 /* Serves the order by one member. If the system refuses memory, what loam keeps free goes back to
- * the system, of all strategies, and the member is tried again. Not for requests of foreign code
- * that loam calls, which may come while loam holds locks. */
+ * the system, of all strategies, and the member is tried again. Then it is asked for a free object
+ * that is larger than needed. None of this is done for requests of foreign code that loam calls,
+ * which may come while loam holds locks. */
 static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (lm_likely(serve(o, s, token, out))) return true;
-  if (o->why != lm_region_no_memory || o->t->inside || !lm_sweep_reclaim()) return false;
-  return serve(o, s, token, out);
+  if (o->why != lm_region_no_memory || o->t->inside) return false;
+  if (lm_sweep_reclaim() && serve(o, s, token, out)) return true;
+  return o->why == lm_region_no_memory && serve_by_larger(o, s, token, out);
 }
 
 /* Serves the order by one member: resizes the block `was`, or allocates a block and moves the
@@ -282,9 +298,14 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
                       const lm_record *was) {
   lm_record b;
   if (was) {
+    lm_sample_live sample;
+    bool was_sample = lm_sample_suspend(was->base, &sample);
     b = *was;
-    lm_sample_end(was->base); /* here, since a resize can make its address free for other threads */
-    if (lm_resize(o, s, token, &b)) return note_resized(o, s, was, &b);
+    if (lm_resize(o, s, token, &b)) {
+      if (was_sample) lm_probe_free((uintptr_t)was->base);
+      return note_resized(o, s, was, &b);
+    }
+    if (was_sample) lm_sample_put_back(&sample);
   }
   if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))
     return note_served(o, s, misses, &b);

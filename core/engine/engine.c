@@ -19,7 +19,7 @@ void *lm_engine_alloc(const lm_request *r) {
     return lm_error_null("size %zu: it is above the address space, %zu", most, LM_SIZE_MAX);
   lm_thread *t = lm_thread_get();
   if (!t) return lm_error_null("size %zu: no memory for the thread's own data", r->size);
-  lm_order o = { t, *r, "" };
+  lm_order o = { .t = t, .r = *r, .why = "" };
   if (!o.r.site) o.r.site = lm_decision_scope(t);
   if (o.r.align < 16) o.r.align = 16;
   void *p = o.r.want == LM_WANT_HOST && !o.r.handler ? lm_decision_make(t, &o.r) : NULL;

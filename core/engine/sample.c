@@ -135,8 +135,9 @@ static void put_locked(lm_samples *all, uintptr_t base, uint64_t size, uint64_t 
   lm_stack_add(&all->stacks.row[stack].live, weight, lm_sample_bytes(size, weight), 1);
 }
 
-/* Takes the sample of the block at `base` out. Returns false if there is none. */
-static bool take_out_locked(lm_samples *all, uintptr_t base) {
+/* Takes the sample of the block at `base` out, and copies it to *out. Returns false if there is
+ * none. */
+static bool take_out_locked(lm_samples *all, uintptr_t base, lm_sample_live *out) {
   _Atomic uint32_t *head = head_of((const void *)base);
   uint32_t before = 0, at = atomic_load_explicit(head, memory_order_relaxed);
   while (at && all->sample[at - 1].base != base) {
@@ -150,6 +151,7 @@ static bool take_out_locked(lm_samples *all, uintptr_t base) {
   else atomic_store_explicit(head, sample->next, memory_order_relaxed);
   lm_stack_add(&stack->live, sample->weight, lm_sample_bytes(sample->size, sample->weight), -1);
   add_live_locked(all, -1);
+  *out = *sample;
   *sample = (lm_sample_live){ .next = all->unused };
   all->unused = at;
   return true;
@@ -163,11 +165,22 @@ bool lm_sample_may_have(const void *p) {
   return p && atomic_load_explicit(head_of(p), memory_order_relaxed) != 0;
 }
 
-LM_NOINLINE void lm_sample_forget(const void *p) {
+LM_NOINLINE bool lm_sample_take_out(const void *p, lm_sample_live *out) {
   lm_lock_take(&lm_sample_all.lock);
-  bool was_sample = take_out_locked(&lm_sample_all, (uintptr_t)p);
+  bool was_sample = take_out_locked(&lm_sample_all, (uintptr_t)p, out);
   lm_lock_drop(&lm_sample_all.lock);
-  if (was_sample) lm_probe_free((uintptr_t)p);
+  return was_sample;
+}
+
+void lm_sample_put_back(const lm_sample_live *sample) {
+  lm_lock_take(&lm_sample_all.lock);
+  put_locked(&lm_sample_all, sample->base, sample->size, sample->weight, sample->stack);
+  lm_lock_drop(&lm_sample_all.lock);
+}
+
+void lm_sample_forget(const void *p) {
+  lm_sample_live sample;
+  if (lm_sample_take_out(p, &sample)) lm_probe_free(sample.base);
 }
 
 /* ---- Taking samples ----------------------------------------------------------------------- */
@@ -229,12 +242,14 @@ static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, 
   lm_samples *all = &lm_sample_all;
   uint64_t weight = lm_sample_weight(size, interval_now()), bytes = lm_sample_bytes(size, weight);
   python_stack python;
+  lm_sample_live old;
   bool is_same = lm_unwind(&t->sample_stack);
   read_python(&python);
   lm_lock_take(&all->lock);
   lm_stack *row = row_locked(t, site, strategy, is_same, &python);
   lm_stack_add(&row->total, weight, bytes, 1);
-  (void)take_out_locked(all, (uintptr_t)p); /* a free that the process did without loam's notice */
+  /* There is an old sample if the process did a free without loam's notice. */
+  (void)take_out_locked(all, (uintptr_t)p, &old);
   put_locked(all, (uintptr_t)p, size, weight, t->sample_row);
   lm_lock_drop(&all->lock);
   lm_probe_alloc((uintptr_t)p, size, bytes);

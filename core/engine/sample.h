@@ -108,12 +108,22 @@ LM_INLINE void lm_sample_maybe(lm_thread *t, const loam_site *site, uint32_t str
 /* Returns whether a block may be a live sample. Any thread that has read a number above 0 in
  * lm_sample_all.live; exact for a block of the caller's. */
 bool lm_sample_may_have(const void *p);
-/* Takes a block that is about to be freed or resized out of the table of live samples. */
+/* Takes a block that is about to be freed out of the table of live samples. */
 void lm_sample_forget(const void *p);
 LM_INLINE void lm_sample_end(const void *p) {
   if (lm_unlikely(lm_load(uint64_t, &lm_sample_all.live) != 0) && lm_sample_may_have(p))
     lm_sample_forget(p);
 }
+
+/* Takes a block that is about to be resized out of the table, and copies its sample to *out: during
+ * the resize another thread may get a block at its address. Returns false if the block is no
+ * sample. If the block stays as it is, the caller calls lm_sample_put_back. */
+bool lm_sample_take_out(const void *p, lm_sample_live *out);
+LM_INLINE bool lm_sample_suspend(const void *p, lm_sample_live *out) {
+  return lm_unlikely(lm_load(uint64_t, &lm_sample_all.live) != 0) && lm_sample_may_have(p) &&
+         lm_sample_take_out(p, out);
+}
+void lm_sample_put_back(const lm_sample_live *sample);
 
 /* Returns for how many blocks of `size` bytes a sample stands, times 2^LM_SAMPLE_SHIFT. */
 uint64_t lm_sample_weight(size_t size, uint64_t interval);

@@ -26,10 +26,6 @@ static lm_stats_stripe *stripe_of(uint64_t key) {
   return &totals[lm_sums_mix(lm_sums_with_class(key, 0)) >> 16 & (STRIPES - 1)];
 }
 
-LM_INLINE bool is_locked(const lm_stats_stripe *stripe) {
-  return atomic_load_explicit(&stripe->lock.state, memory_order_relaxed) != 0;
-}
-
 /* Returns the row of a key, or the row of its site and strategy without a class. */
 static lm_sums *row_locked(lm_stats_stripe *stripe, uint64_t key) {
   lm_sums_table *table = &stripe->table;
@@ -43,7 +39,7 @@ static lm_sums *row_locked(lm_stats_stripe *stripe, uint64_t key) {
 }
 
 static void add_locked(lm_stats_stripe *stripe, uint64_t key, uint64_t blocks, uint64_t bytes) {
-  lm_assert(is_locked(stripe) && stripe == stripe_of(key));
+  lm_assert(lm_lock_is_held(&stripe->lock) && stripe == stripe_of(key));
   lm_sums *row = row_locked(stripe, key);
   row->total_blocks += blocks;
   row->total_bytes += bytes;
@@ -222,7 +218,7 @@ void lm_stats_each_thread(lm_stats_visit *visit, void *ctx) {
 
 static void visit_stripe(const lm_stats_stripe *stripe, lm_stats_visit *visit, void *ctx) {
   const lm_sums_table *table = &stripe->table;
-  lm_assert(is_locked(stripe));
+  lm_assert(lm_lock_is_held(&stripe->lock));
   for (size_t i = 0; i < table->size; i++) {
     const lm_sums *row = &table->row[i];
     if (row->key) visit(ctx, row->key, row->total_blocks, row->total_bytes);

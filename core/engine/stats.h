@@ -3,7 +3,7 @@
  * size class.
  *
  * A thread counts the blocks that it allocates in two places of its own: in an entry of its
- * decision cache (lm_decision.blocks), if an entry served the block, and else in an lm_tally. An
+ * decision cache (lm_thread_served), if an entry served the block, and else in an lm_tally. An
  * entry or tally that is reused for another site, strategy or class is first added to the totals of
  * the process (stats.c).
  *

@@ -115,7 +115,7 @@ static void add_empties(lm_central *c, int more) {
 static void retire_locked(lm_central *c, uint32_t slot) {
   lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   uint32_t slots = lm_central_span_slots(c->class_);
-  lm_assert(lm_central_is_locked(c) && c->spans > 0 && c->empties > 0);
+  lm_assert(lm_lock_is_held(&c->lock) && c->spans > 0 && c->empties > 0);
   lm_assert(lm_central_free_of(lm_map_span(slot)) == lm_central_span_count(c->class_));
   lm_verify(count_free(states, lm_central_span_count(c->class_)) ==
             lm_central_span_count(c->class_));
@@ -166,7 +166,7 @@ static void fault_ahead(const lm_central *c, uint32_t slot, uint32_t slots) {
 
 /* Makes a span and puts it into the list `empty`. Returns false if there is no memory. */
 static bool grow_locked(lm_central *c) {
-  lm_assert(lm_central_is_locked(c) && !c->empty);
+  lm_assert(lm_lock_is_held(&c->lock) && !c->empty);
   uint32_t slots = lm_central_span_slots(c->class_), count = lm_central_span_count(c->class_);
   size_t size = lm_class_size(c->class_);
   lm_state_cell *states = lm_states_alloc(c->class_, count);
@@ -199,7 +199,7 @@ static bool grow_locked(lm_central *c) {
 
 void lm_central_unlink_locked(lm_central *c, uint32_t slot) {
   lm_span *span = lm_map_span(slot);
-  lm_assert(lm_central_is_locked(c) && lm_central_note(span) != LM_CENTRAL_NOTE_ABANDONED);
+  lm_assert(lm_lock_is_held(&c->lock) && lm_central_note(span) != LM_CENTRAL_NOTE_ABANDONED);
   unlink_span(lm_central_note(span) == LM_CENTRAL_NOTE_PURGED ? &c->purged : &c->partial, slot);
   lm_central_set_note(span, LM_CENTRAL_NOTE_NONE);
 }
@@ -233,7 +233,7 @@ static bool is_current(const lm_central *c, uint32_t slot) {
 }
 
 void lm_central_list_locked(lm_central *c, uint32_t slot, bool empty) {
-  lm_assert(lm_central_is_locked(c) && lm_central_free_of(lm_map_span(slot)) > 0);
+  lm_assert(lm_lock_is_held(&c->lock) && lm_central_free_of(lm_map_span(slot)) > 0);
   link_span(empty ? &c->empty : &c->partial, slot);
   if (empty) add_empties(c, 1);
 }
@@ -305,7 +305,7 @@ static unsigned take_locked(lm_central *c, uint32_t *current, lm_cached_object *
   uint32_t count = lm_central_span_count(c->class_), free = lm_central_free_of(span);
   uint32_t at = lm_central_palette(span)->hint;
   unsigned most = want < free ? want : free;
-  lm_assert(lm_central_is_locked(c) && free > 0 && free <= count && at <= count);
+  lm_assert(lm_lock_is_held(&c->lock) && free > 0 && free <= count && at <= count);
   lm_verify(count_free(states, count) == free);
   if (at == count) at = 0;
   touch_states(&states[at]);
@@ -350,7 +350,7 @@ static void set_bin_most(lm_central *c, uint32_t most) {
 
 /* A thread took objects from a list that has drained: see lm_central.drained. */
 static void note_retaken_locked(lm_central *c, uint32_t n) {
-  lm_assert(lm_central_is_locked(c));
+  lm_assert(lm_lock_is_held(&c->lock));
   c->retaken += n;
   if (c->retaken < c->drained / 2) return;
   c->keeps = lm_sys_clock_ns() - c->drained_ns < DRAINED_NS;
@@ -364,18 +364,32 @@ static unsigned take_max(unsigned class_) {
   return n > EIGHT ? (unsigned)n : EIGHT;
 }
 
-unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
-  lm_assert(want > 0);
-  lm_lock_take(&c->lock);
+static unsigned pull_locked(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
+  lm_assert(lm_central_is_locked(c) && want > 0);
   c->surplus = 0;
   c->pulled = true;
   set_bin_most(c, 0);
   unsigned most = c->stocked ? c->stocked : take_max(c->class_), got = want < most ? want : most;
-  if (c->stocked) memcpy(items, c->depot + (c->stocked -= got), got * sizeof *items);
+  if (c->stocked) lm_tcache_items_copy(items, c->depot + (c->stocked -= got), got);
   else got = take_all_locked(c, &c->current[who % LM_CENTRAL_CURRENT], items, got);
   if (c->drained) note_retaken_locked(c, got);
+  return got;
+}
+
+unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want) {
+  lm_lock_take(&c->lock);
+  unsigned got = pull_locked(c, who, items, want);
   lm_lock_drop(&c->lock);
   return got;
+}
+
+bool lm_central_pull_left(lm_central *c, unsigned who, lm_cached_object *item) {
+  lm_lock_take(&c->lock);
+  release_current_locked(c);
+  bool is_there = c->stocked || c->partial || c->purged || c->empty;
+  if (is_there) is_there = pull_locked(c, who, item, 1);
+  lm_lock_drop(&c->lock);
+  return is_there;
 }
 
 /* ---- Pages of spans that are not empty ---------------------------------------------------- */
@@ -474,9 +488,9 @@ static unsigned depot_room(unsigned class_) {
 static unsigned stock_locked(lm_central *c, const lm_cached_object *items, unsigned n) {
   unsigned room = depot_room(c->class_);
   if (!c->depot && !(c->depot = lm_metadata_take(room * sizeof *c->depot))) return 0;
-  lm_assert(lm_central_is_locked(c) && c->stocked <= room);
+  lm_assert(lm_lock_is_held(&c->lock) && c->stocked <= room);
   if (n > room - c->stocked) n = room - c->stocked;
-  if (n) memcpy(c->depot + c->stocked, items, n * sizeof *items);
+  lm_tcache_items_copy(c->depot + c->stocked, items, n);
   c->stocked += n;
   return n;
 }
@@ -497,7 +511,7 @@ static bool has_too_many_empties(const lm_central *c) {
 static LM_NOINLINE void move_between_lists_locked(lm_central *c, uint32_t slot, uint32_t was,
                                                   uint32_t free) {
   const lm_span *span = lm_map_span(slot);
-  lm_assert(lm_central_is_locked(c) && free > was);
+  lm_assert(lm_lock_is_held(&c->lock) && free > was);
   bool empty = free == lm_central_span_count(c->class_);
   if (lm_central_is_detached(c, span) || is_current(c, slot)) return;
   if (was > 0) lm_central_unlink_locked(c, slot);

@@ -61,7 +61,7 @@ bool lm_central_detach(lm_central *c, uint32_t slot, uint32_t bin) {
 /* Ends an abandoned span whose objects are all FREE. The span leaves the page map, and its states
  * are freed. The caller then gives its slots back, after it has dropped the lock. */
 static void end_abandoned_locked(lm_central *c, uint32_t slot, uint32_t slots) {
-  lm_assert(lm_central_is_locked(c) && c->spans > 0);
+  lm_assert(lm_lock_is_held(&c->lock) && c->spans > 0);
   lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   lm_map_forget_small(slot, slots);
   lm_map_extent(slot, slots, LM_USE_NONE);

@@ -6,11 +6,6 @@
 
 #include "heap/central.h"
 
-/* Tells whether any thread holds the lock. Assertions use it. */
-LM_INLINE bool lm_central_is_locked(const lm_central *c) {
-  return lm_load(uint32_t, &c->lock.state) != 0;
-}
-
 /* Returns the palette of a span. The caller holds the lock of the span's list; under this lock the
  * states of the span do not move, so a relaxed load is enough. */
 LM_INLINE lm_palette *lm_central_palette(const lm_span *span) {

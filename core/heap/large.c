@@ -31,9 +31,6 @@ static uint32_t slots_at(uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed);
 }
 
-/* Tells whether a thread holds the lock; assertions use it. */
-LM_INLINE bool is_locked(const lm_large *l) { return lm_load(uint32_t, &l->lock.state) != 0; }
-
 void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   lm_assert(!l->ring && !l->waiting && !l->parked);
   l->regions = regions;
@@ -251,7 +248,7 @@ static void return_to_range_locked(uint32_t slot) {
 
 /* Ends the quarantine of the oldest block. */
 static void release_oldest_locked(lm_large *l) {
-  lm_assert(is_locked(l) && l->waiting);
+  lm_assert(lm_lock_is_held(&l->lock) && l->waiting);
   uint32_t slot = l->ring[l->oldest];
   l->oldest = (l->oldest + 1) % QUARANTINE_BLOCKS;
   l->waiting--;
@@ -262,7 +259,7 @@ static void release_oldest_locked(lm_large *l) {
 /* Without memory for the ring, a block that is freed skips the quarantine. */
 static void enter_locked(lm_large *l, uint32_t slot) {
   uint32_t slots = slots_at(slot);
-  lm_assert(is_locked(l));
+  lm_assert(lm_lock_is_held(&l->lock));
   if (!l->ring) l->ring = lm_metadata_alloc(QUARANTINE_BLOCKS * sizeof *l->ring);
   if (!l->ring || slots > QUARANTINE_SLOTS) {
     return_to_range_locked(slot);

@@ -150,18 +150,40 @@ static void *alloc_from(lm_thread *t, lm_pool *pool, const lm_pool_request *r, b
   return alloc_large(t, pool, r, zeroed);
 }
 
-void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, const lm_pool_request *r, bool *zeroed) {
-  lm_assert(r->token != LM_TOKEN_NONE && (!r->align || lm_is_pow2(r->align)));
-  *zeroed = false;
+/* Returns the pool that serves requests of the strategy for the calling thread's node. NULL: there
+ * is none, or the limit leaves too little for `size` bytes. */
+static lm_pool *pool_with_room(lm_thread *t, lm_strategy *strategy, size_t size) {
   /* Objects that the thread caches may be what the limit lacks. */
-  if (lm_strategy_limit_left(strategy) < r->size && t) lm_tcache_flush_account(strategy, t);
-  if (r->size > LM_SIZE_MAX) return NULL;
+  if (lm_strategy_limit_left(strategy) < size && t) lm_tcache_flush_account(strategy, t);
+  if (size > LM_SIZE_MAX) return NULL;
   strategy = lm_strategy_here(strategy);
   lm_pool *pool = lm_pool_for(strategy);
   if (!pool && strategy->whole != strategy) pool = lm_pool_for(strategy = strategy->whole);
-  if (!pool || !lm_strategy_limit_has(strategy, r->size)) return NULL;
-  lm_pool_request aligned = { r->size, align_of(strategy, r->align), r->token };
+  return pool && lm_strategy_limit_has(strategy, size) ? pool : NULL;
+}
+
+void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, const lm_pool_request *r, bool *zeroed) {
+  lm_assert(r->token != LM_TOKEN_NONE && (!r->align || lm_is_pow2(r->align)));
+  *zeroed = false;
+  lm_pool *pool = pool_with_room(t, strategy, r->size);
+  if (!pool) return NULL;
+  lm_pool_request aligned = { r->size, align_of(pool->strategy, r->align), r->token };
   return alloc_from(t, pool, &aligned, zeroed);
+}
+
+void *lm_pool_alloc_larger(lm_thread *t, lm_strategy *strategy, const lm_pool_request *r) {
+  lm_pool *pool = pool_with_room(t, strategy, r->size);
+  const lm_desc *desc = &strategy->desc;
+  if (!pool || !has_small(desc)) return NULL;
+  size_t align = align_of(strategy, r->align);
+  for (unsigned c = class_for(desc, r->size, align) + 1; c < LM_CLASSES; c++) {
+    size_t size = lm_class_size(c);
+    void *p = size & (align - 1) ? NULL : lm_tcache_take_left(t, pool, c, r->token);
+    if (!p) continue;
+    lm_pool_note_oversized(r->size, size);
+    return p;
+  }
+  return NULL;
 }
 
 const char *lm_pool_why(lm_strategy *strategy) {

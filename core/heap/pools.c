@@ -23,9 +23,6 @@ lm_strategy *lm_pool_holder(uint32_t place) {
   return atomic_load_explicit(&holder[place], memory_order_acquire);
 }
 
-/* Tells whether a thread holds the lock; assertions use it. */
-LM_INLINE bool is_held(const lm_lock *lock) { return lm_load(uint32_t, &lock->state) != 0; }
-
 /* ---- Making and ending -------------------------------------------------------------------- */
 
 /* Prepares the file that a pool's memory is in. NULL: the memory is in no file. */
@@ -49,7 +46,7 @@ lm_preparation lm_pool_prepare(const lm_desc *desc) {
 }
 
 static bool reserve_locked(lm_strategy *strategy) {
-  lm_assert(is_held(&lm_pools_make_lock));
+  lm_assert(lm_lock_is_held(&lm_pools_make_lock));
   if (lm_pools_place(strategy)) return true;
   for (uint32_t place = 1; place < LM_POOL_PLACES; place++) {
     if (lm_pool_holder(place)) continue;
@@ -86,7 +83,7 @@ static lm_pool *make_pool_locked(lm_strategy *strategy) {
 
 void lm_pools_forget_locked(lm_strategy *strategy) {
   lm_pool *pool = strategy->pool;
-  lm_assert(is_held(&lm_pools_make_lock) && lm_pools_place(strategy));
+  lm_assert(lm_lock_is_held(&lm_pools_make_lock) && lm_pools_place(strategy));
   lm_assert(!pool || pool->regions.held == 0);
   __atomic_store_n(&strategy->pool, NULL, __ATOMIC_RELEASE);
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);

@@ -59,14 +59,16 @@ static bool claim(uint32_t slot) {
   return pool && lm_region_is_plain(&pool->regions.how) && lm_large_claim(&pool->large, slot);
 }
 
-/* Cuts the tail of a claimed block, and ends the claim. */
-static void cut(uint32_t slot) {
+/* Ends the claim of the block at `slot`. Cuts its tail first if `waited`: a grace has passed since
+ * the claim. A claim does nothing where another thread was about to resize or move the block, so
+ * now the block may be gone: then no pool is there, or lm_large_confirm says so. */
+static void end_claim(uint32_t slot, bool waited) {
   lm_pool *pool = pool_at(slot);
-  size_t freed;
+  size_t freed = 0;
   char *at;
-  lm_assert(pool); /* no other thread changes the entry of a claimed block */
-  if (lm_large_confirm(&pool->large, slot, &freed)) {
-    size_t bytes = tail_of(slot, &at);
+  if (!pool) return;
+  if (!waited || lm_large_confirm(&pool->large, slot, &freed)) {
+    size_t bytes = waited ? tail_of(slot, &at) : 0;
     bool is_cut = bytes && !lm_sys_decommit(at, bytes);
     freed = lm_large_release(&pool->large, slot, is_cut);
   }
@@ -108,10 +110,7 @@ static void cut_some_locked(lm_thread *t) {
   lm_thread_leave(t);
   bool waited = walk.n && lm_thread_grace();
   lm_thread_enter(t);
-  for (uint32_t i = 0; i < walk.n; i++) {
-    if (waited) cut(walk.claimed[i]);
-    else (void)lm_large_release(&pool_at(walk.claimed[i])->large, walk.claimed[i], false);
-  }
+  for (uint32_t i = 0; i < walk.n; i++) end_claim(walk.claimed[i], waited);
   lm_thread_leave(t);
   walk.room -= walk.n;
 }

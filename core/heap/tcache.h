@@ -155,6 +155,14 @@ LM_INLINE void lm_tcache_item_write(lm_cached_object *item, void *p, lm_state_ce
   item->cell = cell;
 }
 
+/* Copies `n` items, the first one first: `to` may be in the same array, before `from`. A loop of
+ * loads and stores, because the C library copies more than 4 KiB by a string instruction, which
+ * takes several times as long where the items were written a short time ago. */
+LM_INLINE void lm_tcache_items_copy(lm_cached_object *to, const lm_cached_object *from,
+                                    uint32_t n) {
+  for (uint32_t i = 0; i < n; i++) lm_tcache_item_write(&to[i], from[i].p, from[i].cell);
+}
+
 /* Returns a sentinel: an item without a state cell. Its address is the start of the range
  * (pages/map.h), where no object ever is. */
 LM_INLINE lm_cached_object lm_tcache_sentinel(void) {

@@ -47,8 +47,8 @@ static uint32_t capacity_first(unsigned class_) {
   return class_ >= LM_CLASSES ? 1 : lm_class_size(class_) <= LM_KIB ? 15 : 3;
 }
 
-/* The greatest number of bytes in a bin of this thread for objects of `size` bytes, and at least
- * one object. */
+/* Returns the greatest number of bytes in a bin of this thread for objects of `size` bytes: it is
+ * at least `size`. */
 static size_t bytes_max(lm_thread *t, size_t size) {
   size_t bytes = lm_pressure_is_short() ? SHORT_BYTES : LM_MIB;
   const lm_thread_bins *bins = lm_tcache_of(t);
@@ -60,9 +60,9 @@ static size_t bytes_max(lm_thread *t, size_t size) {
   return bytes < size ? size : bytes;
 }
 
-/* The greatest capacity: for a MiB of objects, or less while memory is short or the thread is
- * young; for one or two of the larger blocks. Cached objects count against the strategy's limit, so
- * a bin takes little of a limit, and nothing of a low one. */
+/* Returns the greatest capacity of a bin. Objects of a small class may have bytes_max together.
+ * Large blocks may have about a MiB together, and one block is always allowed. Cached objects count
+ * against the strategy's limit, so a bin takes little of a limit, and nothing of a low limit. */
 static uint32_t capacity_max(lm_thread *t, const lm_strategy *strategy, unsigned class_) {
   if (class_ >= LM_CLASSES) return 1 + 15 / lm_class_slots(class_);
   size_t bytes = bytes_max(t, lm_class_size(class_)), limit = strategy->desc.limit;
@@ -246,12 +246,28 @@ static uint32_t take_from_central(lm_thread *t, lm_pool *pool, unsigned class_,
   return got;
 }
 
+/* Makes a cached object live that is in no bin. NULL: there is no memory to note the token, and the
+ * object went back. */
+static void *make_live(lm_pool *pool, unsigned class_, lm_cached_object *item, lm_token token) {
+  uint8_t hint = lm_state_hint(token);
+  if (set_token(item, token, &hint)) return item->p;
+  lm_tcache_give_back(pool, class_, item, 1);
+  return NULL;
+}
+
 void *lm_tcache_take_one(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
   lm_cached_object item;
-  uint8_t hint = lm_state_hint(token);
   if (!take_from_central(t, pool, class_, &item, 1)) return NULL;
-  if (set_token(&item, token, &hint)) return item.p;
-  lm_tcache_give_back(pool, class_, &item, 1);
+  return make_live(pool, class_, &item, token);
+}
+
+void *lm_tcache_take_left(lm_thread *t, lm_pool *pool, unsigned class_, lm_token token) {
+  lm_cached_object item;
+  size_t size = lm_class_size(class_);
+  if (is_closed(pool) || !lm_strategy_limit_take(pool->strategy, size)) return NULL;
+  if (lm_central_pull_left(&pool->central[class_], t ? (unsigned)t->tid : 0, &item))
+    return make_live(pool, class_, &item, token);
+  lm_strategy_limit_give(pool->strategy, (int64_t)size);
   return NULL;
 }
 
@@ -364,7 +380,7 @@ static void halve(lm_bin *bin, lm_pool *pool, unsigned class_, uint32_t most) {
   unset_top(bin);
   atomic_store_explicit(&pool->central[class_].fed, true, memory_order_relaxed);
   lm_tcache_give_back(pool, class_, bin->low, n - keep);
-  memmove(bin->low, bin->low + n - keep, keep * sizeof *bin->low);
+  lm_tcache_items_copy(bin->low, bin->low + n - keep, keep);
   if (narrow) bin->high = bin->low + most;
   lm_tcache_bin_set_top(bin, bin->low + keep);
   lm_verify(lm_bin_is_valid(bin));

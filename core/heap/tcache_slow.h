@@ -34,6 +34,8 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
                            bool *zeroed);
 /* Takes one object from the central list of the class, without a bin. `t` may be NULL. */
 void *lm_tcache_take_one(lm_thread *t, struct lm_pool *pool, unsigned class_, lm_token token);
+/* Like lm_tcache_take_one, but takes no new memory of the system for objects. */
+void *lm_tcache_take_left(lm_thread *t, struct lm_pool *pool, unsigned class_, lm_token token);
 /* Prepares a bin for the fast path before an entry of the decision cache names it: a bin that is
  * all zeros gets a sentinel. Returns false if the system has no memory for that. */
 bool lm_tcache_name_bin(lm_thread *t, uint32_t offset);

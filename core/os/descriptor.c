@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,10 +28,24 @@ static lm_descriptor lost(void) {
   return LM_DESCRIPTOR_NONE;
 }
 
+/* Returns whether the file has no inode of its own: its mode then names no type of file. */
+static bool is_anonymous(const struct stat *st) { return !(st->st_mode & S_IFMT); }
+
+/* Marks a file of loam that has no inode of its own, and keeps errno. Returns the mark; 0: the file
+ * cannot be marked. */
+static int mark(int fd) {
+  int before = errno;
+  fcntl(fd, F_SETSIG, SIGRTMAX);
+  int signal_of = fcntl(fd, F_GETSIG);
+  errno = before;
+  return signal_of > 0 ? signal_of : 0;
+}
+
 lm_descriptor lm_descriptor_keep_here(int fd) {
   struct stat st;
   if (fd < 0) return LM_DESCRIPTOR_NONE;
-  return fstat(fd, &st) ? lost() : (lm_descriptor){ fd, st.st_dev, st.st_ino };
+  if (fstat(fd, &st)) return lost();
+  return (lm_descriptor){ fd, st.st_dev, st.st_ino, is_anonymous(&st) ? mark(fd) : 0 };
 }
 
 /* Another thread of the host may replace the low number at any moment: before the copy, then the
@@ -60,8 +75,12 @@ lm_descriptor lm_descriptor_keep(int fd) {
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor) {
   lm_assert(descriptor && lm_descriptor_is_valid(descriptor));
   struct stat st;
-  return descriptor->fd >= 0 && !fstat(descriptor->fd, &st) && st.st_dev == descriptor->device &&
-         st.st_ino == descriptor->inode;
+  int before = errno;
+  bool is_same = descriptor->fd >= 0 && !fstat(descriptor->fd, &st) &&
+                 st.st_dev == descriptor->device && st.st_ino == descriptor->inode;
+  if (is_same && descriptor->mark) is_same = fcntl(descriptor->fd, F_GETSIG) == descriptor->mark;
+  errno = before;
+  return is_same;
 }
 
 void lm_descriptor_close(lm_descriptor *descriptor) {

@@ -24,6 +24,7 @@ typedef struct lm_descriptor {
   int fd; /* -1: none */
   dev_t device;
   ino_t inode;
+  int mark; /* loam's mark on a file without an inode of its own; 0: not marked */
 } lm_descriptor;
 
 #define LM_DESCRIPTOR_NONE ((lm_descriptor){ .fd = -1 })
@@ -42,9 +43,11 @@ lm_descriptor lm_descriptor_keep(int fd);
  * which is not worth a longer table. */
 lm_descriptor lm_descriptor_keep_here(int fd);
 
-/* Returns whether the number still leads to the file that loam opened. A socket and a pipe have an
- * inode of their own, so the answer is certain. All inotify and all eventfd descriptors share one
- * inode: another of the same type at loam's number is taken for loam's. */
+/* Returns whether the number still leads to the file that loam opened. A socket, a pipe and a file
+ * have an inode of their own. All descriptors of inotify, eventfd, timerfd, signalfd and epoll
+ * share one inode, so loam marks its own: by a signal number (F_SETSIG), which has no effect
+ * without O_ASYNC. Two descriptors of inotify that loam opened are not told apart.
+ * Keeps errno. */
 bool lm_descriptor_is_ours(const lm_descriptor *descriptor);
 
 /* Closes the descriptor if it still is loam's. Afterwards *descriptor is none in either case. */

@@ -60,10 +60,10 @@ LM_INLINE void lm_fork_gate_leave(void) {
   else atomic_store_explicit(&t->guarded, false, memory_order_release);
 }
 
-/* Interrupt a section for foreign code, and go on with that section. The first returns what the
- * second wants: whether the thread has an area, which counts the interruption. Other threads may
- * wait for locks that the caller still holds, so the second also passes while a forking thread
- * waits for sections. */
+/* lm_fork_gate_interrupt interrupts the calling thread's section for foreign code. It returns
+ * whether the thread has an area, which counts the interruption. lm_fork_gate_return goes on with
+ * the section; it takes that answer. Other threads may wait for locks that the caller still holds,
+ * so lm_fork_gate_return also passes while a forking thread waits for sections. */
 bool lm_fork_gate_interrupt(void);
 void lm_fork_gate_return(bool is_counted);
 

@@ -32,8 +32,9 @@ extern _Thread_local uint32_t lm_lock_cancel_holds
 extern _Thread_local bool lm_lock_cancel_was_async
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* The first two make the type deferred and begin a guarded section. The last ends the section and
- * makes the type asynchronous again, if it was that before. Only the functions below call them. */
+/* lm_lock_hold_cancel_first and lm_lock_try_hold_first make the type deferred and begin a guarded
+ * section. lm_lock_allow_cancel_last ends the section and makes the type asynchronous again, if it
+ * was asynchronous before. Only the functions below call these three. */
 void lm_lock_hold_cancel_first(void);
 bool lm_lock_try_hold_first(bool waits);
 void lm_lock_allow_cancel_last(void);

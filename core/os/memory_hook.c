@@ -5,7 +5,9 @@
 
 _Atomic bool lm_memory_hook_is_set;
 
-/* The callback and its ctx belong together, so both change and are read under the lock. */
+/* The callback and its ctx belong together, so both change and are read under the lock. The reasons
+ * of all threads for the slow path change under the lock too. Otherwise two threads that set hooks
+ * at one time could leave a callback that no thread calls, or slow threads without a callback. */
 static struct {
   lm_lock lock;
   loam_memory_hook hook;
@@ -20,9 +22,9 @@ loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx) {
   loam_memory_hook previous = listener.hook;
   listener.hook = (loam_memory_hook){ callback, ctx };
   atomic_store_explicit(&lm_memory_hook_is_set, callback != NULL, memory_order_relaxed);
-  lm_lock_drop(&listener.lock);
   if (callback) lm_thread_set_slow_all(LM_SLOW_HOOKED);
   else lm_thread_clear_slow_all(LM_SLOW_HOOKED);
+  lm_lock_drop(&listener.lock);
   return previous;
 }
 

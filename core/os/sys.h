@@ -153,9 +153,13 @@ int lm_sys_memory(uint64_t *total, uint64_t *free);
  * (RLIMIT_AS); SIZE_MAX: there is no limit. Reads /proc/self/statm. */
 int lm_sys_address_space(size_t *used, size_t *limit);
 
+/* Returns whether the kernel limits the memory that processes may commit: the system does not
+ * overcommit (vm.overcommit_memory is 2). Reads a file of /proc. */
+bool lm_sys_is_commit_limited(void);
+
 /* Returns whether the kernel counts all memory of this process that can be written, also where it
- * was never touched: RLIMIT_DATA has a finite value, or the system does not overcommit
- * (vm.overcommit_memory is 2). Reads a file of /proc. */
+ * was never touched: RLIMIT_DATA has a finite value, or the memory that processes may commit is
+ * limited. Reads a file of /proc. */
 bool lm_sys_counts_data(void);
 
 /* ---- Threads */

@@ -359,7 +359,9 @@ _Atomic ptrdiff_t lm_sys_rseq = LM_SYS_RSEQ_UNKNOWN;
  * node in it, else LM_SYS_RSEQ_NONE. */
 static ptrdiff_t find_rseq(void) {
   size_t needed = offsetof(rseq_area, node_id) + sizeof(uint32_t);
+  int before = errno;
   bool has_node = __rseq_size > 0 && getauxval(AUX_RSEQ_FEATURES) >= needed;
+  errno = before; /* getauxval sets it where the kernel has no such entry */
   return has_node ? __rseq_offset : LM_SYS_RSEQ_NONE;
 }
 
@@ -569,10 +571,12 @@ void lm_sys_cancel_restore(void) {
 
 const char *lm_sys_getenv(const char *name) { return secure_getenv(name); }
 
-/* ---- Directories -------------------------------------------------------------------------- */
+/* ---- Directories */
 
 int lm_sys_open_below(int root, const char *path) {
   struct open_how how = { .flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW,
                           .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
-  return (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+  int before = errno, fd = (int)syscall(SYS_openat2, root, path, &how, sizeof how);
+  errno = before;
+  return fd;
 }

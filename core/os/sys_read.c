@@ -79,16 +79,19 @@ int lm_sys_address_space(size_t *used, size_t *limit) {
   return 0;
 }
 
-bool lm_sys_counts_data(void) {
+bool lm_sys_is_commit_limited(void) {
   char text[16];
   size_t length;
+  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
+  return text[0] == '2';
+}
+
+bool lm_sys_counts_data(void) {
   struct rlimit most;
   int before = errno;
   bool is_limited = !getrlimit(RLIMIT_DATA, &most) && most.rlim_cur != RLIM_INFINITY;
   errno = before;
-  if (is_limited) return true;
-  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
-  return text[0] == '2';
+  return is_limited || lm_sys_is_commit_limited();
 }
 
 /* The lines of a file while they are read.
@@ -101,8 +104,8 @@ typedef struct lines {
 } lines;
 
 /* Calls `visit` for each whole line of the text, which then keeps the line that has no end yet. A
- * line that fills the text is given out cut, and its rest is dropped: the rest of a long path could
- * look like any other line of the file. */
+ * line that fills the text is given out cut, and its rest is dropped: the end of a long path could
+ * look like a line about something else. */
 static void visit_lines(lines *l, void (*visit)(void *ctx, const char *line), void *ctx) {
   size_t from = 0;
   for (size_t at = 0; at < l->length; at++) {

@@ -531,13 +531,26 @@ int lm_thread_start(pthread_t *out, void *(*run)(void *)) {
 /* lm_thread_on_claim stores it before any thread can be claimed, so relaxed is enough. */
 static void (*_Atomic on_claim)(lm_thread *t);
 
+/* Closes or opens the fast path, after a change of the thread's reasons. Two threads may change
+ * them at one time: the thread itself, and a thread that holds list.lock. So each looks at the
+ * reasons again after it has written the epoch, and the one that writes last leaves what is right.
+ * The atomic operations release, which pairs with the acquire of lm_thread_try_enter's caller
+ * (lm_load_fence). */
+static void settle_epoch(lm_thread *t) {
+  bool is_slow;
+  do {
+    is_slow = atomic_load(&t->slow_reasons) != 0;
+    if (is_slow) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+    else atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
+  } while (is_slow != (atomic_load(&t->slow_reasons) != 0));
+}
+
 /* The reason is there before the fast path is closed: a thread that finds the fast path closed also
- * finds the reason. The atomic operations release, which pairs with the acquire of
- * lm_thread_try_enter's caller (lm_load_fence). */
+ * finds the reason. */
 void lm_thread_set_slow(lm_thread *t, uint32_t reasons) {
   lm_assert(!(reasons & ~(uint32_t)LM_SLOW_ANY));
   atomic_fetch_or(&t->slow_reasons, reasons);
-  atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+  settle_epoch(t);
   atomic_store(&t->reach, LM_REACH_NONE);
 }
 
@@ -550,12 +563,10 @@ void lm_thread_set_reach(lm_thread *t, uintptr_t reach) {
   if (atomic_load(&t->slow_reasons)) atomic_store(&t->reach, LM_REACH_NONE);
 }
 
-/* Clears reasons and returns which reasons there were before. LM_EPOCH_FAST is set first: a thread
- * that adds a reason during this call clears the bit again after that. */
+/* Clears reasons and returns which reasons there were before. */
 static uint32_t clear_reasons(lm_thread *t, uint32_t reasons) {
-  atomic_fetch_or(&t->epoch, LM_EPOCH_FAST);
   uint32_t before = atomic_fetch_and(&t->slow_reasons, ~reasons);
-  if (before & ~reasons) atomic_fetch_and(&t->epoch, ~LM_EPOCH_FAST);
+  settle_epoch(t);
   return before;
 }
 
@@ -629,21 +640,29 @@ static void wait_a_little(int tries) {
   lm_sys_sleep(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
 }
 
-/* Returns whether the current grace need not wait for t any more. A thread can disappear inside an
- * active section: it was cancelled there, or a fork that ran no handlers lost it. Only a system
- * call can tell that, so it is the last resort. */
-static bool has_passed(lm_thread *t, int tries) {
-  if (t->passed_grace == list.graces || t == lm_thread_self) return true;
+/* Returns whether the grace with this number need not wait for t: t was outside of sections during
+ * this grace or a later one. Numbers may wrap around. */
+static bool has_passed(const lm_thread *t, uint32_t number) {
+  return (int32_t)(t->passed_grace - number) >= 0 || t == lm_thread_self;
+}
+
+/* Returns whether t is in no active section. A thread can disappear inside one: it was cancelled
+ * there, or a fork that ran no handlers lost it. Only a system call can tell that, so it is the
+ * last resort. */
+static bool is_outside(lm_thread *t, int tries) {
   /* Acquire pairs with the release of lm_thread_leave: the section's reads are over. */
   if (atomic_load_explicit(&t->active, memory_order_acquire) == 0) return true;
   return tries > PATIENCE && is_gone(t);
 }
 
-static bool have_all_passed(int tries) {
+/* A calm grace may begin during this grace. It has a number of its own, which is not noted here:
+ * this grace has made the stores of threads visible before the calm grace began. */
+static bool have_all_passed(uint32_t number, int tries) {
   bool all = true;
   lm_lock_take(&list.lock);
   for (lm_thread *t = list.first; t; t = t->next) {
-    if (has_passed(t, tries)) t->passed_grace = list.graces;
+    if (has_passed(t, number)) continue;
+    if (is_outside(t, tries)) t->passed_grace = number;
     else all = false;
   }
   lm_lock_drop(&list.lock);
@@ -659,10 +678,11 @@ void lm_thread_allow_graces(void) { is_graceless = false; }
 static bool grace_locked(void) {
   lm_assert(lm_lock_is_held(&grace_lock));
   lm_lock_take(&list.lock);
-  list.graces++;
+  uint32_t number = ++list.graces;
   lm_lock_drop(&list.lock);
   if (lm_sys_membarrier()) return false; /* pairs with the fence of lm_thread_begin */
-  for (int tries = 0; !have_all_passed(tries); tries += tries < INT_MAX) wait_a_little(tries);
+  for (int tries = 0; !have_all_passed(number, tries); tries += tries < INT_MAX)
+    wait_a_little(tries);
   return true;
 }
 
@@ -690,10 +710,9 @@ void lm_thread_calm_begin(void) {
   lm_lock_drop(&list.lock);
 }
 
-/* Like has_passed, for the calm grace. A later grace that need not wait for a thread says that the
- * calm grace need not either. */
+/* Returns whether the calm grace need not wait for t any more. */
 static bool has_passed_calmly(lm_thread *t) {
-  if ((int32_t)(t->passed_grace - calm_number) >= 0 || t == lm_thread_self) return true;
+  if (has_passed(t, calm_number)) return true;
   /* Acquire pairs with the release of lm_thread_leave: the section's reads are over. */
   if (atomic_load_explicit(&t->active, memory_order_acquire)) return false;
   t->passed_grace = calm_number;

@@ -66,8 +66,8 @@ typedef struct lm_decision {
   uint64_t key;   /* from the site or return address, the class and the epoch; 0: unused */
   uint32_t bin;   /* offset of the bin in the thread's area */
   uint32_t token; /* the token of the objects that the entry serves (plan/site.h) */
-  /* `site`, `strategy` and `class_` say what `blocks` counts. They change only while the lock of
-   * the totals is held (engine/stats.c). */
+  /* `site`, `strategy` and `class_` say which blocks the entry counts. They change only while the
+   * lock of the totals is held (engine/stats.c). */
   _Atomic uint32_t site; /* index of the site; 0: the entry counts nothing */
   uint16_t strategy;     /* id of the strategy */
   uint8_t state;         /* the state byte that most spans have for this token: heap/tcache.h */

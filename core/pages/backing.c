@@ -7,20 +7,13 @@
 
 #include "os/sys_file.h"
 
-/* Returns whether the kernel limits the memory that processes may commit (vm.overcommit_memory is
- * 2). Pages of a file in memory are then counted when they are touched, and a touch that is over
- * the limit ends the process. So such memory is taken before it is touched. */
-static bool is_commit_limited(void) {
-  char text[16];
-  size_t length;
-  if (lm_sys_read_file("/proc/sys/vm/overcommit_memory", text, sizeof text, &length)) return false;
-  return text[0] == '2';
-}
-
 void lm_backing_init(lm_backing *b, const char *dir) {
   lm_assert(!b->is_open && !b->lost);
   b->dir = dir;
-  b->reserves = dir || is_commit_limited();
+  /* Where the memory that processes may commit is limited, pages of a file in memory are counted
+   * when they are touched, and a touch that is over the limit ends the process. So such memory is
+   * taken before it is touched. */
+  b->reserves = dir || lm_sys_is_commit_limited();
   b->file = LM_DESCRIPTOR_NONE;
 }
 

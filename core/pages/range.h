@@ -24,12 +24,12 @@ bool lm_range_is_sparse(void);
 bool lm_range_reserves(const void *p);
 
 /* To be called when the limit on the process's address space (RLIMIT_AS) has changed. The range is
- * reserved already. If the limit is below what the process has, all address space of the range that
- * is not taken is given back, and the range becomes sparse. The kernel then holds loam to the
- * limit, and the host can map memory of its own under it. From then on, free is a little slower in
- * this process. If the limit is higher, or the address space cannot be given back, slots are taken
- * only as far as the limit allows. A limit that cannot be read changes nothing. Any thread that is
- * in no active section; takes the range's lock. */
+ * reserved already. If the process has more address space than the limit, all address space of the
+ * range that is not taken is given back, and the range becomes sparse. The kernel then holds loam
+ * to the limit, and the host can map memory of its own under it. A free is a little slower in this
+ * process after that. If the limit is higher, or the address space cannot be given back, slots are
+ * taken only as far as the limit allows. A limit that cannot be read changes nothing. Any thread
+ * that is in no active section; takes the range's lock. */
 void lm_range_limit_changed(void);
 
 /* Returns the bytes of the range that are taken. */

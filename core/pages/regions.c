@@ -56,11 +56,6 @@ static bool punch(const lm_regions *r, uint32_t slot, uint32_t slots) {
   return lm_region_punch(&r->how, lm_map_address(slot), bytes_of(slots));
 }
 
-/* Assertions ask this: whether some thread holds the lock. */
-LM_INLINE bool is_locked(const lm_lock *lock) {
-  return atomic_load_explicit(&lock->state, memory_order_relaxed) != 0;
-}
-
 /* ---- Giving slots back to the range --------------------------------------------------------- */
 
 /* Runs that belong to no pool and that the system refused to decommit. Law: when the lock is
@@ -154,7 +149,7 @@ void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 /* Takes a region of exactly these slots from the range; 0: there is none. */
 static uint32_t take_region(lm_regions *r, uint32_t slots, size_t align) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   uint32_t slot = lm_range_take(slots, align);
   if (!slot) return 0;
   const char *why = lm_region_prepare(&r->how, lm_map_address(slot), bytes_of(slots));
@@ -228,7 +223,7 @@ static uint32_t grow_locked(lm_regions *r, uint32_t slots, size_t align) {
 
 /* To be called after slots have left the dirty set. */
 static void note_idle_locked(lm_regions *r) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   if (r->idle > r->dirty.slots) r->idle = r->dirty.slots;
 }
 
@@ -257,16 +252,15 @@ static uint32_t take_again(lm_given_back *g, uint32_t slots) {
   return retaken;
 }
 
-/* By how many slots the bound is raised for each slot that was given back too early, and lowered for
- * each slot that lay idle. */
+/* By how many slots the bound is raised for each slot that was given back too early, and lowered
+ * for each slot that lay idle. */
 enum { RAISE = 2 };
 
 /* Slots are taken that are not dirty. If as many were given back a short time ago, that was too
  * early. Slots beyond the bound raise the bound, by twice their number, until a tick finds that
- * they lay idle: blocks of many sizes are freed at random, and the bound is high enough sooner if
- * each mistake doubles what is learned. Slots of decay make the interval longer. Otherwise a
- * program that takes and frees much memory again and again would have it zeroed and mapped each
- * time. */
+ * they lay idle: blocks of many sizes are freed at random, and a bound that rises twice as fast is
+ * high enough sooner. Slots of decay make the interval longer. Otherwise a program that takes and
+ * frees much memory again and again would have it zeroed and mapped each time. */
 static void learn_locked(lm_regions *r, uint32_t slots) {
   r->extra += RAISE * take_again(&r->trimmed, slots);
   if (!take_again(&r->decayed, slots) || r->window == WINDOW_MOST) return;
@@ -390,7 +384,7 @@ static uint32_t least_of(const lm_regions *r) {
   return page > LM_SLOT ? 2 * (uint32_t)(page >> LM_SLOT_SHIFT) : 1;
 }
 
-/* Whether a run has a whole page of so many slots. */
+/* Returns whether a run has a whole page of so many slots. */
 static bool has_whole_page(uint32_t slot, uint32_t slots, int page_slots) {
   uintptr_t page = (uintptr_t)page_slots << LM_SLOT_SHIFT, at = (uintptr_t)lm_map_address(slot);
   return lm_align_up(at, page) + page <= at + bytes_of(slots);
@@ -688,7 +682,7 @@ void lm_regions_fork_child(lm_regions *r) {
 }
 
 bool lm_regions_is_valid(const lm_regions *r) {
-  lm_assert(is_locked(&r->lock));
+  lm_assert(lm_lock_is_held(&r->lock));
   return lm_runs_is_valid(&r->clean) && lm_runs_is_valid(&r->dirty) &&
          r->clean.slots + r->dirty.slots <= r->held && r->idle <= r->dirty.slots &&
          r->waits < r->window && r->window <= WINDOW_MOST;

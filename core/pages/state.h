@@ -26,10 +26,12 @@
  *   SAMPLED + id   the id as in LIVE + id; the profiler knows the object (engine/sample.h)
  *
  * Law of a state:
- *   The id of a LIVE state is not 0, except in BUSY. That of SAMPLED is neither 0 nor ID_COUNTED.
+ *   The id of a LIVE state is not 0, except in BUSY. The id of a SAMPLED state is neither 0 nor
+ *   LM_ID_COUNTED.
  *   An id names a place whose token does not change: in a palette for as long as the span exists,
  *   in the common table for as long as any state has the id.
- *   The token of a LIVE or SAMPLED state is not counted. That of COUNTED and of COUNTED_WIDE is.
+ *   The token of a LIVE or SAMPLED state is not counted. The token of a COUNTED or COUNTED_WIDE
+ *   state is counted.
  *   One token may stand at two places of a palette, or of the common table.
  *
  * Law of the common table: no state has the id of a vacant place; a vacant place is closed.

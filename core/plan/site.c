@@ -65,9 +65,6 @@ static _Atomic(table *) sites;
 LM_SPARSE _Atomic(loam_site *) lm_site_chunk[CHUNKS];
 static _Atomic uint32_t count = 1, tags = 1;
 
-/* For assertions: some thread holds the lock. */
-LM_INLINE bool is_locked(void) { return atomic_load_explicit(&lock.state, memory_order_relaxed); }
-
 /* ---- Hashing ------------------------------------------------------------------------------ */
 
 static uint64_t mix(uint64_t h, uint64_t word) {
@@ -131,7 +128,7 @@ static uint64_t hash_of_name(const void *item) { return ((const name *)item)->ha
 
 /* Returns memory for a name, which is never freed; NULL if there is none. */
 static void *block_take_locked(size_t size) {
-  lm_assert(is_locked());
+  lm_assert(lm_lock_is_held(&lock));
   size = lm_align_up(size, 8);
   if (size > NAMES_BLOCK / 4) return lm_metadata_alloc(size);
   if (block_left < size) {
@@ -156,7 +153,7 @@ static name *name_find_locked(const char *text, uint64_t hash) {
 
 /* Returns the name with this text, made if it is new; NULL if there is no memory. */
 static name *intern_locked(const char *text) {
-  lm_assert(is_locked());
+  lm_assert(lm_lock_is_held(&lock));
   size_t size = strlen(text);
   if (!size) return &empty;
   uint64_t hash = hash_text(0, text, size);
@@ -255,7 +252,7 @@ static bool grow_sites_locked(void) {
 /* Makes a site that has an index and the default plan, and is not in the table yet. NULL if there
  * is no memory. */
 static loam_site *make_locked(const loam_where *where, uint64_t hash) {
-  lm_assert(is_locked());
+  lm_assert(lm_lock_is_held(&lock));
   uint32_t at = atomic_load_explicit(&count, memory_order_relaxed);
   loam_site *s = alloc_site_locked(at);
   if (!s || !grow_sites_locked() || !describe_locked(s, where)) return NULL;
@@ -414,7 +411,7 @@ static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
  * generation: each swap of generations waits, by a grace period, for the requests that were decided
  * before it. */
 static void slots_reclaim_locked(void) {
-  lm_assert(atomic_load_explicit(&slots_lock.state, memory_order_relaxed));
+  lm_assert(lm_lock_is_held(&slots_lock));
   bool kept[LM_GENERATION_SLOTS] = { false };
   uint64_t live = atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
   uint32_t slot = slot_find_locked(live, true);

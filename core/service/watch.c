@@ -291,8 +291,8 @@ void lm_watch_close(lm_watch *w) {
 }
 
 /* Both watches have the same descriptor number only if the host has closed the older one's
- * descriptor. lm_descriptor_is_ours cannot tell inotify descriptors apart, so the older watch
- * forgets its own here, lest it close the new one. */
+ * descriptor. lm_descriptor_is_ours cannot tell two inotify descriptors of loam apart, so the older
+ * watch forgets its own here, lest it close the new one. */
 void lm_watch_replace(lm_watch **watch, lm_watch *by) {
   lm_watch *old = *watch;
   if (old && by && old->inotify.fd == by->inotify.fd) old->inotify = LM_DESCRIPTOR_NONE;

@@ -102,6 +102,28 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   return thread;
 }
 
+/* Two threads do things at one time, in many rounds. `arrived` counts how often one of them came to
+ * a meeting. The thread that began the duel ends it, after a number of rounds or a few seconds. */
+typedef struct duel {
+  _Atomic int arrived;
+  int64_t end_ns;
+  _Atomic bool is_over;
+} duel;
+
+static inline void duel_begin(duel *d) { *d = (duel){ .end_ns = lm_sys_clock_ns() + 3000000000 }; }
+
+/* Comes to the `nth` meeting, from 1 on, and waits for the other thread. */
+static inline void duel_meet(duel *d, int nth) {
+  d->arrived++;
+  for (int tries = 0; d->arrived < 2 * nth; tries++)
+    if (tries > 1000) lm_sys_yield();
+}
+
+/* Called before the last meeting of round number `round`, from 0 on, of `most` rounds. */
+static inline void duel_end_round(duel *d, int round, int most) {
+  if (round + 1 == most || lm_sys_clock_ns() > d->end_ns) d->is_over = true;
+}
+
 /* How a child process ended that ran `body`: its exit status, or minus the signal. Where that is
  * meant, nobody wants gigabytes of core. */
 static inline int run_in_child(int (*body)(void *), void *argument) {

@@ -242,7 +242,7 @@ end
 
 local function random_point(numbers)
   return {
-    size = near(numbers, 0, 2 ^ 47), align = 2 ^ random.below(13), zero = random.chance(50),
+    size = near(numbers, 0, 2 ^ 47), align = 2 ^ (4 + random.below(9)), zero = random.chance(50),
     node = random.below(4), device = random.below(3) - 1, live = near(numbers, 0, 2 ^ 50),
     line = random.below(100), pressure = random.below(101),
     node_free = { [0] = near(numbers, 0, 2 ^ 45), [1] = near(numbers, 0, 2 ^ 45) },

@@ -33,6 +33,7 @@ for row in $("$bench/patterns" count | cut -f 1 | awk 'NR % 6 == 1'); do
 done
 rows 1 '/' "$bench/patterns" serves
 rows 2 '[0-9]$' "$bench/frugal" objects
+for scene in $("$bench/tails" list | cut -f 1); do rows 1 '^[0-9.]+$' "$bench/tails" "$scene"; done
 rows 1 '^[0-9.]+$' "$bench/large" cycle malloc 1 1
 rows 1 '^[0-9.]+$' "$bench/large" reuse loam 1 1
 rows 0 . "$bench/measure" "$work/measured" true

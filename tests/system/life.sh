@@ -13,6 +13,9 @@ build headless.c && same "a first thread that ends before the others" "$program"
 # Plain it may hang: the C library promises nothing of this.
 build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancelled at any instruction" ||
   fail "threads cancelled at any instruction"
+# Without a policy nothing has used the C library's own malloc before.
+env LD_PRELOAD="$LOAM_PRELOAD" "$program" > "$work/out" && echo "ok: the same without a policy" ||
+  fail "threads cancelled at any instruction, without a policy"
 build plugin.c -shared -fPIC && plugin=$program
 build opens.c && same "libraries that come and go" "$program" "$plugin"
 mkdir -p "$work/sub"

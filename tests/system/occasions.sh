@@ -65,7 +65,7 @@ begin --on signal --stacks 4KiB
 grow 5
 has_kept() { "$LOAM" stats "$pid" --json | grep kept; }
 await "it has no memory" has_kept
-sleep 0.5
+sleep 2 # the command looks at the program several times
 kill -KILL "$pid"
 ended 0 "a signal has ended the program"
 grep -q ';main;' "$work/p" || fail "the program's functions have no names: $(cat "$work/p")"
@@ -74,6 +74,7 @@ end || true
 echo "ok: the last look at a program that was killed"
 
 begin --on signal
+sleep 1 # the command looks at the program
 printf q >&3
 ended 1 "process $pid has ended, and there was no occasion for a profile"
 end || true

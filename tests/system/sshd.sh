@@ -56,6 +56,7 @@ write "$work/after.lua" after 4096
 for way in $ways; do
   rm -f "$work"/asked.* "$work"/go.*
   write "$live" before 64
+  rm -f "$work/log" # else its old lines would say that the server is up
   (run_as "$way" "$sshd" -D -e -f "$work/config") > "$work/log" 2>&1 &
   server=$!
   children=$server

@@ -15,6 +15,7 @@ local trace = require("loam.compiler.trace")
 local verify = {}
 
 local MAX_SIZES = 1500
+local LARGEST_POWER = 2 ^ 14 -- of an input that has powers of two only
 local RANDOM_SIZES = 32
 local WHOLE_CLASSES = 32 -- the first classes, at which all sizes are tried
 local SHARES = 16        -- at a later class, one size in 16 is tried
@@ -71,8 +72,8 @@ local function values_of(input, thresholds, constants)
   local function add(n) add_around(list, seen, input, n) end
   for _, k in ipairs(thresholds) do add(k) end
   if input.power then
-    list = {}
-    for power = 0, 14 do list[#list + 1] = 2 ^ power end
+    list = { input.least }
+    while list[#list] < LARGEST_POWER do list[#list + 1] = 2 * list[#list] end
     return list
   end
   for i = 1, math.min(#constants, 32) do add(constants[i]) end

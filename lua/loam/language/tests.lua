@@ -50,8 +50,9 @@ local function number(test, key, value)
   if not is_number_in(value, range) then
     wrong(test, key, value, "a whole number from " .. range[1] .. " to " .. range[3])
   end
-  if key == "align" and math.frexp(value) ~= 0.5 then wrong(test, key, value, "a power of two") end
-  return value
+  if key ~= "align" then return value end
+  if math.frexp(value) ~= 0.5 then wrong(test, key, value, "a power of two") end
+  return math.max(value, request.LEAST_ALIGN)
 end
 
 local function free_bytes(test, key, value)

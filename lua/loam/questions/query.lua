@@ -18,7 +18,7 @@ local function number(key, text)
   if key == "align" and math.frexp(value) ~= 0.5 then
     return nil, "align '" .. text .. "': must be a power of two"
   end
-  return value
+  return key == "align" and math.max(value, request.LEAST_ALIGN) or value
 end
 
 -- Reads one line of a query into `asked`. Returns nil and a message if the line is not valid.

@@ -13,6 +13,10 @@ local SIZES = 2 ^ 47 -- the largest size that a plan decides; core's LM_SIZE_MAX
 local BYTES = 2 ^ 52 -- more than a gauge of bytes can reach
 local LINES = 2 ^ 31 - 1 -- the greatest line of a site
 
+-- Every block has this alignment, so a caller who asks for less makes the same request as a caller
+-- who asks for none.
+request.LEAST_ALIGN = 16
+
 -- The numbers of plan.h's LM_IN_*.
 local INPUT = {
   size = 0, align = 1, zero = 2, node = 3, device = 4, live = 5, node_free = 6, device_free = 7,
@@ -21,7 +25,7 @@ local INPUT = {
 
 local symbols = {
   size = symbol.input("req.size", INPUT.size, 0, 0, SIZES),
-  align = symbol.input("req.align", INPUT.align, 0, 1, SIZES, true),
+  align = symbol.input("req.align", INPUT.align, 0, request.LEAST_ALIGN, SIZES, true),
   node = symbol.input("req.node", INPUT.node, 0, 0, 63),
   device = symbol.input("req.device", INPUT.device, 0, -1, 63),
   live = symbol.input("req.live", INPUT.live, 0, 0, BYTES),
@@ -164,7 +168,7 @@ local NOTHING = {} -- no free memory on any node or device
 
 ---@return table the point of a plain request for `size` bytes
 function request.point(size)
-  return { size = size, align = 16, zero = false, node = 0, device = -1, live = 0,
+  return { size = size, align = request.LEAST_ALIGN, zero = false, node = 0, device = -1, live = 0,
            line = 0, pressure = 0, node_free = NOTHING, device_free = NOTHING }
 end
 

@@ -6,9 +6,12 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "heap/strategy.h"
+#include "heap/tails.h"
 #include "loam.h"
 #include "os/base.h"
 #include "os/sys.h"
+#include "os/thread.h"
 #include "pages/class.h"
 #include "pages/map.h"
 #include "test.h"
@@ -229,12 +232,81 @@ static void threads_allocate_while_the_address_space_is_limited(void **state) {
   assert_int_equal(run_in_child(stay_sound_when_limited, NULL), DONE);
 }
 
+/* Resizes blocks whose pages move, frees them and takes them again, until `is_over`. */
+static void *resize_always(void *seed) {
+  enum { BLOCKS = 8 };
+  unsigned char *block[BLOCKS] = { 0 };
+  unsigned random = (unsigned)(uintptr_t)seed;
+  void *wrong = NULL;
+  while (!is_over && !wrong) {
+    random = random * 1103515245 + 12345;
+    unsigned char **b = &block[random >> 8 & (BLOCKS - 1)];
+    if (*b && **b != 1) wrong = (void *)1;
+    if (!(random >> 30)) {
+      loam_free(*b);
+      *b = NULL;
+    }
+    *b = loam_realloc(NULL, *b, LM_MIB + (random >> 12) % (8 * LM_MIB));
+    if (!*b) return (void *)1;
+    **b = 1;
+  }
+  for (int i = 0; i < BLOCKS; i++) loam_free(block[i]);
+  return wrong;
+}
+
+/* Cuts tails again and again while two threads resize blocks, for 20 seconds at most. */
+static int cut_tails(void *unused) {
+  enum { THREADS = 2, CUTS = 8000, NO_THREAD = 3, WRONG };
+  pthread_t thread[THREADS];
+  (void)unused;
+  loam_free(loam_malloc(NULL, 1));
+  if (setrlimit(RLIMIT_DATA, &(struct rlimit){ 64 * LM_GIB, RLIM_INFINITY })) return NO_LIMIT;
+  loam_limits_changed();
+  for (uintptr_t i = 0; i < THREADS; i++)
+    if (pthread_create(&thread[i], NULL, resize_always, (void *)(i + 1))) return NO_THREAD;
+  int64_t end_ns = lm_sys_clock_ns() + 20000000000;
+  for (int i = 0; i < CUTS && lm_sys_clock_ns() < end_ns; i++) lm_tails_cut();
+  is_over = true;
+  void *wrong[THREADS];
+  for (int i = 0; i < THREADS; i++) pthread_join(thread[i], &wrong[i]);
+  return wrong[0] || wrong[1] ? WRONG : DONE;
+}
+
+static void tails_are_cut_while_blocks_move(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(cut_tails, NULL), DONE);
+}
+
+/* As where the kernel refuses membarrier(2). */
+static int cut_tails_without_graces(void *unused) {
+  enum { NO_POLICY = 5, STILL_USED };
+  if (loam_policy_load_text("limit", "local all = loam.host { name = 'all', limit = 4 * loam.GiB } "
+                                     "return loam.policy { pick = function() return all end }\n"))
+    return NO_POLICY;
+  lm_thread_refuse_graces();
+  int result = cut_tails(unused);
+  for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
+    if (lm_strategy_limit_used(lm_strategy_at(id))) return STILL_USED;
+  return result;
+}
+
+static void a_limit_gets_back_what_is_freed_while_a_tail_cannot_be_cut(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  setenv("LOAM_CONTROL", "0", 1);
+  assert_int_equal(run_in_child(cut_tails_without_graces, NULL), DONE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(freed_memory_of_every_size_serves_every_other_under_a_limit_on_data),
     cmocka_unit_test(blocks_keep_their_contents_when_their_tails_are_cut),
     cmocka_unit_test(a_limit_on_address_space_holds_after_the_start),
     cmocka_unit_test(threads_allocate_while_the_address_space_is_limited),
+    cmocka_unit_test(tails_are_cut_while_blocks_move),
+    cmocka_unit_test(a_limit_gets_back_what_is_freed_while_a_tail_cannot_be_cut),
   };
   return cmocka_run_group_tests_name("rlimits", tests, NULL, NULL);
 }

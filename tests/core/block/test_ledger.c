@@ -1,5 +1,6 @@
 /* test_ledger.c - counts of blocks, events of blocks, and leak reports: ledger.h. */
 #include "block/ledger.h"
+#include "engine/block_watch.h"
 #include "os/thread.h"
 
 #include <stdio.h>
@@ -287,6 +288,47 @@ static void threads_forks_and_hooks_leave_the_list_whole(void **state) {
   assert_int_equal(listed, 0);
 }
 
+/* ---- Two threads set callbacks at one time */
+
+static void ignore(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
+  (void)ctx;
+  (void)verb;
+  (void)b;
+  (void)references;
+}
+
+static duel hooks;
+
+static void *remove_hook(void *unused) {
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
+    loam_on_block(NULL, NULL);
+    duel_meet(&hooks, 3 * i + 2);
+    duel_meet(&hooks, 3 * i + 3);
+  }
+  return unused;
+}
+
+static void threads_take_the_slow_path_exactly_while_blocks_are_watched(void **state) {
+  (void)state;
+  enum { ROUNDS = 50000 };
+  lm_thread *t = lm_thread_get();
+  int wrong = 0;
+  duel_begin(&hooks);
+  pthread_t other = start_thread(remove_hook, NULL);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
+    loam_on_block(ignore, NULL);
+    duel_meet(&hooks, 3 * i + 2);
+    wrong += lm_block_watch_is_on() != !!(t->slow_reasons & LM_SLOW_LISTING);
+    duel_end_round(&hooks, i, ROUNDS);
+    duel_meet(&hooks, 3 * i + 3);
+  }
+  pthread_join(other, NULL);
+  assert_int_equal(wrong, 0);
+  loam_on_block(NULL, NULL);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -296,6 +338,7 @@ int main(void) {
     cmocka_unit_test(more_blocks_that_ended_than_were_made_are_not_valid),
     cmocka_unit_test(each_event_of_a_block_is_reported),
     cmocka_unit_test(a_slice_reports_a_retain_of_its_parent),
+    cmocka_unit_test(threads_take_the_slow_path_exactly_while_blocks_are_watched),
     cmocka_unit_test(leaks_are_known_only_if_requested),
     cmocka_unit_test(leaks_are_reported_by_tag_at_exit),
     cmocka_unit_test(threads_forks_and_hooks_leave_the_list_whole), /* last: it begins to list */

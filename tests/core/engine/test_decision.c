@@ -19,6 +19,18 @@ static void every_entry_is_valid_as_requests_fill_the_cache(void **state) {
   }
 }
 
+static void a_request_with_a_usual_alignment_is_served_by_the_entry_of_malloc(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  loam_free(loam_malloc(site, 100));
+  const lm_decision *d = entry_of(site, 100);
+  uint32_t before = lm_thread_served(d);
+  for (size_t align = 1; align <= 16; align *= 2) {
+    loam_free(loam_aligned_alloc(site, align, 100));
+    assert_int_equal(lm_thread_served(d), ++before);
+  }
+}
+
 static void an_entry_by_code_is_valid(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
@@ -101,6 +113,7 @@ static void the_record_of_a_handlers_block_is_valid(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_entry_is_valid_as_requests_fill_the_cache),
+    cmocka_unit_test(a_request_with_a_usual_alignment_is_served_by_the_entry_of_malloc),
     cmocka_unit_test(an_entry_by_code_is_valid),
     cmocka_unit_test(an_entry_with_a_wrong_field_is_not_valid),
     cmocka_unit_test(a_record_is_valid_as_it_is_found),

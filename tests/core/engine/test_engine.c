@@ -264,6 +264,16 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
                       "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
 }
 
+static void a_limit_that_was_lowered_says_what_is_used(void **state) {
+  (void)state;
+  CHAIN(limited("lowered", 100000));
+  char *p = get(50000);
+  CHAIN(limited("lowered", 1500));
+  assert_null(get(900));
+  assert_non_null(strstr(loam_error(), "it is at its limit: 57344 of 1500 bytes are used"));
+  put(p);
+}
+
 /* The limit has room for the size, but not for the size of its class. Such a refusal is no reason
  * to give free memory back. */
 static void a_class_above_what_is_left_is_at_the_limit(void **state) {
@@ -554,6 +564,45 @@ static void survives_each_refusal_of_memory(void **state) {
   }
 }
 
+/* Takes blocks of `size` bytes until there is no memory. Returns the last; each names the one
+ * before. */
+static void **take_all(size_t size, size_t *count) {
+  void **last = NULL;
+  for (void **p; (p = alloc(site, size, 16, false)) != NULL; last = p, ++*count) *p = last;
+  return last;
+}
+
+static void put_all(void **last) {
+  for (void **before; last; last = before) {
+    before = *last;
+    put(last);
+  }
+}
+
+/* The larger objects are in spans in which others live, so no span goes back to the system. */
+static void without_memory_a_small_request_gets_a_larger_object(void **state) {
+  (void)state;
+  enum { OBJECTS = 64, EACH_SIZE = 4000 };
+  char *object[OBJECTS];
+  size_t count = 0;
+  lm_strategy *s = host("larger");
+  CHAIN(s);
+  for (int i = 0; i < OBJECTS; i++) object[i] = get(EACH_SIZE);
+  for (int i = 0; i < OBJECTS; i++)
+    if (i % 2) put(object[i]);
+  lm_sys_refuse_from(1);
+  void **small = take_all(100, &count);
+  char *left = alloc(site, EACH_SIZE, 16, false), *aligned = alloc(site, 16, LM_PAGE, false);
+  lm_sys_refuse_from(0);
+  assert_null(left);
+  assert_null(aligned);
+  assert_true(count >= OBJECTS / 2);
+  assert_true(lm_pool_is_valid());
+  put_all(small);
+  for (int i = 0; i < OBJECTS; i += 2) put(object[i]);
+  assert_int_equal(used(s), 0);
+}
+
 /* ---- threads and fork ---- */
 
 static void *free_it(void *p) {
@@ -636,6 +685,7 @@ int main(void) {
     cmocka_unit_test(deny_is_null_and_counted),
     cmocka_unit_test(falls_back_in_order_and_counts_it),
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
+    cmocka_unit_test(a_limit_that_was_lowered_says_what_is_used),
     cmocka_unit_test(a_class_above_what_is_left_is_at_the_limit),
     cmocka_unit_test(a_request_without_memory_is_told_before_the_strategy_that_failed_last),
     cmocka_unit_test(the_reason_names_the_member_that_was_tried_last),
@@ -649,6 +699,7 @@ int main(void) {
     cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
     cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
     cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(without_memory_a_small_request_gets_a_larger_object),
     cmocka_unit_test(any_thread_may_free),
     cmocka_unit_test(a_thread_that_ends_serves_nothing_from_its_bins),
     cmocka_unit_test(a_forked_child_allocates_at_once),

@@ -360,6 +360,25 @@ static void stacks_without_a_row_are_counted_together(void **state) {
   lm_stacks_free(&stacks);
 }
 
+static void a_block_that_cannot_be_resized_stays_a_sample(void **state) {
+  (void)state;
+  CHAIN(intern((lm_desc){ .limit = 4 * LM_MIB }, "limited"));
+  begin(1); /* every block */
+  static const size_t sizes[] = { 100, 100000 };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    void *p = take(site, sizes[i]);
+    figures before = live_of(site);
+    assert_true(before.samples == 1);
+    assert_null(loam_realloc(NULL, p, 8 * LM_MIB));
+    figures after = live_of(site);
+    assert_true(after.samples == before.samples && after.bytes == before.bytes);
+    assert_true(lm_sample_is_valid());
+    loam_free(p);
+    assert_true(live_of(site).samples == 0);
+  }
+  end();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_sampled_until_it_is_switched_on),
@@ -370,6 +389,7 @@ int main(void) {
     cmocka_unit_test(a_sampled_block_stays_what_it_is),
     cmocka_unit_test(other_ways_to_a_block_are_sampled),
     cmocka_unit_test(blocks_of_handlers_and_counted_tags_are_sampled),
+    cmocka_unit_test(a_block_that_cannot_be_resized_stays_a_sample),
     cmocka_unit_test(samples_outlive_the_end_of_sampling_and_a_new_policy),
     cmocka_unit_test(blocks_that_any_thread_frees_leave_no_sample),
     cmocka_unit_test(a_forked_child_has_samples_of_its_own),

@@ -1,8 +1,11 @@
 /* test_descriptor.c - file descriptors of loam in the host's table: descriptor.h. */
 #include <fcntl.h>
 #include <stdarg.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "os/descriptor.h"
@@ -37,7 +40,9 @@ static void is_ours_until_the_host_closes_it(void **state) {
   lm_descriptor d = keep_pipe_end(&other);
   assert_true(lm_descriptor_is_ours(&d));
   close(d.fd);
+  errno = 0;
   assert_false(lm_descriptor_is_ours(&d));
+  assert_int_equal(errno, 0);
   lm_descriptor_close(&d);
   assert_int_equal(d.fd, -1);
   close(other);
@@ -137,6 +142,28 @@ static void knows_inotify_from_a_file(void **state) {
   close(d.fd);
 }
 
+static void is_not_ours(const lm_descriptor *kept, int hosts_own) {
+  assert_true(hosts_own >= 0);
+  assert_true(lm_descriptor_is_ours(kept));
+  int ours = dup(kept->fd);
+  assert_int_equal(dup2(hosts_own, kept->fd), kept->fd);
+  assert_false(lm_descriptor_is_ours(kept));
+  assert_int_equal(dup2(ours, kept->fd), kept->fd);
+  close(ours);
+  close(hosts_own);
+}
+
+/* All of these have one inode. */
+static void knows_its_inotify_from_an_eventfd_and_from_another_inotify(void **state) {
+  (void)state;
+  lm_descriptor d = lm_descriptor_keep(inotify_init1(IN_CLOEXEC));
+  is_not_ours(&d, eventfd(1, 0));
+  is_not_ours(&d, timerfd_create(CLOCK_MONOTONIC, 0));
+  is_not_ours(&d, epoll_create1(0));
+  is_not_ours(&d, inotify_init1(0));
+  lm_descriptor_close(&d);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(leaves_the_low_numbers_to_the_host),
@@ -146,6 +173,7 @@ int main(void) {
     cmocka_unit_test(none_belongs_to_no_one),
     cmocka_unit_test(a_descriptor_below_none_is_not_valid),
     cmocka_unit_test(knows_inotify_from_a_file),
+    cmocka_unit_test(knows_its_inotify_from_an_eventfd_and_from_another_inotify),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

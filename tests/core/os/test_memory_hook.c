@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "os/memory_hook.h"
+#include "os/thread.h"
 #include "test.h"
 
 typedef struct told {
@@ -168,6 +170,40 @@ static void every_thread_tells(void **state) {
   loam_free(kept);
 }
 
+/* Two threads set hooks at one time: one thread a callback, the other none. */
+static duel hooks;
+
+static void *remove_hook(void *unused) {
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
+    loam_on_memory(NULL, NULL);
+    duel_meet(&hooks, 3 * i + 2);
+    duel_meet(&hooks, 3 * i + 3);
+  }
+  return unused;
+}
+
+static void threads_take_the_slow_path_exactly_while_there_is_a_hook(void **state) {
+  (void)state;
+  enum { ROUNDS = 50000 };
+  static long live;
+  lm_thread *t = lm_thread_get();
+  int wrong = 0;
+  duel_begin(&hooks);
+  pthread_t other = start_thread(remove_hook, NULL);
+  for (int i = 0; !hooks.is_over; i++) {
+    duel_meet(&hooks, 3 * i + 1);
+    loam_on_memory(tally, &live);
+    duel_meet(&hooks, 3 * i + 2);
+    wrong += lm_memory_hook_is_wanted() != !!(t->slow_reasons & LM_SLOW_HOOKED);
+    duel_end_round(&hooks, i, ROUNDS);
+    duel_meet(&hooks, 3 * i + 3);
+  }
+  pthread_join(other, NULL);
+  assert_int_equal(wrong, 0);
+  loam_on_memory(NULL, NULL);
+}
+
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
@@ -178,6 +214,7 @@ int main(void) {
     cmocka_unit_test(what_the_callback_itself_asks_is_not_told),
     cmocka_unit_test(a_callback_may_take_itself_away),
     cmocka_unit_test(every_thread_tells),
+    cmocka_unit_test(threads_take_the_slow_path_exactly_while_there_is_a_hook),
   };
   return cmocka_run_group_tests_name("hook", tests, NULL, NULL);
 }

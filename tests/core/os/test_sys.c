@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -271,6 +272,28 @@ static void tells_the_node_of_the_cpu(void **state) {
   }
 }
 
+/* A sanitizer needs the function itself. */
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+/* Stands in for the C library's function: the kernel is older than Linux 6.3. */
+unsigned long getauxval(unsigned long type) {
+  (void)type;
+  errno = ENOENT;
+  return 0;
+}
+#endif
+
+static void keeps_errno_where_the_kernel_does_not_keep_the_node(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  ptrdiff_t before = lm_sys_rseq;
+  lm_sys_rseq = LM_SYS_RSEQ_UNKNOWN;
+  errno = 0;
+  (void)lm_sys_node();
+  assert_int_equal(errno, 0);
+  assert_int_equal(lm_sys_rseq, LM_SYS_RSEQ_NONE);
+  lm_sys_rseq = before;
+}
+
 static void keeps_errno(void **state) {
   (void)state;
   char *at = reserve(SIZE);
@@ -283,6 +306,7 @@ static void keeps_errno(void **state) {
   assert_int_not_equal(lm_sys_read_file("/", text, sizeof text, &length), 0);
   assert_int_not_equal(lm_sys_move(at + 1, SIZE, at), 0);
   assert_int_not_equal(lm_sys_commit((char *)LM_PAGE, SIZE), 0);
+  assert_int_equal(lm_sys_open_below(-1, "/no/such"), -1);
   assert_false(lm_sys_thread_lives(0x3fffffff));
   lm_sys_unmap(at + 1, SIZE);
   lm_sys_membarrier();
@@ -521,6 +545,7 @@ int main(void) {
     cmocka_unit_test(binds_to_a_node_that_exists),
     cmocka_unit_test(tells_the_node_of_the_cpu),
     cmocka_unit_test(keeps_errno),
+    cmocka_unit_test(keeps_errno_where_the_kernel_does_not_keep_the_node),
     cmocka_unit_test(has_a_barrier_in_a_forked_child_too),
     cmocka_unit_test(sleeps_until_woken_and_knows_who_lives),
     cmocka_unit_test(a_wait_for_a_changed_word_returns),

@@ -472,6 +472,38 @@ static void a_grace_waits_for_whoever_is_inside(void **state) {
   pthread_join(inside, NULL);
 }
 
+static void read_passed(lm_thread *t, void *number) {
+  if (t == lm_thread_self) *(uint32_t *)number = t->passed_grace;
+}
+/* Returns the number of the last grace that need not wait for the calling thread. */
+static uint32_t passed_grace(void) {
+  uint32_t number = 0;
+  lm_thread_each(read_passed, &number);
+  return number;
+}
+
+/* A grace and a calm grace may last at one time. The older one says nothing of the threads in the
+ * other, which gives each of them time to make its stores visible. */
+static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) {
+  (void)state;
+  lm_thread_get();
+  if (!lm_thread_grace()) skip(); /* a kernel without membarrier(2) */
+  is_inside = may_leave = has_grace = false;
+  pthread_t inside = start_thread(stay_inside, NULL);
+  while (!is_inside) lm_sys_yield();
+  uint32_t before = passed_grace();
+  pthread_t asking = start_thread(ask_for_grace, NULL);
+  while (passed_grace() == before) lm_sys_yield(); /* the grace waits for the other thread alone */
+  uint32_t passed = passed_grace();
+  lm_thread_calm_begin();
+  lm_sys_sleep(50000000); /* the grace looks at the threads again and again */
+  assert_int_equal(passed_grace(), passed);
+  may_leave = true;
+  pthread_join(inside, NULL);
+  pthread_join(asking, NULL);
+  while (!lm_thread_calm_is_over()) lm_sys_yield();
+}
+
 /* ---- Reach */
 
 static _Atomic unsigned reached;
@@ -586,6 +618,39 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
   assert_true(lm_thread_is_valid(t) && !(t->epoch & LM_EPOCH_FAST));
   lm_thread_clear_slow(t, LM_SLOW_LISTING);
   assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
+}
+
+/* A thread handles its own reasons while another thread takes a reason of all threads away. */
+static duel endings;
+
+static void *end_reasons_of_all(void *unused) {
+  for (int i = 0; !endings.is_over; i++) {
+    lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE);
+    duel_meet(&endings, 3 * i + 1);
+    lm_thread_clear_slow_all(LM_SLOW_HOOKED);
+    duel_meet(&endings, 3 * i + 2);
+    duel_meet(&endings, 3 * i + 3);
+  }
+  return unused;
+}
+
+static void the_fast_path_opens_when_reasons_end_at_one_time(void **state) {
+  (void)state;
+  enum { ROUNDS_OF_ENDS = 100000 };
+  lm_thread *t = lm_thread_get();
+  int wrong = 0;
+  duel_begin(&endings);
+  pthread_t other = start_thread(end_reasons_of_all, NULL);
+  for (int i = 0; !endings.is_over; i++) {
+    duel_meet(&endings, 3 * i + 1);
+    lm_thread_handle_slow(t);
+    duel_meet(&endings, 3 * i + 2);
+    wrong += t->slow_reasons || !lm_thread_is_valid(t);
+    duel_end_round(&endings, i, ROUNDS_OF_ENDS);
+    duel_meet(&endings, 3 * i + 3);
+  }
+  pthread_join(other, NULL);
+  assert_int_equal(wrong, 0);
 }
 
 static void old_decisions_never_match_a_later_epoch(void **state) {
@@ -794,12 +859,14 @@ int main(void) {
     cmocka_unit_test(exit_hooks_run_once_last_registered_first),
     cmocka_unit_test(no_reader_sees_what_was_reclaimed),
     cmocka_unit_test(a_grace_waits_for_whoever_is_inside),
+    cmocka_unit_test(a_grace_notes_nothing_for_a_calm_one_that_began_later),
     cmocka_unit_test(a_new_thread_reaches_nothing),
     cmocka_unit_test(a_thread_on_the_slow_path_reaches_nothing),
     cmocka_unit_test(a_reason_that_arrives_amid_set_reach_wins),
     cmocka_unit_test(graces_of_several_threads_end_while_threads_come_and_go),
     cmocka_unit_test(a_refused_barrier_is_no_grace),
     cmocka_unit_test(reasons_close_the_fast_path_and_open_it_again),
+    cmocka_unit_test(the_fast_path_opens_when_reasons_end_at_one_time),
     cmocka_unit_test(old_decisions_never_match_a_later_epoch),
     cmocka_unit_test(an_area_that_breaks_a_law_is_not_valid),
     cmocka_unit_test(the_list_of_areas_is_whole_while_threads_come_and_go),

@@ -97,6 +97,14 @@ describe("explain", function()
     assert.equal(9, #answer.path)
   end)
 
+  it("takes an alignment below 16 for 16, as each block has that", function()
+    local file = support.file("if req.align < 16 then return a end return b",
+      "", "tests = { { size = 1, align = 8, expect = b } }")
+    for _, how in ipairs { "align 8\nsize 1", "align 1\nsize 1" } do
+      assert.equal("b", inspect(file, "verb explain\ntag \n" .. how)[1].strategy.name)
+    end
+  end)
+
   it("answers a batch line by line, bad lines too", function()
     local path = os.tmpname()
     local file = io.open(path, "w")

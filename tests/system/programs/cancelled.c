@@ -1,5 +1,6 @@
 /* cancelled.c - threads that are cancelled at any instruction, mostly amid malloc and free; and one
  * that is to be cancelled where a system call would have it end, of which these make none. */
+#include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -29,10 +30,13 @@ static void *allocate(void *begun) {
   return NULL;
 }
 
-/* Peaks, so that there is something to be told to whoever gives memory back. */
+/* Peaks, so that there is something to be told to whoever gives memory back. The first calls of
+ * mallinfo2 and malloc_trim start the allocator that loam replaces, which makes system calls. */
 static void *allocate_all_the_same(void *over) {
   static void *block[BLOCKS];
   pthread_cancel(pthread_self());
+  expect(mallinfo2().arena > 0 && malloc_trim(0) >= 0);
+  malloc_stats();
   for (int peak = 0; peak < PEAKS; peak++) {
     for (int i = 0; i < BLOCKS; i++) block[i] = kept(calloc(1, (size_t)i % 2000));
     free(kept(realloc(kept(malloc(LARGE)), 2 * (size_t)LARGE)));

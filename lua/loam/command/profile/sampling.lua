@@ -56,7 +56,7 @@ end
 
 -- Makes a program sample. Returns false if the user interrupts; the caller then restores what was.
 local function begin(context, pid, interval)
-  if context.posix.wait(0) then return false end -- from now on signals end waits, not the command
+  if context.posix.wait(0) then return false end -- now a signal ends a wait, not the command
   wish(context, pid, interval)
   local how = wait_for(context, pid, interval)
   if how == "late" then
