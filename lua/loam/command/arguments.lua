@@ -2,8 +2,8 @@
 --
 -- A verb lists its options as { name, VALUE or nil, meaning, kind =, many =, required =, short =,
 -- pattern =, default =, least =, most = } and its other arguments as `takes`. An option with a
--- pattern may lack its value: a word behind it is the value if it has the pattern; else the value is
--- the default.
+-- pattern may lack its value: a word behind it is the value if it has the pattern; else the value
+-- is the default.
 -- Arguments that do not fit are a usage error: a thrown table with `usage = true` and `words`.
 
 local diag = require("loam.report.diag")

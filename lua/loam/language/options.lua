@@ -115,7 +115,7 @@ local function guard(option, value)
   if value == true then return 1 end
   if value == false then return 0 end
   if not is_integer(value) or value < 1 or value >= 2 ^ 32 then
-    wrong(option, value, "true, false, or a whole number N below 2^32 to guard one block in N")
+    wrong(option, value, "true, false, or N, from 1 to 2^32 - 1, to guard one block in N")
   end
   return value
 end

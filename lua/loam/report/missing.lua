@@ -40,12 +40,20 @@ local ADVICE_OF = {
   ["string.gsub"] = "string.find",
 }
 
+-- Names that stand in a table: the name with its table is the advice.
+local WHOLE = {
+  KiB = "loam.KiB", MiB = "loam.MiB", GiB = "loam.GiB", TiB = "loam.TiB", host = "loam.host",
+  policy = "loam.policy", deny = "loam.deny", tag = "req.tag", size = "req.size",
+  align = "req.align", zero = "req.zero", live = "req.live",
+}
+
 ---@param name string such as "print" or "math.random"
 ---@param known string[] the names that exist, without the library before a dot
 ---@return string reason, string|nil suggestion
 function missing.explain(name, known)
   local instead = INSTEAD[ADVICE_OF[name] or name]
   if instead then return "a policy does not have '" .. name .. "'", instead end
+  if WHOLE[name] then return "there is no '" .. name .. "'", "write " .. WHOLE[name] end
   local library, word = string.match(name, "^(.*%.)([^.]*)$")
   local nearest = diag.suggest(word or name, known)
   return "there is no '" .. name .. "'",

@@ -77,7 +77,7 @@ static void a_board_that_cannot_be_written_is_refused_in_words(void **state) {
   if (geteuid()) return; /* only root may give a file away */
   assert_int_equal(chown(board_path, 4711, (gid_t)-1), 0);
   assert_int_equal(lm_publisher_open(board_path, &p), LOAM_EIO);
-  assert_non_null(strstr(loam_error(), "only user 4711 may change it: run the command as that user"));
+  assert_non_null(strstr(loam_error(), "only user 4711 may change it: run the command as that"));
   assert_int_equal(chown(board_path, 0, (gid_t)-1), 0);
 }
 

@@ -3,8 +3,6 @@
 local json = require("loam.report.json")
 local canned_context = require("canned_context")
 local hosts = require("loam.command.hosts")
-local terminal = require("loam.command.terminal")
-local units = require("loam.command.units")
 
 local run = canned_context.run
 
@@ -413,6 +411,19 @@ describe("loam ps, status, stats, reload", function()
     assert.matches("as of     1 second ago", context.out, 1, true)
   end)
 
+  it("shows a policy that is published for the process and not yet obeyed", function()
+    local latest = { number = 2, hash = "00000000000000ab", at = 990e9 }
+    local row = on_board { published = 1, latest = latest }
+    local _, context = run("status 42", { boards = { row } })
+    assert.matches("published  hash 00000000000000ab, 10 seconds ago; the program obeys it with "
+      .. "its next request for memory\n", context.out, 1, true)
+    for _, changes in ipairs { { published = 2, latest = latest },
+                               { published = 1, latest = latest, state = "ended" } } do
+      _, context = run("status 42", { boards = { on_board(changes) } })
+      assert.is_nil(context.out:find("published", 1, true))
+    end
+  end)
+
   it("shows the last figures of a process that has ended", function()
     local _, context = run("status 42", { boards = {
       on_board { state = "ended", ended_at = 990e9, announced = true } } })
@@ -583,37 +594,5 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("refused: generation 3 stays live\nnew.lua:1: syntax: oops\n    1 | x\n",
       context.err)
     assert.equal(0, (run("reload 42", { [42] = { ok = true, generation = 4 } })))
-  end)
-end)
-
-describe("units", function()
-  it("reads sizes", function()
-    for text, bytes in pairs { ["0"] = 0, ["4096"] = 4096, ["64KiB"] = 65536, ["64k"] = 65536,
-                               ["1.5 GiB"] = 1.5 * 2 ^ 30, ["2M"] = 2 ^ 21, ["1T"] = 2 ^ 40 } do
-      assert.equal(bytes, units.parse(text), text)
-    end
-    for _, text in ipairs { "", "x", "-1", "1e9", "0x10", "1.5", "nan", "inf", "1KiBB" } do
-      assert.is_nil(units.parse(text), text)
-    end
-  end)
-
-  it("writes sizes, exact ones without loss", function()
-    assert.equal("1.5 GiB", units.bytes(1.5 * 2 ^ 30))
-    assert.equal("1023 B", units.bytes(1023))
-    assert.equal("4 MiB", units.exact(2 ^ 22))
-    assert.equal("4194303", units.exact(2 ^ 22 - 1))
-    assert.equal("1,234,567", units.count(1234567))
-    assert.equal("123", units.count(123))
-  end)
-end)
-
-describe("terminal", function()
-  it("paints only where it is told to", function()
-    assert.equal("x", terminal.painter(false)("red", "x"))
-    assert.equal("\27[31mx\27[0m", terminal.painter(true)("red", "x"))
-  end)
-
-  it("lets no control character through", function()
-    assert.equal("a\\027[31m\\010b", terminal.plain("a\27[31m\nb"))
   end)
 end)

@@ -377,7 +377,7 @@ describe("the blocks of programs", function()
       .. "                    x up to 48: 10 (160 B) so far, 5 (80 B) live\n", out, 1, true)
     out = select(2, run_with("old.lua new.lua --pid 42 --markdown", { seen = { [42] = ANSWER } }))
     assert.matches("| 10 (160 B) | 5 (80 B) |\n", out, 1, true)
-    assert.matches("that process 42 has allocated", out, 1, true)
+    assert.matches("that process 42 has allocated so far, 10 (160 B) would be denied", out, 1, true)
   end)
 
   it("of several programs are added up", function()

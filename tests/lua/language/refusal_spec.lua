@@ -365,3 +365,12 @@ describe("a file", function()
     end
   end)
 end)
+
+describe("a word that stands in a table", function()
+  it("is shown with its table where it was written alone", function()
+    for name, whole in pairs { MiB = "loam.MiB", tag = "req.tag", size = "req.size" } do
+      refused("if req.size > " .. name .. " then return a end return a",
+        { class = "name", reason = "there is no '" .. name .. "'", hint = "^write " .. whole })
+    end
+  end)
+end)

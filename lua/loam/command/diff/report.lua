@@ -197,7 +197,7 @@ end
 local function show_markdown(context, made, paths, counted)
   context.write("**" .. escape.cell(summary(made, paths)) .. "**\n")
   for _, words in ipairs(counted and impact_report.sentences(counted) or {}) do
-    context.write("\n" .. escape.cell(words) .. "\n")
+    context.write("\n" .. escape.cell((words:gsub("\n *", " "))) .. "\n")
   end
   if #made.regions + #made.undecided > 0 then
     local more = counted and " blocks so far | live |" or ""

@@ -17,14 +17,15 @@ stopped or hung. A program that was killed is shown for ten minutes after its en
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
-  program      python3 (4242), loam 1.0.0
-  state        running
-  policy       production, generation 3
-  file         /etc/loam/prod.lua, watched
-  loaded       5 minutes ago, hash 91f0c1d2a3b4c5d6
-  attempts     4, 1 refused
-  last         ok, 5 minutes ago
-  compiled     12 plans for 57 sites
+  program   python3 (4242), loam 1.0.0
+  state     running
+  policy    production, generation 3
+  file      /etc/loam/prod.lua, watched
+  loaded    5 minutes ago, hash 91f0c1d2a3b4c5d6
+  attempts  4, 1 refused
+  last      ok, 5 minutes ago
+  compiled  12 plans for 57 sites
+  as of     2 seconds ago
 ]],
 }
 
@@ -55,6 +56,15 @@ local function last_text(context, answer)
   if last.ok then return context.paint("green", "ok") .. ", " .. ago end
   local hash = answer.refused_hash and ", hash " .. answer.refused_hash or ""
   return context.paint("red", "refused") .. ", " .. ago .. hash .. "\n" .. (last.error or "")
+end
+
+-- Returns the words about a policy that is published for the process and not yet obeyed; nil if
+-- there is none.
+local function published_text(context, answer)
+  local latest = answer.latest
+  if not latest or latest.number <= answer.published or answer.state == "ended" then return nil end
+  return ("hash %s, %s; the program obeys it with its next request for memory"):format(latest.hash,
+    units.ago(latest.at, context.now()))
 end
 
 local function limits_text(answer)
@@ -101,6 +111,8 @@ local function show(context, answer)
   end
   add("attempts", "%s, %s refused", units.count(answer.loads), units.count(answer.refused))
   add("last", "%s", last_text(context, answer))
+  local published = published_text(context, answer)
+  if published then add("published", "%s", published) end
   add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
     units.plural(answer.sites, "site"))
   if answer.tags_refused > 0 then
