@@ -34,7 +34,7 @@ static uint32_t slots_at(uint32_t slot) {
 /* Tells whether a thread holds the lock; assertions use it. */
 LM_INLINE bool is_locked(const lm_large *l) { return lm_load(uint32_t, &l->lock.state) != 0; }
 
-void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
+LM_COMMON void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   lm_assert(!l->ring && !l->waiting && !l->parked);
   l->regions = regions;
   l->strategy = strategy;
@@ -189,7 +189,7 @@ static uint32_t read_guard_max(void) {
   return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
 }
 
-uint32_t lm_large_guard_max(void) {
+LM_COMMON uint32_t lm_large_guard_max(void) {
   /* Relaxed: threads that read the setting at the same time read one value. */
   static _Atomic uint32_t most;
   uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);

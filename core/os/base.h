@@ -46,6 +46,9 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 /* Marks tables that begin as zeros and of which a process uses a small part. The linker puts them
  * together behind all other variables, so they share few pages with those. */
 #define LM_SPARSE __attribute__((section(".sbss.loam")))
+/* Marks functions that most programs run, in files whose other functions few programs run. The
+ * linker puts them in front of all other functions: core/CMakeLists.txt says why. */
+#define LM_COMMON __attribute__((section(".text.startup")))
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

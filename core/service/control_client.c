@@ -32,7 +32,7 @@ static bool is_own_directory(const char *path) {
   return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
+LM_COMMON loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   int n;
   char full[PATH_MAX];
   const char *runtime = lm_sys_getenv("XDG_RUNTIME_DIR");
