@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "os/decay.h"
+#include "os/text.h"
 #include "os/thread.h"
 
 enum {
@@ -62,8 +63,8 @@ static uint64_t nodes_now(void) {
 static bool read_text(char *buffer, const char *name) {
   char path[PATH_SIZE];
   size_t length;
-  int n = snprintf(path, sizeof path, "%s/%s", root, name);
-  return n < PATH_SIZE && lm_sys_read_file(path, buffer, FILE_SIZE, &length) == 0;
+  size_t n = lm_text_put(path, sizeof path, root, "/", name, NULL);
+  return n < sizeof path && lm_sys_read_file(path, buffer, FILE_SIZE, &length) == 0;
 }
 
 static uint64_t bits_from(unsigned long first, unsigned long last) {
@@ -99,8 +100,8 @@ static uint64_t parse_field(const char *text, const char *field) {
 
 /* On a machine without /sys, sysinfo(2) gives the memory of node 0. */
 static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
-  char name[32], text[FILE_SIZE];
-  snprintf(name, sizeof name, "node%u/meminfo", node);
+  char name[32], number[LM_TEXT_NUMBER], text[FILE_SIZE];
+  lm_text_put(name, sizeof name, "node", lm_text_number(number, node), "/meminfo", NULL);
   *total = *free = 0;
   if (read_text(text, name)) {
     *total = parse_field(text, "MemTotal:");
