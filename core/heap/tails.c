@@ -13,7 +13,7 @@ static _Atomic bool is_counted; /* relaxed: a later request for memory tries aga
 
 /* A walk over the extents that claims blocks. Guarded by `cutting`. */
 static lm_lock cutting;
-static struct {
+static LM_SPARSE struct {
   uint32_t at, end; /* the slot to go on with, and the slot behind the last extent */
   uint32_t room;    /* how many tails may still be cut */
   uint32_t n;       /* claimed blocks */

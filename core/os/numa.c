@@ -36,7 +36,7 @@ static LM_SPARSE struct {
   _Atomic uint64_t nodes;  /* nodes with memory that it may use */
   uint64_t cpus;           /* nodes that have CPUs */
   _Atomic uint64_t total[LM_NODES_MAX];
-  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
+  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX]; /* 0: no file tells it */
 } machine;
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
@@ -112,11 +112,12 @@ static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
 }
 
 /* The file has a line of numbers, one for each node that is online, in order. A number above 255 is
- * no distance. If only one node is online, its distance to itself is known without the file. */
+ * no distance. If only one node is online, its distance to itself is known without the file. The
+ * table is written only where it changes, so a process on such a machine has no memory for it. */
 static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
   for (unsigned to = 0; to < LM_NODES_MAX; to++)
-    machine.distance[from][to] = to == from ? DISTANCE_SELF : DISTANCE_OTHER;
+    if (machine.distance[from][to]) machine.distance[from][to] = 0;
   if (!(online_now() >> from & 1) || lm_is_pow2(online_now())) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
@@ -239,7 +240,9 @@ bool lm_numa_has(unsigned node) { return node < LM_NODES_MAX && lm_numa_nodes() 
 
 unsigned lm_numa_distance(unsigned from, unsigned to) {
   get_ready();
-  return from < LM_NODES_MAX && to < LM_NODES_MAX ? machine.distance[from][to] : DISTANCE_OTHER;
+  if (from >= LM_NODES_MAX || to >= LM_NODES_MAX) return DISTANCE_OTHER;
+  uint8_t told = machine.distance[from][to];
+  return told ? told : from == to ? DISTANCE_SELF : DISTANCE_OTHER;
 }
 
 uint64_t lm_numa_total(unsigned node) {
