@@ -8,13 +8,16 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
 # What everything built here is compiled with; an installed loam asks none of it of its hosts.
 add_library(loam-options INTERFACE)
-# Without the optimiser GCC guesses at what is initialised; release builds let it know.
+# Without the optimiser GCC guesses at what is initialised; release builds let it know. CMake's own
+# choice for them, -O3, makes a sixth more code, and no request for memory faster. Each function has
+# a section of its own, so that the linker leaves out those that only tests call.
 target_compile_options(loam-options INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith -Wundef
   -Wvla -fno-strict-aliasing
+  $<$<CONFIG:Release>:-O2> -ffunction-sections
   $<$<CONFIG:Debug>:-Og> $<$<CONFIG:Debug>:-Wno-maybe-uninitialized>
   $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
 # What an optimised build does not call, libm, every process would load.
-target_link_options(loam-options INTERFACE LINKER:--as-needed)
+target_link_options(loam-options INTERFACE LINKER:--as-needed LINKER:--gc-sections)
 if(LOAM_WERROR)
   target_compile_options(loam-options INTERFACE -Werror)
 endif()

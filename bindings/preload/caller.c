@@ -24,6 +24,7 @@ PRELOAD_SPARSE __attribute__((aligned(4096))) caller_set caller_table[CALLER_SET
  * long. */
 enum { FAR_SETS = 16384 };
 static PRELOAD_SPARSE caller_set far_table[FAR_SETS];
+_Atomic bool caller_has_more;
 _Atomic uintptr_t caller_epoch;
 
 /* The symbol tables that an object's dynamic section names. */
@@ -173,10 +174,17 @@ loam_site *caller_learn(uintptr_t key, const void *address) {
   caller_set *set = caller_set_of(key, CALLER_SETS);
   caller_set *far = &far_table[(caller_hash(key) >> 32) * FAR_SETS >> 32];
   caller_entry *first = unused_in(caller_set_of(key, CALLER_FIRST_SETS));
-  loam_site *known = caller_site_in(far, key), *site = known ? known : find_site(address);
+  bool has_more = atomic_load_explicit(&caller_has_more, memory_order_relaxed);
+  loam_site *known = has_more ? caller_site_in(far, key) : NULL;
+  loam_site *site = known ? known : find_site(address);
   if (!site) return NULL; /* loam is at work in this thread, or has no memory */
-  if (!known && !first && !unused_in(set)) enter(place_in(far), key, site);
-  enter(first ? first : place_in(set), key, site);
+  if (first) {
+    enter(first, key, site);
+    return site;
+  }
+  if (!known && !unused_in(set)) enter(place_in(far), key, site);
+  enter(place_in(set), key, site);
+  atomic_store_explicit(&caller_has_more, true, memory_order_relaxed);
   return site;
 }
 

@@ -79,8 +79,8 @@ static bool is_sparse(const mapping *m, const char *line) {
   return is_own || m->access[1] != 'w' || loam_owns(m->from);
 }
 
-/* Locks a mapping, or a part of one, or measures it. Returns false if the limit does not allow it. A
- * page that cannot be read, such as one past the end of a file, is no failure; mlockall does not
+/* Locks a mapping, or a part of one, or measures it. Returns false if the limit does not allow it.
+ * A page that cannot be read, such as one past the end of a file, is no failure; mlockall does not
  * fail for it either. */
 static bool lock_mapping(const mapping *m, order *o) {
   o->bytes += o->how & MEASURED ? m->size : 0;

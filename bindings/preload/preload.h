@@ -92,6 +92,10 @@ typedef struct caller_set {
 } caller_set;
 
 extern caller_set caller_table[CALLER_SETS];
+/* Set once a key found no room in the first sets. Before that nobody looks for a key elsewhere,
+ * since each look takes a page fault. Relaxed: a thread that does not see it yet finds the site
+ * again. */
+extern _Atomic bool caller_has_more;
 extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 
 /* Learns the path of the program. Called once, when the engine starts: later the program may have
@@ -134,7 +138,8 @@ PRELOAD_INLINE loam_site *caller_site_in(caller_set *set, uintptr_t key) {
 PRELOAD_INLINE loam_site *caller_site(const void *address) {
   uintptr_t key = caller_key(address);
   loam_site *site = caller_site_in(caller_set_of(key, CALLER_FIRST_SETS), key);
-  if (unlikely(!site)) site = caller_site_in(caller_set_of(key, CALLER_SETS), key);
+  if (unlikely(!site) && atomic_load_explicit(&caller_has_more, memory_order_relaxed))
+    site = caller_site_in(caller_set_of(key, CALLER_SETS), key);
   return likely(site != NULL) ? site : caller_learn(key, address);
 }
 

@@ -47,7 +47,7 @@ typedef struct choice {
   uint8_t large; /* the class of a large request; set for `fill` alone */
 } choice;
 
-static unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
+LM_INLINE unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
 
 /* Follows comparisons of the size from a node on. Returns the first node that compares something
  * else, or ~leaf. */

@@ -99,7 +99,7 @@ __attribute__((constructor)) static void look_for_python(void) {
  * takes about a microsecond. The interpreter's lock guards them. `lines` tells most later code at
  * that address from the code whose line is known. */
 enum { KNOWN_LINES = 1024 };
-static struct {
+static LM_SPARSE struct {
   const uint16_t *instruction;
   const void *lines;
   int line;

@@ -58,7 +58,7 @@ static uint64_t interval_now(void) {
   return atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
 }
 
-int32_t lm_sample_stock(lm_thread *t, size_t size) {
+LM_COMMON int32_t lm_sample_stock(lm_thread *t, size_t size) {
   uint64_t interval = interval_now();
   if (lm_likely(!interval || !size)) return LM_STATS_STOCK;
   double blocks = draw_exponential(t) * (double)interval / (double)size;
@@ -316,7 +316,7 @@ bool lm_sample_parse(const char *text, uint64_t *interval) {
   return false;
 }
 
-void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
+LM_COMMON void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
 
 /* ---- The law ------------------------------------------------------------------------------ */
 

@@ -13,14 +13,14 @@ static _Atomic bool is_counted; /* relaxed: a later request for memory tries aga
 
 /* A walk over the extents that claims blocks. Guarded by `cutting`. */
 static lm_lock cutting;
-static struct {
+static LM_SPARSE struct {
   uint32_t at, end; /* the slot to go on with, and the slot behind the last extent */
   uint32_t room;    /* how many tails may still be cut */
   uint32_t n;       /* claimed blocks */
   uint32_t claimed[CLAIMS];
 } walk;
 
-void lm_tails_learn(void) {
+LM_COMMON void lm_tails_learn(void) {
   lm_thread_add_fork_lock(&cutting);
   atomic_store_explicit(&is_counted, lm_sys_counts_data(), memory_order_relaxed);
 }

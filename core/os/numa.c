@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "os/decay.h"
+#include "os/text.h"
 #include "os/thread.h"
 
 enum {
@@ -35,7 +36,7 @@ static LM_SPARSE struct {
   _Atomic uint64_t nodes;  /* nodes with memory that it may use */
   uint64_t cpus;           /* nodes that have CPUs */
   _Atomic uint64_t total[LM_NODES_MAX];
-  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX];
+  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX]; /* 0: no file tells it */
 } machine;
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
@@ -62,8 +63,8 @@ static uint64_t nodes_now(void) {
 static bool read_text(char *buffer, const char *name) {
   char path[PATH_SIZE];
   size_t length;
-  int n = snprintf(path, sizeof path, "%s/%s", root, name);
-  return n < PATH_SIZE && lm_sys_read_file(path, buffer, FILE_SIZE, &length) == 0;
+  size_t n = lm_text_put(path, sizeof path, root, "/", name, NULL);
+  return n < sizeof path && lm_sys_read_file(path, buffer, FILE_SIZE, &length) == 0;
 }
 
 static uint64_t bits_from(unsigned long first, unsigned long last) {
@@ -99,8 +100,8 @@ static uint64_t parse_field(const char *text, const char *field) {
 
 /* On a machine without /sys, sysinfo(2) gives the memory of node 0. */
 static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
-  char name[32], text[FILE_SIZE];
-  snprintf(name, sizeof name, "node%u/meminfo", node);
+  char name[32], number[LM_TEXT_NUMBER], text[FILE_SIZE];
+  lm_text_put(name, sizeof name, "node", lm_text_number(number, node), "/meminfo", NULL);
   *total = *free = 0;
   if (read_text(text, name)) {
     *total = parse_field(text, "MemTotal:");
@@ -111,11 +112,12 @@ static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
 }
 
 /* The file has a line of numbers, one for each node that is online, in order. A number above 255 is
- * no distance. If only one node is online, its distance to itself is known without the file. */
+ * no distance. If only one node is online, its distance to itself is known without the file. The
+ * table is written only where it changes, so a process on such a machine has no memory for it. */
 static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
   for (unsigned to = 0; to < LM_NODES_MAX; to++)
-    machine.distance[from][to] = to == from ? DISTANCE_SELF : DISTANCE_OTHER;
+    if (machine.distance[from][to]) machine.distance[from][to] = 0;
   if (!(online_now() >> from & 1) || lm_is_pow2(online_now())) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
@@ -238,7 +240,9 @@ bool lm_numa_has(unsigned node) { return node < LM_NODES_MAX && lm_numa_nodes() 
 
 unsigned lm_numa_distance(unsigned from, unsigned to) {
   get_ready();
-  return from < LM_NODES_MAX && to < LM_NODES_MAX ? machine.distance[from][to] : DISTANCE_OTHER;
+  if (from >= LM_NODES_MAX || to >= LM_NODES_MAX) return DISTANCE_OTHER;
+  uint8_t told = machine.distance[from][to];
+  return told ? told : from == to ? DISTANCE_SELF : DISTANCE_OTHER;
 }
 
 uint64_t lm_numa_total(unsigned node) {

@@ -27,7 +27,7 @@ _Thread_local lm_thread *lm_thread_self __attribute__((tls_model("initial-exec")
 /* Initialised by the linker, not by start(): a free or malloc may come before any constructor. With
  * a `reach` of 0, a free of a low address would read memory that is not there; and with an `epoch`
  * of 0, a request could have the key 0 of an unused decision. */
-static lm_thread empty_area = { .reach = LM_REACH_NONE, .epoch = LM_EPOCH_FIRST };
+static LM_APART lm_thread empty_area = { .reach = LM_REACH_NONE, .epoch = LM_EPOCH_FIRST };
 _Thread_local lm_thread *lm_thread_self_or_empty
     __attribute__((tls_model("initial-exec"))) = &empty_area;
 

@@ -26,7 +26,7 @@ typedef struct reader {
  * of the caller stands. An entry has the return address, and that distance from bit 48 on. Each
  * entry is read and written as a whole; relaxed, as it publishes no other data. */
 enum { KNOWN_FRAMES = 8192, KNOWN_SHIFT = 48 };
-static _Atomic uint64_t known_frame[KNOWN_FRAMES];
+static LM_SPARSE _Atomic uint64_t known_frame[KNOWN_FRAMES];
 
 /* A frame of a function that has a frame pointer may vary in its size. Its distance is used only if
  * it is small. So a wrong one does not lead out of the stack. */

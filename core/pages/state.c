@@ -58,11 +58,10 @@ uint64_t lm_state_idle_ids(lm_state_wanted_fn *is_wanted) {
   lm_state_vacate_ids(0); /* a fork may have lost the thread that closed some */
   /* A place that is still closed is vacant, or a thread is putting a token there. */
   uint64_t closed = atomic_load_explicit(&lm_state_closed_ids, memory_order_acquire), idle = 0;
-  unsigned usable = (unsigned)__builtin_popcountll(closed);
+  unsigned usable = 0;
   for (unsigned id = FIRST_ID; id <= LM_COMMON_TOKENS; id++) {
-    if (is_in(closed, id)) continue;
     lm_token token = atomic_load_explicit(&lm_state_common[id], memory_order_relaxed);
-    if (token == LM_TOKEN_NONE) usable++;
+    if (is_in(closed, id) || token == LM_TOKEN_NONE) usable++;
     else if (!is_wanted(token)) idle |= bit_of(id);
   }
   return usable < LM_COMMON_TOKENS / 2 ? idle : 0;

@@ -22,6 +22,7 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "os/sys.h"
+#include "os/text.h"
 #include "os/thread.h"
 #include "os/version.h"
 #include "pages/metadata.h"
@@ -115,10 +116,10 @@ static void fill_limits(lm_board_figures *f) {
     int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
     listed[f->limits] = s->account;
     lm_board_limit *limit = &f->limit[f->limits++];
-    snprintf(limit->strategy, sizeof limit->strategy, "%s", s->desc.name);
+    lm_text_put(limit->strategy, sizeof limit->strategy, s->desc.name, NULL);
     limit->limit_bytes = s->desc.limit;
     limit->used_bytes = used > 0 ? (uint64_t)used : 0;
-    snprintf(limit->shared, sizeof limit->shared, "%s", s->desc.shared);
+    lm_text_put(limit->shared, sizeof limit->shared, s->desc.shared, NULL);
     limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
   }
 }
@@ -153,8 +154,8 @@ static void fill_briefly(void) {
   f->threads = lm_thread_count();
   f->follows = lm_board_halves() != NULL;
   f->published = atomic_load_explicit(&lm_published_obeyed.number, memory_order_relaxed);
-  snprintf(f->version, sizeof f->version, "%s", LM_VERSION);
-  snprintf(f->program, sizeof f->program, "%s", lm_status_program());
+  lm_text_put(f->version, sizeof f->version, LM_VERSION, NULL);
+  lm_text_put(f->program, sizeof f->program, lm_status_program(), NULL);
   fill_policy(f);
   fill_limits(f);
 }

@@ -7,11 +7,10 @@
  * CANDIDATES families, and the size classes of their pools. */
 #include "service/board_use.h"
 
-#include <stdio.h>
-
 #include "engine/live_bytes.h"
 #include "heap/pools.h"
 #include "heap/strategy.h"
+#include "os/text.h"
 
 enum {
   STRATEGIES_SEEN = 1024, /* the newest ones */
@@ -82,8 +81,8 @@ static bool is_larger(const family_use *a, const family_use *b) {
 
 static void put_family(lm_board_use *to, const family_use *f) {
   const lm_desc *desc = &f->newest->desc;
-  snprintf(to->strategy, sizeof to->strategy, "%s",
-           *desc->name ? desc->name : lm_strategy_kind_text(desc->kind));
+  lm_text_put(to->strategy, sizeof to->strategy,
+              *desc->name ? desc->name : lm_strategy_kind_text(desc->kind), NULL);
   to->live_bytes = f->is_known ? f->use.live_bytes : LM_BOARD_NO_FIGURE;
   to->held_bytes = f->use.held_bytes;
   to->small_blocks = f->use.small_blocks;
@@ -133,7 +132,8 @@ static void put_tags(lm_board_entry *entry, uint32_t unseen) {
     uint32_t largest = 0;
     for (uint32_t i = 1; i < work.tags; i++)
       if (work.tag[i].live_bytes > work.tag[largest].live_bytes) largest = i;
-    snprintf(entry->tag[n].tag, sizeof entry->tag[n].tag, "%s", work.tag[largest].site->where.tag);
+    lm_text_put(entry->tag[n].tag, sizeof entry->tag[n].tag, work.tag[largest].site->where.tag,
+                NULL);
     entry->tag[n].live_bytes = work.tag[largest].live_bytes;
     work.tag[largest] = work.tag[--work.tags];
   }

@@ -17,6 +17,7 @@
 
 #include "os/error.h"
 #include "os/sys.h"
+#include "os/text.h"
 #include "os/thread.h"
 #include "script/policy_file.h"
 
@@ -32,18 +33,18 @@ static bool is_own_directory(const char *path) {
   return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
-  int n;
-  char full[PATH_MAX];
+LM_COMMON loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
+  size_t n;
+  char full[PATH_MAX], number[LM_TEXT_NUMBER];
   const char *runtime = lm_sys_getenv("XDG_RUNTIME_DIR");
   if (!dir || !*dir) dir = lm_sys_getenv("LOAM_CONTROL_DIR");
   if (dir && *dir) /* made absolute, because a host may change its working directory */
-    n = snprintf(buffer, size, "%s", lm_policy_file_absolute(dir, full, sizeof full));
+    n = lm_text_put(buffer, size, lm_policy_file_absolute(dir, full, sizeof full), NULL);
   else if (runtime && *runtime == '/' && is_own_directory(runtime))
-    n = snprintf(buffer, size, "%s/loam", runtime);
-  else n = snprintf(buffer, size, "/tmp/loam-%u", (unsigned)geteuid());
-  if (n < 0 || (size_t)n >= size)
-    return lm_error(LOAM_EIO, "the directory of control sockets has %d bytes, at most %zu fit", n,
+    n = lm_text_put(buffer, size, runtime, "/loam", NULL);
+  else n = lm_text_put(buffer, size, "/tmp/loam-", lm_text_number(number, geteuid()), NULL);
+  if (n >= size)
+    return lm_error(LOAM_EIO, "the directory of control sockets has %zu bytes, at most %zu fit", n,
                     size - 1);
   return LOAM_OK;
 }

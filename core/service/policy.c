@@ -23,6 +23,7 @@
 #include "heap/token_ids.h"
 #include "os/error.h"
 #include "os/sys.h"
+#include "os/text.h"
 #include "plan/image_text.h"
 #include "script/policy_open.h"
 #include "service/quota_file.h"
@@ -199,8 +200,8 @@ static void describe_locked(const load *l, uint64_t generation) {
   record.hash = l->hash;
   record.loaded_at = lm_sys_unix_ns();
   record.tags_refused = 0;
-  snprintf(record.name, sizeof record.name, "%s", *name ? name : l->source.name);
-  snprintf(record.path, sizeof record.path, "%s", l->path);
+  lm_text_put(record.name, sizeof record.name, *name ? name : l->source.name, NULL);
+  lm_text_put(record.path, sizeof record.path, l->path, NULL);
 }
 
 /* Makes the loaded policy live: writes every site's plan for the new generation, then the
@@ -406,7 +407,7 @@ static void note_attempt(loam_status status, const char *path, uint64_t hash, bo
   record.loads++;
   record.last_at = lm_sys_unix_ns();
   record.last = status;
-  snprintf(record.last_error, sizeof record.last_error, "%s", status ? loam_error() : "");
+  lm_text_put(record.last_error, sizeof record.last_error, status ? loam_error() : "", NULL);
   if (status != LOAM_OK) record.refused++;
   refused_text = status != LOAM_OK && has_text ? hash : 0;
   unlock(&live_lock);
@@ -502,8 +503,10 @@ static loam_status announce(const report *r, const char *name) {
   const char *again = *r->recompiled ? "; it was compiled again: " : "";
   uint64_t generation = atomic_load(&lm_site_generation);
   if (status == LOAM_OK) {
-    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL, "%s is live as generation %llu%s%s",
-                   name, (unsigned long long)generation, again, r->recompiled);
+    char number[LM_TEXT_NUMBER];
+    lm_text_put(words, sizeof words, name, " is live as generation ",
+                lm_text_number(number, generation), again, r->recompiled, NULL);
+    lm_error_event_tell(&(loam_event){ LOAM_EVENT_POLICY_LIVE, generation, NULL, words, NULL });
     lm_quota_file_tell();
     void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
     if (announce_live) announce_live(lm_policy_is_followed());

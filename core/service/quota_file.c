@@ -12,6 +12,7 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "os/sys_file.h"
+#include "os/text.h"
 #include "os/thread.h"
 #include "plan/site.h"
 #include "service/board.h"
@@ -133,8 +134,8 @@ static loam_status make_in(const char *folder, const char *path, const char *boo
 }
 
 static loam_status path_in(const char *folder, char *path, size_t size) {
-  int n = snprintf(path, size, "%s/" LM_QUOTA_FILE, folder);
-  return n < 0 || (size_t)n >= size ? fail(folder, ENAMETOOLONG) : LOAM_OK;
+  size_t n = lm_text_put(path, size, folder, "/" LM_QUOTA_FILE, NULL);
+  return n >= size ? fail(folder, ENAMETOOLONG) : LOAM_OK;
 }
 
 loam_status lm_quota_file_make(const char *folder) {
@@ -272,8 +273,11 @@ void lm_quota_file_follow(const char *path, const char *boot_id) {
   char folder[ROOM];
   const char *end = strrchr(path, '/');
   if (!end || end == path || lm_quota_mapped) return;
-  if (snprintf(folder, sizeof folder, "%.*s", (int)(end - path), path) < (int)sizeof folder)
-    open_or_note(folder, boot_id);
+  size_t length = (size_t)(end - path);
+  if (length >= sizeof folder) return;
+  memcpy(folder, path, length);
+  folder[length] = 0;
+  open_or_note(folder, boot_id);
 }
 
 /* ---- Policies ----------------------------------------------------------------------------- */

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "os/text.h"
+
 static char program[64];
 
 /* A constructor calls this before main; a library that allocates earlier may need the name before
  * that. */
 __attribute__((constructor)) const char *lm_status_program(void) {
-  if (!*program) snprintf(program, sizeof program, "%s", program_invocation_short_name);
+  if (!*program) lm_text_put(program, sizeof program, program_invocation_short_name, NULL);
   return program;
 }
 
