@@ -270,7 +270,7 @@ static lm_thread *take_idle_vacant(void) {
   return idle;
 }
 
-/* A guarded section: a child of a fork inherits no area that is in neither list. */
+/* In a guarded section, as in begin_area. */
 bool lm_thread_decay_vacant(void) {
   lm_lock_hold_cancel();
   lm_thread *idle = take_idle_vacant();
@@ -295,9 +295,10 @@ uint32_t lm_thread_count_vacant(void) {
   return n;
 }
 
-/* Ends an area: it becomes vacant or is unmapped. */
+/* Ends an area: it becomes vacant or is unmapped. In a guarded section, as in begin_area. */
 static void destroy(lm_thread *t) {
   lm_assert(t->dying && t != lm_thread_self);
+  lm_lock_hold_cancel();
   lm_lock_take(&list.lock);
   unlink_locked(t);
   bool is_kept = vacate_locked(t);
@@ -305,7 +306,8 @@ static void destroy(lm_thread *t) {
   lm_verify(list_is_valid_locked());
   lm_lock_drop(&list.lock);
   if (!is_kept) lm_sys_unmap(t, LM_THREAD_SIZE);
-  else if (!is_quiet) lm_decay_stir();
+  lm_lock_allow_cancel();
+  if (is_kept && !is_quiet) lm_decay_stir();
 }
 
 /* ---- Late areas and all areas */
@@ -462,10 +464,10 @@ bool lm_thread_extend(lm_thread *t, uint32_t end) {
   return true;
 }
 
-/* lm_thread_self is set and the area is on the list before any call that may allocate: such a call
- * comes back here through malloc. */
-LM_NOINLINE lm_thread *lm_thread_make(void) {
-  if (lm_thread_self) return lm_thread_self;
+/* Takes a vacant area or maps one, and puts it on the list as the area of the calling thread. NULL:
+ * there is no memory. In a guarded section: a child of a fork inherits no area that is in neither
+ * list. */
+static lm_thread *begin_area(void) {
   lm_thread *t = take_vacant();
   if (!t && !(t = map_area())) return NULL;
   t->tid = lm_sys_thread_id();
@@ -479,6 +481,17 @@ LM_NOINLINE lm_thread *lm_thread_make(void) {
   lm_fork_gate_adopt(t);
   lm_thread_self = lm_thread_self_or_empty = t;
   lm_lock_drop(&list.lock);
+  return t;
+}
+
+/* lm_thread_self is set and the area is on the list before any call that may allocate: such a call
+ * comes back here through malloc. */
+LM_NOINLINE lm_thread *lm_thread_make(void) {
+  if (lm_thread_self) return lm_thread_self;
+  lm_lock_hold_cancel();
+  lm_thread *t = begin_area();
+  lm_lock_allow_cancel();
+  if (!t) return NULL;
   start();
   t->late = !has_destructor(t);
   if (t->late) queue_late(t);
