@@ -27,6 +27,7 @@ build deep.c -DPART=0 &&
 build limited.c -Wno-nonnull && LOAM_EVENTS=none same "a limit on address space, set late" "$program"
 if [ "$(id -u)" = 0 ] && build locked.c; then
   same "memory that is locked" "$program"
+  same "memory that was locked before a refused mlockall" "$program" kept
   under "$program" refused > "$work/out" || fail "memory that is locked, mlockall refused"
   echo "ok: memory that is locked mapping by mapping"
   most=$(ulimit -Hl)

@@ -4,7 +4,8 @@
  *   locked           without a limit
  *   locked refused   the kernel's mlockall refuses MCL_CURRENT, as it does where loam's reserved
  *                    address space exceeds RLIMIT_MEMLOCK
- *   locked limited   under a limit of 8 MiB; then a thread allocates */
+ *   locked limited   under a limit of 8 MiB; then a thread allocates
+ *   locked kept      under a limit of 64 KiB, which is too low: earlier locks stay */
 #include <errno.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
@@ -94,10 +95,27 @@ static void allocate_in_a_thread(void) {
   pthread_attr_destroy(&attributes);
 }
 
+static void keep_locks_under_a_low_limit(void) {
+  static char secret[4 * PAGE] __attribute__((aligned(4096)));
+  limit_to(64 << 10);
+  expect(!mlock(secret, sizeof secret));
+  expect(status_of("VmLck:") == sizeof secret / 1024);
+  for (int flags = MCL_CURRENT; flags <= (MCL_CURRENT | MCL_FUTURE); flags += MCL_FUTURE) {
+    errno = 0;
+    expect(mlockall(flags) == -1 && errno == ENOMEM);
+    expect(status_of("VmLck:") == sizeof secret / 1024);
+  }
+}
+
 int main(int argc, char **argv) {
   char *block = kept(malloc(100000)), *untouched = kept(malloc(SIZE));
   memset(block, 1, 100000);
   expect(untouched && !is_resident(untouched, SIZE));
+  if (argc > 1 && !strcmp(argv[1], "kept")) {
+    keep_locks_under_a_low_limit();
+    puts("locked: as it must be");
+    return 0;
+  }
   bool limited = argc > 1 && !strcmp(argv[1], "limited");
   if (limited) limit_to(8 << 20);
   else if (argc > 1) refuse_mlockall();
