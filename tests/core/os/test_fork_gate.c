@@ -345,6 +345,63 @@ static void spare_memory_that_is_miscounted_is_not_valid(void **state) {
   assert_true(lm_spare_free(p) && lm_spare_is_valid());
 }
 
+/* ---- Areas that are in neither list */
+
+/* Notes a part of an area that was never written to: each area has one, at its end. */
+static void count_tail(void *tails, const char *line) {
+  uintptr_t from, to;
+  char access[5];
+  if (sscanf(line, "%lx-%lx %4s", &from, &to, access) != 3) return;
+  size_t end = LM_THREAD_SIZE - LM_THREAD_BINS - LM_FIRST_BINS;
+  *(uint32_t *)tails += to - from == end && !strcmp(access, "r--p");
+}
+
+static void count_area(lm_thread *t, void *areas) {
+  (void)t;
+  ++*(uint32_t *)areas;
+}
+
+/* Returns how many areas are mapped and in neither list, and whose end was never written to. If the
+ * process has areas that are used up to their end, the result is less by their number. */
+static int count_lost_areas(void) {
+  uint32_t tails = 0, areas = 0;
+  assert_int_equal(lm_sys_each_line("/proc/self/maps", count_tail, &tails), 0);
+  lm_thread_each(count_area, &areas);
+  return (int)(tails - areas - lm_thread_count_vacant());
+}
+
+static int has_lost_areas(void *before) { return count_lost_areas() != *(int *)before; }
+
+static _Atomic bool has_made_enough;
+
+static void *live_shortly(void *unused) {
+  (void)lm_thread_get();
+  return unused;
+}
+
+static void *make_areas(void *unused) {
+  while (!has_made_enough) pthread_join(start_thread(live_shortly, NULL), NULL);
+  return unused;
+}
+
+/* A thread that has no area yet makes one, or takes a vacant one, while another thread forks. */
+static void a_child_inherits_no_area_that_is_in_neither_list(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  int lost = 0;
+  lm_thread_get();
+  lm_thread_trim_vacant();
+  int before = count_lost_areas();
+  pthread_t making = start_thread(make_areas, NULL);
+  for (int i = 0; i < 300; i++) {
+    if (i % 8 == 0) lm_thread_trim_vacant();
+    lost += run_in_child(has_lost_areas, &before);
+  }
+  has_made_enough = true;
+  pthread_join(making, NULL);
+  assert_int_equal(lost, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_fork_waits_for_guarded_sections),
@@ -359,6 +416,7 @@ int main(void) {
     cmocka_unit_test(noted_frees_are_found_again),
     cmocka_unit_test(a_handler_makes_its_blocks_while_a_fork_lasts),
     cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
+    cmocka_unit_test(a_child_inherits_no_area_that_is_in_neither_list),
     cmocka_unit_test(
         a_fork_works_without_membarrier), /* the last, because it changes the process */
     cmocka_unit_test(a_mark_without_a_section_is_not_valid),
