@@ -842,48 +842,6 @@ static void an_area_that_is_made_inside_loam_is_inside(void **state) {
   assert_int_equal(pthread_join(start_thread(work_inside, &passes), NULL), 0);
 }
 
-/* ---- Areas that are in neither list */
-
-/* Notes a part of an area that was never written to: each area has one, at its end. */
-static void count_tail(void *tails, const char *line) {
-  uintptr_t from, to;
-  char access[5];
-  if (sscanf(line, "%lx-%lx %4s", &from, &to, access) != 3) return;
-  size_t end = LM_THREAD_SIZE - LM_THREAD_BINS - LM_FIRST_BINS;
-  *(uint32_t *)tails += to - from == end && !strcmp(access, "r--p");
-}
-
-static int has_lost_areas(void *unused) {
-  uint32_t tails = 0;
-  (void)unused;
-  if (lm_sys_each_line("/proc/self/maps", count_tail, &tails)) return 2;
-  return tails > (uint32_t)count_areas() + lm_thread_count_vacant();
-}
-
-static void *make_areas_always(void *unused) {
-  while (!stop) pthread_join(start_thread(get_area, NULL), NULL);
-  return unused;
-}
-
-/* A thread that has no area yet makes one, or takes a vacant one, while another thread forks. */
-static void a_child_inherits_no_area_that_is_in_neither_list(void **state) {
-  (void)state;
-  skip_if_sanitized();
-  int lost = 0;
-  lm_thread_get();
-  lm_thread_trim_vacant();
-  assert_int_equal(has_lost_areas(NULL), 0);
-  stop = false;
-  pthread_t making = start_thread(make_areas_always, NULL);
-  for (int i = 0; i < 300; i++) {
-    if (i % 8 == 0) lm_thread_trim_vacant();
-    lost += run_in_child(has_lost_areas, NULL);
-  }
-  stop = true;
-  pthread_join(making, NULL);
-  assert_int_equal(lost, 0);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_keeps_one_zeroed_area),
@@ -917,7 +875,6 @@ int main(void) {
     cmocka_unit_test(children_have_children),
     cmocka_unit_test(a_list_with_a_wrong_area_is_not_valid),
     cmocka_unit_test(an_area_that_is_made_inside_loam_is_inside),
-    cmocka_unit_test(a_child_inherits_no_area_that_is_in_neither_list),
   };
   return cmocka_run_group_tests_name("thread", tests, NULL, NULL);
 }
