@@ -67,12 +67,13 @@ profile --stacks=off "$pid"
 grep -q "samples nothing" "$work/said" || fail "it goes on: $(cat "$work/said")"
 profile "$pid" --stacks 1MiB --for 1ms --format collapsed -o "$work/p"
 for signal in INT HUP; do # Ctrl-C, and a terminal that is closed
-  "$LOAM" profile "$pid" --stacks 4KiB --for 10m > "$work/said" 2> "$work/why" &
+  rm -f "$work/begun"
+  "$LOAM" profile "$pid" --stacks 4KiB --for 10m > "$work/said" 2> "$work/begun" &
   sampling=$!
-  until grep -q sampling "$work/why"; do sleep 0.05; done
+  until grep -qs sampling "$work/begun"; do sleep 0.05; done
   kill -$signal "$sampling"
   wait "$sampling"
-  [ $? = 130 ] || fail "SIG$signal: $(cat "$work/why")"
+  [ $? = 130 ] || fail "SIG$signal: $(cat "$work/begun")"
   for _ in $(seq 100); do # a program that samples already is not made to
     profile "$pid" --stacks --for 1ms --format collapsed -o "$work/p"
     grep -q "sampling process" "$work/why" && continue 2
