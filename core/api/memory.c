@@ -350,6 +350,11 @@ int loam_owns(const void *ptr) {
          lm_range_reserves(ptr);
 }
 
+int loam_forbids_huge(const void *ptr) {
+  lm_record b;
+  return lm_record_find(ptr, &b) && lm_strategy_at(b.strategy)->desc.huge == LM_HUGE_NEVER;
+}
+
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   if (lm_record_owner(ptr, out)) return LOAM_OK;

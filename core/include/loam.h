@@ -400,20 +400,20 @@ LOAM_API void loam_on_foreign(int (*free_it)(void *ptr));
  * not the start of a live block. */
 LOAM_API size_t loam_usable_size(const void *ptr);
 
-/* Like loam_usable_size, but a little faster, because it does not check that the block is live. The
- * caller must know that `ptr` is a live block or not loam's (then it returns 0). The result is
- * meaningless for a freed block. */
+/* Like loam_usable_size, but faster, because it does not check that the block is live. `ptr` must
+ * be a live block or not loam's (then it returns 0). For a freed block the result means nothing. */
 LOAM_API size_t loam_live_size(const void *ptr);
 
-/* Returns 1 if loam has to free `ptr`: the pointer is in loam's own address range or in a block
- * that a handler, the system or a driver made for loam. Otherwise returns 0. This check is cheap;
- * it is for libraries that serve beside another allocator. */
+/* Returns 1 if loam has to free `ptr`: it is in loam's address range, or in a block that a handler,
+ * the system or a driver made for loam; else 0. Cheap; for libraries beside another allocator. */
 LOAM_API int loam_owns(const void *ptr);
+
+/* Returns 1 if the policy forbids huge pages for the block at `ptr` (`huge = false`), else 0. */
+LOAM_API int loam_forbids_huge(const void *ptr);
 
 /* Returns all memory of loam's pools that holds no live block to the system now, including memory
  * that is kept for reuse and memory that threads cache. Pinned memory is not included (see
  * loam_device_trim). Returns the bytes given back, in multiples of 64 KiB, touched or not.
- *
  * While the service thread runs, memory that has been unused for about a second goes back without
  * this call. Without that thread, most memory goes back while the program frees it. */
 LOAM_API size_t loam_trim(void);

@@ -156,10 +156,11 @@ int lm_sys_decommit(void *at, size_t size) {
   return make_reserved(at, size);
 }
 
+/* The preload library's madvise asks whose memory it is, which it need not ask of loam itself. */
 static int advise(void *at, size_t size, int advice) {
   int before = errno;
   lm_assert(is_page(at));
-  return outcome(madvise(at, size, advice), before);
+  return outcome((int)syscall(SYS_madvise, at, size, advice), before);
 }
 
 int lm_sys_purge(void *at, size_t size) {

@@ -1,0 +1,36 @@
+/* advises - asks for huge pages: for a block of 64 MiB, as NumPy does, and for a mapping. Says of
+ * each whether the kernel may make huge pages there: VmFlags of /proc/self/smaps has "hg". */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { SIZE = 64 << 20, HUGE_PAGE = 2 << 20 };
+
+static int may_be_huge(const void *at) {
+  char line[512];
+  unsigned long from, to;
+  int is_here = 0, found = -1;
+  FILE *smaps = fopen("/proc/self/smaps", "r");
+  while (smaps && fgets(line, sizeof line, smaps)) {
+    if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+      is_here = (uintptr_t)at >= from && (uintptr_t)at < to;
+    if (is_here && !strncmp(line, "VmFlags:", 8)) found = strstr(line, " hg") != NULL;
+  }
+  if (smaps) fclose(smaps);
+  return found;
+}
+
+static void ask(const char *name, char *p) {
+  char *at = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+  int status = madvise(at, SIZE / 2, MADV_HUGEPAGE);
+  memset(p, 1, SIZE);
+  printf("%s: status %d, huge %d\n", name, status, may_be_huge(at));
+}
+
+int main(void) {
+  ask("block", malloc(SIZE));
+  ask("mapping", mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  return 0;
+}
