@@ -92,9 +92,9 @@ typedef struct caller_set {
 } caller_set;
 
 extern caller_set caller_table[CALLER_SETS];
-/* Set once a key found no room in the first sets. Before that nobody looks for a key elsewhere,
- * since each look takes a page fault. Relaxed: a thread that does not see it yet finds the site
- * again. */
+/* Set once a key found no room in the first sets. Until then the other sets are empty and no thread
+ * looks there, since each look takes a page fault. Relaxed: a thread that does not see it yet finds
+ * the site again. */
 extern _Atomic bool caller_has_more;
 extern _Atomic uintptr_t caller_epoch; /* bits 48 and up */
 

@@ -282,9 +282,9 @@ static bool serve_by_larger(lm_order *o, lm_strategy *s, lm_token token, lm_reco
 }
 
 /* Serves the order by one member. If the system refuses memory, what loam keeps free goes back to
- * the system, of all strategies, and the member is tried again. Then it is asked for a free object
- * that is larger than needed. None of this is done for requests of foreign code that loam calls,
- * which may come while loam holds locks. */
+ * the system, of all strategies, and the member is tried again. If it still cannot, the order gets
+ * a free object that is larger than needed. None of this is done for requests of foreign code that
+ * loam calls, which may come while loam holds locks. */
 static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (lm_likely(serve(o, s, token, out))) return true;
   if (o->why != lm_region_no_memory || o->t->inside) return false;

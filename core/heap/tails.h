@@ -1,10 +1,11 @@
 /* tails.h - makes the tails of large blocks inaccessible when memory is short and tails count.
  *
  * A large block has whole slots of 64 KiB. Its tail is the pages at the end of its slots that the
- * block does not need. A tail takes no memory, since no thread touches it. But the kernel counts
- * all memory that can be written against RLIMIT_DATA. Where the system does not overcommit
- * (vm.overcommit_memory is 2), the kernel counts it against the free memory of the system. So when
- * the system has refused memory there, the tails of live blocks are cut: they become inaccessible.
+ * block does not need. A tail takes no memory, since no thread touches it. The kernel counts it all
+ * the same against RLIMIT_DATA, as all memory that can be written. Where the system does not
+ * overcommit (vm.overcommit_memory is 2), the kernel counts it against the free memory of the
+ * system. So when the system has refused memory there, the tails of live blocks are cut: they
+ * become inaccessible.
  *
  * A block without its tail is LM_USE_UNPREPARED. It cannot grow where it is, no thread caches it,
  * and when it is freed its slots go back to the range. It takes two of the mappings that the kernel
