@@ -142,8 +142,9 @@ int lm_numa_bind(void *at, size_t size, const lm_placement *placement);
 int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t unit);
 
 /* Returns the bytes of touched pages that lm_numa_rebind with these arguments left on a wrong node;
- * 0 also where the kernel does not say. Sets *why to 0, or to the reason for the first such page:
- * ENOSPC, EACCES (another process shares the page, such as a forked child), or EBUSY. */
+ * 0 also where the kernel does not say. Tries such pages once more, until one of them cannot be
+ * moved. Sets *why to 0, or to the reason for that page: ENOSPC, EACCES (another process shares the
+ * page, such as a forked child), or EBUSY. */
 size_t lm_numa_misplaced(const void *at, size_t size, const lm_placement *placement, size_t unit,
                          int *why);
 

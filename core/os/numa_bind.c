@@ -235,24 +235,27 @@ static uint64_t target_of(targets *t, uintptr_t page) {
   return 1ull << t->run.node;
 }
 
-/* Tries once more to move a page that is on a wrong node, and returns the kernel's reason. */
-static int why_misplaced(void *page, uint64_t nodes) {
-  int node = __builtin_ctzll(nodes), status = 0;
+/* Tries once more to move a page that is on a wrong node. Returns 0 if the page is there now, since
+ * a node that was full may have room again; else the kernel's reason. */
+static int move_again(void *page, uint64_t nodes) {
+  int node = __builtin_ctzll(nodes), status = -EBUSY; /* the kernel may not set it */
   int error = lm_sys_move_pages(&page, &node, &status, 1);
+  if (!error && status == node) return 0;
   if (!error && status < 0) error = -status;
   return error == ENOMEM ? ENOSPC : error == EACCES ? EACCES : EBUSY;
 }
 
-/* Returns how many of n pages are on a wrong node. If `why` is not NULL and *why is 0, sets *why to
- * the reason for the first such page. */
+/* Returns how many of n pages are on a wrong node. If `why` is not NULL and *why is 0, tries such
+ * pages once more, until one of them cannot be moved; *why is the reason for that page. */
 static size_t count_misplaced(void *const *page, const uint64_t *right, size_t n, int *why) {
   int status[BATCH];
   size_t count = 0;
   if (lm_sys_move_pages(page, NULL, status, n)) return 0;
   for (size_t i = 0; i < n; i++) {
     if (status[i] < 0 || status[i] >= LM_NODES_MAX || right[i] >> status[i] & 1) continue;
-    count++;
-    if (why && !*why) *why = why_misplaced(page[i], right[i]);
+    bool is_tried = why && !*why;
+    if (is_tried) *why = move_again(page[i], right[i]);
+    if (!is_tried || *why) count++;
   }
   return count;
 }
@@ -324,8 +327,11 @@ static size_t fetch_pages(void **page, size_t n, targets *t, int *why) {
   }
   int error = lm_sys_move_pages(page, node, status, n);
   size_t left = pick_spilled(page, n, nodes);
-  if (left && !*why)
-    *why = error == EPERM || error == ENOSYS ? error : why_misplaced(page[0], nodes);
+  if (left && !*why && (error == EPERM || error == ENOSYS)) *why = error;
+  while (left && !*why) {
+    *why = move_again(page[left - 1], nodes);
+    if (!*why) left--;
+  }
   return n - left;
 }
 
