@@ -92,7 +92,9 @@ static void *serve_guarded(const lm_request *r, bool holds) {
 /* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
  * `holds`, else by a new decision, else by the engine. */
 static void *serve(const lm_request *r, bool holds) {
-  void *p = lm_in_fork_begin(r);
+  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
+  if (p) return p;
+  p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
   return end_slow(serve_guarded(r, holds));
 }

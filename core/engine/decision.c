@@ -11,31 +11,28 @@
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
-/* Reads a gauge by a call. */
-static LM_NOINLINE double called_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+/* Reads a gauge without a lock and without a call of the system. Below 0: that is not possible. */
+LM_INLINE double quick_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  if (input == LM_IN_NODE) return lm_numa_here_fast();
+  if (input == LM_IN_NODE_FREE) return arg < LM_NODES_MAX ? (double)lm_numa_free_fast(arg) : -1;
   if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
-  if (input == LM_IN_NODE) return lm_numa_here();
-  if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
-  if (input == LM_IN_PRESSURE) return lm_pressure_now_slow();
-  return input == LM_IN_DEVICE ? lm_gpu_current() : (double)lm_gpu_free(arg);
+  if (input == LM_IN_PRESSURE) return lm_pressure_now_fast();
+  return input == LM_IN_DEVICE_FREE ? (double)lm_gpu_free(arg) : -1;
 }
 
-/* Reads the node, the free memory of nodes, and memory pressure without a call, so that the
- * compiler makes no stack frame for them. */
+static LM_NOINLINE double slow_gauge(int input, unsigned arg) {
+  if (input == LM_IN_NODE) return lm_numa_here();
+  if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
+  return input == LM_IN_PRESSURE ? (double)lm_pressure_now_slow() : lm_gpu_current();
+}
+
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
-  if (input == LM_IN_LIVE) return called_gauge(inputs, input, arg);
-  if (input == LM_IN_NODE) {
-    int node = lm_numa_here_fast();
-    if (lm_likely(node >= 0)) return node;
-  } else if (input == LM_IN_NODE_FREE && arg < LM_NODES_MAX) {
-    int64_t free = lm_numa_free_fast(arg);
-    if (lm_likely(free >= 0)) return (double)free;
-  } else if (input == LM_IN_PRESSURE) {
-    int stalled = lm_pressure_now_fast();
-    if (lm_likely(stalled >= 0)) return stalled;
-  }
-  return called_gauge(inputs, input, arg);
+  double value = quick_gauge(inputs, input, arg);
+  if (lm_likely(value >= 0)) return value;
+  if (!inputs->needs_lock) return slow_gauge(input, arg);
+  *inputs->needs_lock = true;
+  return 0;
 }
 
 /* The decision of a plan for one request. */
@@ -60,26 +57,29 @@ static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
 }
 
 /* Returns the leaf that a request reaches from a node. */
-LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r) {
+LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r,
+                             bool *needs_lock) {
   int32_t at = pass_sizes(plan, (int32_t)node, r->size);
   if (at < 0) return (unsigned)~at;
   lm_inputs inputs;
   lm_decision_inputs(r, &inputs);
+  inputs.needs_lock = needs_lock;
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 
 /* Returns the bin that serves a request which reaches the node. */
 LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_request *r,
-                              unsigned class_) {
-  int first = lm_plan_first(plan, leaf_from(plan, node, r));
+                              unsigned class_, bool *needs_lock) {
+  int first = lm_plan_first(plan, leaf_from(plan, node, r, needs_lock));
   if (first < 0) return (lm_serve){ LM_BIN_NONE };
   return lm_size_table_serve((uint32_t)first, class_);
 }
 
 /* Decides a request. The plan's table has the decision for each class of sizes, for requests that
  * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
- * and for other requests if the plan reads what sets them apart. */
-LM_INLINE choice choose(const lm_request *r) {
+ * and for other requests if the plan reads what sets them apart. If needs_lock is not NULL, no lock
+ * is taken; where a gauge needs one, *needs_lock is set and the choice is of no use. */
+LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   /* The plan may read these inputs of the request, but no key contains them. */
   uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
@@ -92,7 +92,8 @@ LM_INLINE choice choose(const lm_request *r) {
   if ((r->align > 16 || r->zero) && is_unkeyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
   c.id = lm_state_hint(c.token);
   c.is_kept = c.serve.bin != LM_BIN_ASKS && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
-  if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken);
+  if (c.serve.bin == LM_BIN_ASKS)
+    c.serve = serve_from(plan, c.serve.node, r, taken, needs_lock);
   else if (r->align > 16 && c.serve.bin) c.serve = lm_size_table_serve(c.serve.strategy, taken);
   if (c.serve.bin == LM_BIN_HERE)
     c.serve.bin = lm_pool_bin(lm_strategy_here(lm_strategy_at(c.serve.strategy)), taken);
@@ -144,38 +145,21 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   return due;
 }
 
-/* Takes an object from the chosen bin. If the fast path cannot, the slow path of the thread cache
- * does, and sets c->id to the id of the object's token. */
-LM_INLINE void *take(lm_thread *t, choice *c) {
-  void *p = NULL;
-  lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
-  bool is_used = lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin)); /* else the bin is all zeros */
-  if (lm_likely(is_used))
-    p = d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
-                                   : lm_tcache_take_ready(t, &d);
-  if (lm_likely(p != NULL)) return p;
-  uint8_t id = c->id;
-  p = lm_tcache_take(t, d.bin, d.token, &id);
-  c->id = id;
-  return p;
-}
-
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false, due = false;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
-  choice c = choose(r);
+  choice c = choose(r, NULL);
   size_t bytes = lm_decision_bytes(r);
   void *p = NULL;
-  if (lm_likely(c.serve.bin && bytes <= LM_SMALL_MAX)) p = take(t, &c);
-  else if (c.serve.bin) p = lm_tcache_take_large(t, c.serve.bin, bytes, c.token, &is_zeroed);
   bool is_small = bytes <= LM_SMALL_MAX;
+  if (c.serve.bin && is_small) p = lm_tcache_take(t, c.serve.bin, c.token, &c.id);
+  else if (c.serve.bin) p = lm_tcache_take_large(t, c.serve.bin, bytes, c.token, &is_zeroed);
   size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
   if (p && c.is_kept) {
-    choice kept = c; /* a copy, so that gcc can hold c itself in registers */
-    if (!is_small) kept.large = (uint8_t)lm_class_large(bytes);
-    due = fill(t, lm_decision_key_of_request(t, r), r->site, &kept);
+    if (!is_small) c.large = (uint8_t)lm_class_large(bytes);
+    due = fill(t, lm_decision_key_of_request(t, r), r->site, &c);
   }
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
@@ -187,12 +171,43 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
+/* Takes an object from the chosen bin if the bin has one and the object can bear the token now. */
+LM_INLINE void *take_ready(lm_thread *t, const choice *c) {
+  lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
+  if (!lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin))) return NULL; /* never used: all zeros */
+  return d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
+                                    : lm_tcache_take_ready(t, &d);
+}
+
+/* A choice that may be kept is left to lm_decision_make, which keeps it. */
+void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r) {
+  if (r->size > LM_SMALL_MAX || !lm_decision_can_serve(r)) return NULL;
+  bool needs_lock = !(lm_thread_try_enter(t) & LM_EPOCH_FAST);
+  lm_load_fence();
+  choice c = { .is_kept = true };
+  void *p = NULL;
+  size_t usable = 0;
+  if (lm_likely(!needs_lock && !t->inside && !lm_published_is_new())) c = choose(r, &needs_lock);
+  if (lm_likely(!needs_lock && !c.is_kept && c.serve.bin)) {
+    unsigned counted = lm_class_counted_units(c.serve.units);
+    uint64_t counts = lm_stats_key(r->site->index, c.serve.strategy, counted);
+    lm_tally *tally = lm_stats_entry(t, counts);
+    usable = c.serve.units * (size_t)16;
+    if (lm_likely(lm_stats_is_of(tally, counts))) p = take_ready(t, &c);
+    if (p) lm_stats_count(tally, 1, usable);
+    if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
+  }
+  lm_thread_leave(t);
+  lm_sample_maybe(t, r->site, c.serve.strategy, p, usable);
+  return p && r->zero ? memset(p, 0, r->size) : p;
+}
+
 bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token token,
                             uint32_t strategy) {
   lm_request r = { .site = site, .size = size, .align = 16 };
   lm_assert(site && lm_decision_can_serve(&r) && !lm_thread_is_active());
   lm_thread_enter(t);
-  choice c = choose(&r);
+  choice c = choose(&r, NULL);
   lm_thread_leave(t);
   return c.serve.bin && c.token == token && c.serve.strategy == lm_strategy_whole(strategy);
 }

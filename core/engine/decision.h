@@ -238,6 +238,13 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
  * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
+/* Evaluates the plan of the site of a small request whose decision no entry may keep, and takes an
+ * object from the thread cache that the plan leads to. Takes no lock and makes no system call, so
+ * the caller need not be in a guarded section. Returns NULL, and has done nothing, if that is not
+ * possible; lm_decision_make then serves the request. The thread is not active. `t` may be the
+ * empty area. r->site is not NULL. */
+void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r);
+
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan
  * leads to. Keeps the decision in an entry if it depends on the key alone. Returns NULL if thread
  * caches cannot serve the request; lm_engine_alloc can. The thread is not active, and r->site is
@@ -264,16 +271,19 @@ LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
   return &site->now[atomic_load_explicit(&lm_site_generation, memory_order_acquire) & 1];
 }
 
-/* Reads a gauge: the function that lm_plan_decide calls for an input that changes with time. */
+/* Reads a gauge: the function that lm_plan_decide calls for an input that changes with time. If the
+ * gauge can be read only with a lock or a system call, and inputs->needs_lock is not NULL, it sets
+ * *inputs->needs_lock instead. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg);
 
 /* Fills in what a plan may read of a request. Sets no field for the fixed value of a gauge, because
- * `gauge` is set. */
+ * `gauge` is set. A gauge may take a lock. */
 LM_INLINE void lm_decision_inputs(const lm_request *r, lm_inputs *out) {
   out->size = r->size;
   out->align = r->align;
   out->zero = r->zero;
   out->gauge = lm_decision_gauge;
+  out->needs_lock = NULL;
   out->site = r->site;
 }
 

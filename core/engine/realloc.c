@@ -41,8 +41,10 @@ static bool may_stay(const lm_map_object *place, size_t size) {
  * has to serve the request, or if a policy was published: only loam_realloc can obey that policy.
  * */
 static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
+  void *p = holds ? NULL : lm_decision_serve_unkept(t, r);
+  if (p) return p;
   if (lm_unlikely(lm_published_is_new()) || lm_unlikely(!lm_lock_try_hold())) return NULL;
-  void *p = holds ? lm_sampled_or_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
+  p = holds ? lm_sampled_or_refill(t, lm_decision_key_of(r->site, r->size)) : NULL;
   if (!p) p = lm_decision_make(t, r);
   lm_lock_allow_cancel();
   return p;
