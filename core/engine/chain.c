@@ -34,10 +34,11 @@ static bool cannot(lm_order *o, const char *why) {
 /* The reason of a member of which too little of the limit is left; compared by address. */
 static const char at_limit[] = "it is at its limit";
 
-/* Serves the order by an object of the strategy's pool. One active section gives the object its
- * token and counts it (step 1 in live_bytes.c). Few requests come here, so the thread's own sum
- * (lm_live_count) is not used. */
-static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+/* Serves the order by an object of the strategy's pool; with `by_larger`, only by a free object of
+ * a larger class. One active section gives the object its token and counts it (step 1 in
+ * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
+static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, bool by_larger,
+                            lm_record *out) {
   bool is_zeroed = false;
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
@@ -45,8 +46,8 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   lm_thread_enter(o->t);
   token = lm_site_token_now(o->r.site, token);
   lm_pool_request request = { o->r.size, align, token };
-  void *p = o->takes_larger ? lm_pool_alloc_larger(o->t, s, &request)
-                            : lm_pool_alloc(o->t, s, &request, &is_zeroed);
+  void *p = by_larger ? lm_pool_alloc_larger(o->t, s, &request)
+                      : lm_pool_alloc(o->t, s, &request, &is_zeroed);
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(token, (int64_t)object.size);
@@ -122,7 +123,7 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
   enum { TRIES = 8 };
   size_t size = lm_class_size(lm_class_of(o->r.size));
   for (int i = 0; i < TRIES; i++) {
-    if (serve_from_pool(o, s, token, out)) {
+    if (serve_from_pool(o, s, token, false, out)) {
       if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, s);
       return true;
     }
@@ -153,7 +154,7 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (s->twins) return serve_pinned(o, s, token, out);
   if (lm_provider_is_pooled(s)) return serve_from_device_pool(o, s, token, out);
   return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, token, out)
-                                          : serve_from_pool(o, s, token, out);
+                                          : serve_from_pool(o, s, token, false, out);
 }
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
@@ -271,25 +272,16 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
-/* Serves a small order by a free object of a larger class, in memory that the strategy's pool
- * has. */
-static bool serve_by_larger(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (s->twins || !lm_strategy_kind_is_pooled(s->desc.kind)) return false;
-  o->takes_larger = true;
-  bool is_served = serve_from_pool(o, s, token, out);
-  o->takes_larger = false;
-  return is_served;
-}
-
 /* Serves the order by one member. If the system refuses memory, what loam keeps free goes back to
- * the system, of all strategies, and the member is tried again. If it still cannot, the order gets
- * a free object that is larger than needed. None of this is done for requests of foreign code that
- * loam calls, which may come while loam holds locks. */
+ * the system, of all strategies, and the member is tried again. If it still cannot, a small order
+ * gets a free object of a larger class, in memory that the strategy's pool has. None of this is
+ * done for requests of foreign code that loam calls, which may come while loam holds locks. */
 static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   if (lm_likely(serve(o, s, token, out))) return true;
   if (o->why != lm_region_no_memory || o->t->inside) return false;
   if (lm_sweep_reclaim() && serve(o, s, token, out)) return true;
-  return o->why == lm_region_no_memory && serve_by_larger(o, s, token, out);
+  return o->why == lm_region_no_memory && !s->twins && lm_strategy_kind_is_pooled(s->desc.kind) &&
+         serve_from_pool(o, s, token, true, out);
 }
 
 /* Serves the order by one member: resizes the block `was`, or allocates a block and moves the

@@ -7,9 +7,8 @@
 
 typedef struct lm_order {
   lm_thread *t;
-  lm_request r;      /* r.site is not NULL */
-  const char *why;   /* why the last member that was tried could not serve */
-  bool takes_larger; /* only an object of a larger class is to serve it; false before and after */
+  lm_request r;    /* r.site is not NULL */
+  const char *why; /* why the last member that was tried could not serve */
 } lm_order;
 
 /* Serves the order by the first member of its chain that can. `was` is the block that a realloc
