@@ -32,7 +32,7 @@ static bool cannot(lm_order *o, const char *why) {
 }
 
 /* The reason of a member of which too little of the limit is left; compared by address. */
-static const char at_limit[] = "it is at its limit";
+static const char at_limit[] = "this would pass its limit";
 
 /* Serves the order by an object of the strategy's pool; with `by_larger`, only by a free object of
  * a larger class. One active section gives the object its token and counts it (step 1 in

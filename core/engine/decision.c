@@ -92,8 +92,7 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   if ((r->align > 16 || r->zero) && is_unkeyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
   c.id = lm_state_hint(c.token);
   c.is_kept = c.serve.bin != LM_BIN_ASKS && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
-  if (c.serve.bin == LM_BIN_ASKS)
-    c.serve = serve_from(plan, c.serve.node, r, taken, needs_lock);
+  if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken, needs_lock);
   else if (r->align > 16 && c.serve.bin) c.serve = lm_size_table_serve(c.serve.strategy, taken);
   if (c.serve.bin == LM_BIN_HERE)
     c.serve.bin = lm_pool_bin(lm_strategy_here(lm_strategy_at(c.serve.strategy)), taken);

@@ -37,9 +37,8 @@ static bool may_stay(const lm_map_object *place, size_t size) {
                       : lm_class_fits(place->size, size);
 }
 
-/* Returns an object for a request that lm_decision_serve did not serve. Returns NULL if the engine
- * has to serve the request, or if a policy was published: only loam_realloc can obey that policy.
- * */
+/* Returns an object for a request that lm_decision_serve did not serve. NULL: the engine has to
+ * serve the request, or a policy was published, which only loam_realloc can obey. */
 static void *serve_slowly(lm_thread *t, const lm_request *r, bool holds) {
   void *p = holds ? NULL : lm_decision_serve_unkept(t, r);
   if (p) return p;

@@ -22,7 +22,7 @@ out_of() {
   [ "$(lines "$err")" = "${3:-1}" ] || fail "$1: $(cat "$err")"
 }
 out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
-grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: it is at its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
+grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: this would pass its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
   fail "a limit: $(cat "$err")"
 grep -q "^loam: last words: no memory for size [0-9]* under tag 'malloc.*'; most is live under 'malloc[^']*' ([0-9]* bytes in [0-9]* blocks\?).*; in the strategies 'small' (" "$err" ||
   fail "no last words: $(cat "$err")"
@@ -33,7 +33,7 @@ out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
 "$LOAM" run --policy "$policy" -- perl -e '$a = "x" x 2**46' 2> "$err" && fail "2**46 bytes"
 [ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
 LOAM_EVENTS=stderr "$LOAM" run --policy "$tight" -- perl -e '$a = "x" x 20_000_000' 2> "$err" && fail "20 MB"
-[ "$(grep -c "at its limit" "$err")" = 1 ] || fail "all events: $(cat "$err")"
+[ "$(grep -c "would pass its limit" "$err")" = 1 ] || fail "all events: $(cat "$err")"
 grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: " "$err" ||
   fail "all events: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"

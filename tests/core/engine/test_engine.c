@@ -259,9 +259,10 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
   CHAIN(intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"), limited("small", 100));
   assert_null(get(1000));
   assert_int_equal(lm_stats_failed, failed + 1);
-  assert_string_equal(loam_error(),
-                      "size 1000 under tag 'engine.test': strategy 'small', the last of "
-                      "its chain, cannot serve it: it is at its limit: 0 of 100 bytes are used");
+  assert_string_equal(
+      loam_error(),
+      "size 1000 under tag 'engine.test': strategy 'small', the last of "
+      "its chain, cannot serve it: this would pass its limit: 0 of 100 bytes are used");
 }
 
 static void a_limit_that_was_lowered_says_what_is_used(void **state) {
@@ -270,7 +271,7 @@ static void a_limit_that_was_lowered_says_what_is_used(void **state) {
   char *p = get(50000);
   CHAIN(limited("lowered", 1500));
   assert_null(get(900));
-  assert_non_null(strstr(loam_error(), "it is at its limit: 57344 of 1500 bytes are used"));
+  assert_non_null(strstr(loam_error(), "this would pass its limit: 57344 of 1500 bytes are used"));
   put(p);
 }
 
@@ -285,7 +286,7 @@ static void a_class_above_what_is_left_is_at_the_limit(void **state) {
   loam_free(kept);
   size_t released = lm_regions_released();
   for (int i = 0; i < 100; i++) assert_null(get(1000));
-  assert_non_null(strstr(loam_error(), "it is at its limit"));
+  assert_non_null(strstr(loam_error(), "this would pass its limit"));
   assert_int_equal(lm_regions_released(), released);
 }
 
@@ -372,8 +373,8 @@ static void the_reason_names_the_member_that_was_tried_last(void **state) {
   (void)state;
   CHAIN(limited("tried", 100), intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"));
   assert_null(get(1000));
-  assert_non_null(
-      strstr(loam_error(), "strategy 'tried' cannot serve it: it is at its limit: 0 of 100"));
+  assert_non_null(strstr(loam_error(),
+                         "strategy 'tried' cannot serve it: this would pass its limit: 0 of 100"));
 }
 
 static void a_shortfall_is_told_once_a_generation(void **state) {
@@ -387,9 +388,10 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
   for (int i = 0; i < 3; i++) put(get(900));
   assert_int_equal(shortfall.n, 1);
   assert_int_equal(shortfall.generation, lm_site_generation);
-  assert_string_equal(shortfall.words,
-                      "strategy 'short.a' cannot serve size 900 under tag 'engine.test': it is at "
-                      "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
+  assert_string_equal(
+      shortfall.words,
+      "strategy 'short.a' cannot serve size 900 under tag 'engine.test': this would pass "
+      "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
   p = lm_engine_realloc(site, p, 3000);
   assert_int_equal(shortfall.n, 2);

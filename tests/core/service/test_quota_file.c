@@ -244,7 +244,7 @@ static bool gets_all(int n) {
 static int shares_with_a_child(void) {
   pid_t other = holder(3);
   if (other < 0 || take_blocks(BLOCKS) != 1) return 1;
-  if (!strstr(loam_error(), "it is at its limit, which 'kv' shares: ")) return 2;
+  if (!strstr(loam_error(), "this would pass its limit, which 'kv' shares: ")) return 2;
   kill(other, SIGKILL);
   waitpid(other, NULL, 0);
   return gets_all(1) ? 0 : 3;
