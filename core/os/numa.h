@@ -217,8 +217,8 @@ extern lm_numa_gauge lm_numa_gauges[LM_NODES_MAX] __attribute__((visibility("hid
 /* A thread takes so many figures of a board without a look whether they are fresh. */
 enum { LM_NUMA_READS = 2048 };
 
-/* Counts down the figures that the calling thread takes without a look whether they are fresh: at 0
- * it takes the slow path, which looks and begins a new count. */
+/* Counts down, to 1, the figures that the calling thread takes without a look whether they are
+ * fresh. At 1 it takes the slow path, which looks and begins a new count. */
 extern _Thread_local uint16_t lm_numa_reads
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -236,7 +236,9 @@ unsigned lm_numa_here_slow(void);
 LM_INLINE int64_t lm_numa_free_fast(unsigned node) {
   const _Atomic int64_t *word = lm_published.gauges.node_free;
   int64_t kept = atomic_load_explicit(&word[node], memory_order_relaxed);
-  return lm_likely(kept > 0) && lm_likely(--lm_numa_reads) ? kept - 1 : -1;
+  if (lm_unlikely(kept <= 0) || lm_unlikely(lm_numa_reads == 1)) return -1;
+  lm_numa_reads--;
+  return kept - 1;
 }
 
 LM_INLINE int lm_numa_here_fast(void) {

@@ -79,7 +79,7 @@ LM_INLINE unsigned lm_pressure_now(void);
 
 /* A thread takes so many figures of a board without a look whether they are fresh. */
 enum { LM_PRESSURE_READS = 2048 };
-/* Counts down these figures in the calling thread. */
+/* Counts down these figures in the calling thread, to 1: the next reading takes the slow path. */
 extern _Thread_local uint16_t lm_pressure_reads
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* The slow path of lm_pressure_now. */
@@ -89,7 +89,9 @@ unsigned lm_pressure_now_slow(void);
  * function. */
 LM_INLINE int lm_pressure_now_fast(void) {
   uint32_t kept = atomic_load_explicit(&lm_published.gauges.stalled, memory_order_relaxed);
-  return lm_likely(kept) && lm_likely(--lm_pressure_reads) ? (int)kept - 1 : -1;
+  if (lm_unlikely(!kept) || lm_unlikely(lm_pressure_reads == 1)) return -1;
+  lm_pressure_reads--;
+  return (int)kept - 1;
 }
 
 LM_INLINE unsigned lm_pressure_now(void) {

@@ -278,6 +278,18 @@ static void a_node_that_others_may_use_has_nothing_free(void **state) {
   lm_published_unmap();
 }
 
+/* A reader that cannot look now leaves the look to the next one. */
+static void a_look_that_is_due_stays_due(void **state) {
+  (void)state;
+  follow_board();
+  (void)lm_numa_free(0);
+  for (int i = 1; i < LM_NUMA_READS; i++) assert_true(lm_numa_free_fast(0) >= 0);
+  for (int i = 0; i < 3; i++) assert_true(lm_numa_free_fast(0) < 0);
+  assert_int_equal(lm_numa_free(0), lm_numa_free(0));
+  assert_true(lm_numa_free_fast(0) >= 0);
+  lm_published_unmap();
+}
+
 static void a_machine_without_sysfs_has_node_0(void **state) {
   (void)state;
   lm_numa_pretend("/no/such/folder", UINT64_MAX);
@@ -499,6 +511,7 @@ int main(void) {
     cmocka_unit_test_setup(free_memory_is_at_most_100_ms_old, pretend),
     cmocka_unit_test_setup(free_memory_is_not_read_each_time, pretend),
     cmocka_unit_test_setup(a_node_that_others_may_use_has_nothing_free, pretend),
+    cmocka_unit_test(a_look_that_is_due_stays_due),
     cmocka_unit_test(a_machine_without_sysfs_has_node_0),
     cmocka_unit_test(any_file_may_be_unreadable),
     cmocka_unit_test(lists_of_nodes_are_shown_as_the_kernel_does),
