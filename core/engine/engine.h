@@ -33,6 +33,7 @@ void lm_engine_free(void *ptr, size_t size, const lm_stream *on);
 LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   lm_token token;
   size_t size = lm_load(size_t, &met.span->size);
+  if (!lm_state_is_counted(lm_load(lm_state, met.cell))) return false;
   if (lm_unlikely(lm_load(uint64_t, &lm_record_nested))) return false;
   if (lm_unlikely(lm_load(uint64_t, &lm_sample_all.live)) && lm_sample_may_have(ptr)) return false;
   if (!lm_tcache_give_counted(t, ptr, met, &token)) return false;
