@@ -183,7 +183,7 @@ void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r) {
   if (r->size > LM_SMALL_MAX || !lm_decision_can_serve(r)) return NULL;
   bool needs_lock = !(lm_thread_try_enter(t) & LM_EPOCH_FAST);
   lm_load_fence();
-  choice c = { .is_kept = true };
+  choice c = { .serve = { LM_BIN_NONE } };
   void *p = NULL;
   size_t usable = 0;
   if (lm_likely(!needs_lock && !t->inside && !lm_published_is_new())) c = choose(r, &needs_lock);

@@ -239,10 +239,10 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the site of a small request whose decision no entry may keep, and takes an
- * object from the thread cache that the plan leads to. Takes no lock and makes no system call, so
- * the caller need not be in a guarded section. Returns NULL, and has done nothing, if that is not
- * possible; lm_decision_make then serves the request. The thread is not active. `t` may be the
- * empty area. r->site is not NULL. */
+ * object from the thread cache that the plan leads to. Takes no lock and makes no system call,
+ * except to note a sample; so the caller need not be in a guarded section. Returns NULL, and has
+ * done nothing, if that is not possible; lm_decision_make then serves the request. The thread is
+ * not active. `t` may be the empty area. r->site is not NULL. */
 void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan

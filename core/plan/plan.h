@@ -157,7 +157,7 @@ struct lm_inputs {
   bool zero;
   long line; /* only for a plan that reads LM_IN_LINE; the plan of a site does not */
   double (*gauge)(const lm_inputs *request, int input, unsigned arg);
-  bool *needs_lock; /* for `gauge` (lm_decision_gauge); may be NULL */
+  bool *needs_lock; /* `gauge` sets it instead of taking a lock; NULL: `gauge` may take locks */
   loam_site *site;
   const double *fixed;       /* by input: the gauges, except the two of free memory */
   const double *node_free;   /* LM_IN_NODE_FREE of the nodes below node_free_n; of others 0 */

@@ -322,6 +322,27 @@ static void only_decisions_without_gauges_are_kept(void **state) {
   }
 }
 
+static void *serve_unkept(int i, size_t size) {
+  lm_request r = { .site = tags[i].site, .size = size, .align = 16 };
+  return lm_decision_serve_unkept(lm_thread_self, &r);
+}
+
+/* Runs first: a span that objects of several counted tags share needs the slow path. */
+static void only_decisions_that_are_not_kept_need_no_lock(void **state) {
+  (void)state;
+  int each[] = { NODE, PLAIN, FREE };
+  for (int i = 0; i < 3; i++) loam_free(loam_malloc(tags[each[i]].site, 200));
+  void *p = serve_unkept(NODE, 200);
+  assert_non_null(p);
+  loam_free(p);
+  lm_thread_self->inside++; /* as while loam calls foreign code */
+  assert_null(serve_unkept(NODE, 200));
+  lm_thread_self->inside--;
+  assert_null(serve_unkept(NODE, 100000));
+  assert_null(serve_unkept(PLAIN, 200));
+  assert_null(serve_unkept(FREE, 200)); /* without a board the gauge reads a file */
+}
+
 static const loam_site *summed;
 static void add_row(void *ctx, const loam_stats_row *row) {
   if (!strcmp(row->tag, summed->where.tag)) *(uint64_t *)ctx += row->total_bytes;
@@ -675,6 +696,7 @@ static void free_memory_decides_as_it_changes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(only_decisions_that_are_not_kept_need_no_lock),
     cmocka_unit_test(every_block_is_where_the_moment_puts_it),
     cmocka_unit_test(a_threshold_is_met_to_the_byte),
     cmocka_unit_test(only_decisions_without_gauges_are_kept),

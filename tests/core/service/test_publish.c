@@ -128,6 +128,19 @@ static void the_next_request_obeys_a_publication(void **state) {
   assert_int_equal(generation(), before + 1 + 3 * LM_PUBLISHED_WORDS);
 }
 
+/* A size divides a class, so no entry keeps what the policy decides. */
+static void a_request_whose_decision_is_not_kept_obeys_a_publication(void **state) {
+  (void)state;
+  publish("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+          "return loam.policy { name = 'split', pick = function(req)\n"
+          "  if req.size < 201 then return a end return b end }\n");
+  for (int i = 0; i < 3; i++) loam_free(loam_malloc(NULL, 220));
+  assert_string_equal(name_now(), "split");
+  publish(ALL_OF("next"));
+  loam_free(loam_malloc(NULL, 220));
+  assert_string_equal(name_now(), "next");
+}
+
 static void a_realloc_obeys_a_publication(void **state) {
   (void)state;
   void *p = loam_malloc(NULL, 100);
@@ -517,6 +530,7 @@ int main(void) {
     FOLLOWS(an_alarm_does_not_wait_for_a_stopped_publisher),
     FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
+    FOLLOWS(a_request_whose_decision_is_not_kept_obeys_a_publication),
     FOLLOWS(a_realloc_obeys_a_publication),
     FOLLOWS(replaced_policies_give_their_memory_back),
     FOLLOWS(strategies_of_old_edits_give_their_memory_back),
