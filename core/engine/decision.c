@@ -20,6 +20,7 @@ LM_INLINE double quick_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   return input == LM_IN_DEVICE_FREE ? (double)lm_gpu_free(arg) : -1;
 }
 
+/* Reads a gauge that quick_gauge could not read. May take a lock or make a system call. */
 static LM_NOINLINE double slow_gauge(int input, unsigned arg) {
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);

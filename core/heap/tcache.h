@@ -157,9 +157,9 @@ LM_INLINE void lm_tcache_item_write(lm_cached_object *item, void *p, lm_state_ce
   item->cell = cell;
 }
 
-/* Copies `n` items, the first one first: `to` may be in the same array, before `from`. Copies some
- * at a time, because the C library copies more than 4 KiB by a string instruction, which takes
- * several times as long where the items were written a short time ago. */
+/* Copies `n` items in the order of their addresses: `to` may be in the same array, before `from`.
+ * Copies some at a time, because the C library copies more than 4 KiB by a string instruction. That
+ * instruction takes several times as long where the items were written a short time ago. */
 LM_INLINE void lm_tcache_items_copy(lm_cached_object *to, const lm_cached_object *from,
                                     uint32_t n) {
   enum { AT_ONCE = 128 };
