@@ -92,9 +92,9 @@ static bool read_answer(const char *answer, lm_device_export_piece *out) {
 /* Returns whether a piece that the owner sent contains address `at`, and whether the pieces of its
  * range contain the block. The owner may be any process, so nothing in its answer is trusted. */
 static bool is_plausible(const card *c, uint64_t at, const lm_device_export_piece *u) {
-  return u->begin <= c->base && u->end >= c->base + c->size && u->end - u->begin <= LM_SIZE_MAX &&
-         u->size && u->at <= at && at - u->at < u->size && u->at >= u->begin &&
-         u->size <= u->end - u->at;
+  return u->begin <= c->base && c->base <= u->end && c->size <= u->end - c->base &&
+         u->end - u->begin <= LM_SIZE_MAX && u->size && u->at <= at && at - u->at < u->size &&
+         u->at >= u->begin && u->size <= u->end - u->at;
 }
 
 /* Requests the piece at an address of the owner. *fd becomes its descriptor, to be closed by the
