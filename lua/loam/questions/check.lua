@@ -9,6 +9,7 @@ local options = require("loam.language.options")
 local policy = require("loam.compiler.policy")
 local query = require("loam.questions.query")
 local request = require("loam.symbolic.request")
+local site = require("loam.symbolic.site")
 local strategy = require("loam.language.strategy")
 
 local check = {}
@@ -84,6 +85,11 @@ local function declared(made)
     warnings[1] = diag.new { line = made.line, class = "machine",
       reason = "this kernel does not count stalls, so loam.pressure() is 0 here",
       suggestion = "start the kernel with psi=1 on its command line" }
+  end
+  for _, question in ipairs(site.starred()) do
+    warnings[#warnings + 1] = diag.new { line = question.line, class = "text",
+      reason = question.text .. " compares * and ? as characters",
+      suggestion = question.suggestion }
   end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)

@@ -29,7 +29,17 @@ local answers     -- observation -> answer
 local asked       -- { observation, answer, ... } in order
 local listener    -- function(observation, answer), called for every question, repeated ones too
 
+local starred = {} -- loam.Starred, in the order in which they were first asked
+
 local readers = {} -- text -> { name, read = function(where) -> string, field, part }
+
+---@class loam.Starred a question that compares a * or a ? as a character, as only :glob does not
+---@field line integer|nil where it was first asked
+---@field text string the question as a policy writes it
+---@field suggestion string
+
+---@return loam.Starred[]
+function site.starred() return starred end
 
 -- Sets the site (tag, file, func, module) that the next replays are for, without answers.
 function site.begin(now)
@@ -78,6 +88,14 @@ local function observation_of(how, text, about, ask_where)
            ask = ask_where }
 end
 
+-- Notes a question about the string `about` if that looks like a pattern of :glob.
+local function note_stars(made, about)
+  if not string.find(about, "[*?]") then return made end
+  starred[#starred + 1] = { line = frame.line(), text = made.text,
+    suggestion = string.format("write %s:glob(%q)", made.name, about) }
+  return made
+end
+
 -- Makes the observations that a function of tag.lua answers. `name` is the name of the function.
 local function helper(name)
   local question = tag[name]
@@ -86,7 +104,7 @@ local function helper(name)
       return question(text.read(at), about)
     end)
     made.text = string.format("%s:%s(%q)", text.name, name, about)
-    return made
+    return name == "glob" and made or note_stars(made, about)
   end)
 end
 
@@ -95,7 +113,7 @@ local helpers = { under = helper("under"), is = helper("is"), glob = helper("glo
 local equal = interned(function(text, about)
   local made = observation_of("is", text, about, function(at) return text.read(at) == about end)
   made.text = string.format("%s == %q", text.name, about)
-  return made
+  return note_stars(made, about)
 end)
 
 ---@class loam.Keys the strings that are keys of a table
@@ -124,6 +142,9 @@ end
 -- if the text is no key. So keys with one value are one answer, and such tags one class.
 local key_in = interned(function(text, t)
   local keys = keys_of(t)
+  for _, word in ipairs(keys.words) do
+    note_stars({ name = text.name, text = string.format("%s == %q", text.name, word) }, word)
+  end
   return observation_of("key", text, keys, function(at)
     return keys.first[text.read(at)] or false
   end)

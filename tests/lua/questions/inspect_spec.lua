@@ -65,6 +65,18 @@ describe("check", function()
     assert.same({}, warnings("local d = loam.host { name = 'd', align = 64 }",
       "if req.tag:under 'deep.down' then return a:or_else(d) end " .. USE_ALL))
   end)
+
+  it("warns of a * or a ? outside of a pattern of :glob", function()
+    local above = "local t = { ['a?'] = 1, b = 2 }"
+    assert.same({},
+      warnings(above, "if req.tag:glob 'm*' or t.b == 1 then return b end " .. USE_ALL))
+    assert.same({
+      [[2 text: req.tag == "m.*" compares * and ? as characters; write req.tag:glob("m.*")]],
+      [[2 text: req.func:under("*") compares * and ? as characters; write req.func:glob("*")]],
+      [[2 text: req.module == "a?" compares * and ? as characters; write req.module:glob("a?")]] },
+      warnings(above, "if req.tag == 'm.*' or 'm.*' == req.tag or req.func:under '*' "
+        .. "or t[req.module] == 1 then return b end " .. USE_ALL))
+  end)
 end)
 
 describe("explain", function()
