@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "engine/probes.h"
 #include "heap/pool.h"
@@ -303,12 +304,13 @@ bool lm_sample_parse(const char *text, uint64_t *interval) {
   static const struct {
     const char *name;
     unsigned shift;
-  } units[] = { { "", 0 }, { "KiB", 10 }, { "MiB", 20 }, { "GiB", 30 } };
+  } units[] = { { "", 0 },    { "b", 0 },    { "k", 10 }, { "kb", 10 }, { "kib", 10 }, { "m", 20 },
+                { "mb", 20 }, { "mib", 20 }, { "g", 30 }, { "gb", 30 }, { "gib", 30 } };
   char *end;
   uint64_t n = strtoull(text, &end, 10);
   if (*text < '0' || *text > '9') return false;
   for (size_t i = 0; i < LM_COUNT(units); i++)
-    if (!strcmp(end, units[i].name)) {
+    if (!strcasecmp(end, units[i].name)) {
       if (n > LM_SAMPLE_INTERVAL_MAX >> units[i].shift) return false;
       *interval = n << units[i].shift;
       return true;

@@ -75,8 +75,8 @@ extern lm_samples lm_sample_all __attribute__((visibility("hidden")));
  * with words, if there is no memory for the tables. The caller is not active. */
 loam_status lm_sample_set(uint64_t interval);
 
-/* Reads an interval: a number of bytes, which KiB, MiB or GiB may follow. Returns false if the text
- * is none, or is above LM_SAMPLE_INTERVAL_MAX. */
+/* Reads an interval: a number of bytes, which a unit may follow as for the command (K, KB and KiB
+ * are 1024, in any case). Returns false if the text is none, or is above LM_SAMPLE_INTERVAL_MAX. */
 bool lm_sample_parse(const char *text, uint64_t *interval);
 
 /* Returns whether blocks are sampled now. */

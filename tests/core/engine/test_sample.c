@@ -96,7 +96,11 @@ static void an_interval_is_read_from_a_text(void **state) {
   assert_false(lm_sample_parse("17179869185GiB", &interval)); /* 2^34 + 1: 1 GiB if it wrapped */
   assert_false(lm_sample_parse("99999999999999999999", &interval));
   assert_false(lm_sample_parse("", &interval) || lm_sample_parse("-1", &interval));
-  assert_false(lm_sample_parse("5kib", &interval));
+  assert_true(lm_sample_parse("4k", &interval) && interval == 4096);
+  assert_true(lm_sample_parse("5kib", &interval) && interval == 5 << 10);
+  assert_true(lm_sample_parse("7B", &interval) && interval == 7);
+  assert_true(lm_sample_parse("3MB", &interval) && interval == 3 << 20);
+  assert_false(lm_sample_parse("5ib", &interval) || lm_sample_parse("5kk", &interval));
 }
 
 static void the_weight_is_one_over_the_probability(void **state) {
