@@ -127,8 +127,8 @@ PY
   echo "ok: frames of Python are between those of C"
 fi
 
-begin LOAM_PROFILE=512kib
-grep -q "LOAM_PROFILE=512kib" "$work/err" || fail "a wrong value is not reported: $(cat "$work/err")"
+begin LOAM_PROFILE=512x
+grep -q "LOAM_PROFILE=512x" "$work/err" || fail "a wrong value is not reported: $(cat "$work/err")"
 for words in "--stacks 0" "--stacks 2TiB" "--stacks some" "--for 1s" "--keep"; do
   "$LOAM" profile "$pid" $words > "$work/said" 2> "$work/why" && fail "profile $words succeeds"
   [ $? = 2 ] || [ "$(head -c 12 "$work/why")" = "loam profile" ] || fail "profile $words: $(cat "$work/why")"
