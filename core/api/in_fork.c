@@ -6,8 +6,6 @@
 #include "api/memory.h"
 #include "engine/record.h"
 
-/* Does the frees that were noted while a thread forked. The calling thread is in a guarded section.
- * Does nothing in an inner section, because this function itself may have called its caller. */
 LM_NOINLINE void lm_in_fork_free_noted(void) {
   if (lm_lock_cancel_holds > 1) return;
   for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
@@ -59,10 +57,7 @@ static void *move_to_spare(void *ptr, size_t size) {
 }
 
 void *lm_in_fork_begin_realloc(void *ptr, size_t size) {
-  if (lm_likely(lm_lock_try_hold())) {
-    if (lm_unlikely(lm_spare_is_used())) lm_in_fork_free_noted();
-    return NULL;
-  }
+  if (lm_likely(lm_lock_try_hold())) return NULL;
   void *p = move_to_spare(ptr, size);
   if (!p) lm_lock_hold_cancel();
   return p;

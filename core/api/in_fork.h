@@ -16,14 +16,15 @@
 
 void *lm_in_fork_alloc(const lm_request *r);
 bool lm_in_fork_free(void *ptr, const lm_stream *on, bool has_begun);
+
+/* Does the frees that were noted while a thread forked. Does nothing in an inner guarded section,
+ * because this function itself may have called its caller. */
 void lm_in_fork_free_noted(void);
 
 /* Begins a slow request. Returns NULL in a guarded section; or the block that serves the request,
  * in none. */
 LM_INLINE void *lm_in_fork_begin(const lm_request *r) {
-  if (lm_unlikely(!lm_lock_try_hold())) return lm_in_fork_alloc(r);
-  if (lm_unlikely(lm_spare_is_used())) lm_in_fork_free_noted();
-  return NULL;
+  return lm_likely(lm_lock_try_hold()) ? NULL : lm_in_fork_alloc(r);
 }
 
 /* Begins a slow free. Returns true in a guarded section; or false, in none, if the block is free or

@@ -2,7 +2,7 @@
  *
  * Each allocating function makes the key of its request and tries lm_decision_serve, which is
  * inlined and serves most requests. For any other request it describes the request (lm_request),
- * and `serve` makes a decision or passes the request to lm_memory_alloc.
+ * and `serve` serves it by the thread cache (serve_cached) or by the engine (lm_memory_alloc).
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
  * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork.
@@ -25,12 +25,9 @@
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
-#include "os/pressure.h"
 #include "os/spare.h"
 #include "pages/range.h"
-#include "service/board.h"
 #include "service/control.h"
-#include "service/publish.h"
 
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
@@ -41,7 +38,7 @@ static void *answer(void *from, void *to, size_t size, int before) {
   return to;
 }
 
-/* Ends a slow call that lm_in_fork_begin has begun. Returns p. */
+/* Ends the guarded section of a slow call. Returns p. */
 static void *end_slow(void *p) {
   lm_soft_limit_poll();
   lm_lock_allow_cancel();
@@ -57,46 +54,24 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return end_slow(answer(NULL, lm_engine_alloc(r), r->size, before));
 }
 
-/* Gives memory back if an alarm of memory pressure is new to the thread `t`, which is
- * lm_thread_self. Keeps errno. */
-static LM_NOINLINE void obey_alarm(lm_thread *t) {
-  int before = errno;
-  if (!lm_start_is_running() || t->inside || t->dying || !lm_sweep_is_alarmed(t)) return;
-  lm_thread_enter(t);
-  lm_sweep_obey_alarm(t);
-  lm_thread_leave(t);
-  errno = before;
-}
-
-/* Returns whether the thread `t`, which is lm_thread_self, may decide by itself: it has an area,
- * loam is started, and the host has no callback for blocks. */
-LM_INLINE bool may_decide(lm_thread *t) {
-  lm_control_wake_if_asleep();
-  lm_device_idle_poll(t);
-  lm_publish_obey_if_new();
-  if (lm_unlikely(lm_pressure_is_short()) && t) obey_alarm(t);
-  return lm_likely(t && lm_start_is_running() && !lm_memory_hook_is_wanted());
-}
-
-static void *serve_guarded(const lm_request *r, bool holds) {
-  lm_thread *t = lm_thread_self;
+/* Serves a request of malloc's family that lm_decision_serve did not serve, from the thread cache:
+ * by the decision, if one `holds`, else by a new decision. Returns NULL, and has done nothing, if
+ * only the engine can serve the request, or if another thread forks. */
+static void *serve_cached(const lm_request *r, bool holds) {
   lm_assert(r->site && r->want == LM_WANT_HOST);
-  if (lm_unlikely(!may_decide(t))) return lm_memory_alloc(r);
-  if (holds) lm_board_refresh_calmly(); /* the bin is empty: a program that grows comes here */
-  void *p = holds ? lm_sampled_or_refill(t, lm_decision_key_of_request(t, r)) : NULL;
-  if (p) return r->zero ? memset(p, 0, r->size) : p;
-  p = lm_decision_make(t, r);
-  return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
+  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
+  if (p || lm_unlikely(!lm_lock_try_hold_now())) return p;
+  lm_start_awake();
+  lm_thread *t = lm_thread_self; /* NULL: this is the first request of the thread */
+  if (holds) p = lm_sampled_or_refill(t, lm_decision_key_of_request(t, r));
+  if (p && r->zero) memset(p, 0, r->size);
+  if (!p && t && lm_likely(!lm_memory_hook_is_wanted())) p = lm_decision_make(t, r);
+  return end_slow(p);
 }
 
-/* Serves a request of malloc's family that lm_decision_serve did not serve: by the decision, if one
- * `holds`, else by a new decision, else by the engine. */
 static void *serve(const lm_request *r, bool holds) {
-  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
-  if (p) return p;
-  p = lm_in_fork_begin(r);
-  if (lm_unlikely(p != NULL)) return p;
-  return end_slow(serve_guarded(r, holds));
+  void *p = serve_cached(r, holds);
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
 }
 
 /* Remembers where a free or realloc was called, to name it if the call turns out to be wrong. */
@@ -127,8 +102,8 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
-static LM_NOINLINE void *malloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve(&(lm_request){ .site = site, .size = size, .align = 16 }, holds);
+static LM_NOINLINE void *serve_slow(loam_site *site, size_t size, bool zero, bool holds) {
+  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = zero }, holds);
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -145,11 +120,7 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   if (!site) site = lm_decision_scope(t);
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, size), &holds);
-  return lm_likely(p != NULL) ? p : malloc_slow(site, size, holds);
-}
-
-static LM_NOINLINE void *calloc_slow(loam_site *site, size_t size, bool holds) {
-  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = true }, holds);
+  return lm_likely(p != NULL) ? p : serve_slow(site, size, false, holds);
 }
 
 static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
@@ -162,10 +133,10 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
   if (!site) site = lm_decision_scope(t);
-  if (lm_unlikely(bytes > LM_SMALL_MAX)) return calloc_slow(site, bytes, false);
+  if (lm_unlikely(bytes > LM_SMALL_MAX)) return serve_slow(site, bytes, true, false);
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
-  return lm_likely(p != NULL) ? memset(p, 0, bytes) : calloc_slow(site, bytes, holds);
+  return lm_likely(p != NULL) ? memset(p, 0, bytes) : serve_slow(site, bytes, true, holds);
 }
 
 /* ---- By the code that calls --------------------------------------------------------------- */
@@ -262,10 +233,27 @@ void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
 
 /* ---- realloc ------------------------------------------------------------------------------ */
 
+/* Moves an object of a pool to an object of another size class. Returns NULL, and has done nothing,
+ * if only the engine can find memory for it. */
+static void *move(lm_thread *t, loam_site *site, void *ptr, size_t from, size_t to) {
+  lm_request r = { .site = site, .size = to, .align = 16 };
+  bool holds;
+  void *p = lm_decision_serve(t, lm_decision_key_of(site, to), &holds);
+  if (!p) p = serve_cached(&r, holds);
+  if (!p) return NULL;
+  memcpy(p, ptr, from < to ? from : to);
+  loam_free(ptr);
+  return p;
+}
+
 void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   lm_thread *t = lm_thread_self;
+  size_t from = 0;
+  loam_site *of = site;
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
-  void *p = lm_likely(is_quick) ? lm_engine_realloc_quick(t, site, ptr, size) : NULL;
+  lm_realloc_way way = is_quick ? lm_engine_realloc_way(t, ptr, size, &of, &from) : LM_REALLOC_ASKS;
+  if (way == LM_REALLOC_STAYS) return ptr;
+  void *p = way == LM_REALLOC_MOVES ? move(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (lm_unlikely(lm_spare_usable(ptr))) return lm_in_fork_realloc_spare(site, ptr, size);
   p = lm_in_fork_begin_realloc(ptr, size);

@@ -6,10 +6,12 @@
  * default policy, and so is the start itself. */
 #include "api/start.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "api/in_fork.h"
 #include "device/device_idle.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
@@ -17,6 +19,7 @@
 #include "engine/last_words.h"
 #include "engine/sample.h"
 #include "heap/large.h"
+#include "heap/sweep.h"
 #include "heap/tails.h"
 #include "os/error.h"
 #include "os/numa.h"
@@ -202,7 +205,17 @@ static LM_NOINLINE void start_calmly(void) {
   lm_sys_cancel_restore();
 }
 
+/* Gives memory back if an alarm of memory pressure is new to the calling thread. */
+static LM_NOINLINE void obey_alarm(void) {
+  lm_thread *t = lm_thread_self;
+  if (!t || !lm_start_is_running() || t->inside || t->dying || !lm_sweep_is_alarmed(t)) return;
+  lm_thread_enter(t);
+  lm_sweep_obey_alarm(t);
+  lm_thread_leave(t);
+}
+
 void lm_start_awake(void) {
+  int before = errno;
   lm_assert(!lm_thread_is_active());
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
@@ -210,6 +223,9 @@ void lm_start_awake(void) {
   lm_device_idle_poll(lm_thread_self);
   lm_publish_obey_if_new();
   lm_board_refresh_calmly();
+  if (lm_unlikely(lm_pressure_is_short())) obey_alarm();
+  if (lm_unlikely(lm_spare_is_used())) lm_in_fork_free_noted();
+  errno = before;
 }
 
 void loam_stop(void) {

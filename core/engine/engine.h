@@ -20,9 +20,17 @@ void *lm_engine_alloc(const lm_request *r);
 void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* lm_engine_realloc by a handler of the host in place of the policy; NULL: by the policy. */
 void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
-/* lm_engine_realloc for most blocks, without asking the chain: objects of a pool, to at most
- * LM_LARGE_MAX bytes. NULL: nothing was done. */
-void *lm_engine_realloc_quick(lm_thread *t, loam_site *site, void *ptr, size_t size);
+
+/* What is to be done for a realloc. */
+typedef enum lm_realloc_way {
+  LM_REALLOC_ASKS,  /* lm_engine_realloc has to do it */
+  LM_REALLOC_STAYS, /* nothing: the block is an object of a pool that fits the new size too */
+  LM_REALLOC_MOVES  /* the block is an object of a pool, and needs another size class */
+} lm_realloc_way;
+/* Finds that out for a size of at most LM_LARGE_MAX. For LM_REALLOC_MOVES it sets *from to the
+ * usable bytes of the block, and *site, if that is NULL, to the block's site. */
+lm_realloc_way lm_engine_realloc_way(lm_thread *t, void *ptr, size_t size, loam_site **site,
+                                     size_t *from);
 
 /* Frees the block at ptr, of whatever kind, or tells the host that there is none. `size` is the
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;

@@ -2,11 +2,22 @@
  * the answer differs; handlers and the system keep their own. */
 #include "by_hand.h"
 
-/* As loam_realloc does it. */
+static lm_realloc_way way(loam_site *whose, void *p, size_t size) {
+  size_t from;
+  if (size > LM_LARGE_MAX) return LM_REALLOC_ASKS;
+  lm_realloc_way found = lm_engine_realloc_way(lm_thread_get(), p, size, &whose, &from);
+  if (found == LM_REALLOC_MOVES) assert_int_equal(from, lm_record_usable(p));
+  if (found == LM_REALLOC_MOVES) assert_non_null(whose);
+  return found;
+}
+
+static bool stays(loam_site *whose, void *p, size_t size) {
+  return way(whose, p, size) == LM_REALLOC_STAYS;
+}
+
+/* As loam_realloc does it, but for objects that move to another size class. */
 static void *again(loam_site *whose, void *p, size_t size) {
-  lm_thread *t = lm_thread_get();
-  void *q = size <= LM_LARGE_MAX ? lm_engine_realloc_quick(t, whose, p, size) : NULL;
-  return q ? q : lm_engine_realloc(whose, p, size);
+  return stays(whose, p, size) ? p : lm_engine_realloc(whose, p, size);
 }
 
 /* ---- realloc ---- */
@@ -78,25 +89,24 @@ static void realloc_stays_where_it_fits(void **state) {
 /* Programs grow what is large byte by byte. */
 static void a_large_block_stays_at_once_within_its_last_page(void **state) {
   (void)state;
-  lm_thread *t = lm_thread_get();
   CHAIN(host("plain"));
   char *p = get(100000);
   size_t end = lm_record_usable(p);
-  assert_ptr_equal(lm_engine_realloc_quick(t, NULL, p, 100001), p);
-  assert_ptr_equal(lm_engine_realloc_quick(t, site, p, end), p);
-  assert_ptr_equal(lm_engine_realloc_quick(t, NULL, p, end - LM_PAGE + 1), p);
-  assert_null(lm_engine_realloc_quick(t, NULL, p, end - LM_PAGE));
-  assert_null(lm_engine_realloc_quick(t, NULL, p, end + 1));
-  assert_null(lm_engine_realloc_quick(t, NULL, p, 100));
-  assert_null(lm_engine_realloc_quick(t, NULL, p + 16, end));
-  assert_null(lm_engine_realloc_quick(t, tag("realloc.else"), p, end));
+  assert_true(stays(NULL, p, 100001));
+  assert_true(stays(site, p, end));
+  assert_true(stays(NULL, p, end - LM_PAGE + 1));
+  assert_false(stays(NULL, p, end - LM_PAGE));
+  assert_false(stays(NULL, p, end + 1));
+  assert_false(stays(NULL, p, 100));
+  assert_false(stays(NULL, p + 16, end));
+  assert_false(stays(tag("realloc.else"), p, end));
   assert_int_equal(lm_record_usable(p), end);
   CHAIN(host("other"));
-  assert_null(lm_engine_realloc_quick(t, NULL, p, end));
+  assert_false(stays(NULL, p, end));
   put(p);
   fork_at(LM_IN_SIZE, 100001, host("plain"), host("other"));
   p = get(100000);
-  assert_null(lm_engine_realloc_quick(t, NULL, p, 100001));
+  assert_false(stays(NULL, p, 100001));
   put(p);
   CHAIN(limited("two", 64 << 20));
   p = get(100000);
