@@ -249,6 +249,18 @@ static void noted_frees_are_found_again(void **state) {
   assert_int_equal(lm_spare_uses, 0);
 }
 
+static void a_slow_request_does_the_frees_that_were_noted(void **state) {
+  (void)state;
+  void *noted = loam_malloc(NULL, 100);
+  assert_true(noted && lm_spare_note_free(noted));
+  assert_true(loam_usable_size(noted) >= 100);
+  void *large = loam_malloc(NULL, 64 << 20);
+  assert_non_null(large);
+  assert_int_equal(lm_spare_uses, 0);
+  assert_int_equal(loam_usable_size(noted), 0);
+  loam_free(large);
+}
+
 static void *plain_malloc(void *ctx, size_t size) {
   ++*(_Atomic int *)ctx;
   return malloc(size);
@@ -414,6 +426,7 @@ int main(void) {
     cmocka_unit_test(an_interrupted_section_ends_in_the_child),
     cmocka_unit_test(spare_blocks_are_known_by_their_address),
     cmocka_unit_test(noted_frees_are_found_again),
+    cmocka_unit_test(a_slow_request_does_the_frees_that_were_noted),
     cmocka_unit_test(a_handler_makes_its_blocks_while_a_fork_lasts),
     cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(a_child_inherits_no_area_that_is_in_neither_list),
