@@ -109,7 +109,7 @@ static LM_NOINLINE void *serve_slow(loam_site *site, size_t size, bool zero, boo
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   lm_assert(size > LM_SMALL_MAX);
-  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
+  lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
   return lm_likely(p != NULL) ? p : serve(&r, false);
 }
@@ -117,7 +117,7 @@ static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(size > LM_SMALL_MAX)) return malloc_large(site, size);
-  if (!site) site = lm_decision_scope(t);
+  site = lm_decision_site(t, site);
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, size), &holds);
   return lm_likely(p != NULL) ? p : serve_slow(site, size, false, holds);
@@ -132,7 +132,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
   size_t bytes;
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_unlikely(!lm_mul(count, size, &bytes))) return calloc_overflow(count, size);
-  if (!site) site = lm_decision_scope(t);
+  site = lm_decision_site(t, site);
   if (lm_unlikely(bytes > LM_SMALL_MAX)) return serve_slow(site, bytes, true, false);
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, bytes), &holds);
@@ -205,7 +205,7 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   }
   if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
   lm_thread *t = lm_thread_self_or_empty;
-  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = alignment };
+  lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = alignment };
   bool holds = false;
   void *p = NULL;
   if (lm_likely(lm_decision_can_serve(&r)))
@@ -218,7 +218,7 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   enum { ALL = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED };
   lm_thread *t = lm_thread_self_or_empty;
-  lm_request r = { .site = site ? site : lm_decision_scope(t), .size = size, .align = 16 };
+  lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = 16 };
   r.want = LM_WANT_PINNED;
   r.flags = flags;
   if (!(flags & ~(unsigned)ALL)) {
@@ -235,7 +235,7 @@ void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
 
 /* Moves an object of a pool to an object of another size class. Returns NULL, and has done nothing,
  * if only the engine can find memory for it. */
-static void *move(lm_thread *t, loam_site *site, void *ptr, size_t from, size_t to) {
+static void *move_object(lm_thread *t, loam_site *site, void *ptr, size_t from, size_t to) {
   lm_request r = { .site = site, .size = to, .align = 16 };
   bool holds;
   void *p = lm_decision_serve(t, lm_decision_key_of(site, to), &holds);
@@ -253,7 +253,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
   lm_realloc_way way = is_quick ? lm_engine_realloc_way(t, ptr, size, &of, &from) : LM_REALLOC_ASKS;
   if (way == LM_REALLOC_STAYS) return ptr;
-  void *p = way == LM_REALLOC_MOVES ? move(t, of, ptr, from, size) : NULL;
+  void *p = way == LM_REALLOC_MOVES ? move_object(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (lm_unlikely(lm_spare_usable(ptr))) return lm_in_fork_realloc_spare(site, ptr, size);
   p = lm_in_fork_begin_realloc(ptr, size);

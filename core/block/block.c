@@ -54,7 +54,7 @@ LM_INLINE loam_block *fill(loam_block *b, loam_site *site, loam_block_kind kind,
 
 loam_block *lm_block_fill(loam_block *b, loam_site *site, loam_block_kind kind, void *data,
                           size_t size) {
-  return fill(b, lm_engine_site(site), kind, data, size);
+  return fill(b, lm_decision_site(lm_thread_self_or_empty, site), kind, data, size);
 }
 
 loam_block *lm_block_header(loam_site *site, loam_block_kind kind, size_t more) {
@@ -113,7 +113,7 @@ static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
 loam_block *loam_block_new(loam_site *site, size_t size) {
   lm_thread *t = lm_thread_self_or_empty;
   if (lm_likely(size <= LM_BLOCK_EMBEDDED_MAX && !t->handler)) {
-    loam_site *of = site ? site : lm_decision_scope(t);
+    loam_site *of = lm_decision_site(t, site);
     bool holds;
     lm_decision_key k = lm_decision_key_of(of, sizeof(loam_block) + size);
     loam_block *b = lm_decision_serve(t, k, &holds);

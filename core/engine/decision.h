@@ -75,10 +75,11 @@ _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 
  * the entry shows it. Constant time. */
 bool lm_decision_is_valid(lm_thread *t, const lm_decision *d);
 
-/* Returns the site of a call whose site is NULL: the site of the thread's innermost scope, else the
- * default site, which is lm_site_empty. */
-LM_INLINE loam_site *lm_decision_scope(const lm_thread *t) {
-  return t->site ? t->site : &lm_site_empty;
+/* Returns the site of a call. If `site` is NULL, it is the site of the innermost scope of `t`, else
+ * the default site. `t` is the calling thread, or the empty area. */
+LM_INLINE loam_site *lm_decision_site(const lm_thread *t, loam_site *site) {
+  if (!site) site = t->site ? t->site : &lm_site_empty;
+  return site;
 }
 
 /* ---- The fast path ------------------------------------------------------------------------ */

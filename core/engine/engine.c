@@ -6,12 +6,6 @@
 #include "engine/outside.h"
 #include "os/error.h"
 
-loam_site *lm_engine_site(loam_site *site) {
-  if (site) return site;
-  lm_thread *t = lm_thread_get();
-  return t ? lm_decision_scope(t) : lm_site_default();
-}
-
 void *lm_engine_alloc(const lm_request *r) {
   lm_assert(!lm_thread_is_active());
   size_t most = r->size > r->align ? r->size : r->align;
@@ -20,7 +14,7 @@ void *lm_engine_alloc(const lm_request *r) {
   lm_thread *t = lm_thread_get();
   if (!t) return lm_error_null("size %zu: no memory for the thread's own data", r->size);
   lm_order o = { .t = t, .r = *r, .why = "" };
-  if (!o.r.site) o.r.site = lm_decision_scope(t);
+  o.r.site = lm_decision_site(t, r->site);
   if (o.r.align < 16) o.r.align = 16;
   void *p = o.r.want == LM_WANT_HOST && !o.r.handler ? lm_decision_make(t, &o.r) : NULL;
   return p ? p : lm_chain_serve(&o, NULL);

@@ -56,9 +56,6 @@ void lm_engine_set_foreign(int (*free_it)(void *ptr));
 /* Calls that function. Returns whether it has freed `ptr`; false if there is no function. */
 bool lm_engine_ask_foreign(void *ptr);
 
-/* Returns the site to use for NULL: the site of the thread's scope, else the default site. */
-loam_site *lm_engine_site(loam_site *site);
-
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 

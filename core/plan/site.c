@@ -194,8 +194,6 @@ static loam_site *find(const loam_where *where, uint64_t hash) {
 
 uint32_t lm_site_count(void) { return atomic_load_explicit(&count, memory_order_acquire); }
 uint32_t lm_site_tag_count(void) { return atomic_load_explicit(&tags, memory_order_relaxed); }
-loam_site *lm_site_default(void) { return &lm_site_empty; }
-
 /* The acquire in lm_site_count pairs with the release of make_locked: the site is seen whole. */
 loam_site *lm_site_at(uint32_t index) {
   if (index == LM_SITE_FIRST) return &lm_site_empty;

@@ -62,8 +62,7 @@ extern _Atomic(loam_site *) lm_site_chunk[] __attribute__((visibility("hidden"))
 loam_site *lm_site_at(uint32_t index);
 /* Returns the number of sites. Their indices are LM_SITE_FIRST to LM_SITE_FIRST + count - 1. */
 uint32_t lm_site_count(void);
-/* The default site: its tag is "", and its index LM_SITE_FIRST. Returns &lm_site_empty. */
-loam_site *lm_site_default(void);
+/* The default site: its tag is "", and its index LM_SITE_FIRST. */
 extern loam_site lm_site_empty;
 /* Returns the number of different tags. */
 uint32_t lm_site_tag_count(void);

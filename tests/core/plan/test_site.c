@@ -41,8 +41,8 @@ static void every_part_of_a_place_tells_sites_apart(void **state) {
 
 static void the_empty_tag_is_the_default_site(void **state) {
   (void)state;
-  assert_ptr_equal(tag(""), lm_site_default());
-  assert_ptr_equal(lm_site_at(2), lm_site_default());
+  assert_ptr_equal(tag(""), &lm_site_empty);
+  assert_ptr_equal(lm_site_at(2), &lm_site_empty);
   assert_null(lm_site_at(0));
   assert_null(lm_site_at(1));
   assert_null(lm_site_at(lm_site_count() + 2));

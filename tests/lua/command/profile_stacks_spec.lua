@@ -69,7 +69,7 @@ describe("a profile of stacks", function()
 
   it("leaves out the innermost functions of loam", function()
     local made = stacks.live(samples(1, { row("x", 1, { 4098, 4099, 4100 }) }), SUBJECT,
-      symbols_of { [4098] = { name = "lm_decision_make" }, [4099] = { name = "malloc_slow" },
+      symbols_of { [4098] = { name = "lm_decision_make" }, [4099] = { name = "serve_slow" },
                    [4100] = { name = "main" } })
     assert.equal("main", names(made.samples[1]))
   end)

@@ -14,9 +14,9 @@ local stacks = {}
 -- Functions of loam itself. A stack begins with them if loam is linked into the program.
 local OWN = { "^lm_", "^loam_" }
 local OWN_STATIC = {
-  malloc_slow = true, malloc_guarded = true, serve = true, serve_guarded = true, learn = true,
-  make = true, note_sample = true, malloc_large = true, calloc_slow = true, sample = true,
-  note_served = true, note_resized = true, serve_by = true, realloc_spare = true,
+  serve_slow = true, serve_cached = true, serve = true, learn = true, note_sample = true,
+  malloc_large = true, move_object = true, sample = true, note_served = true,
+  note_resized = true, serve_by = true,
 }
 
 local function is_own(name)
