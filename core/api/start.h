@@ -14,11 +14,10 @@ LM_INLINE bool lm_start_is_running(void) {
   return atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_RUNNING;
 }
 
-/* Starts loam from the environment if nothing has started it. Then does what has become due since
- * the last slow call: revives the service thread in a forked child, obeys a policy that was
- * published, writes figures to the board, gives memory back under memory pressure, and does the
- * frees that were noted during a fork. Every slow request begins with it. Keeps errno. Any thread
- * may call it, while not active. */
+/* Starts loam from the environment if nothing has started it. Then it revives the service thread in
+ * a forked child, obeys a policy that was published, writes figures to the board, gives memory back
+ * under memory pressure, and does the frees that were noted during a fork. Every slow request calls
+ * this function first. Keeps errno. Any thread may call it, while not active. */
 void lm_start_awake(void);
 
 #endif

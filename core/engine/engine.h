@@ -21,14 +21,15 @@ void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
 /* lm_engine_realloc by a handler of the host in place of the policy; NULL: by the policy. */
 void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
 
-/* What is to be done for a realloc. */
+/* Says how a realloc gives a block its new size. */
 typedef enum lm_realloc_way {
   LM_REALLOC_ASKS,  /* lm_engine_realloc has to do it */
-  LM_REALLOC_STAYS, /* nothing: the block is an object of a pool that fits the new size too */
+  LM_REALLOC_STAYS, /* not at all: the block is an object of a pool and fits the new size too */
   LM_REALLOC_MOVES  /* the block is an object of a pool, and needs another size class */
 } lm_realloc_way;
-/* Finds that out for a size of at most LM_LARGE_MAX. For LM_REALLOC_MOVES it sets *from to the
- * usable bytes of the block, and *site, if that is NULL, to the block's site. */
+/* Returns how loam_realloc gives the block at `ptr` a size of at most LM_LARGE_MAX. Changes no
+ * block. If the answer is LM_REALLOC_MOVES, *from is the usable bytes of the block, and *site, if
+ * it was NULL, is the block's site. */
 lm_realloc_way lm_engine_realloc_way(lm_thread *t, void *ptr, size_t size, loam_site **site,
                                      size_t *from);
 

@@ -29,11 +29,11 @@ local answers     -- observation -> answer
 local asked       -- { observation, answer, ... } in order
 local listener    -- function(observation, answer), called for every question, repeated ones too
 
-local starred = {} -- loam.Starred, in the order in which they were first asked
+local starred = {} -- list of loam.Starred, the question that was asked first in front
 
 local readers = {} -- text -> { name, read = function(where) -> string, field, part }
 
----@class loam.Starred a question that compares a * or a ? as a character, as only :glob does not
+---@class loam.Starred a question that takes a * or a ? as a plain character
 ---@field line integer|nil where it was first asked
 ---@field text string the question as a policy writes it
 ---@field suggestion string
