@@ -49,11 +49,13 @@ static uint32_t text_of(lm_stacks *stacks, const void *code) {
 
 void lm_stacks_describe(lm_stacks *stacks, lm_stack *stack, const lm_unwound *from,
                         const lm_python_frame *python, uint32_t n) {
-  stack->frames = (uint8_t)from->frames;
+  stack->frames = (uint8_t)lm_unwound_frames(from);
   stack->python_frames = (uint8_t)n;
-  memcpy(stack->frame, from->frame, from->frames * sizeof *from->frame);
   stack->hash = mix(mix(0, stack->site), stack->strategy);
-  for (uint32_t i = 0; i < stack->frames; i++) stack->hash = mix(stack->hash, stack->frame[i]);
+  for (uint32_t i = 0; i < stack->frames; i++) {
+    stack->frame[i] = lm_unwound_frame(from, i);
+    stack->hash = mix(stack->hash, stack->frame[i]);
+  }
   for (uint32_t i = 0; i < n; i++) {
     lm_stack_python *to = &stack->python[i];
     to->text = text_of(stacks, python[i].code);

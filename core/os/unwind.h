@@ -1,22 +1,22 @@
 /* unwind.h - a thread reads the stack of its callers.
  *
- * Unwinding is done by libgcc's _Unwind_Backtrace, which is linked into the library. It reads the
- * tables that compilers make for exceptions. It finds them by _dl_find_object(3), which glibc has
- * since 2.35: that takes no lock and allocates nothing, so a malloc may call it, also while some
- * thread is inside the dynamic loader. With an older glibc no stack has frames.
+ * A frame leads to its caller by a rule (os/frame_rule.h), which is read from the tables that
+ * compilers make for exceptions. Where a rule cannot say what the tables say, libgcc's
+ * _Unwind_Backtrace reads the whole stack; it takes about 200 ns for a frame. Both are linked into
+ * the library. They find the tables by _dl_find_object(3), which glibc has since 2.35: that takes
+ * no lock and allocates nothing, so a malloc may call it, also while some thread is inside the
+ * dynamic loader. With an older glibc no stack has frames.
  *
- * To unwind a frame takes about 200 ns, so it is avoided in two ways.
+ * Most stacks and frames were seen before, so most tables are not read.
  *
  * A loop that allocates has one stack again and again. A thread keeps where on its stack the return
  * addresses of the last stack stand. If the thread is at the same depth and all these words are
- * unchanged, the stack is taken for the same.
+ * unchanged, the stack is taken for the same. That is wrong only if a function has a frame of
+ * varying size, and a return address of earlier calls is left where the one that is looked for
+ * would stand.
  *
- * Most frames were seen before, in other stacks. The process keeps the size that a frame has at the
- * call behind which it was seen. If it knows the sizes of all frames, it finds the return addresses
- * by additions. A frame that has two sizes at one call is not found in this way any more.
- *
- * Both are wrong only if a function has a frame of varying size, and a return address of earlier
- * calls is left where the one that is looked for would stand. */
+ * The process keeps the rules that it has read. A kept rule is wrong only where a library was
+ * unloaded, and another one is loaded in its place. */
 #ifndef LM_UNWIND_H
 #define LM_UNWIND_H
 
@@ -24,7 +24,7 @@
 
 enum {
   LM_UNWIND_FRAMES = 64, /* frames of a stack at most; of a deeper stack, the innermost */
-  LM_UNWIND_OWN = 16     /* innermost frames that are loam's own, and left out */
+  LM_UNWIND_OWN = 16     /* innermost frames that are loam's own, and are read too */
 };
 
 /* A return address on the stack, and where it stands. */
@@ -34,19 +34,28 @@ typedef struct lm_unwound_word {
 } lm_unwound_word;
 
 /* A stack that was read. Zeros: none.
- * Law: frames <= LM_UNWIND_FRAMES, words <= LM_UNWIND_FRAMES + LM_UNWIND_OWN. If `at` is not 0,
- * each word stood at its place when the stack was read. */
+ * Law: own <= words <= LM_UNWIND_FRAMES + LM_UNWIND_OWN. If `at` is not 0, each word stood at its
+ * place when the stack was read. */
 typedef struct lm_unwound {
-  uintptr_t at; /* how deep the thread was: the frame of lm_unwind; 0: it is always read again */
-  uint32_t frames, words;
-  /* A part of one stack, as the unwinder saw it: the deepest frame of lm_unwind, and the place of
-   * the outermost return address. NULL: it has seen none. A thread may have several stacks. */
+  uintptr_t at;        /* how deep the thread was: the frame of lm_unwind; 0: it is read again */
+  uint32_t words, own; /* `own`: of the words, the innermost that lead into this library */
+  /* A part of one stack that is known to be readable: the deepest frame of lm_unwind, and the place
+   * of the outermost return address. NULL: none. A thread may have several stacks. */
   uintptr_t bottom;
   const uintptr_t *top;
-  /* Addresses of code, the innermost first. Of a caller: an address inside its call instruction. */
-  uint64_t frame[LM_UNWIND_FRAMES];
   lm_unwound_word word[LM_UNWIND_FRAMES + LM_UNWIND_OWN]; /* the innermost first */
 } lm_unwound;
+
+/* Returns how many frames of callers outside of this library were read. */
+LM_INLINE uint32_t lm_unwound_frames(const lm_unwound *u) {
+  uint32_t frames = u->words - u->own;
+  return frames < LM_UNWIND_FRAMES ? frames : LM_UNWIND_FRAMES;
+}
+/* Returns the address of the code of such a frame, of which frame 0 is the innermost. Of a caller:
+ * an address inside its call instruction. */
+LM_INLINE uint64_t lm_unwound_frame(const lm_unwound *u, uint32_t i) {
+  return u->word[u->own + i].value - 1;
+}
 
 /* Reads the stack of the calling thread. Returns true if it is the one that *u has, which the
  * calling thread has read before, or which is zeros. Leaves out the innermost frames that are in

@@ -1,0 +1,42 @@
+/* frame_rule.h - how a frame of the stack leads to the frame of its caller.
+ *
+ * Compilers write tables for exceptions, which say for each instruction where the frame ends and
+ * where the registers of the caller are saved: the call frame information of DWARF 5, section 6.4,
+ * as .eh_frame has it (Linux Standard Base 5.0, chapter 10.6). For nearly all code they say no more
+ * than an lm_frame_rule holds. libgcc finds the table of a function; lm_frame_rule_read reads it.
+ *
+ * On x86-64 the return address stands in the word below the canonical frame address (CFA), which is
+ * where the frame ends. */
+#ifndef LM_FRAME_RULE_H
+#define LM_FRAME_RULE_H
+
+#include "os/base.h"
+
+/* The rule of a frame at one of its calls, in 17 bits. LM_FRAME_LAST: the stack ends with it.
+ * LM_FRAME_OTHER: the tables say what a rule cannot hold, so the unwinder of libgcc has to read the
+ * stack. Law of any other rule: saved <= words, and words is not 0. */
+typedef uint32_t lm_frame_rule;
+enum {
+  LM_FRAME_SAVED_SHIFT = 12,
+  LM_FRAME_BASE_SHIFT = 16,
+  LM_FRAME_BITS = 17,
+  LM_FRAME_WORDS = (1 << LM_FRAME_SAVED_SHIFT) - 1, /* words at most */
+  LM_FRAME_SAVED = (1 << (LM_FRAME_BASE_SHIFT - LM_FRAME_SAVED_SHIFT)) - 1,
+  LM_FRAME_LAST = 0,
+  LM_FRAME_OTHER = LM_FRAME_SAVED << LM_FRAME_SAVED_SHIFT
+};
+
+/* Returns whether the CFA is counted from rbp, or else from rsp. */
+LM_INLINE bool lm_frame_by_base(lm_frame_rule rule) { return rule >> LM_FRAME_BASE_SHIFT; }
+/* Returns how many words of 8 bytes the CFA is above that register. */
+LM_INLINE uint32_t lm_frame_words(lm_frame_rule rule) { return rule & LM_FRAME_WORDS; }
+/* Returns how many words below the CFA the caller's rbp is saved. 0: rbp is still the caller's. */
+LM_INLINE uint32_t lm_frame_saved(lm_frame_rule rule) {
+  return rule >> LM_FRAME_SAVED_SHIFT & LM_FRAME_SAVED;
+}
+
+/* Reads the rule of the frame that a call returns to, at the return address `at`. The stack ends
+ * where there are no tables. Takes no lock with glibc 2.35 or later. */
+lm_frame_rule lm_frame_rule_read(uintptr_t at);
+
+#endif

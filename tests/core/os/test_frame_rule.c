@@ -1,0 +1,131 @@
+/* test_frame_rule - the rules of frames are those that readelf(1) prints of the same tables. */
+#include "test.h"
+
+#include "os/frame_rule.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Which words of a line of readelf have the CFA, rbp and the return address; 0: none has it. */
+typedef struct columns {
+  int cfa, rbp, ra;
+} columns;
+
+typedef struct tables {
+  uintptr_t base;   /* where the library is loaded */
+  char signals[32]; /* "cie=..." of the CIE of frames that signals made */
+  bool of_signal;   /* the rows are those of such a frame */
+  columns at;
+  unsigned rules, others, last;
+} tables;
+
+/* Splits a line into words. Returns how many there are. A register has its name once more in
+ * brackets: that is left out. */
+static int split(char *line, char *word[24]) {
+  int n = 0;
+  for (char *w = strtok(line, " \n"); w && n < 24; w = strtok(NULL, " \n"))
+    if (*w != '(') word[n++] = w;
+  return n;
+}
+
+static void read_header(tables *t, char **word, int n) {
+  t->at = (columns){ 1, 0, 0 };
+  for (int i = 2; i < n; i++) {
+    if (!strcmp(word[i], "rbp")) t->at.rbp = i;
+    if (!strcmp(word[i], "ra")) t->at.ra = i;
+  }
+}
+
+/* Returns the words below the CFA of a place such as "c-16". 0: the register is unchanged. -1: it
+ * is elsewhere. */
+static long words_below(const char *place) {
+  if (!strcmp(place, "u") || !strcmp(place, "s")) return 0;
+  long bytes = strncmp(place, "c-", 2) ? 1 : strtol(place + 2, NULL, 10);
+  return bytes % 8 ? -1 : bytes / 8;
+}
+
+/* Returns the rule that a row asks for. */
+static lm_frame_rule wanted(const tables *t, char **word) {
+  const char *cfa = word[t->at.cfa], *ra = t->at.ra ? word[t->at.ra] : "u";
+  long saved = t->at.rbp ? words_below(word[t->at.rbp]) : 0;
+  bool by_base = !strncmp(cfa, "rbp+", 4);
+  if (t->of_signal) return LM_FRAME_OTHER;
+  if (!strcmp(ra, "u")) return LM_FRAME_LAST;
+  if (strcmp(ra, "c-8") || (!by_base && strncmp(cfa, "rsp+", 4))) return LM_FRAME_OTHER;
+  long bytes = strtol(cfa + 4, NULL, 10), words = bytes / 8;
+  if (bytes % 8 || words < 1 || words > LM_FRAME_WORDS) return LM_FRAME_OTHER;
+  if (saved < 0 || saved > words || saved > LM_FRAME_SAVED) return LM_FRAME_OTHER;
+  return (lm_frame_rule)by_base << LM_FRAME_BASE_SHIFT |
+         (lm_frame_rule)saved << LM_FRAME_SAVED_SHIFT | (lm_frame_rule)words;
+}
+
+/* Compares a row, which holds from its address on. lm_frame_rule_read looks for the byte before. */
+static void compare_row(tables *t, char **word) {
+  uintptr_t at = strtoul(word[0], NULL, 16);
+  lm_frame_rule want = wanted(t, word), rule = lm_frame_rule_read(t->base + at + 1);
+  if (rule != want) fail_msg("at %#lx the rule is %#x, and not %#x", (long)at, rule, want);
+  if (rule == LM_FRAME_LAST) t->last++;
+  else if (rule == LM_FRAME_OTHER) t->others++;
+  else t->rules++;
+}
+
+/* Reads one line: the head of an entry, the names of the columns, or a row. Of rows at one address
+ * only the last one holds; readelf prints no others. */
+static void read_line(tables *t, char *line, bool *in_fde) {
+  enum { ADDRESS = 16 }; /* digits; the offsets of entries have 8 */
+  char *word[24];
+  int n = split(line, word);
+  if (n >= 4 && !strcmp(word[3], "CIE")) {
+    *in_fde = false;
+    if (strchr(word[4], 'S')) snprintf(t->signals, sizeof t->signals, "cie=%s", word[0]);
+  } else if (n >= 5 && !strcmp(word[3], "FDE")) {
+    *in_fde = true;
+    t->of_signal = !strcmp(word[4], t->signals);
+  } else if (n >= 2 && !strcmp(word[0], "LOC")) read_header(t, word, n);
+  else if (n > t->at.cfa && *in_fde && strlen(word[0]) == ADDRESS) compare_row(t, word);
+}
+
+static tables compare_library(const char *name, const char *symbol) {
+  char command[512], line[1024];
+  void *library = dlopen(name, RTLD_NOW);
+  Dl_info info;
+  bool in_fde = false;
+  assert_non_null(library);
+  assert_int_not_equal(dladdr(dlsym(library, symbol), &info), 0);
+  tables t = { .base = (uintptr_t)info.dli_fbase, .at = { 1, 0, 0 } };
+  snprintf(command, sizeof command, "LC_ALL=C readelf --debug-dump=frames-interp '%s' 2> /dev/null",
+           info.dli_fname);
+  FILE *from = popen(command, "r");
+  assert_non_null(from);
+  while (fgets(line, sizeof line, from)) read_line(&t, line, &in_fde);
+  pclose(from); /* its status is 1 after a warning too */
+  print_message("%s: %u rules, %u for the unwinder, %u ends of stacks\n", name, t.rules, t.others,
+                t.last);
+  return t;
+}
+
+static void rules_are_those_of_readelf(void **state) {
+  (void)state;
+  tables c = compare_library("libc.so.6", "printf");
+  tables cxx = compare_library("libstdc++.so.6", "__cxa_throw");
+  assert_true(c.rules > 10000 && c.others && c.last);
+  assert_true(cxx.rules > 10000);
+}
+
+static void where_there_are_no_tables_the_stack_ends(void **state) {
+  static char data[16];
+  (void)state;
+  assert_int_equal(lm_frame_rule_read((uintptr_t)data + 8), LM_FRAME_LAST);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(rules_are_those_of_readelf),
+    cmocka_unit_test(where_there_are_no_tables_the_stack_ends),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
