@@ -47,10 +47,11 @@ typedef enum { WHOLE, ASTRAY, NO_RULE } walk_end;
 __attribute__((no_sanitize("address"))) static walk_end walk(lm_unwound *u, uintptr_t at,
                                                              bool may_use_kept) {
   const uintptr_t *base = *(const uintptr_t **)at, *place = (const uintptr_t *)at + 1;
+  uintptr_t kept_from = may_use_kept ? u->bottom : UINTPTR_MAX;
   uint32_t words = 0;
   while (words < LM_COUNT(u->word) && *place) {
     uintptr_t back = *place;
-    bool use_kept = may_use_kept && (uintptr_t)place > u->bottom;
+    bool use_kept = (uintptr_t)place > kept_from;
     u->word[words++] = (lm_unwound_word){ place, back };
     lm_frame_rule rule = rule_of(back, use_kept);
     if (rule == LM_FRAME_LAST) break;
@@ -108,16 +109,27 @@ static void note_extent(lm_unwound *u, uintptr_t at) {
   if (!overlap || last > u->top) u->top = last;
 }
 
-/* Counts the innermost words that lead into this library. There are none where loam is linked into
- * the program itself. */
-static void count_own(lm_unwound *u) {
+/* The code of this library, which stays where it is. own_from is 0 before it is known; both are 1
+ * where loam is linked into the program itself. Release and acquire of own_from order own_to. */
+static _Atomic uintptr_t own_from, own_to;
+
+static uintptr_t find_own_code(void) {
   struct dl_find_object own;
-  void *here = (void *)(uintptr_t)count_own;
+  void *here = (void *)(uintptr_t)find_own_code;
+  bool found = !_dl_find_object(here, &own) && own.dlfo_link_map->l_name[0];
+  uintptr_t from = found ? (uintptr_t)own.dlfo_map_start : 1;
+  atomic_store_explicit(&own_to, found ? (uintptr_t)own.dlfo_map_end : 1, memory_order_relaxed);
+  atomic_store_explicit(&own_from, from, memory_order_release);
+  return from;
+}
+
+/* Counts the innermost words that lead into this library. */
+static void count_own(lm_unwound *u) {
+  uintptr_t from = atomic_load_explicit(&own_from, memory_order_acquire);
+  if (!from) from = find_own_code();
+  uintptr_t to = atomic_load_explicit(&own_to, memory_order_relaxed);
   u->own = 0;
-  if (_dl_find_object(here, &own) || !own.dlfo_link_map->l_name[0]) return;
-  uintptr_t from = (uintptr_t)own.dlfo_map_start, to = (uintptr_t)own.dlfo_map_end;
-  while (u->own < u->words && u->word[u->own].value - 1 >= from && u->word[u->own].value - 1 < to)
-    u->own++;
+  while (u->own < u->words && u->word[u->own].value > from && u->word[u->own].value <= to) u->own++;
 }
 
 /* The words are on the stack of this thread above `at`, and were when they were read, so they can
