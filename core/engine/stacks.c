@@ -49,19 +49,21 @@ static uint32_t text_of(lm_stacks *stacks, const void *code) {
 
 void lm_stacks_describe(lm_stacks *stacks, lm_stack *stack, const lm_unwound *from,
                         const lm_python_frame *python, uint32_t n) {
-  stack->frames = (uint8_t)lm_unwound_frames(from);
-  stack->python_frames = (uint8_t)n;
-  stack->hash = mix(mix(0, stack->site), stack->strategy);
-  for (uint32_t i = 0; i < stack->frames; i++) {
+  uint64_t hash = mix(mix(0, stack->site), stack->strategy);
+  uint32_t frames = lm_unwound_frames(from);
+  for (uint32_t i = 0; i < frames; i++) {
     stack->frame[i] = lm_unwound_frame(from, i);
-    stack->hash = mix(stack->hash, stack->frame[i]);
+    hash = mix(hash, stack->frame[i]);
   }
   for (uint32_t i = 0; i < n; i++) {
     lm_stack_python *to = &stack->python[i];
     to->text = text_of(stacks, python[i].code);
     to->line = python[i].line | (python[i].is_entry ? LM_STACK_ENTRY : 0);
-    stack->hash = mix(mix(stack->hash, to->text), to->line);
+    hash = mix(mix(hash, to->text), to->line);
   }
+  stack->hash = hash;
+  stack->frames = (uint8_t)frames;
+  stack->python_frames = (uint8_t)n;
 }
 
 /* ---- Rows --------------------------------------------------------------------------------- */

@@ -57,7 +57,10 @@ __attribute__((no_sanitize("address"))) static walk_end walk(lm_unwound *u, uint
     if (rule == LM_FRAME_LAST) break;
     if (rule == LM_FRAME_OTHER) return NO_RULE;
     const uintptr_t *end = (lm_frame_by_base(rule) ? base : place + 1) + lm_frame_words(rule);
-    bool is_astray = end <= place + 1 || (uintptr_t)end % sizeof *end ||
+    /* A frame has at least the word of its return address. A larger one than any rule by rsp can
+     * describe is left to the unwinder: it may be that rbp is wrong. */
+    uintptr_t more = (uintptr_t)end - (uintptr_t)(place + 2);
+    bool is_astray = more > LM_FRAME_WORDS * sizeof *end || more % sizeof *end ||
                      (use_kept && end > u->top + 1);
     if (is_astray) return use_kept ? ASTRAY : NO_RULE;
     if (lm_frame_saved(rule)) base = *((const uintptr_t **)end - lm_frame_saved(rule));
