@@ -189,7 +189,10 @@ void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
   return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
 }
 
-void loam_code_forget(void) { lm_thread_set_slow_all(LM_SLOW_STALE); }
+void loam_code_forget(void) {
+  lm_thread_set_slow_all(LM_SLOW_STALE);
+  lm_unwind_forget();
+}
 
 /* ---- Aligned and pinned ------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* frame_rule.c - reads the rule of a frame from the tables that compilers make for exceptions.
  *
- * A function has a frame description entry (FDE) with a program. The program runs along the code of
- * the function, and says what changes at each place. Entries that are alike share a common
- * information entry (CIE), whose program comes first. */
+ * A function has a frame description entry (FDE) with a program. The program goes along the
+ * instructions of the function, and says what changes at each. Entries that are alike share a
+ * common information entry (CIE), whose program runs first. */
 #include "os/frame_rule.h"
 
 #include <string.h>
@@ -18,34 +18,34 @@ enum { WORD = 8, RBP = 6, RSP = 7, RETURN_ADDRESS = 16 };
 
 /* ---- Reading bytes ------------------------------------------------------------------------ */
 
-/* Bytes that are still to be read. Law: at <= end. */
+/* Bytes that are still to be read. Law: next <= end. */
 typedef struct bytes {
-  const uint8_t *at, *end;
+  const uint8_t *next, *end;
   bool failed; /* more was asked for than there is, or what was read is not known here */
 } bytes;
 
 LM_INLINE uint64_t fail(bytes *b) {
   b->failed = true;
-  b->at = b->end;
+  b->next = b->end;
   return 0;
 }
 
 /* Reads an unsigned integer of `size` bytes. */
 LM_INLINE uint64_t read_fixed(bytes *b, size_t size) {
   uint64_t value = 0;
-  if ((size_t)(b->end - b->at) < size) return fail(b);
-  memcpy(&value, b->at, size);
-  b->at += size;
+  if ((size_t)(b->end - b->next) < size) return fail(b);
+  memcpy(&value, b->next, size);
+  b->next += size;
   return value;
 }
 
 /* Reads an unsigned number in LEB128. Returns where it ends, or NULL if it does not. */
-static LM_NOINLINE const uint8_t *read_long_uleb(const uint8_t *at, const uint8_t *end,
+static LM_NOINLINE const uint8_t *read_long_uleb(const uint8_t *next, const uint8_t *end,
                                                  uint64_t *value) {
   *value = 0;
-  for (unsigned shift = 0; shift < 63 && at < end; shift += 7) {
-    *value |= (uint64_t)(*at & 0x7f) << shift;
-    if (*at++ < 0x80) return at;
+  for (unsigned shift = 0; shift < 63 && next < end; shift += 7) {
+    *value |= (uint64_t)(*next & 0x7f) << shift;
+    if (*next++ < 0x80) return next;
   }
   return NULL;
 }
@@ -53,16 +53,16 @@ static LM_NOINLINE const uint8_t *read_long_uleb(const uint8_t *at, const uint8_
 /* Reads an unsigned number in LEB128. Most have one byte. */
 LM_INLINE uint64_t read_uleb(bytes *b) {
   uint64_t value;
-  if (lm_likely(b->at < b->end && *b->at < 0x80)) return *b->at++;
-  const uint8_t *at = read_long_uleb(b->at, b->end, &value);
-  if (!at) return fail(b);
-  b->at = at;
+  if (lm_likely(b->next < b->end && *b->next < 0x80)) return *b->next++;
+  const uint8_t *next = read_long_uleb(b->next, b->end, &value);
+  if (!next) return fail(b);
+  b->next = next;
   return value;
 }
 
 LM_INLINE void skip(bytes *b, uint64_t size) {
-  if (size > (uint64_t)(b->end - b->at)) (void)fail(b);
-  else b->at += size;
+  if (size > (uint64_t)(b->end - b->next)) (void)fail(b);
+  else b->next += size;
 }
 
 /* Returns the contents of an entry behind its length. An entry of 4 GiB is not read. */
@@ -86,8 +86,8 @@ static size_t size_of_pointer(uint8_t encoding) {
 
 /* A common information entry. */
 typedef struct cie {
-  size_t pointer; /* the size of the pointers in its FDEs */
-  bool has_more;  /* its FDEs have bytes before their programs, and say how many */
+  size_t pointer_size; /* of the pointers in its FDEs */
+  bool has_more;       /* its FDEs have bytes before their programs, and say how many */
   bytes program;
 } cie;
 
@@ -102,18 +102,18 @@ static void read_augmentation(cie *out, bytes *b, const char *letters) {
   bytes more = *b;
   skip(b, size);
   while (*++letters && !b->failed && !more.failed) {
-    size_t pointer;
+    size_t personality;
     switch (*letters) {
       case 'L': skip(&more, 1); break;
-      case 'R': out->pointer = size_of_pointer((uint8_t)read_fixed(&more, 1)); break;
+      case 'R': out->pointer_size = size_of_pointer((uint8_t)read_fixed(&more, 1)); break;
       case 'P':
-        pointer = size_of_pointer((uint8_t)read_fixed(&more, 1));
-        skip(&more, pointer ? pointer : SIZE_MAX);
+        personality = size_of_pointer((uint8_t)read_fixed(&more, 1));
+        skip(&more, personality ? personality : SIZE_MAX);
         break;
       default: (void)fail(b); /* 'S', or an unknown letter */
     }
   }
-  if (more.failed || !out->pointer) (void)fail(b);
+  if (more.failed || !out->pointer_size) (void)fail(b);
 }
 
 /* Reads a CIE. In all that is made for x86-64, programs count code by bytes, and the stack by words
@@ -121,16 +121,16 @@ static void read_augmentation(cie *out, bytes *b, const char *letters) {
 static bool read_cie(cie *out, const uint8_t *entry) {
   enum { MINUS_WORD = 0x78 };
   bytes b = open_entry(entry);
-  skip(&b, sizeof(uint32_t)); /* what tells it from an FDE */
+  skip(&b, sizeof(uint32_t)); /* the CIE's id */
   uint64_t version = read_fixed(&b, 1);
-  const char *letters = (const char *)b.at;
-  size_t size = strnlen(letters, (size_t)(b.end - b.at));
+  const char *letters = (const char *)b.next;
+  size_t size = strnlen(letters, (size_t)(b.end - b.next));
   skip(&b, size + 1);
   bool is_usual = read_uleb(&b) == 1 && read_uleb(&b) == MINUS_WORD;
   uint64_t where = version == 1 ? read_fixed(&b, 1) : read_uleb(&b);
   is_usual &= (version == 1 || version == 3) && where == RETURN_ADDRESS;
   if (b.failed || !is_usual) return false;
-  *out = (cie){ .pointer = WORD };
+  *out = (cie){ .pointer_size = WORD };
   read_augmentation(out, &b, letters);
   out->program = b;
   return !b.failed;
@@ -139,10 +139,10 @@ static bool read_cie(cie *out, const uint8_t *entry) {
 /* Opens the program of an FDE, and reads its CIE. */
 static bool open_fde(cie *common, bytes *program, const uint8_t *entry) {
   bytes b = open_entry(entry);
-  const uint8_t *from = b.at;
-  uint64_t back = read_fixed(&b, sizeof(uint32_t)); /* from here to the CIE */
-  if (b.failed || !read_cie(common, from - back)) return false;
-  skip(&b, 2 * common->pointer); /* the function's address and size */
+  const uint8_t *from = b.next;
+  uint64_t distance = read_fixed(&b, sizeof(uint32_t)); /* back to the CIE */
+  if (b.failed || !read_cie(common, from - distance)) return false;
+  skip(&b, 2 * common->pointer_size); /* the function's address and size */
   if (common->has_more) skip(&b, read_uleb(&b));
   *program = b;
   return !b.failed;
@@ -151,46 +151,51 @@ static bool open_fde(cie *common, bytes *program, const uint8_t *entry) {
 /* ---- Programs ----------------------------------------------------------------------------- */
 
 /* Where a register of the caller is: saved so many words below the CFA, or else one of these. */
-enum { UNCHANGED = 0, UNDEFINED = INT32_MAX - 1, ELSEWHERE = INT32_MAX };
+enum { UNCHANGED = INT32_MAX - 2, UNDEFINED, ELSEWHERE };
+_Static_assert(ELSEWHERE == INT32_MAX, "a number that is too large is read as ELSEWHERE");
 
-/* What holds at a place in the code. A number that is too large is read as INT32_MAX. */
+/* What the tables say of one instruction of the function. */
 typedef struct row {
   uint32_t cfa_register; /* whose value the CFA is counted from */
   uint32_t cfa_bytes;    /* how far the CFA is above that value */
-  uint32_t base, back;   /* where rbp and the return address of the caller are */
+  uint32_t rbp, ra;      /* where rbp and the return address of the caller are */
 } row;
 
 enum { ROWS = 8, NO_REGISTER = INT32_MAX };
 typedef struct machine {
-  uint64_t target; /* bytes from the function's first one to the place whose row is looked for */
-  row now, first;  /* `first`: what holds where the function begins */
-  row kept[ROWS];
-  uint32_t kept_rows;
+  uint64_t target; /* the offset in the function of the instruction whose row is looked for */
+  row now, first;  /* `first`: the row of the first instruction */
+  row remembered[ROWS];
+  uint32_t rows; /* that are remembered */
 } machine;
 
+/* Reads a number in LEB128. INT32_MAX stands for any larger number. */
 LM_INLINE uint32_t read_number(bytes *b) {
   uint64_t value = read_uleb(b);
   return value < INT32_MAX ? (uint32_t)value : INT32_MAX;
 }
 
-LM_INLINE void set_place(row *now, uint32_t reg, uint32_t place) {
-  if (reg == RBP) now->base = place;
-  if (reg == RETURN_ADDRESS) now->back = place;
+/* Sets where a register of the caller is. The caller's rsp is the CFA; where the tables say
+ * something else of it, no rule holds. */
+LM_INLINE void set_register(row *now, uint32_t reg, uint32_t where) {
+  if (reg == RBP) now->rbp = where;
+  if (reg == RETURN_ADDRESS) now->ra = where;
+  if (reg == RSP) now->ra = ELSEWHERE;
 }
 
 LM_INLINE void restore(machine *m, uint32_t reg) {
-  if (reg == RBP) m->now.base = m->first.base;
-  if (reg == RETURN_ADDRESS) m->now.back = m->first.back;
+  if (reg == RBP) m->now.rbp = m->first.rbp;
+  if (reg == RETURN_ADDRESS) m->now.ra = m->first.ra;
 }
 
-LM_INLINE void keep_row(machine *m, bytes *b) {
-  if (m->kept_rows == ROWS) (void)fail(b);
-  else m->kept[m->kept_rows++] = m->now;
+LM_INLINE void remember(machine *m, bytes *b) {
+  if (m->rows == ROWS) (void)fail(b);
+  else m->remembered[m->rows++] = m->now;
 }
 
-LM_INLINE void recall_row(machine *m, bytes *b) {
-  if (!m->kept_rows) (void)fail(b);
-  else m->now = m->kept[--m->kept_rows];
+LM_INLINE void recall(machine *m, bytes *b) {
+  if (!m->rows) (void)fail(b);
+  else m->now = m->remembered[--m->rows];
 }
 
 /* The instructions of a program: DWARF 5, section 7.24. The first three have an operand in the
@@ -230,8 +235,8 @@ LM_INLINE uint64_t step(machine *m, bytes *b, uint8_t op) {
     case ADVANCE_1: return read_fixed(b, 1);
     case ADVANCE_2: return read_fixed(b, 2);
     case ADVANCE_4: return read_fixed(b, 4);
-    case REMEMBER: keep_row(m, b); break;
-    case RECALL: recall_row(m, b); break;
+    case REMEMBER: remember(m, b); break;
+    case RECALL: recall(m, b); break;
     case CFA_OFFSET: now->cfa_bytes = read_number(b); break;
     case CFA_REGISTER: now->cfa_register = read_number(b); break;
     case CFA:
@@ -244,19 +249,19 @@ LM_INLINE uint64_t step(machine *m, bytes *b, uint8_t op) {
       break;
     case OFFSET:
       reg = read_number(b);
-      set_place(now, reg, read_number(b));
+      set_register(now, reg, read_number(b));
       break;
     case IN_REGISTER:
     case OFFSET_SIGNED: /* only of hand-written code, for other registers or above the CFA */
-      set_place(now, read_number(b), ELSEWHERE);
+      set_register(now, read_number(b), ELSEWHERE);
       (void)read_uleb(b);
       break;
     case RESTORE: restore(m, read_number(b)); break;
-    case SET_UNDEFINED: set_place(now, read_number(b), UNDEFINED); break;
-    case SAME_VALUE: set_place(now, read_number(b), UNCHANGED); break;
+    case SET_UNDEFINED: set_register(now, read_number(b), UNDEFINED); break;
+    case SAME_VALUE: set_register(now, read_number(b), UNCHANGED); break;
     case EXPRESSION:
     case VALUE_EXPRESSION:
-      set_place(now, read_number(b), ELSEWHERE);
+      set_register(now, read_number(b), ELSEWHERE);
       skip(b, read_uleb(b));
       break;
     case GNU_ARGUMENTS_SIZE: (void)read_uleb(b); break;
@@ -265,15 +270,15 @@ LM_INLINE uint64_t step(machine *m, bytes *b, uint8_t op) {
   return 0;
 }
 
-/* Runs a program up to the row that holds at the target. Returns false if it cannot be read. */
+/* Runs a program up to the row of the target. Returns false if the program cannot be read. */
 static bool run(machine *m, bytes b) {
-  for (uint64_t at = 0; b.at < b.end && at <= m->target;) {
-    uint8_t op = *b.at++, operand = op & 0x3f;
+  for (uint64_t offset = 0; b.next < b.end && offset <= m->target;) {
+    uint8_t op = *b.next++, operand = op & 0x3f;
     switch (op >> 6) {
-      case ADVANCE_BY: at += operand; break;
-      case OFFSET_OF: set_place(&m->now, operand, read_number(&b)); break;
+      case ADVANCE_BY: offset += operand; break;
+      case OFFSET_OF: set_register(&m->now, operand, read_number(&b)); break;
       case RESTORE_OF: restore(m, operand); break;
-      default: at += step(m, &b, op);
+      default: offset += step(m, &b, op);
     }
   }
   return !b.failed;
@@ -281,31 +286,31 @@ static bool run(machine *m, bytes b) {
 
 /* ---- Rules -------------------------------------------------------------------------------- */
 
-static lm_frame_rule rule_of(row now) {
-  bool by_base = now.cfa_register == RBP;
-  uint32_t words = now.cfa_bytes / WORD;
-  if (now.back == UNDEFINED) return LM_FRAME_LAST;
-  if (now.back != 1 || (!by_base && now.cfa_register != RSP)) return LM_FRAME_OTHER;
+static lm_frame_rule rule_of_row(row now) {
+  bool by_rbp = now.cfa_register == RBP;
+  uint32_t words = now.cfa_bytes / WORD, saved = now.rbp == UNCHANGED ? 0 : now.rbp;
+  if (now.ra == UNDEFINED) return LM_FRAME_LAST;
+  if (now.ra != 1 || (!by_rbp && now.cfa_register != RSP)) return LM_FRAME_OTHER;
   if (!words || words > LM_FRAME_WORDS || now.cfa_bytes % WORD) return LM_FRAME_OTHER;
-  if (now.base > words || now.base > LM_FRAME_SAVED) return LM_FRAME_OTHER;
-  return (lm_frame_rule)by_base << LM_FRAME_BASE_SHIFT | now.base << LM_FRAME_SAVED_SHIFT | words;
+  if (!now.rbp || saved > words || saved > LM_FRAME_SAVED) return LM_FRAME_OTHER;
+  return (lm_frame_rule)by_rbp << LM_FRAME_RBP_SHIFT | saved << LM_FRAME_SAVED_SHIFT | words;
 }
 
-/* A return address may be behind the last instruction of a function, so the byte before it is
- * looked for. */
-lm_frame_rule lm_frame_rule_read(uintptr_t at) {
+/* A call may be the last instruction of a function. Then the return address is the first byte of
+ * another function, so the byte before it is looked for. */
+lm_frame_rule lm_frame_rule_read(uintptr_t ra) {
   struct dwarf_eh_bases bases;
   cie common;
   bytes program;
-  const uint8_t *fde = _Unwind_Find_FDE((void *)(at - 1), &bases);
+  const uint8_t *fde = _Unwind_Find_FDE((void *)(ra - 1), &bases);
   if (!fde) return LM_FRAME_LAST;
   if (!open_fde(&common, &program, fde)) return LM_FRAME_OTHER;
   machine m;
-  m.target = at - 1 - (uintptr_t)bases.function;
+  m.target = ra - 1 - (uintptr_t)bases.function;
   m.now = (row){ NO_REGISTER, 0, UNCHANGED, UNCHANGED };
-  m.kept_rows = 0;
+  m.rows = 0;
   m.first = m.now;
   if (!run(&m, common.program)) return LM_FRAME_OTHER;
   m.first = m.now;
-  return run(&m, program) ? rule_of(m.now) : LM_FRAME_OTHER;
+  return run(&m, program) ? rule_of_row(m.now) : LM_FRAME_OTHER;
 }

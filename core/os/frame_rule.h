@@ -1,12 +1,13 @@
 /* frame_rule.h - how a frame of the stack leads to the frame of its caller.
  *
- * Compilers write tables for exceptions, which say for each instruction where the frame ends and
- * where the registers of the caller are saved: the call frame information of DWARF 5, section 6.4,
- * as .eh_frame has it (Linux Standard Base 5.0, chapter 10.6). For nearly all code they say no more
- * than an lm_frame_rule holds. libgcc finds the table of a function; lm_frame_rule_read reads it.
+ * Compilers write tables for exceptions. For each instruction they say where the canonical frame
+ * address (CFA) is, and where the registers of the caller are saved. That is the call frame
+ * information of DWARF 5, section 6.4, in the form of .eh_frame (Linux Standard Base 5.0, chapter
+ * 10.6). For nearly all code it says no more than an lm_frame_rule holds. libgcc finds the table of
+ * a function; lm_frame_rule_read reads it.
  *
- * On x86-64 the return address stands in the word below the canonical frame address (CFA), which is
- * where the frame ends. */
+ * On x86-64 the CFA is the caller's rsp before its call. So the return address stands in the word
+ * below the CFA. */
 #ifndef LM_FRAME_RULE_H
 #define LM_FRAME_RULE_H
 
@@ -18,16 +19,16 @@
 typedef uint32_t lm_frame_rule;
 enum {
   LM_FRAME_SAVED_SHIFT = 12,
-  LM_FRAME_BASE_SHIFT = 16,
+  LM_FRAME_RBP_SHIFT = 16,
   LM_FRAME_BITS = 17,
   LM_FRAME_WORDS = (1 << LM_FRAME_SAVED_SHIFT) - 1, /* words at most */
-  LM_FRAME_SAVED = (1 << (LM_FRAME_BASE_SHIFT - LM_FRAME_SAVED_SHIFT)) - 1,
+  LM_FRAME_SAVED = (1 << (LM_FRAME_RBP_SHIFT - LM_FRAME_SAVED_SHIFT)) - 1,
   LM_FRAME_LAST = 0,
   LM_FRAME_OTHER = LM_FRAME_SAVED << LM_FRAME_SAVED_SHIFT
 };
 
 /* Returns whether the CFA is counted from rbp, or else from rsp. */
-LM_INLINE bool lm_frame_by_base(lm_frame_rule rule) { return rule >> LM_FRAME_BASE_SHIFT; }
+LM_INLINE bool lm_frame_by_rbp(lm_frame_rule rule) { return rule >> LM_FRAME_RBP_SHIFT; }
 /* Returns how many words of 8 bytes the CFA is above that register. */
 LM_INLINE uint32_t lm_frame_words(lm_frame_rule rule) { return rule & LM_FRAME_WORDS; }
 /* Returns how many words below the CFA the caller's rbp is saved. 0: rbp is still the caller's. */
@@ -35,8 +36,8 @@ LM_INLINE uint32_t lm_frame_saved(lm_frame_rule rule) {
   return rule >> LM_FRAME_SAVED_SHIFT & LM_FRAME_SAVED;
 }
 
-/* Reads the rule of the frame that a call returns to, at the return address `at`. The stack ends
- * where there are no tables. Takes no lock with glibc 2.35 or later. */
-lm_frame_rule lm_frame_rule_read(uintptr_t at);
+/* Reads the rule of the frame to which a call returns at the return address `ra`. The stack ends
+ * where there are no tables. Takes no lock with glibc 2.35 and libgcc 12, or later ones. */
+lm_frame_rule lm_frame_rule_read(uintptr_t ra);
 
 #endif

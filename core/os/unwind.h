@@ -3,20 +3,20 @@
  * A frame leads to its caller by a rule (os/frame_rule.h), which is read from the tables that
  * compilers make for exceptions. Where a rule cannot say what the tables say, libgcc's
  * _Unwind_Backtrace reads the whole stack; it takes about 200 ns for a frame. Both are linked into
- * the library. They find the tables by _dl_find_object(3), which glibc has since 2.35: that takes
- * no lock and allocates nothing, so a malloc may call it, also while some thread is inside the
- * dynamic loader. With an older glibc no stack has frames.
+ * the library. libgcc 12 finds the tables by _dl_find_object(3), which glibc has since 2.35: that
+ * takes no lock and allocates nothing, so a malloc may call it, also while some thread is inside
+ * the dynamic loader. With an older glibc no stack has frames.
  *
  * Most stacks and frames were seen before, so most tables are not read.
  *
  * A loop that allocates has one stack again and again. A thread keeps where on its stack the return
  * addresses of the last stack stand. If the thread is at the same depth and all these words are
- * unchanged, the stack is taken for the same. That is wrong only if a function has a frame of
- * varying size, and a return address of earlier calls is left where the one that is looked for
- * would stand.
+ * unchanged, the stack is taken for the last one. That is wrong only if a function has a frame of
+ * varying size, and a return address of an earlier call is left where the present one would stand
+ * in the last stack.
  *
  * The process keeps the rules that it has read. A kept rule is wrong only where a library was
- * unloaded, and another one is loaded in its place. */
+ * unloaded and another one is loaded in its place; so who unloads one calls lm_unwind_forget. */
 #ifndef LM_UNWIND_H
 #define LM_UNWIND_H
 
@@ -62,5 +62,8 @@ LM_INLINE uint64_t lm_unwound_frame(const lm_unwound *u, uint32_t i) {
  * the library which this function is part of; it cannot tell them where loam is linked into the
  * program itself. With any locks held. It needs about 3 KiB of stack. */
 bool lm_unwind(lm_unwound *u);
+
+/* Forgets all rules that were read. Called after a library was unloaded, by any thread. */
+void lm_unwind_forget(void);
 
 #endif

@@ -10,9 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which words of a line of readelf have the CFA, rbp and the return address; 0: none has it. */
+/* Which words of a line of readelf have the CFA, rbp, rsp and the return address; 0: none has
+ * it. */
 typedef struct columns {
-  int cfa, rbp, ra;
+  int cfa, rbp, rsp, ra;
 } columns;
 
 typedef struct tables {
@@ -33,9 +34,10 @@ static int split(char *line, char *word[24]) {
 }
 
 static void read_header(tables *t, char **word, int n) {
-  t->at = (columns){ 1, 0, 0 };
+  t->at = (columns){ .cfa = 1 };
   for (int i = 2; i < n; i++) {
     if (!strcmp(word[i], "rbp")) t->at.rbp = i;
+    if (!strcmp(word[i], "rsp")) t->at.rsp = i;
     if (!strcmp(word[i], "ra")) t->at.ra = i;
   }
 }
@@ -52,14 +54,15 @@ static long words_below(const char *place) {
 static lm_frame_rule wanted(const tables *t, char **word) {
   const char *cfa = word[t->at.cfa], *ra = t->at.ra ? word[t->at.ra] : "u";
   long saved = t->at.rbp ? words_below(word[t->at.rbp]) : 0;
-  bool by_base = !strncmp(cfa, "rbp+", 4);
+  bool by_rbp = !strncmp(cfa, "rbp+", 4);
   if (t->of_signal) return LM_FRAME_OTHER;
   if (!strcmp(ra, "u")) return LM_FRAME_LAST;
-  if (strcmp(ra, "c-8") || (!by_base && strncmp(cfa, "rsp+", 4))) return LM_FRAME_OTHER;
+  if (t->at.rsp && strcmp(word[t->at.rsp], "u")) return LM_FRAME_OTHER;
+  if (strcmp(ra, "c-8") || (!by_rbp && strncmp(cfa, "rsp+", 4))) return LM_FRAME_OTHER;
   long bytes = strtol(cfa + 4, NULL, 10), words = bytes / 8;
   if (bytes % 8 || words < 1 || words > LM_FRAME_WORDS) return LM_FRAME_OTHER;
   if (saved < 0 || saved > words || saved > LM_FRAME_SAVED) return LM_FRAME_OTHER;
-  return (lm_frame_rule)by_base << LM_FRAME_BASE_SHIFT |
+  return (lm_frame_rule)by_rbp << LM_FRAME_RBP_SHIFT |
          (lm_frame_rule)saved << LM_FRAME_SAVED_SHIFT | (lm_frame_rule)words;
 }
 
@@ -96,7 +99,7 @@ static tables compare_library(const char *name, const char *symbol) {
   bool in_fde = false;
   assert_non_null(library);
   assert_int_not_equal(dladdr(dlsym(library, symbol), &info), 0);
-  tables t = { .base = (uintptr_t)info.dli_fbase, .at = { 1, 0, 0 } };
+  tables t = { .base = (uintptr_t)info.dli_fbase, .at = { .cfa = 1 } };
   snprintf(command, sizeof command, "LC_ALL=C readelf --debug-dump=frames-interp '%s' 2> /dev/null",
            info.dli_fname);
   FILE *from = popen(command, "r");
