@@ -21,7 +21,7 @@ enum { WORD = 8, RBP = 6, RSP = 7, RETURN_ADDRESS = 16 };
 /* Bytes that are still to be read. Law: next <= end. */
 typedef struct bytes {
   const uint8_t *next, *end;
-  bool failed; /* more was asked for than there is, or what was read is not known here */
+  bool failed; /* the bytes have ended too early, or mean what this file does not know */
 } bytes;
 
 LM_INLINE uint64_t fail(bytes *b) {
@@ -154,7 +154,7 @@ static bool open_fde(cie *common, bytes *program, const uint8_t *entry) {
 enum { UNCHANGED = INT32_MAX - 2, UNDEFINED, ELSEWHERE };
 _Static_assert(ELSEWHERE == INT32_MAX, "a number that is too large is read as ELSEWHERE");
 
-/* What the tables say of one instruction of the function. */
+/* The row of a table that is for one instruction of the function. */
 typedef struct row {
   uint32_t cfa_register; /* whose value the CFA is counted from */
   uint32_t cfa_bytes;    /* how far the CFA is above that value */

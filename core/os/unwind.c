@@ -93,9 +93,9 @@ typedef struct reader {
 } reader;
 
 /* Notes one frame that the unwinder has found. The stack is not recognised later if the return
- * address does not stand below the CFA, or if it is far from the one before, as it is on another
- * stack; so it is with a frame that a signal interrupted, whose address is no return address. The
- * first frame is one of this file. */
+ * address does not stand below the CFA, or if it is far from the one before, since it is then on
+ * another stack. A stack with a frame that a signal interrupted is not recognised either, because
+ * the address of that frame is no return address. The first frame is one of this file. */
 __attribute__((no_sanitize("address"))) static _Unwind_Reason_Code
 note_frame(struct _Unwind_Context *context, void *ctx) {
   reader *r = ctx;
