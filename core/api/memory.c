@@ -146,6 +146,7 @@ static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn
   lm_thread *t = lm_thread_self_or_empty;
   void *p = NULL;
   if (lm_likely(lm_lock_try_hold_now())) {
+    lm_start_awake(); /* the bin is empty: a program that grows comes here */
     p = end_slow(lm_sampled_or_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size)));
   }
   return lm_likely(p != NULL) ? p : miss(size, code);

@@ -79,6 +79,22 @@ other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --service --policy 
 ends
 echo "ok: a program that uses another folder is shown"
 
+# Of a call whose decision is kept, only requests that find an empty thread cache are slow.
+cat > "$work/limited.lua" << 'LUA'
+local limited = loam.host { name = "limited", limit = 100 * loam.MiB }
+return loam.policy { name = "limited", pick = function(req) return limited end }
+LUA
+build creeps.c
+"$LOAM" run --policy "$work/limited.lua" -- "$program" > "$work/said" 2> "$work/err" &
+pid=$!
+children=$pid
+await "it does not grow" grep -qs grown "$work/said"
+"$LOAM" status "$pid" > "$work/status" 2>&1 || fail "status: $(cat "$work/status")"
+grep -Eq '^limits +limited: [34][0-9](\.[0-9]+)? MiB of 100 MiB' "$work/status" ||
+  fail "expected some 40 MiB of 100: $(cat "$work/status")"
+ends
+echo "ok: the board has what a program holds by a kept decision"
+
 as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
   other setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \
