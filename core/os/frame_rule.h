@@ -3,7 +3,7 @@
  * Compilers write tables for exceptions. For each instruction they say where the canonical frame
  * address (CFA) is, and where the registers of the caller are saved. That is the call frame
  * information of DWARF 5, section 6.4, in the form of .eh_frame (Linux Standard Base 5.0, chapter
- * 10.6). For nearly all code, an lm_frame_rule holds all of it that matters. libgcc finds the table
+ * 10.6). An lm_frame_rule holds the part of it that nearly all code needs. libgcc finds the table
  * of a function; lm_frame_rule_read reads it.
  *
  * On x86-64 the CFA is the caller's rsp before its call. So the return address stands in the word

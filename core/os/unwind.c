@@ -17,7 +17,9 @@
  * data. */
 enum { RULES = 8192, RULE_SHIFT = 64 - LM_FRAME_BITS };
 static LM_SPARSE _Atomic uint64_t kept_rule[RULES];
-static _Atomic bool has_rules; /* an entry was written since the last lm_unwind_forget; relaxed */
+/* An entry was written since the last lm_unwind_forget. So a dlclose touches no page of the table
+ * in a process that samples nothing. Relaxed. */
+static _Atomic bool has_rules;
 
 static _Atomic uint64_t *entry_of(uintptr_t ra) {
   return &kept_rule[ra * 0x9e3779b97f4a7c15u >> 51];
@@ -171,6 +173,7 @@ LM_NOINLINE bool lm_unwind(lm_unwound *u) {
   note_extent(u, at);
   if (end == NO_RULE) unwind(u);
   count_own(u);
+  lm_assert(u->own <= u->words && u->words <= LM_COUNT(u->word));
   return false;
 }
 

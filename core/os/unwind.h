@@ -1,11 +1,13 @@
 /* unwind.h - a thread reads the stack of its callers.
  *
  * A frame leads to its caller by a rule (os/frame_rule.h), which is read from the tables that
- * compilers make for exceptions. For a frame that no rule can describe, the _Unwind_Backtrace of
- * libgcc reads the whole stack; it takes about 200 ns for a frame. Both are linked into
- * the library. libgcc 12 finds the tables by _dl_find_object(3), which glibc has since 2.35: that
- * takes no lock and allocates nothing, so a malloc may call it, also while some thread is inside
- * the dynamic loader. With an older glibc no stack has frames.
+ * compilers make for exceptions. If the stack has a frame that no rule can describe, the
+ * _Unwind_Backtrace of libgcc reads the whole stack; it takes about 200 ns for a frame.
+ *
+ * libgcc is linked into the library. Since version 12 it finds the tables by _dl_find_object(3),
+ * which glibc has since 2.35. That function takes no lock and allocates nothing, so a malloc may
+ * call it, also while some thread is inside the dynamic loader. With an older glibc no stack has
+ * frames.
  *
  * Most stacks and frames were seen before, so most tables are not read.
  *
