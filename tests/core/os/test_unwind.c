@@ -2,6 +2,7 @@
  * the C library finds, also through functions whose frames vary in size. */
 #include "test.h"
 
+#include "frame_tables.h"
 #include "os/unwind.h"
 
 #include <alloca.h>
@@ -148,44 +149,21 @@ static struct __attribute__((packed)) {
   uint8_t ret;
 } * code;
 
-/* Its tables: one CIE, one FDE, and their end. The numbers are those of DWARF, in .eh_frame. */
-static struct __attribute__((packed)) {
-  uint32_t cie_length, cie_id;
-  uint8_t version, no_letters, code_unit, data_unit, return_address;
-  uint8_t cfa[3], saved[2], pad[2];
-  uint32_t fde_length, cie_distance;
-  uint64_t function, size;
-  uint8_t advance, offset[4], more_pad[3];
-  uint32_t end;
-} tables;
+static frame_tables tables;
 
-extern void __register_frame(void *);
-extern void __deregister_frame(void *);
-
+/* Writes the code with this much room, and its tables: def_cfa_offset from the call on. */
 static void write_code(uint32_t room) {
   static const uint8_t sub[] = { 0x48, 0x81, 0xec }, call[] = { 0xff, 0xd7 },
                        add[] = { 0x48, 0x81, 0xc4 };
   uint32_t cfa = room + 8;
-  memset(&tables, 0, sizeof tables);
   memcpy(code->sub, sub, sizeof sub);
   memcpy(code->call, call, sizeof call);
   memcpy(code->add, add, sizeof add);
   code->room = code->same_room = room;
   code->ret = 0xc3;
-  tables.cie_length = offsetof(typeof(tables), fde_length) - 4;
-  tables.version = tables.code_unit = 1;
-  tables.data_unit = 0x78;
-  tables.return_address = 16;
-  memcpy(tables.cfa, "\x0c\x07\x08", 3);
-  memcpy(tables.saved, "\x90\x01", 2);
-  tables.fde_length = offsetof(typeof(tables), end) - offsetof(typeof(tables), cie_distance);
-  tables.cie_distance = offsetof(typeof(tables), cie_distance);
-  tables.function = (uintptr_t)code;
-  tables.size = sizeof *code;
-  tables.advance = 0x40 + offsetof(typeof(*code), call);
-  tables.offset[0] = 0x0e;
-  for (int i = 0; i < 3; i++) tables.offset[1 + i] = (uint8_t)(cfa >> 7 * i & 0x7f) | (i < 2) << 7;
-  __register_frame(&tables);
+  uint8_t program[] = { 0x40 + offsetof(typeof(*code), call), 0x0e, (cfa & 0x7f) | 0x80,
+                        (cfa >> 7 & 0x7f) | 0x80, (uint8_t)(cfa >> 14) };
+  make_tables(&tables, code, sizeof *code, program, sizeof program);
 }
 
 static void run_code(void) {
