@@ -1,8 +1,10 @@
-/* namespaces.c - finds the processes of other mount and PID namespaces in /proc. */
+/* namespaces.c - finds in /proc the folders of boards that are not in a usual place, and the
+ * processes of other mount and PID namespaces. */
 #include "cli/namespaces.h"
 
 #include <ctype.h>
 #include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +13,11 @@
 
 #include "os/sys.h"
 #include "service/board_read.h"
+#include "service/control_client.h"
 
 /* MOUNTS: further mount namespaces are not looked into. PROCESSES: further processes of other PID
- * namespaces are shown as `unknown`. */
-enum { MOUNTS = 4096, PROCESSES = 16384 };
+ * namespaces are shown as `unknown`. FOLDERS: further folders are not looked into. */
+enum { MOUNTS = 4096, PROCESSES = 16384, FOLDERS = 256 };
 
 /* The namespaces that one reading of /proc found. No lock guards them: the command has one
  * thread. */
@@ -29,6 +32,20 @@ static struct {
   unsigned processes;
 } found;
 
+/* The unusual folders in which living processes have their boards. */
+static struct {
+  struct {
+    uint64_t mount; /* the mount namespace that the path belongs to */
+    char *path;
+  } folder[FOLDERS];
+  unsigned count;
+  int64_t read_ns; /* when they were last looked for; 0: never */
+} elsewhere;
+
+/* The maps of all processes are read at most that often: `loam top` looks each second, and the maps
+ * of a large program have thousands of lines. */
+static const int64_t MAPS_NS = 10000000000;
+
 /* Returns the inode number of a namespace of a process; 0: it cannot be seen. */
 static uint64_t namespace_of(const char *pid, const char *kind) {
   char path[64];
@@ -37,8 +54,7 @@ static uint64_t namespace_of(const char *pid, const char *kind) {
   return stat(path, &st) ? 0 : st.st_ino;
 }
 
-static void note_mount(const char *pid) {
-  uint64_t mount = namespace_of(pid, "mnt");
+static void note_mount(const char *pid, uint64_t mount) {
   if (!mount || found.mounts == MOUNTS) return;
   for (unsigned i = 0; i < found.mounts; i++)
     if (found.mount[i] == mount) return;
@@ -69,16 +85,62 @@ static void note_process(const char *pid, uint64_t own) {
   found.process[found.processes++].outer = outer;
 }
 
+/* Tells whether a folder is one of those in which lm_board_each looks by itself. */
+static bool is_usual(const char *folder) {
+  char own[LM_CONTROL_PATH];
+  unsigned uid;
+  int end = 0;
+  if (sscanf(folder, "/tmp/loam-%u%n", &uid, &end) == 1 && !folder[end]) return true;
+  if (sscanf(folder, "/run/user/%u/loam%n", &uid, &end) == 1 && end && !folder[end]) return true;
+  return lm_control_dir(NULL, own, sizeof own) == LOAM_OK && !strcmp(folder, own);
+}
+
+static void note_folder(uint64_t mount, const char *folder) {
+  if (is_usual(folder) || elsewhere.count == FOLDERS) return;
+  for (unsigned i = 0; i < elsewhere.count; i++)
+    if (elsewhere.folder[i].mount == mount && !strcmp(elsewhere.folder[i].path, folder)) return;
+  char *path = strdup(folder);
+  if (!path) return;
+  elsewhere.folder[elsewhere.count].mount = mount;
+  elsewhere.folder[elsewhere.count++].path = path;
+}
+
+/* Notes the folder of the board, if this line of /proc/PID/maps names one. */
+static void note_line(void *ctx, const char *line) {
+  static const char ending[] = ".board";
+  const char *path = strchr(line, '/');
+  size_t n = path ? strlen(path) : 0;
+  char folder[PATH_MAX];
+  if (n < sizeof ending || n >= sizeof folder || strcmp(path + n - (sizeof ending - 1), ending))
+    return;
+  memcpy(folder, path, n + 1);
+  *strrchr(folder, '/') = 0;
+  if (*folder) note_folder(*(const uint64_t *)ctx, folder);
+}
+
+static void note_folders(const char *pid, uint64_t mount) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%.16s/maps", pid);
+  if (mount) (void)lm_sys_each_line(path, note_line, &mount);
+}
+
 static void look_at_proc(void) {
   uint64_t own = namespace_of("self", "pid");
+  const char *named = lm_sys_getenv("LOAM_CONTROL_DIR");
+  int64_t now_ns = lm_sys_clock_ns();
+  bool may_be_elsewhere = !named || !*named,
+       is_due = !elsewhere.read_ns || now_ns - elsewhere.read_ns > MAPS_NS;
   DIR *proc = opendir("/proc");
   found.mounts = found.processes = 0;
-  note_mount("self");
+  note_mount("self", namespace_of("self", "mnt"));
   for (struct dirent *entry; proc && (entry = readdir(proc));) {
     if (!isdigit((unsigned char)*entry->d_name)) continue;
-    note_mount(entry->d_name);
+    uint64_t mount = namespace_of(entry->d_name, "mnt");
+    note_mount(entry->d_name, mount);
     note_process(entry->d_name, own);
+    if (may_be_elsewhere && is_due) note_folders(entry->d_name, mount);
   }
+  if (is_due) elsewhere.read_ns = now_ns;
   if (proc) closedir(proc);
 }
 
@@ -90,10 +152,23 @@ static int find_pid(uint64_t pid_namespace, int pid) {
   return 0;
 }
 
+/* Makes `reader` look into the unusual folders of a mount namespace too. */
+static void set_folders(lm_board_reader *reader, uint64_t mount, const char *folder[FOLDERS]) {
+  reader->folders = folder;
+  reader->folder_count = 0;
+  for (unsigned i = 0; i < elsewhere.count; i++)
+    if (elsewhere.folder[i].mount == mount)
+      folder[reader->folder_count++] = elsewhere.folder[i].path;
+}
+
 void lm_namespaces_boards(loam_write_fn write, void *ctx) {
-  lm_board_reader reader = { write, ctx, find_pid };
+  const char *folder[FOLDERS];
+  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid };
   look_at_proc();
+  set_folders(&reader, found.mount[0], folder);
   lm_board_each(&reader);
-  for (unsigned i = 1; !geteuid() && i < found.mounts; i++)
+  for (unsigned i = 1; !geteuid() && i < found.mounts; i++) {
+    set_folders(&reader, found.mount[i], folder);
     lm_board_each_below(&reader, found.mount_pid[i]);
+  }
 }

@@ -637,11 +637,16 @@ static void visit_all(visit *t) {
   if (!geteuid()) visit_all_users(t);
 }
 
+static void visit_further(visit *t) {
+  for (unsigned i = 0; i < t->reader->folder_count; i++) visit_folder(t, t->reader->folders[i], -1);
+}
+
 void lm_board_each(const lm_board_reader *reader) {
   visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader, .root = -1 };
   lm_assert(reader->write);
   if (!t.v) return;
   visit_all(&t);
+  visit_further(&t);
   lm_metadata_free(t.v);
 }
 
@@ -653,6 +658,7 @@ void lm_board_each_below(const lm_board_reader *reader, int pid) {
   t.root = open(t.prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (t.root >= 0) {
     visit_all_users(&t);
+    visit_further(&t);
     close(t.root);
   }
   lm_metadata_free(t.v);

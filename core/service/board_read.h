@@ -15,9 +15,13 @@ typedef struct lm_board_reader {
   /* Returns the process id, as the caller sees it, of the process that has the id `pid` in another
    * PID namespace; 0: the caller cannot see that process. NULL: the caller sees no such process. */
   int (*find_pid)(uint64_t pid_namespace, int pid);
+  /* Further folders with boards, `folder_count` of them. */
+  const char *const *folders;
+  unsigned folder_count;
 } lm_board_reader;
 
-/* Calls `write` once for each process on a board that the effective user may see. Its row has the
+/* Calls `write` once for each process on a board that the effective user may see, in the usual
+ * folders (lm_control_dir; for root those of all users) and in `folders`. Its row has the
  * keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`, `since_ms`,
  * `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`,
  * `classes_left_out`, `tags`, `tags_left_out`, `folder`; of a process that follows the board also

@@ -79,6 +79,24 @@ other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --service --policy 
 ends
 echo "ok: a program that uses another folder is shown"
 
+# shows_elsewhere FOLDER VARIABLE - starts a program that has its board in a folder that only the
+# variable names, and looks with a command whose environment has neither.
+anywhere() { env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" "$@"; }
+shows_elsewhere() {
+  started env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$2" "$LOAM" run --policy "$policy" -- \
+    bash -c 'echo ready; read -r line < <(sleep 600)'
+  ls "$1"/*.board > "$work/log" || fail "its board is not in $1"
+  anywhere ps > "$work/ps" 2>&1
+  grep -q "^ *$pid .* running " "$work/ps" || fail "the board in $1 is not shown: $(cat "$work/ps")"
+  anywhere reload "$pid" > "$work/reload" 2>&1 || fail "no edit reaches it: $(cat "$work/reload")"
+  "$LOAM" ps | grep "^ *$pid " && fail "a command with a LOAM_CONTROL_DIR of its own shows it"
+  killed
+}
+mkdir -m 700 "$work/home"
+shows_elsewhere "$work/home/loam" "XDG_RUNTIME_DIR=$work/home"
+shows_elsewhere "$work/elsewhere" "LOAM_CONTROL_DIR=$work/elsewhere"
+echo "ok: a board is found in whichever folder a living process has it"
+
 # Of a call whose decision is kept, only requests that find an empty thread cache are slow.
 cat > "$work/limited.lua" << 'LUA'
 local limited = loam.host { name = "limited", limit = 100 * loam.MiB }
