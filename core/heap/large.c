@@ -156,8 +156,10 @@ static edges edges_of(uintptr_t start, size_t size) {
                   lm_align_up(end, LM_PAGE) - end };
 }
 
-/* Returns the first byte that is not EDGE_BYTE, from the end if `backwards`; NULL: all are. */
+/* Returns the first byte that is not EDGE_BYTE, from the end if `backwards`; NULL: all are. All are
+ * if the first is, and each of the others equals the one before it: memcmp(3) tells that fast. */
 static const void *find_change(const unsigned char *at, size_t bytes, bool backwards) {
+  if (!bytes || (*at == EDGE_BYTE && !memcmp(at, at + 1, bytes - 1))) return NULL;
   for (size_t i = 0; i < bytes; i++) {
     const unsigned char *byte = backwards ? at + bytes - 1 - i : at + i;
     if (*byte != EDGE_BYTE) return byte;
