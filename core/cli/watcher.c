@@ -191,24 +191,46 @@ static bool appends(int pid) {
   return flags && strtoul(flags + strlen("flags:"), NULL, 8) & O_APPEND;
 }
 
-/* Tells whether the program's descriptor 2 still is the file that it was when `loam run` began, and
- * a line may be added to it: it is a terminal, a pipe, or a file opened for append. */
-static bool may_tell(const char *path) {
+/* Tells whether a file is the one that was the program's descriptor 2 as `loam run` began. */
+static bool is_errors(const struct stat *st) {
+  return self.errors.st_mode && st->st_dev == self.errors.st_dev &&
+         st->st_ino == self.errors.st_ino;
+}
+
+/* Returns a copy of the program's descriptor 2; -1: the kernel does not allow that. A copy shares
+ * the offset in the file, so what is written by it and by the program stands one after the other. */
+static int copy_errors(void) {
+  int process, copy = -1;
+  if (lm_sys_process_open(self.program, &process)) return -1;
+  (void)lm_sys_process_copy(process, STDERR_FILENO, &copy);
+  close(process);
+  return copy;
+}
+
+/* Returns a descriptor by which a line may be added to the program's standard error; -1: there is
+ * none, or the program has another file by now. A terminal, a pipe, or a file opened for append is
+ * opened anew, so that a pipe that is full refuses a line. Any other file needs a copy. */
+static int open_errors(void) {
+  char path[64];
   struct stat now;
-  if (!self.errors.st_mode || stat(path, &now)) return false;
-  if (now.st_dev != self.errors.st_dev || now.st_ino != self.errors.st_ino) return false;
-  if (S_ISREG(now.st_mode)) return appends(self.program);
-  return S_ISFIFO(now.st_mode) || S_ISCHR(now.st_mode);
+  snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
+  if (stat(path, &now) || !is_errors(&now)) return -1;
+  bool is_file = S_ISREG(now.st_mode);
+  if (!is_file && !S_ISFIFO(now.st_mode) && !S_ISCHR(now.st_mode)) return -1;
+  int fd = is_file && !appends(self.program)
+               ? copy_errors()
+               : open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 || (!fstat(fd, &now) && is_errors(&now))) return fd;
+  close(fd);
+  return -1;
 }
 
 /* Tells the program's user the first line of some words, behind a title, unless LOAM_EVENTS is
  * "none". The descriptor is open for a moment alone. A pipe that is full gets nothing. */
 static void tell(const char *title, const char *words) {
-  char path[64], line[1024];
+  char line[1024];
   const char *events = lm_sys_getenv("LOAM_EVENTS");
-  snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
-  if ((events && !strcmp(events, "none")) || !may_tell(path)) return;
-  int fd = open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  int fd = events && !strcmp(events, "none") ? -1 : open_errors();
   if (fd < 0) return;
   int n = snprintf(line, sizeof line, "loam: %s: %.*s\n", title, (int)strcspn(words, "\n"), words);
   size_t length = n < (int)sizeof line ? (size_t)n : sizeof line - 1;

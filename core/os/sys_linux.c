@@ -438,6 +438,13 @@ int lm_sys_process_open(int pid, int *out) {
   return outcome(fd < 0 ? -1 : 0, before);
 }
 
+int lm_sys_process_copy(int process, int descriptor, int *out) {
+  if (is_refused()) return ENOSYS;
+  int before = errno, fd = (int)syscall(SYS_pidfd_getfd, process, descriptor, 0);
+  if (fd >= 0) *out = fd;
+  return outcome(fd < 0 ? -1 : 0, before);
+}
+
 int lm_sys_process_hidden(int *out) {
   if (is_refused()) return EAGAIN;
   int before = errno, pid = (int)syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);

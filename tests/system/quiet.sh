@@ -109,9 +109,15 @@ host=$!
 children=$host
 LOAM_EVENTS=none "$LOAM" run --watch --policy "$work/edited.lua" -- sleep 60 2>> "$work/none" &
 silent=$!
-children="$host $silent"
+mkfifo "$work/more"
+"$LOAM" run --watch --policy "$work/edited.lua" -- bash -c 'echo first >&2; read -r; echo second; sleep 60' \
+  < "$work/more" > "$work/both" 2>&1 &
+overwrites=$!
+exec 5> "$work/more"
+children="$host $silent $overwrites"
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
-children="$(sed 's/up //' "$work/out") $silent"
+children="$(sed 's/up //' "$work/out") $silent $overwrites"
+await "the program with one file for all does not start" grep first "$work/both"
 await "the silent program does not start" "$LOAM" status "$silent"
 echo 'return loam.polcy {}' > "$work/edited.lua"
 for _ in $(seq 100); do grep -q polcy "$err" && break; sleep 0.1; done
@@ -122,4 +128,12 @@ grep -q "^loam: policy refused, the last good one stays: .*edited.lua:1: .*polcy
 "$LOAM" wait --policy "$work/edited.lua" --pid "$silent" > "$work/out" 2>&1 && fail "it was not refused"
 grep -q polcy "$work/out" || fail "the silent program has not refused it: $(cat "$work/out")"
 [ -s "$work/none" ] && fail "LOAM_EVENTS=none: $(cat "$work/none")"
+echo >&5
+exec 5>&-
+await "the program with one file for all ends early" grep second "$work/both"
+# Where Yama restricts ptrace(2), only the watcher of root may write there.
+if [ "$(id -u)" = 0 ] || [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2> "$work/why")" -lt 1 ]; then
+  [ "$(sed 's/^loam: policy refused.*/told/' "$work/both")" = $'first\ntold\nsecond' ] ||
+    fail "in a file that is not opened for append: $(cat "$work/both")"
+fi
 echo "ok: a broken policy is told in one line, and with LOAM_EVENTS=none in none"
