@@ -294,13 +294,23 @@ static int native_boards(lua_State *L) {
   return 1;
 }
 
+/* The image of the policy that vet() has accepted; NULL: none. The command has one thread. */
+static lm_policy_image *accepted;
+
 /* make_board(policy): makes the board for a program that this process is about to become; its path.
- * The processes of the program that have this path of a policy file will follow the board. */
+ * The processes of the program that have this path of a policy file will follow the board. If vet()
+ * has accepted the policy, its image is on the board: it decides for processes that start after a
+ * bad edit of the file too. */
 static int native_make_board(lua_State *L) {
   char path[PATH_MAX], dir[LM_CONTROL_PATH];
+  const char *policy = text_at(L, 1);
   loam_status status = lm_control_dir(NULL, dir, sizeof dir);
-  if (status == LOAM_OK) status = lm_board_make(dir, text_at(L, 1), path);
-  return status == LOAM_OK ? push_text(L, path) : refuse(L, status);
+  if (status == LOAM_OK) status = lm_board_make(dir, policy, path);
+  if (status != LOAM_OK) return refuse(L, status);
+  if (accepted) status = lm_publisher_first(path, accepted, policy);
+  if (status == LOAM_OK) return push_text(L, path);
+  unlink(path);
+  return refuse(L, status);
 }
 
 /* publish(board, policy): publishes a policy file on a board; the number of the publication. If the
@@ -366,41 +376,30 @@ static int native_hash_text(lua_State *L) {
   return push_text(L, hash);
 }
 
-/* watch(board, policy, vetted, reads_nodes, reads_pressure, shares_limits): starts the watcher of a
- * board. `policy` is the file that it follows; nil: none. `vetted` is what vet() has returned; nil
- * if the policy was refused. `reads_nodes` and `reads_pressure` say whether the policy reads the
- * free memory of nodes, and memory pressure; `shares_limits`, whether it shares limits with other
- * processes. Returns true. */
+/* watch(board, policy): starts the watcher of a board, for the program that this process is about
+ * to become. `policy` is the file that it follows; nil: none. Returns true. */
 static int native_watch(lua_State *L) {
-  const char *vetted = text_at(L, 3);
-  lm_watcher_task task = { .board = text_at(L, 1),
-                           .policy = text_at(L, 2),
-                           .hash = vetted ? strtoull(vetted, NULL, 16) : 0,
-                           .reads_nodes = lua_toboolean(L, 4),
-                           .reads_pressure = lua_toboolean(L, 5),
-                           .shares_limits = lua_toboolean(L, 6),
-                           .is_of_caller = true };
+  lm_watcher_task task = { .board = text_at(L, 1), .policy = text_at(L, 2), .is_of_caller = true };
   loam_status status = lm_watcher_start(&task);
   return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
 /* vet(path): the value of LOAM_VETTED for a program that loads this policy; why the policy needs
- * the service thread, as words, or nil; whether it reads the free memory of nodes; whether it
- * reads memory pressure, and whether it shares limits with other processes. Fails if the program
- * would refuse the policy. */
+ * the service thread, as words, or nil; whether it needs a watcher. Fails if the program would
+ * refuse the policy. */
 static int native_vet(lua_State *L) {
   char vetted[LM_VET_SIZE];
   lm_vet_needs needs;
-  loam_status status = lm_vet(text_at(L, 1), vetted, &needs);
+  lm_policy_image_close(accepted);
+  accepted = NULL;
+  loam_status status = lm_vet(text_at(L, 1), vetted, &needs, &accepted);
   if (status != LOAM_OK) return refuse(L, status);
   push_text(L, vetted);
   if (needs.moves_memory) push_text(L, "moves live memory");
   else if (needs.reads_devices) push_text(L, "reads the free memory of devices");
   else lua_pushnil(L);
-  push_bool(L, needs.reads_nodes);
-  push_bool(L, needs.reads_pressure);
-  push_bool(L, needs.shares_limits);
-  return 5;
+  push_bool(L, needs.reads_nodes || needs.reads_pressure || needs.shares_limits);
+  return 3;
 }
 
 /* has_limit(): whether the control groups of this process limit its memory, and loam is to react to

@@ -186,6 +186,17 @@ loam_status lm_publisher_publish(lm_publisher *p, const lm_script_source *source
   return status;
 }
 
+loam_status lm_publisher_first(const char *board, const lm_policy_image *image,
+                               const char *policy) {
+  lm_publisher p;
+  uint64_t number;
+  loam_status status = lm_publisher_open(board, &p);
+  if (status != LOAM_OK) return status;
+  status = publish_image(&p, image, policy, &number);
+  lm_publisher_close(&p);
+  return status;
+}
+
 /* ---- Wishes */
 
 /* Returns the owner word of a process that took its place `since_ms` after boot. The word has the

@@ -8,6 +8,7 @@
 #define LM_PUBLISHER_H
 
 #include "loam.h"
+#include "plan/policy_image.h"
 #include "script/script.h"
 #include "service/board_layout.h"
 
@@ -23,6 +24,10 @@ loam_status lm_publisher_open(const char *path, lm_publisher *out);
 /* Closes a board that lm_publisher_open has opened. */
 void lm_publisher_close(lm_publisher *p);
 
+/* Publishes the image of the policy with which a tree starts, on the board that lm_board_make has
+ * made for the tree. `policy` is the absolute path of the policy file. Fails as lm_publisher_open
+ * and lm_publisher_publish do. */
+loam_status lm_publisher_first(const char *board, const lm_policy_image *image, const char *policy);
 /* Compiles the policy in source->text, runs its tests, and publishes its image. source->name is the
  * absolute path of the policy file. Sets *number to the number of the publication. Fails as a load
  * does, with LOAM_EBUDGET if the image is above LM_BOARD_HALF bytes, and with LOAM_EIO if the

@@ -19,14 +19,13 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
                          .shares_limits = lm_policy_image_shares(image) };
 }
 
-/* Writes what the caller of lm_vet_text gets of an image, and closes the image. */
-static void take_results(lm_policy_image *image, char carried[LM_IMAGE_TEXT_SIZE],
-                         lm_vet_needs *needs) {
+/* Writes the image of a policy as text, and what the policy needs. */
+static void describe(const lm_policy_image *image, char carried[LM_IMAGE_TEXT_SIZE],
+                     lm_vet_needs *needs) {
   size_t size;
   const void *bytes = lm_policy_image_bytes(image, &size);
   *needs = needs_of(image);
   if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
-  lm_policy_image_close(image);
 }
 
 loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
@@ -34,37 +33,52 @@ loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TE
   lm_policy_opened opened;
   lm_assert(!source->is_host);
   loam_status status = lm_policy_open(source, false, &opened);
-  if (status == LOAM_OK) take_results(opened.image, carried, needs);
-  return status;
-}
-
-/* Like lm_vet_text, but uses the image of an equal text that was kept, or keeps the image. */
-static loam_status vet_once(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
-                            lm_vet_needs *needs) {
-  lm_policy_opened opened;
-  if (lm_policy_image_is(source->text, source->length)) return lm_vet_text(source, carried, needs);
-  if (!lm_kept_find(source->text, source->length, &opened.image)) {
-    loam_status status = lm_policy_open(source, false, &opened);
-    if (status != LOAM_OK) return status;
-    lm_kept_put(opened.image);
-  }
-  take_results(opened.image, carried, needs);
+  if (status != LOAM_OK) return status;
+  describe(opened.image, carried, needs);
+  lm_policy_image_close(opened.image);
   return LOAM_OK;
 }
 
-loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs) {
-  char *text, carried[LM_IMAGE_TEXT_SIZE];
-  size_t length;
-  lm_assert(path);
-  loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
+/* Opens a policy, or the image of an equal text that was kept. Keeps the image of a new text. */
+static loam_status open_once(const lm_script_source *source, lm_policy_image **out) {
+  lm_policy_opened opened;
+  bool is_text = !lm_policy_image_is(source->text, source->length);
+  if (is_text && lm_kept_find(source->text, source->length, out)) return LOAM_OK;
+  loam_status status = lm_policy_open(source, false, &opened);
   if (status != LOAM_OK) return status;
-  status = vet_once(&(lm_script_source){ path, text, length, lm_policy_limits(), false }, carried,
-                    needs);
-  const char *policy = text;
-  if (status == LOAM_OK) status = lm_policy_open_text(path, &policy, &length);
+  if (is_text) lm_kept_put(opened.image);
+  *out = opened.image;
+  return LOAM_OK;
+}
+
+/* Writes the value of LOAM_VETTED for a policy's text or image, which is in the file `path`. */
+static loam_status write_vetted(const char *path, const lm_script_source *source,
+                                const char *carried, char vetted[LM_VET_SIZE]) {
+  const char *policy = source->text;
+  size_t length = source->length;
+  loam_status status = lm_policy_open_text(path, &policy, &length);
   if (status == LOAM_OK)
     snprintf(vetted, LM_VET_SIZE, "%016llx%s%s",
              (unsigned long long)lm_policy_file_hash(policy, length), *carried ? ":" : "", carried);
+  return status;
+}
+
+loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs,
+                   lm_policy_image **image) {
+  char *text, carried[LM_IMAGE_TEXT_SIZE];
+  size_t length;
+  lm_policy_image *opened = NULL;
+  lm_assert(path);
+  loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
+  if (status != LOAM_OK) return status;
+  lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
+  status = open_once(&source, &opened);
+  if (status == LOAM_OK) {
+    describe(opened, carried, needs);
+    status = write_vetted(path, &source, carried, vetted);
+  }
   lm_metadata_free(text);
+  if (status == LOAM_OK && image) *image = opened;
+  else lm_policy_image_close(opened);
   return status;
 }

@@ -64,7 +64,6 @@ enum {
 static struct {
   char board[PATH_MAX],
       policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed, "": none is */
-  uint64_t first_hash;  /* of the text that the tree started with */
   uint64_t
       refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
   int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
@@ -72,10 +71,7 @@ static struct {
   int member;  /* the id of that process, whose control group counts; 0: none is known */
   struct stat errors;        /* the file of descriptor 2 as `loam run` began; zero: it was closed */
   uint64_t number;           /* of the publication that was seen last */
-  bool first_reads_nodes;    /* the policy that the tree started with reads the memory of nodes */
   bool keeps_nodes;          /* the figures on the board are kept now */
-  bool first_reads_pressure; /* the policy that the tree started with reads memory pressure */
-  bool first_shares;         /* the policy that the tree started with shares limits */
   unsigned refreshes;        /* of the figures, so far */
   int64_t refresh_ns;        /* lm_sys_clock_ns of the next refresh */
   int64_t look_ns;           /* lm_sys_clock_ns of the next look at memory pressure */
@@ -89,20 +85,13 @@ static struct {
 
 /* ---- The free memory of nodes ---- */
 
-/* Tells whether the policy that the tree obeys reads the free memory of nodes. */
-static bool reads_nodes(void) {
-  const lm_board_news *news = self.to.news;
-  uint64_t number = atomic_load(&news->published.now.number);
-  return number ? lm_publisher_reads_nodes(news->image[number & 1].reads) : self.first_reads_nodes;
+/* The policy that was published last on a board. Before the first, all fields are 0. */
+static const lm_board_image *latest_of(const lm_publisher *p) {
+  return &p->news->image[atomic_load(&p->news->published.now.number) & 1];
 }
 
-/* Tells whether the policy that the tree obeys reads memory pressure. */
-static bool reads_pressure(void) {
-  const lm_board_news *news = self.to.news;
-  uint64_t number = atomic_load(&news->published.now.number);
-  return number ? lm_publisher_reads_pressure(news->image[number & 1].reads)
-                : self.first_reads_pressure;
-}
+static bool reads_nodes(void) { return lm_publisher_reads_nodes(latest_of(&self.to)->reads); }
+static bool reads_pressure(void) { return lm_publisher_reads_pressure(latest_of(&self.to)->reads); }
 
 /* Writes the figures on the board if that is due. Withdraws them if the live policy no longer reads
  * the free memory of nodes. */
@@ -136,12 +125,7 @@ static void keep_pressure(void) {
 
 /* ---- Shared limits ---- */
 
-/* Tells whether the policy that the tree obeys shares limits. */
-static bool shares_limits(void) {
-  const lm_board_news *news = self.to.news;
-  uint64_t number = atomic_load(&news->published.now.number);
-  return number ? news->image[number & 1].shares : self.first_shares;
-}
+static bool shares_limits(void) { return latest_of(&self.to)->shares; }
 
 /* Maps the table of quotas, which is in the folder of the board. */
 static void map_quotas(void) {
@@ -301,13 +285,6 @@ static bool publish(const char *text, size_t length, uint64_t hash) {
   return false;
 }
 
-/* The hash of the text that the tree obeys. */
-static uint64_t live_hash(void) {
-  const lm_board_news *news = self.to.news;
-  uint64_t number = atomic_load(&news->published.now.number);
-  return number ? news->image[number & 1].text_hash : self.first_hash;
-}
-
 /* Reads the policy file, and publishes its text if that is new. */
 static void load_changed_file(void) {
   char *text = NULL;
@@ -317,7 +294,7 @@ static void load_changed_file(void) {
   uint64_t hash = is_read ? lm_policy_open_hash(text, length)
                           : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   if (hash != self.refused_hash) {
-    bool is_live = is_read && hash == live_hash();
+    bool is_live = is_read && hash == latest_of(&self.to)->text_hash;
     if (is_live) lm_publisher_forget_refusal(&self.to);
     else if (!is_read) refuse(0, loam_error());
     self.refused_hash = is_live || (is_read && publish(text, length, hash)) ? 0 : hash;
@@ -474,18 +451,15 @@ static int start_orphan(void) {
   return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : EAGAIN;
 }
 
-/* Writes the figures on the board, before the program starts that reads them. The watcher writes
- * them again and again. Without these figures the program itself would read the free memory of
- * nodes until then, and it would take memory pressure for 0. */
-static void publish_gauges(const lm_watcher_task *task) {
+/* Writes memory pressure on the board, before a program starts that reads it: else the program
+ * would take the pressure for 0 until the watcher has looked. */
+static void publish_pressure(const char *board) {
   lm_publisher to;
   lm_pressure pressure = { 0 };
-  if (lm_publisher_open(task->board, &to) != LOAM_OK) return;
-  lm_published_gauges *gauges = &to.news->published.gauges;
-  if (task->reads_nodes) lm_numa_free_publish(gauges);
-  if (task->reads_pressure) {
+  if (lm_publisher_open(board, &to) != LOAM_OK) return;
+  if (lm_publisher_reads_pressure(latest_of(&to)->reads)) {
     (void)lm_pressure_look(&pressure, NULL, lm_sys_clock_ns());
-    lm_pressure_publish(&pressure, gauges);
+    lm_pressure_publish(&pressure, &to.news->published.gauges);
   }
   lm_publisher_close(&to);
 }
@@ -493,10 +467,6 @@ static void publish_gauges(const lm_watcher_task *task) {
 static void set_up(const lm_watcher_task *task) {
   snprintf(self.board, sizeof self.board, "%s", task->board);
   snprintf(self.policy, sizeof self.policy, "%s", task->policy ? task->policy : "");
-  self.first_hash = task->hash;
-  self.first_reads_nodes = task->reads_nodes;
-  self.first_reads_pressure = task->reads_pressure;
-  self.first_shares = task->shares_limits;
   self.program = self.member = task->is_of_caller ? getpid() : 0;
   self.pidfd = self.program ? open_pidfd(self.program) : -1;
   if (!self.program || fstat(STDERR_FILENO, &self.errors)) self.errors = (struct stat){ 0 };
@@ -504,7 +474,7 @@ static void set_up(const lm_watcher_task *task) {
 
 loam_status lm_watcher_start(const lm_watcher_task *task) {
   set_up(task);
-  if (task->reads_nodes || task->reads_pressure) publish_gauges(task);
+  if (task->is_of_caller) publish_pressure(task->board);
   int error = takes_orphans() ? start_hidden() : start_orphan();
   if (self.pidfd >= 0) close(self.pidfd);
   if (!error) return LOAM_OK;

@@ -18,18 +18,14 @@
  * the live policy reads it, keeps memory pressure there, looks after the quotas while the live
  * policy shares limits, and follows the policy file if there is one. */
 typedef struct lm_watcher_task {
-  const char *board;   /* an absolute path */
-  const char *policy;  /* the absolute path of the file that is followed; NULL: none is */
-  uint64_t hash;       /* of the policy's text that the tree starts with; 0: none was accepted */
-  bool reads_nodes;    /* that policy reads the free memory of nodes */
-  bool reads_pressure; /* that policy reads memory pressure */
-  bool shares_limits;  /* that policy shares limits with other processes */
-  bool is_of_caller;   /* the caller will become the program; else the tree runs already */
+  const char *board;  /* an absolute path */
+  const char *policy; /* the absolute path of the file that is followed; NULL: none is */
+  bool is_of_caller;  /* the caller will become the program; else the tree runs already */
 } lm_watcher_task;
 
 /* Starts a watcher. It is no child of the program that the caller becomes: wait(2) does not see it.
- * Where the policy reads the free memory of nodes or memory pressure, the figures are on the board
- * when the function returns. Fails with LOAM_EIO if no process can be made. */
+ * Where the policy on the board reads memory pressure, the figures are on the board when the
+ * function returns. Fails with LOAM_EIO if no process can be made. */
 loam_status lm_watcher_start(const lm_watcher_task *task);
 
 #endif

@@ -84,8 +84,7 @@ local function new_context(answers, inspect)
     end,
     vet = function()
       if not answers then return nil end
-      return answers.vetted, answers.why, answers.reads_nodes, answers.reads_pressure,
-        answers.shares_limits
+      return answers.vetted, answers.why, answers.needs_watcher
     end,
     has_limit = function() return answers ~= nil and answers.has_limit == true end,
     compile = function(path, file)

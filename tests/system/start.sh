@@ -42,13 +42,6 @@ LOAM_LENIENT=1 policy=$broken lenient "lenient" under bash -c 'echo served'
 [ -x "${LOAM:-}" ] &&
   lenient "loam run --lenient" "$LOAM" run --lenient --policy "$broken" -- bash -c 'echo served'
 
-# A child of a program that runs well starts while the policy is being edited.
-if [ -x "${LOAM:-}" ]; then
-  cp "$policy" "$work/edited.lua"
-  lenient "a child, while the policy is broken" "$LOAM" run --policy "$work/edited.lua" -- \
-    bash -c 'cp "$0" "$1"; /bin/echo served; :' "$broken" "$work/edited.lua"
-fi
-
 cat > "$work/deny.lua" <<'LUA'
 local none, rest = loam.deny {}, loam.host {}
 return loam.policy {
@@ -63,6 +56,27 @@ policy=$work/deny.lua LC_ALL=C under sort -S 10M <(seq 1000) > "$work/out" 2> "$
   fail "sort was not denied memory"
 grep -q 'memory exhausted' "$work/err" || fail "denied, sort says: $(cat "$work/err")"
 echo "ok: loam.deny is the program's ENOMEM"
+
+# A bad edit changes nothing for programs that start after it, as a child or by exec: the policy with
+# which the tree began decides for them.
+denied() {
+  grep -q 'memory exhausted' "$work/err" || fail "$1 does not obey the first policy: $(cat "$work/out" "$work/err")"
+  grep -q nosuch "$work/err" && fail "$1 was told of the edit: $(cat "$work/err")"
+  echo "ok: $1 after a bad edit has the policy with which the tree began"
+}
+if [ -x "${LOAM:-}" ]; then
+  seq 1000 > "$work/numbers"
+  for how in "" exec; do
+    cp "$work/deny.lua" "$work/edited.lua"
+    LC_ALL=C "$LOAM" run --policy "$work/edited.lua" -- bash -c "cp \$0 \$1; $how sort -S 10M \$2; exit 3" \
+      "$broken" "$work/edited.lua" "$work/numbers" > "$work/out" 2> "$work/err"
+    denied "a program${how:+ by $how}"
+  done
+  # Without a board, the built-in default decides, and a warning says so.
+  cp "$work/deny.lua" "$work/edited.lua"
+  lenient "exec after a bad edit, without a board" env LOAM_CONTROL=0 "$LOAM" run \
+    --policy "$work/edited.lua" -- bash -c 'cp "$0" "$1"; exec /bin/echo served' "$broken" "$work/edited.lua"
+fi
 
 # What `loam run` has compiled needs no Lua again, in the program or in what it starts.
 if [ -x "${LOAM:-}" ]; then

@@ -62,8 +62,8 @@ static void an_image_can_be_compiled_and_vetted_as_its_text_can(void **state) {
   assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
   assert_int_equal(lm_compile(out, other, &again), LOAM_OK);
   assert_int_equal(again.bytes, made.bytes);
-  assert_int_equal(lm_vet(in, of_text, &needs), LOAM_OK);
-  assert_int_equal(lm_vet(out, of_image, &needs), LOAM_OK);
+  assert_int_equal(lm_vet(in, of_text, &needs, NULL), LOAM_OK);
+  assert_int_equal(lm_vet(out, of_image, &needs, NULL), LOAM_OK);
   assert_string_equal(of_text, of_image);
   unlink(other);
 }
@@ -88,7 +88,7 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_non_null(strstr(loam_error(), "/nowhere/image"));
   assert_int_equal(number_of_files(), 2);
   char vetted[LM_VET_SIZE];
-  assert_int_equal(lm_vet(out, vetted, &needs), LOAM_OK);
+  assert_int_equal(lm_vet(out, vetted, &needs, NULL), LOAM_OK);
 }
 
 static void an_image_does_not_replace_its_policy(void **state) {
@@ -100,7 +100,7 @@ static void an_image_does_not_replace_its_policy(void **state) {
   assert_int_equal(lm_compile(in, in, &made), LOAM_EIO);
   assert_int_equal(lm_compile(in, link, &made), LOAM_EIO);
   assert_non_null(strstr(loam_error(), "link.lua: the image would replace the policy"));
-  assert_int_equal(lm_vet(in, vetted, &needs), LOAM_OK);
+  assert_int_equal(lm_vet(in, vetted, &needs, NULL), LOAM_OK);
   unlink(link);
   assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
   assert_int_equal(lm_compile(out, out, &made), LOAM_OK);

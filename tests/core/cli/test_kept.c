@@ -43,7 +43,7 @@ static void vet(const char *text) {
   static char vetted[LM_VET_SIZE];
   lm_vet_needs needs;
   write_file("p.lua", text);
-  if (lm_vet(policy, vetted, &needs)) fail_msg("%s", loam_error());
+  if (lm_vet(policy, vetted, &needs, NULL)) fail_msg("%s", loam_error());
 }
 
 static bool is_kept(const char *text) {

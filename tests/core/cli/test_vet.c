@@ -88,14 +88,14 @@ static void a_file_gives_its_hash_and_its_image(void **state) {
   assert_true(fd >= 0);
   assert_int_equal(write(fd, two, strlen(two)), strlen(two));
   close(fd);
-  loam_status status = lm_vet(path, vetted, &needs);
+  loam_status status = lm_vet(path, vetted, &needs, NULL);
   unlink(path);
   if (status != LOAM_OK) fail_msg("%s", loam_error());
   assert_int_equal(vet(two), LOAM_OK);
   snprintf(expected, sizeof expected, "%016llx:%s",
            (unsigned long long)lm_policy_file_hash(two, strlen(two)), carried);
   assert_string_equal(vetted, expected);
-  assert_int_equal(lm_vet("/nowhere/policy.lua", vetted, &needs), LOAM_EIO);
+  assert_int_equal(lm_vet("/nowhere/policy.lua", vetted, &needs, NULL), LOAM_EIO);
 }
 
 int main(void) {

@@ -21,8 +21,7 @@ describe("loam run", function()
       LOAM_WATCH = false, LOAM_SERVICE = false, LOAM_LENIENT = false, LOAM_RUN = "4242",
       LOAM_VETTED = "00c0ffee00c0ffee:31z02", LOAM_BOARD = "/run/7.board",
     }, context.set)
-    assert.same({ "/run/7.board", "/cwd/p.lua", "00c0ffee00c0ffee:31z02", false, false, false },
-      context.watched)
+    assert.same({ "/run/7.board", "/cwd/p.lua" }, context.watched)
   end)
 
   it("lets programs with a service, and programs without a board, follow the file", function()
@@ -35,34 +34,20 @@ describe("loam run", function()
     assert.is_nil(context.watched)
   end)
 
-  it("starts a process for the free memory of nodes, and no service", function()
-    local answers = { vetted = FINE.vetted, board = FINE.board, reads_nodes = true }
+  it("starts a watcher if the policy needs one, and no service", function()
+    local answers = { vetted = FINE.vetted, board = FINE.board, needs_watcher = true }
     local _, context = run("run --policy p.lua -- prog", answers)
     assert.is_false(context.set.LOAM_SERVICE)
     assert.is_false(context.set.LOAM_WATCH)
-    assert.equal("/run/7.board", context.watched[1])
-    assert.is_nil(context.watched[2])
-    assert.is_true(context.watched[4])
+    assert.same({ "/run/7.board" }, context.watched)
     _, context = run("run --policy p.lua -- prog", answers, { LOAM_CONTROL = "0" })
     assert.is_nil(context.watched)
   end)
 
-  it("starts a process for shared limits, and no service", function()
-    local answers = { vetted = FINE.vetted, board = FINE.board, shares_limits = true }
+  it("starts a watcher for memory pressure if memory is limited", function()
+    local answers = { vetted = FINE.vetted, board = FINE.board, has_limit = true }
     local _, context = run("run --policy p.lua -- prog", answers)
-    assert.is_false(context.set.LOAM_SERVICE)
-    assert.same({ "/run/7.board", nil, FINE.vetted, false, false, true }, context.watched)
-  end)
-
-  it("starts a process for memory pressure, if the policy reads it or memory is limited", function()
-    local answers = { vetted = FINE.vetted, board = FINE.board, reads_pressure = true }
-    local _, context = run("run --policy p.lua -- prog", answers)
-    assert.same({ false, true }, { context.watched[4], context.watched[5] })
-    answers = { vetted = FINE.vetted, board = FINE.board, has_limit = true }
-    _, context = run("run --policy p.lua -- prog", answers)
-    assert.equal("/run/7.board", context.watched[1])
-    assert.is_nil(context.watched[2])
-    assert.is_false(context.watched[5])
+    assert.same({ "/run/7.board" }, context.watched)
     assert.is_false(context.set.LOAM_WATCH)
     _, context = run("run --policy p.lua --service -- prog", answers)
     assert.is_nil(context.watched)

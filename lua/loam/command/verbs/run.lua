@@ -86,15 +86,12 @@ end
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
----@return table|nil needs of the watcher: { nodes = the policy reads the free memory of NUMA nodes,
----pressure = it reads memory pressure, shares = it shares limits with other processes }
+---@return boolean|nil needs_watcher the policy reads the free memory of NUMA nodes or memory pressure,
+---or it shares limits with other processes
 local function check(context, path)
   require("loam.command.manifest").refuse(context, path)
-  local vetted, why, reads_nodes, reads_pressure, shares_limits = context.api.vet(path)
-  if vetted then
-    return false, vetted, why, { nodes = reads_nodes == true, pressure = reads_pressure == true,
-      shares = shares_limits == true }
-  end
+  local vetted, why, needs_watcher = context.api.vet(path)
+  if vetted then return false, vetted, why, needs_watcher end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   return policy_query.is_refused(context, answer), nil
@@ -149,18 +146,16 @@ end
 
 -- Starts the process that works for all programs of the tree.
 ---@param path string|nil the policy file that it follows
----@param needs table as check() returns it
 ---@return boolean started
-local function start_watcher(context, board, path, vetted, needs)
-  local ok, words = context.api.watch(board, path, vetted, needs.nodes, needs.pressure,
-    needs.shares)
+local function start_watcher(context, board, path)
+  local ok, words = context.api.watch(board, path)
   if not ok then context.warn("loam: warning: " .. words .. "\n") end
   return ok == true
 end
 
 ---@param service boolean give each program a service thread and a control socket of its own
----@param needs table as check() returns it
-local function prepare(context, given, vetted, service, needs)
+---@param needs_watcher boolean as check() returns it
+local function prepare(context, given, vetted, service, needs_watcher)
   local path = context.posix.absolute(given.policy)
   if not path then
     context.fail("the current folder was removed; write --policy as an absolute path")
@@ -175,16 +170,13 @@ local function prepare(context, given, vetted, service, needs)
   set("LOAM_BOARD", board)
   set("LOAM_SERVICE", service and "1" or nil)
   -- Without a board, and where programs have a service, each program follows the file itself.
-  local is_needed = given.watch or needs.nodes or needs.pressure or needs.shares
-    or context.api.has_limit()
+  local is_needed = given.watch or needs_watcher or context.api.has_limit()
   local has_watcher = board and not service and is_needed
-    and start_watcher(context, board, given.watch and path or nil, vetted, needs)
+    and start_watcher(context, board, given.watch and path or nil)
   local is_watched = given.watch and has_watcher
   set("LOAM_WATCH", given.watch and not is_watched and "1" or nil)
   set("LOAM_VETTED", vetted) -- so that programs need not run the policy's tests again as they start
-  -- Only this process ends if its policy is refused (LOAM_RUN holds its id, which exec keeps).
-  -- Programs that the command starts later, perhaps during an edit, must not end because of a
-  -- broken policy.
+  -- The process that tells of refused edits; exec keeps its id.
   set("LOAM_RUN", tostring(context.posix.process()))
 end
 
@@ -197,7 +189,7 @@ local function tell_if_not_governed(context, program)
 end
 
 function run.run(context, given)
-  local refused, vetted, why, needs = check(context, given.policy)
+  local refused, vetted, why, needs_watcher = check(context, given.policy)
   if refused then
     if not given.lenient then return 2 end
     context.warn("loam: warning: " .. given[1] .. " runs with the built-in default\n")
@@ -207,7 +199,7 @@ function run.run(context, given)
     context.warn(("loam: the policy %s, so each program gets a service thread, as with "
       .. "--service\n"):format(why))
   end
-  prepare(context, given, vetted, wants_service or why ~= nil, needs or {})
+  prepare(context, given, vetted, wants_service or why ~= nil, needs_watcher)
   tell_if_not_governed(context, given[1])
   context.finish()
   local errno, words = context.posix.exec(given)
