@@ -69,16 +69,16 @@ static struct {
   int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
   int pidfd;   /* of a process of the tree; -1: none is known */
   int member;  /* the id of that process, whose control group counts; 0: none is known */
-  struct stat errors;        /* the file of descriptor 2 as `loam run` began; zero: it was closed */
-  uint64_t number;           /* of the publication that was seen last */
-  bool keeps_nodes;          /* the figures on the board are kept now */
-  unsigned refreshes;        /* of the figures, so far */
-  int64_t refresh_ns;        /* lm_sys_clock_ns of the next refresh */
-  int64_t look_ns;           /* lm_sys_clock_ns of the next look at memory pressure */
-  lm_pressure pressure;      /* the latest look */
-  bool has_alarm;            /* an alarm has been raised, and threads do not look for it yet */
-  lm_quota_table *quotas;    /* NULL: not mapped */
-  uint32_t refusals;         /* of lm_quota_file_look */
+  struct stat errors;     /* the file of descriptor 2 as `loam run` began; zero: it was closed */
+  uint64_t number;        /* of the publication that was seen last */
+  bool keeps_nodes;       /* the figures on the board are kept now */
+  unsigned refreshes;     /* of the figures, so far */
+  int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
+  int64_t look_ns;        /* lm_sys_clock_ns of the next look at memory pressure */
+  lm_pressure pressure;   /* the latest look */
+  bool has_alarm;         /* an alarm has been raised, and threads do not look for it yet */
+  lm_quota_table *quotas; /* NULL: not mapped */
+  uint32_t refusals;      /* of lm_quota_file_look */
   lm_publisher to;
   lm_watch *watch; /* NULL: no file is followed */
 } self;
@@ -182,7 +182,7 @@ static bool is_errors(const struct stat *st) {
 }
 
 /* Returns a copy of the program's descriptor 2; -1: the kernel does not allow that. A copy shares
- * the offset in the file, so what is written by it and by the program stands one after the other. */
+ * the offset in the file, so lines of the program and of the watcher stand one after the other. */
 static int copy_errors(void) {
   int process, copy = -1;
   if (lm_sys_process_open(self.program, &process)) return -1;

@@ -86,8 +86,8 @@ end
 -- command waits for this.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
----@return boolean|nil needs_watcher the policy reads the free memory of NUMA nodes or memory pressure,
----or it shares limits with other processes
+---@return boolean|nil needs_watcher the policy reads the free memory of NUMA nodes or memory
+---pressure, or it shares limits with other processes
 local function check(context, path)
   require("loam.command.manifest").refuse(context, path)
   local vetted, why, needs_watcher = context.api.vet(path)
