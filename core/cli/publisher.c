@@ -37,6 +37,8 @@ loam_status lm_publisher_open(const char *path, lm_publisher *out) {
     lm_sys_file_close(out->fd);
     return lm_error(LOAM_EIO, "board: %s: %s", path, strerrordesc_np(error));
   }
+  /* Else the first touch reads far ahead into the file, most of which is holes: 5 ms on ext4. */
+  (void)lm_sys_file_scattered(news, sizeof(lm_board_news));
   out->news = news;
   return LOAM_OK;
 }

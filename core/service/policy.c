@@ -475,17 +475,25 @@ void lm_policy_note_published_locked(loam_status status, const char *path, uint6
   note_attempt(status, path, text_hash, true);
 }
 
+/* Reports that a policy is live, as an event in these words, and to the service layer. */
+static void announce_live(uint64_t generation, const char *words) {
+  lm_error_event_tell(&(loam_event){ LOAM_EVENT_POLICY_LIVE, generation, NULL, words, NULL });
+  lm_quota_file_tell();
+  void (*announce)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
+  if (announce) announce(lm_policy_is_followed());
+}
+
+/* A start comes here: printf would bring 64 KiB of the C library into memory. */
 void lm_policy_announce_published(loam_status status) {
   uint64_t generation = atomic_load(&lm_site_generation);
-  if (status != LOAM_OK)
+  char words[80], number[LM_TEXT_NUMBER];
+  if (status != LOAM_OK) {
     lm_error_event(LOAM_EVENT_POLICY_REFUSED, generation, NULL, "%s", loam_error());
-  else
-    lm_error_event(LOAM_EVENT_POLICY_LIVE, generation, NULL,
-                   "the policy on the board is live as generation %llu",
-                   (unsigned long long)generation);
-  if (status == LOAM_OK) lm_quota_file_tell();
-  void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
-  if (status == LOAM_OK && announce_live) announce_live(lm_policy_is_followed());
+    return;
+  }
+  lm_text_put(words, sizeof words, "the policy on the board is live as generation ",
+              lm_text_number(number, generation), NULL);
+  announce_live(generation, words);
 }
 
 bool lm_policy_is_followed(void) {
@@ -506,10 +514,7 @@ static loam_status announce(const report *r, const char *name) {
     char number[LM_TEXT_NUMBER];
     lm_text_put(words, sizeof words, name, " is live as generation ",
                 lm_text_number(number, generation), again, r->recompiled, NULL);
-    lm_error_event_tell(&(loam_event){ LOAM_EVENT_POLICY_LIVE, generation, NULL, words, NULL });
-    lm_quota_file_tell();
-    void (*announce_live)(bool) = atomic_load_explicit(&on_live, memory_order_relaxed);
-    if (announce_live) announce_live(lm_policy_is_followed());
+    announce_live(generation, words);
     return status;
   }
   snprintf(words, sizeof words, "%s", loam_error());
@@ -584,8 +589,8 @@ loam_status lm_policy_load_followed(const char *path, bool if_changed) {
 
 /* ---- the service layer, figures ---- */
 
-void lm_policy_on_live(void (*announce_live)(bool is_followed)) {
-  atomic_store_explicit(&on_live, announce_live, memory_order_relaxed);
+void lm_policy_on_live(void (*call)(bool is_followed)) {
+  atomic_store_explicit(&on_live, call, memory_order_relaxed);
 }
 
 void lm_policy_on_attempt(void (*note)(void)) {
