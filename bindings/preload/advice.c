@@ -7,7 +7,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Tells whether the range has a part of a block whose strategy forbids huge pages. A look at each
+ * HUGE bytes, the size of a huge page, finds every block that can have one of its own. */
+static bool forbids_huge(const void *at, size_t size) {
+  enum { HUGE = 2 << 20 };
+  const char *byte = at;
+  for (size_t offset = 0; offset < size; offset += HUGE)
+    if (loam_forbids_huge(byte + offset)) return true;
+  return size && loam_forbids_huge(byte + size - 1);
+}
+
 PRELOAD_API int madvise(void *at, size_t size, int advice) {
-  if (advice == MADV_HUGEPAGE && loam_forbids_huge(at)) return 0;
+  if (advice == MADV_HUGEPAGE && forbids_huge(at, size)) return 0;
   return (int)syscall(SYS_madvise, at, size, advice);
 }

@@ -5,10 +5,9 @@
  *   LOAM_POLICY, LOAM_LENIENT=1, LOAM_SERVICE=1   the options of `loam run`
  *   LOAM_WATCH=1         a service thread of this process follows the policy file. `loam run
  *                        --watch` follows it from outside instead, unless it has --service
- *   LOAM_RUN=PID         the process that `loam run` became. A policy that is refused at start
- *                        stops this process only. Its children may start while the file is being
- *                        edited; they use the built-in default policy, with a warning. The
- *                        process also reports policies that are refused later.
+ *   LOAM_RUN=PID         the process that `loam run` became. With a service thread it reports
+ *                        policies that are refused later
+ *   LOAM_VETTED          `loam run` has accepted the policy: a bad edit after that stops no program
  *   LOAM_BAD_FREE=abort|report|ignore           what a bad free does; the default is abort
  *   LOAM_EVENTS=stderr   write all events there; by default loam adds to the output only what
  *                        tell_by_default says
@@ -22,6 +21,7 @@
  * such a program the dynamic linker preloads only libraries of its own folders. */
 #include "preload.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +45,18 @@ static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroe
  * frame. */
 enum { SHORT_LINE = 640, LONG_LINE = 4608 };
 
+/* Tells whether lines for people may be written to descriptor 2: it is the file that it was at the
+ * start, or a terminal, or a file that is opened for append, such as the log of a daemon. Anything
+ * else may be data of the program. Signal handlers may call this. */
+static bool has_stderr(void) {
+  struct stat now;
+  if (fstat(STDERR_FILENO, &now)) return false;
+  if (S_ISCHR(now.st_mode)) return true;
+  if (S_ISREG(now.st_mode) && fcntl(STDERR_FILENO, F_GETFL) & O_APPEND) return true;
+  return stderr_first.st_mode && now.st_dev == stderr_first.st_dev &&
+         now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
+}
+
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
  * longer is cut. Without it such a line is not written, and the function returns false. */
@@ -57,7 +69,7 @@ static bool write_line(char *line, size_t size, bool cuts, const char *format, v
   if ((size_t)length >= room && !cuts) return false;
   size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
   if (line[all - 1] != '\n') line[all++] = '\n';
-  if (write(STDERR_FILENO, line, all) < 0) return true; /* no reader: nothing to do */
+  if (has_stderr() && write(STDERR_FILENO, line, all) < 0) return true; /* nothing to do */
   return true;
 }
 
@@ -92,15 +104,7 @@ static void tell_fault(const char *words) {
   size_t before = strlen(line), length = strnlen(words, sizeof line - before - 1);
   memcpy(line + before, words, length);
   line[before + length] = '\n';
-  if (write(STDERR_FILENO, line, before + length + 1) < 0) return;
-}
-
-/* Tells whether descriptor 2 is the file that it was at the start. If it is another file, that may
- * be a data file of the program. */
-static bool has_stderr(void) {
-  struct stat now;
-  return stderr_first.st_mode && !fstat(STDERR_FILENO, &now) && now.st_dev == stderr_first.st_dev &&
-         now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
+  if (has_stderr() && write(STDERR_FILENO, line, before + length + 1) < 0) return;
 }
 
 /* Returns whether this process reports a refused policy. Only the process that `loam run` became
@@ -157,7 +161,7 @@ static bool is_printed(const loam_event *event) {
 static void tell_by_default(const loam_event *event) {
   bool is_refusal = event->kind == LOAM_EVENT_POLICY_REFUSED && tells_refusals();
   bool is_end = event->kind == LOAM_EVENT_UNSERVED || event->kind == LOAM_EVENT_LAST_WORDS;
-  if ((!is_refusal && !is_end) || !has_stderr()) return;
+  if (!is_refusal && !is_end) return;
   if (!is_refusal) tell("%s", event->message);
   else
     tell("policy refused, the last good one stays: %.*s", (int)strcspn(event->message, "\n"),

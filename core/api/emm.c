@@ -111,8 +111,8 @@ loam_status loam_device_reset(int device) {
   if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device, NULL)) continue;
-  lm_ipc_reset(device);
-  lm_pin_reset(device);
+  lm_ipc_reset(device, NULL);
+  lm_pin_reset(device, NULL);
   (void)loam_device_trim(device);
   lm_device_pool_detach(device, NULL);
   lm_manager_reset(device);
@@ -126,13 +126,16 @@ static void count_other(void *ctx, lm_provided *block) {
   if (block->device == list->device && is_other) list->n++;
 }
 
-/* Ends the memory of the context that a call on the device would use now, while blocks of other
- * contexts live: frees its blocks, and returns free memory to the driver. */
+/* Ends the memory of the context that a call on the device would use now, while memory of other
+ * contexts lives: frees its blocks, ends its pins and opened handles, and returns free memory to
+ * the driver. */
 static loam_status reset_context(int device, const void *context) {
   loam_status status = wait_for_device(device);
   if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
   while (free_blocks(device, context)) continue;
+  lm_ipc_reset(device, context);
+  lm_pin_reset(device, context);
   (void)loam_device_trim(device);
   lm_device_pool_detach(device, context);
   return LOAM_OK;
@@ -264,15 +267,18 @@ static void close_ipc_handle(void *ctx, int device, void *ptr) {
   (void)loam_ipc_close(ptr);
 }
 
-/* A reset concerns the current context. If no other context has blocks, everything goes: pinned
- * memory and what the manager below keeps too, which belong to no context. */
+/* A reset concerns the current context. If no other context is known to have blocks, pins or opened
+ * handles, everything goes: pinned memory and what the manager below keeps too, which belong to no
+ * context. */
 static loam_status reset(void *ctx, int device) {
   (void)ctx;
   if (!lm_gpu_has(device)) return loam_device_reset(device);
-  block_list others = { .device = device, .context = lm_gpu()->context(device) };
+  const void *context = lm_gpu()->context(device);
+  block_list others = { .device = device, .context = context };
   lm_provider_each(count_other, &others);
-  if (!others.context || !others.n) return loam_device_reset(device);
-  return reset_context(device, others.context);
+  bool is_last = !others.n && !lm_pin_is_elsewhere(device, context) &&
+                 !lm_ipc_is_elsewhere(device, context);
+  return context && !is_last ? reset_context(device, context) : loam_device_reset(device);
 }
 
 static void defer_enter(void *ctx) {

@@ -1,7 +1,7 @@
 /* ipc.c - loam_ipc_get, loam_ipc_open and so on: device memory that processes share.
  *
- * An allocation of another process is opened once, however often loam_ipc_open is called for memory
- * in it; a count says how many opens have not been closed. */
+ * An allocation of another process is opened once in a context, however often loam_ipc_open is
+ * called for memory in it; a count says how many opens have not been closed. */
 #include "api/ipc.h"
 
 #include <inttypes.h>
@@ -18,13 +18,14 @@
 
 /* An allocation of another process that is opened in this process.
  *
- * Law: count > 0 and handle.offset == 0. No two entries have one device, process and handle, except
- * entries that a reset of the device has closed: those stay in the list, because loam_ipc_close is
+ * Law: count > 0 and handle.offset == 0. No two entries have one device, context, process and
+ * handle, except entries that a reset has closed: those stay in the list, because loam_ipc_close is
  * still called for their opens. */
 typedef struct opened {
   struct opened *next;
   loam_ipc handle;
   int device;               /* in this process */
+  const void *context;      /* the device's context that opened it; NULL: not known */
   char *base;               /* its address in this process */
   size_t size;              /* bytes up to the end of the last memory that was opened in it */
   unsigned count;           /* opens that are not closed yet */
@@ -118,11 +119,12 @@ int loam_ipc_is_plain(const loam_ipc *handle) {
   return handle && !lm_device_import_is(handle->handle);
 }
 
-/* Returns the entry of a handle's allocation; NULL if it is not open. */
-static opened *find_locked(const loam_ipc *handle, int device) {
+/* Returns the entry of a handle's allocation in a context; NULL if it is not open there. */
+static opened *find_locked(const loam_ipc *handle, int device, const void *context) {
   lm_assert(lm_lock_is_held(&list.lock));
   opened *o = list.first;
-  while (o && (o->is_ended || o->device != device || o->handle.pid != handle->pid ||
+  while (o && (o->is_ended || o->device != device || o->context != context ||
+               o->handle.pid != handle->pid ||
                memcmp(o->handle.handle, handle->handle, sizeof handle->handle) != 0))
     o = o->next;
   return o;
@@ -155,6 +157,7 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
     return status;
   }
   o->base = base;
+  o->context = lm_gpu_context(device); /* the call may have retained the primary context */
   *out = list.first = o;
   lm_assert(!o->count && !o->handle.offset);
   return LOAM_OK;
@@ -176,7 +179,7 @@ static loam_status check_part(const loam_ipc *handle) {
  * byte, so that close_locked finds its allocation. */
 static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int device,
                               void **out) {
-  opened *o = find_locked(handle, device);
+  opened *o = find_locked(handle, device, lm_gpu_context(device));
   loam_status status = o ? LOAM_OK : open_locked(m, handle, device, &o);
   if (status != LOAM_OK) return status;
   size_t end = handle->offset + (handle->size ? handle->size : 1);
@@ -249,11 +252,20 @@ loam_status loam_ipc_close(void *at) {
   return status;
 }
 
-void lm_ipc_reset(int device) {
+void lm_ipc_reset(int device, const void *context) {
   lm_lock_take(&list.lock);
   for (opened *o = list.first; o; o = o->next)
-    if (o->device == device && !o->is_ended) end_locked(o);
+    if (o->device == device && !o->is_ended && (!context || o->context == context)) end_locked(o);
   lm_lock_drop(&list.lock);
+}
+
+bool lm_ipc_is_elsewhere(int device, const void *context) {
+  bool found = false;
+  lm_lock_take(&list.lock);
+  for (const opened *o = list.first; o; o = o->next)
+    found |= o->device == device && !o->is_ended && o->context && o->context != context;
+  lm_lock_drop(&list.lock);
+  return found;
 }
 
 /* ---- Copies ------------------------------------------------------------------------------- */
@@ -299,7 +311,7 @@ loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out)
 
 static bool is_valid_locked(const opened *o) {
   if (!o->count || o->handle.offset) return false;
-  if (!o->is_ended && find_locked(&o->handle, o->device) != o) return false;
+  if (!o->is_ended && find_locked(&o->handle, o->device, o->context) != o) return false;
   return !o->import || lm_device_import_is_valid(o->import);
 }
 

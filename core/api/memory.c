@@ -54,19 +54,25 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return end_slow(answer(NULL, lm_engine_alloc(r), r->size, before));
 }
 
-/* Serves a request of malloc's family that lm_decision_serve did not serve, from the thread cache:
- * by the decision, if one `holds`, else by a new decision. Returns NULL, and has done nothing, if
- * only the engine can serve the request, or if another thread forks. */
-static void *serve_cached(const lm_request *r, bool holds) {
-  lm_assert(r->site && r->want == LM_WANT_HOST);
-  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
-  if (p || lm_unlikely(!lm_lock_try_hold_now())) return p;
+/* The part of serve_cached that needs a guarded section. */
+static LM_NOINLINE void *serve_guarded(const lm_request *r, bool holds) {
+  void *p = NULL;
+  if (lm_unlikely(!lm_lock_try_hold_now())) return NULL;
   lm_start_awake();
   lm_thread *t = lm_thread_self; /* NULL: this is the first request of the thread */
   if (holds) p = lm_sampled_or_refill(t, lm_decision_key_of_request(t, r));
   if (p && r->zero) memset(p, 0, r->size);
   if (!p && t && lm_likely(!lm_memory_hook_is_wanted())) p = lm_decision_make(t, r);
   return end_slow(p);
+}
+
+/* Serves a request of malloc's family that lm_decision_serve did not serve, from the thread cache:
+ * by the decision, if one `holds`, else by a new decision. Returns NULL, and has done nothing, if
+ * only the engine can serve the request, or if another thread forks. */
+LM_INLINE void *serve_cached(const lm_request *r, bool holds) {
+  lm_assert(r->site && r->want == LM_WANT_HOST);
+  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
+  return lm_likely(p != NULL) ? p : serve_guarded(r, holds);
 }
 
 static void *serve(const lm_request *r, bool holds) {

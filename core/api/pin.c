@@ -17,10 +17,11 @@ typedef struct pin {
   struct pin *next;
   char *at;
   size_t size;
-  unsigned flags; /* LM_GPU_* */
-  unsigned count; /* pins that are not ended yet */
-  int device;     /* the device whose manager pinned the range */
-  bool is_ended;  /* a reset has unpinned the range */
+  unsigned flags;      /* LM_GPU_* */
+  unsigned count;      /* pins that are not ended yet */
+  int device;          /* the device whose manager pinned the range */
+  const void *context; /* the context that pinned it; NULL: not known */
+  bool is_ended;       /* a reset has unpinned the range */
 } pin;
 
 /* The lock is also held while a manager pins or unpins: otherwise two threads that pin one range
@@ -78,6 +79,7 @@ static loam_status pin_again_locked(const loam_manager *m, int device, pin *p, s
   p->size = size;
   p->flags = flags;
   p->device = device;
+  p->context = lm_gpu_context(device);
   p->is_ended = false;
   p->count++;
   return LOAM_OK;
@@ -98,7 +100,7 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
     lm_metadata_free(p);
     return status;
   }
-  *p = (pin){ pins.first, at, size, flags, 1, device, false };
+  *p = (pin){ pins.first, at, size, flags, 1, device, lm_gpu_context(device), false };
   pins.first = p;
   return LOAM_OK;
 }
@@ -147,15 +149,25 @@ loam_status loam_unpin(void *at) {
   return status;
 }
 
-void lm_pin_reset(int device) {
+void lm_pin_reset(int device, const void *context) {
   lm_lock_take(&pins.lock);
   for (pin *p = pins.first; p; p = p->next) {
-    const loam_manager *m = p->device == device && !p->is_ended ? lm_manager(device) : NULL;
+    bool is_in = p->device == device && !p->is_ended && (!context || p->context == context);
+    const loam_manager *m = is_in ? lm_manager(device) : NULL;
     if (!m) continue;
     unpin_foreign_locked(m, p);
     p->is_ended = true;
   }
   lm_lock_drop(&pins.lock);
+}
+
+bool lm_pin_is_elsewhere(int device, const void *context) {
+  bool found = false;
+  lm_lock_take(&pins.lock);
+  for (const pin *p = pins.first; p; p = p->next)
+    found |= p->device == device && !p->is_ended && p->context && p->context != context;
+  lm_lock_drop(&pins.lock);
+  return found;
 }
 
 bool lm_pin_is_valid(void) {

@@ -32,6 +32,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -193,17 +194,17 @@ static int copy_errors(void) {
 
 /* Returns a descriptor by which a line may be added to the program's standard error; -1: there is
  * none, or the program has another file by now. A terminal, a pipe, or a file opened for append is
- * opened anew, so that a pipe that is full refuses a line. Any other file needs a copy. */
+ * opened anew, so that a pipe that is full refuses a line. A socket, such as the journal's, and any
+ * other file need a copy. */
 static int open_errors(void) {
   char path[64];
   struct stat now;
   snprintf(path, sizeof path, "/proc/%d/fd/2", self.program);
   if (stat(path, &now) || !is_errors(&now)) return -1;
-  bool is_file = S_ISREG(now.st_mode);
-  if (!is_file && !S_ISFIFO(now.st_mode) && !S_ISCHR(now.st_mode)) return -1;
-  int fd = is_file && !appends(self.program)
-               ? copy_errors()
-               : open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  bool needs_copy = S_ISSOCK(now.st_mode) || (S_ISREG(now.st_mode) && !appends(self.program));
+  if (S_ISDIR(now.st_mode) || S_ISBLK(now.st_mode)) return -1;
+  int fd = needs_copy ? copy_errors()
+                      : open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0 || (!fstat(fd, &now) && is_errors(&now))) return fd;
   close(fd);
   return -1;
@@ -219,7 +220,9 @@ static void tell(const char *title, const char *words) {
   int n = snprintf(line, sizeof line, "loam: %s: %.*s\n", title, (int)strcspn(words, "\n"), words);
   size_t length = n < (int)sizeof line ? (size_t)n : sizeof line - 1;
   line[length - 1] = '\n';
-  (void)!write(fd, line, length);
+  /* Only a socket is sent to; this never waits for its reader. */
+  if (send(fd, line, length, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno == ENOTSOCK)
+    (void)!write(fd, line, length);
   close(fd);
 }
 

@@ -152,7 +152,7 @@ static const char *take_in_stream_order(lm_provided *out) {
   return out->made ? NULL : lm_provider_words;
 }
 
-/* Allocates a block that can sleep. Its memory belongs to no context. */
+/* Allocates a block that can sleep. Its memory outlives the context, and ends by a reset of it. */
 static const char *take_sleeper(const lm_request *w, lm_provided *out) {
   lm_sleeper *s = lm_sleep_alloc(out->device, w->size, w->stream);
   if (!s) return lm_provider_words;
@@ -189,7 +189,7 @@ static const char *alloc_on_device(const lm_request *w, const lm_strategy *s, lm
   bool is_device = s->desc.kind == LM_KIND_DEVICE;
   const char *why = is_device ? alloc_device(w, s, out) : alloc_managed(w, s, out);
   if (why) return why;
-  if (!out->sleeper) out->context = lm_gpu()->context(out->device);
+  out->context = lm_gpu()->context(out->device);
   if (w->zero && !is_device) memset(out->base, 0, w->size);
   return NULL;
 }

@@ -49,7 +49,7 @@ LM_INLINE unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) /
 
 /* Follows comparisons of the size from a node on. Returns the first node that compares something
  * else, or ~leaf. */
-static int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
+LM_INLINE int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
   while (at >= 0 && plan->node[at].input == LM_IN_SIZE && !plan->node[at].code_n) {
     const lm_node *node = &plan->node[at];
     at = lm_plan_compare(node->cmp, (double)size, node->k) ? node->yes : node->no;

@@ -13,8 +13,32 @@
 typedef struct reading {
   lm_resident sum;    /* of the mappings so far */
   uintptr_t from, to; /* loam's address range */
-  bool is_own;        /* the last mapping is in loam's address range */
+  uintptr_t end;      /* of the last mapping */
+  bool is_guard;      /* the last mapping cannot be accessed and has no file */
+  uint64_t *kind;     /* the field of `sum` for the last mapping; NULL: it is of the rest */
 } reading;
+
+/* Returns the field that counts a mapping: its access ("rw-p") and path are given. */
+static uint64_t *kind_of(reading *r, uintptr_t from, const char *access, const char *path) {
+  bool is_above_guard = r->is_guard && r->end == from && !strncmp(access, "rw-p", 4);
+  if (from >= r->from && from < r->to) return &r->sum.own;
+  if (*path == '/' || !strncmp(path, "[v", 2)) return &r->sum.files; /* also [vdso], [vvar] */
+  if (access[2] == 'x') return &r->sum.code;
+  if (!strcmp(path, "[stack]") || (is_above_guard && !*path)) return &r->sum.stacks;
+  return NULL;
+}
+
+/* Reads the line that begins a mapping: "from-to access offset device inode path". */
+static void begin_mapping(reading *r, const char *line) {
+  unsigned long from, to;
+  char access[8];
+  int at = 0;
+  if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &from, &to, access, &at) < 3 || !at) return;
+  const char *path = line + at;
+  r->kind = kind_of(r, from, access, path);
+  r->is_guard = !strncmp(access, "---p", 4) && !*path;
+  r->end = to;
+}
 
 /* A line of smaps begins a mapping with its addresses in lower-case hexadecimal digits, or tells a
  * figure of the mapping before. Names of figures begin with a capital letter. */
@@ -22,13 +46,11 @@ static void read_line(void *ctx, const char *line) {
   reading *r = ctx;
   static const char rss[] = "Rss:";
   if ((*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f')) {
-    char *end;
-    uintptr_t from = strtoull(line, &end, 16);
-    if (*end == '-') r->is_own = from >= r->from && from < r->to;
+    begin_mapping(r, line);
   } else if (!strncmp(line, rss, sizeof rss - 1)) {
     uint64_t bytes = strtoull(line + sizeof rss - 1, NULL, 10) * LM_KIB;
     r->sum.all += bytes;
-    if (r->is_own) r->sum.own += bytes;
+    if (r->kind) *r->kind += bytes;
   }
 }
 

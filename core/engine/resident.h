@@ -1,4 +1,5 @@
-/* resident.h - how much of the process is in memory, and how much of that is loam's. */
+/* resident.h - how much of the process is in memory, how much of that is loam's, and what the rest
+ * is. */
 #ifndef LM_RESIDENT_H
 #define LM_RESIDENT_H
 
@@ -6,9 +7,15 @@
 
 /* Bytes in memory (RSS): of the whole process, and of loam's address range, which holds the pools
  * of host memory and loam's own structures. The entries of the page map (pages/map.h) lie before
- * the range and count for `all` only. Both are 0 if the kernel does not tell. */
+ * the range and do not count for `own`. All fields are 0 if the kernel does not tell.
+ *
+ * Law: all >= own + files + stacks + code. The rest are other mappings without a file, such as the
+ * arenas of pymalloc, Python's own allocator, or memory that the program has mapped itself. */
 typedef struct lm_resident {
   uint64_t all, own;
+  uint64_t files;  /* mapped files: programs, libraries, data, shared memory with a name */
+  uint64_t stacks; /* of threads: mappings directly above a guard of at least a page */
+  uint64_t code;   /* executable mappings without a file: code made at run time (JIT) */
 } lm_resident;
 
 /* Reads /proc/PID/smaps, for which the kernel visits every page table of the process. This takes a

@@ -182,6 +182,11 @@ const lm_gpu_ops *lm_gpu(void);
 /* Returns the driver if it was started, else NULL. Never starts it, so it may be called
  * anywhere. */
 const lm_gpu_ops *lm_gpu_started(void);
+/* Returns what `context` of the operations returns; NULL also if no driver has been started. */
+LM_INLINE const void *lm_gpu_context(int device) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  return gpu ? gpu->context(device) : NULL;
+}
 /* Returns whether a driver was started, in this process or in a parent process. Starts nothing. */
 bool lm_gpu_is_found(void);
 /* Returns in words why lm_gpu() is NULL. The words live as long as the process. */

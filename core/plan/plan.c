@@ -271,18 +271,19 @@ static double read_free(reading *g, int input, unsigned arg) {
 
 LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   const lm_inputs *r = g->request;
-  lm_assert(input < LM_INPUTS);
-  if (input == LM_IN_SIZE) return (double)r->size;
-  if (input == LM_IN_ALIGN) return (double)r->align;
-  if (input == LM_IN_ZERO) return r->zero;
-  if (input == LM_IN_LINE) return (double)r->line;
-  if (input == LM_IN_NODE_FREE || input == LM_IN_DEVICE_FREE) return read_free(g, (int)input, arg);
-  if (!(g->known >> input & 1)) {
-    g->value[input] = gauge(r, (int)input, arg);
-    g->known |= 1u << input;
+  lm_assert(input < LM_INPUTS && reading_is_valid(g));
+  switch (input) {
+    case LM_IN_SIZE: return (double)r->size;
+    case LM_IN_ALIGN: return (double)r->align;
+    case LM_IN_ZERO: return r->zero;
+    case LM_IN_LINE: return (double)r->line;
+    case LM_IN_NODE_FREE:
+    case LM_IN_DEVICE_FREE: return read_free(g, (int)input, arg);
+    default:
+      if (!(g->known >> input & 1)) g->value[input] = gauge(r, (int)input, arg);
+      g->known |= 1u << input;
+      return g->value[input];
   }
-  lm_assert(reading_is_valid(g));
-  return g->value[input];
 }
 
 /* Returns a % b as LuaJIT does. `volatile` keeps the compiler from fusing the product with the

@@ -60,7 +60,7 @@ static void report_moved(void) {
   uint64_t number;
   lm_rebalance_get(&moved, &number);
   lm_error_event(LOAM_EVENT_MOVED, atomic_load(&lm_site_generation), NULL,
-                 "live memory: %llu bytes moved, %llu were right, %llu refused",
+                 "live memory: %llu bytes moved, %llu were in place, %llu refused",
                  (unsigned long long)moved.moved, (unsigned long long)moved.right,
                  (unsigned long long)moved.refused);
 }

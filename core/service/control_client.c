@@ -67,7 +67,7 @@ static loam_status address_of(int pid, struct sockaddr_un *out) {
 
 static loam_status fail_connect(int pid, const char *path) {
   if (errno == ENOENT || errno == ECONNREFUSED)
-    return lm_error(LOAM_EIO, "process %d is no loam host of this user: nothing listens at %s", pid,
+    return lm_error(LOAM_EIO, "process %d cannot be asked by this user: nothing listens at %s", pid,
                     path);
   return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
 }

@@ -76,6 +76,9 @@ void lm_stats_json_resident(lm_json *out, lm_resident now) {
   if (!now.all) return;
   lm_json_uint(out, "resident_bytes", now.all);
   lm_json_uint(out, "resident_own_bytes", now.own);
+  lm_json_uint(out, "resident_file_bytes", now.files);
+  lm_json_uint(out, "resident_stack_bytes", now.stacks);
+  lm_json_uint(out, "resident_code_bytes", now.code);
 }
 
 void lm_stats_json_got(void *ctx, const loam_got *got) {

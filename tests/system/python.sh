@@ -50,13 +50,15 @@ resident() {
   children=$!
   for _ in $(seq 600); do [ -s "$work/up" ] && break; sleep 0.1; done
   "$LOAM" stats "$children" --json > "$work/stats" || fail "no answer"
-  "$LOAM" stats "$children" | grep -q "^resident .* MiB, of which .* are loam's; the rest" || fail "no line"
+  "$LOAM" stats "$children" | grep -q "^resident .* MiB, of which .* are loam's; files .*, stacks .*, JIT code .*, others" ||
+    fail "no line"
   kill "$children"
   wait "$children" 2> /dev/null
   children=
   "$python" -c 'import json, sys
-s = json.load(open(sys.argv[1])); own = s["resident_own_bytes"]
-print(own >> 20, (s["resident_bytes"] - own) >> 20)' "$work/stats"
+s = json.load(open(sys.argv[1])); own, all = s["resident_own_bytes"], s["resident_bytes"]
+others = all - own - s["resident_file_bytes"] - s["resident_stack_bytes"] - s["resident_code_bytes"]
+print(own >> 20, others >> 20)' "$work/stats"
 }
 resident > "$work/plain"
 resident --python-malloc > "$work/all"

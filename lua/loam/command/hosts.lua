@@ -23,7 +23,7 @@ end
 -- the environment names, looks in the folder of the process's board.
 local function ask_anywhere(context, pid, request, patience_ms)
   local text, words = context.api.ask(pid, request, patience_ms)
-  if text or not words:find("is no loam host", 1, true) then return text, words end
+  if text or not words:find("cannot be asked by this user", 1, true) then return text, words end
   local row = boards.find(context, pid)
   local folder = row and row.status.folder
   if not folder or folder == context.getenv("LOAM_CONTROL_DIR") then return nil, words end
@@ -38,7 +38,7 @@ end
 
 -- Says why a process that is on no board did not answer, if nothing listens for it.
 local function explain_unknown(context, pid, words)
-  local path = words:match("is no loam host .*: nothing listens at (.*)$")
+  local path = words:match("cannot be asked by this user: nothing listens at (.*)$")
   if not path then return words end
   local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
   if not name then return ("process %d: there is no such process"):format(pid) end

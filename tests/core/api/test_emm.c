@@ -465,7 +465,7 @@ TEST(an_owner_that_ends_takes_its_handles_along) {
   want(waitpid(pid, &status, 0) == pid && status == 0);
   want(read(pipes[0], &handle, sizeof handle) == sizeof handle);
   begin("", NULL);
-  want(keep_asking(&handle) == NULL && says("is no loam host of this user"));
+  want(keep_asking(&handle) == NULL && says("cannot be asked by this user"));
   want(standin_handles() == 0);
 }
 
@@ -643,6 +643,7 @@ static void a_reset_ends_the_memory_of_its_context_alone(void **state) {
   assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "chunks" }), 0);
   assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "none" }), 0);
   assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "driver" }), 0);
+  assert_int_equal(run_in_child(reset_one_of_two_contexts, (char[]){ "sleep" }), 0);
 }
 
 TEST(a_reset_of_a_context_spares_the_primary_one) {

@@ -75,6 +75,8 @@ static char *normal(lm_json *json) {
   blank(text, "\"metadata_bytes\":");
   blank(text, "\"resident_bytes\":");
   blank(text, "\"resident_own_bytes\":");
+  blank(text, "\"resident_file_bytes\":");
+  blank(text, "\"resident_stack_bytes\":");
   text[strcspn(text, "\n")] = 0;
   sort_rows(text);
   return text;

@@ -517,6 +517,23 @@ TEST(a_reset_ends_pins_and_opened_handles) {
   want(loam_unpin(at) == LOAM_EBADPTR && loam_ipc_close(old) == LOAM_EBADPTR);
 }
 
+TEST(a_reset_of_a_context_ends_its_pins_alone) {
+  const loam_manager *table = loam_manager_get();
+  CUcontext one, two;
+  static _Alignas(4096) char first[4096], second[4096];
+  want(loam_device_count() == 2);
+  want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
+  ok(loam_pin(first, sizeof first, 0));
+  want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  ok(loam_pin(second, sizeof second, 0));
+  ok(table->reset(table->ctx, 0));
+  want(cuMemHostUnregister(second) != CUDA_SUCCESS); /* the reset has done that */
+  standin_forgive();
+  want(cuCtxSetCurrent(one) == CUDA_SUCCESS);
+  want(cuMemHostUnregister(first) == CUDA_SUCCESS);
+  ok(loam_unpin(second));
+}
+
 /* ---- Refusals */
 
 static void use_all(void) {
@@ -629,6 +646,7 @@ int main(void) {
     cmocka_unit_test(pins_memory_of_the_host),
     cmocka_unit_test(pins_for_the_device_whose_context_is_current),
     cmocka_unit_test(a_reset_ends_pins_and_opened_handles),
+    cmocka_unit_test(a_reset_of_a_context_ends_its_pins_alone),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
     cmocka_unit_test(a_forked_child_gets_no_device_memory),

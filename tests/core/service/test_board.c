@@ -32,7 +32,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 /* Reads all boards of this user. */
 static void look(void) {
   while (rows) free(row[--rows]);
-  lm_board_each(&(lm_board_reader){ keep_row, NULL, NULL });
+  lm_board_each(&(lm_board_reader){ .write = keep_row });
 }
 
 /* The row of a process, from the last look; NULL: it has none. */
@@ -264,7 +264,7 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
   close(fd);
   shows(getpid(), "\"watching\":false");
   while (rows) free(row[--rows]);
-  lm_board_each(&(lm_board_reader){ keep_row, NULL, find_self });
+  lm_board_each(&(lm_board_reader){ .write = keep_row, .find_pid = find_self });
   assert_non_null(strstr(row_of(getpid()), "\"watching\":true"));
 }
 

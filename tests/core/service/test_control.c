@@ -544,7 +544,7 @@ static void reloading_another_file_follows_that_one(void **state) {
 static void asking_nobody_fails_in_words(void **state) {
   (void)state;
   assert_int_equal(ask(1, "status"), LOAM_EIO);
-  assert_non_null(strstr(loam_error(), "process 1 is no loam host"));
+  assert_non_null(strstr(loam_error(), "process 1 cannot be asked"));
 }
 
 static void a_host_that_does_not_answer_is_given_up(void **state) {

@@ -304,7 +304,7 @@ static void what_is_open_outlives_the_owner(void **state) {
   for (int i = 0; i < SIZE; i++) assert_int_equal(p[i], 11);
   loam_block_release(b);
   assert_null(loam_share_open(NULL, &r.share, 0));
-  assert_non_null(strstr(loam_error(), "is no loam host"));
+  assert_non_null(strstr(loam_error(), "cannot be asked"));
   start_other();
 }
 

@@ -444,7 +444,7 @@ describe("loam ps, status, stats, reload", function()
     local context = canned_context.new { boards = { on_board { folder = "/run/other" } } }
     context.api.ask = function()
       if context.set.LOAM_CONTROL_DIR == "/run/other" then return '{"pid":42}' end
-      return nil, "process 42 is no loam host of this user: nothing listens at /run/7.sock"
+      return nil, "process 42 cannot be asked by this user: nothing listens at /run/7.sock"
     end
     assert.same({ pid = 42 }, (hosts.ask(context, 42, "stats")))
     context.set = {}
@@ -473,7 +473,7 @@ describe("loam ps, status, stats, reload", function()
       local context = canned_context.new { boards = boards }
       context.exists = exists or {}
       context.api.ask = function()
-        return nil, "process 42 is no loam host of this user: nothing listens at /run/42.sock"
+        return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
       end
       return select(2, hosts.ask(context, 42, "sleep"))
     end
@@ -525,9 +525,11 @@ describe("loam ps, status, stats, reload", function()
       total_blocks = 0, reserved_bytes = 0, region_bytes = 0, metadata_bytes = 0,
       denied = 0, fallbacks = 0, failed = 0, bad_frees = 0, rows = {}, got = {},
       resident_bytes = 184 * 2 ^ 20, resident_own_bytes = 6 * 2 ^ 20,
+      resident_file_bytes = 20971520, resident_stack_bytes = 1048576, resident_code_bytes = 7340032,
     } })
-    assert.matches("\nresident 184 MiB, of which 6 MiB are loam's; the rest is mapped by others\n",
-      context.out, 1, true)
+    assert.matches("\nresident 184 MiB, of which 6 MiB are loam's; files 20 MiB, stacks 1 MiB, "
+      .. "JIT code 7 MiB, others 150 MiB\n", context.out, 1, true)
+    assert.no.matches("pymalloc", context.out, 1, true)
   end)
 
   it("shows how full limits are, and which requests they refused", function()

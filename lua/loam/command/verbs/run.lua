@@ -180,10 +180,15 @@ local function prepare(context, given, vetted, service, needs_watcher)
   set("LOAM_RUN", tostring(context.posix.process()))
 end
 
--- Says so if loam cannot govern the program: its memory then is as without loam.
-local function tell_if_not_governed(context, program)
+-- Says so if loam cannot govern the program: its memory then is as without loam. The dynamic
+-- linkers of musl and of 32-bit programs cannot load the library, so they get the LD_PRELOAD of the
+-- user. Programs that a static program starts can load it.
+---@param others string|nil the user's LD_PRELOAD
+local function spare_if_not_governed(context, program, others)
   local why = context.posix.why_not_governed(program)
-  if why and context.getenv("LOAM_EVENTS") ~= "none" then
+  if not why then return end
+  if not why:find("statically", 1, true) then context.posix.setenv("LD_PRELOAD", others) end
+  if context.getenv("LOAM_EVENTS") ~= "none" then
     context.warn(("loam: note: %s is %s, so loam does not govern it\n"):format(program, why))
   end
 end
@@ -199,8 +204,9 @@ function run.run(context, given)
     context.warn(("loam: the policy %s, so each program gets a service thread, as with "
       .. "--service\n"):format(why))
   end
+  local others = context.getenv("LD_PRELOAD")
   prepare(context, given, vetted, wants_service or why ~= nil, needs_watcher)
-  tell_if_not_governed(context, given[1])
+  spare_if_not_governed(context, given[1], others)
   context.finish()
   local errno, words = context.posix.exec(given)
   context.warn(("loam: %s: %s\n"):format(given[1], words))

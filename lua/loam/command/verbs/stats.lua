@@ -66,14 +66,36 @@ local TROUBLES = {
   { "failed", "failed: there was no memory" },
 }
 
+-- Returns whether a row is of Python's memory. Its own allocator, pymalloc, maps memory by itself.
+local function is_python(answer)
+  for _, row in ipairs(answer.rows) do
+    if row.tag and row.tag:find("^malloc%.[^ ]*python") then return true end
+  end
+  return false
+end
+
+-- Shows what the memory of the process is: loam's, and what others have mapped.
+local function show_resident(context, answer)
+  local all, own = answer.resident_bytes, answer.resident_own_bytes
+  local files, stacks = answer.resident_file_bytes or 0, answer.resident_stack_bytes or 0
+  local code = answer.resident_code_bytes or 0
+  local rest = all - own - files - stacks - code
+  local words = "resident %s, of which %s are loam's; files %s, stacks %s, JIT code %s, others %s\n"
+  context.write(words:format(units.bytes(all), units.bytes(own), units.bytes(files),
+    units.bytes(stacks), units.bytes(code), units.bytes(rest)))
+  if rest > all / 4 and is_python(answer) then
+    context.write("  others: mostly pymalloc, Python's own allocator; `loam run --python-malloc` "
+      .. "brings it to loam\n")
+  end
+end
+
 local function show_totals(context, answer)
   context.write(("live %s in %s; ever %s in %s; %s held by pools, %s of bookkeeping\n"):format(
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
     units.bytes(answer.total_bytes), units.plural(answer.total_blocks, "block"),
     units.bytes(answer.region_bytes), units.bytes(answer.metadata_bytes)))
   if answer.resident_bytes then
-    context.write(("resident %s, of which %s are loam's; the rest is mapped by others\n"):format(
-      units.bytes(answer.resident_bytes), units.bytes(answer.resident_own_bytes)))
+    show_resident(context, answer)
   end
   if answer.inexact then
     context.write("the program changed while it was read: the figures are not exact\n")
