@@ -44,7 +44,8 @@ local function new_context(answers, inspect)
     program = function() return "python3" end,
     setenv = function(name, value) context.set[name] = value or false end,
     why_not_governed = function(program)
-      return program == "static" and "linked statically" or nil
+      local why = { static = "linked statically", small = "a program of 32 bits" }
+      return why[program]
     end,
     exec = function(words)
       context.executed = words

@@ -84,7 +84,7 @@ echo "ok: a program that uses another folder is shown"
 anywhere() { env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" "$@"; }
 shows_elsewhere() {
   started env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$2" "$LOAM" run --policy "$policy" -- \
-    bash -c 'echo ready; read -r line < <(sleep 600)'
+    bash -c 'echo ready; exec sleep 600'
   ls "$1"/*.board > "$work/log" || fail "its board is not in $1"
   anywhere ps > "$work/ps" 2>&1
   grep -q "^ *$pid .* running " "$work/ps" || fail "the board in $1 is not shown: $(cat "$work/ps")"

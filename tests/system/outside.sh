@@ -57,3 +57,14 @@ if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; the
   killed
   echo "ok: root counts a process of another user, and only root"
 fi
+
+if command -v luajit > "$work/why"; then
+  started "$LOAM" run --policy "$policy" -- luajit -e 'local n = 0
+    for i = 1, 1e6 do n = n + i % 7 end
+    print("ready") io.flush()
+    local ffi = require("ffi") ffi.cdef "int pause(void);" ffi.C.pause()'
+  "$LOAM" stats "$pid" --json > "$work/stats" 2>&1 || fail "a program with a JIT: $(cat "$work/stats")"
+  grep -Eq '"resident_code_bytes":[1-9]' "$work/stats" || fail "its code: $(cat "$work/stats")"
+  killed
+  echo "ok: code that was made at run time is told"
+fi

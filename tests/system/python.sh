@@ -62,6 +62,10 @@ print(own >> 20, others >> 20)' "$work/stats"
 }
 resident > "$work/plain"
 resident --python-malloc > "$work/all"
+"$python" -c 'import json, sys
+s = json.load(open(sys.argv[1]))
+assert s["resident_file_bytes"] > 2 << 20 and 0 < s["resident_stack_bytes"] < 8 << 20, s
+assert s["resident_code_bytes"] == 0, s' "$work/stats" || fail "files, stacks and code"
 read -r own others < "$work/plain"
 [ "$own" -lt 20 ] && [ "$others" -ge 40 ] || fail "plain: $own MiB of loam, $others of others"
 read -r own others < "$work/all"

@@ -59,7 +59,15 @@ echo "ok: last words say where the memory is, on standard error and in a file"
 # Descriptor 2 may be a data file of the program by then.
 out_of "another file" "close STDERR; open STDERR, '>', '$work/data'; \$a = 'x' x (80_000_000 + \$#ARGV)" 0
 [ "$(lines "$work/data")" = 0 ] || fail "a message in a file of the program"
-echo "ok: nothing is written to a file that the program opened as descriptor 2"
+build data_file.c -Wno-use-after-free
+for how in "" append; do
+  LOAM_BAD_FREE=report LOAM_EVENTS=stderr "$LOAM" run --policy "$policy" -- "$program" "$work/data" $how \
+    2> "$err" || fail "a program with a data file: $(cat "$err")"
+  [ -n "$how" ] || [ ! -s "$work/data" ] ||
+    fail "a wrong free is told in a data file: $(cat "$work/data")"
+done
+grep -q 'double free' "$work/data" || fail "a wrong free is not told in a log: $(cat "$work/data")"
+echo "ok: nothing is written to a file that the program opened as descriptor 2, but to its log"
 
 # A program that loam cannot govern.
 printf 'int main(void) { return 7; }\n' > "$work/static.c"
