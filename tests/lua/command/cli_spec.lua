@@ -478,8 +478,8 @@ describe("loam ps, status, stats, reload", function()
       return select(2, hosts.ask(context, 42, "sleep"))
     end
     assert.equal("process 42: there is no such process", words {})
-    assert.equal("python3 (42) does not run under loam, or has another user: nothing listens at "
-      .. "/run/42.sock", words({}, { ["/proc/42"] = true }))
+    assert.equal("python3 (42) does not run under loam, or another user started it: nothing "
+      .. "listens at /run/42.sock", words({}, { ["/proc/42"] = true }))
     assert.equal("python3 (42) has no service to ask: start it with `loam run --service`",
       words { on_board { board = "/run/b" } })
     assert.equal("python3 (42) has ended", words { on_board { board = "/run/b", state = "ended" } })
