@@ -87,7 +87,7 @@ PyObject *array_shape(const size_t *shape, int n);
 typedef struct array_values {
   size_t size;      /* bytes from the first byte of a value to behind its last */
   PyObject *format; /* a str, as Python's struct module writes it; NULL: no format can say it */
-  PyObject *descr;  /* for NumPy: a str for a scalar, a list of tuples for a struct */
+  PyObject *descr;  /* for NumPy: a str for a scalar, for a struct a list of tuples or a dict */
 } array_values;
 
 /* Describes the values of an array behind its first `ndim` dimensions; array_values_end drops the

@@ -3,7 +3,11 @@
  *
  * Both are made in one walk over the type. A struct is written with the offsets of its fields:
  * bytes that belong to no field are pad bytes ("4x"). A view of selected fields may have them at
- * any offset, so an offset is the distance of two addresses, and does not come from the type. */
+ * any offset, so an offset is the distance of two addresses, and does not come from the type.
+ *
+ * NumPy has two descriptions of a struct. A list of (name, type, shape) has no pad bytes: NumPy
+ * makes fields with the names f0, f1 and so on of entries without a name. So a struct with pad
+ * bytes becomes a dict of names, types and offsets. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -62,12 +66,13 @@ static PyObject *shape_text(const size_t *shape, int n) {
 
 static int describe(const loam_array *array, int ndim, array_values *out);
 
-/* A struct that is being described: the bytes that are described so far, and whether all fields
- * stand where C puts them. */
+/* A struct that is being described: the bytes that are described so far, whether all fields stand
+ * where C puts them, and whether there are bytes that belong to no field. */
 typedef struct fields {
   array_values *out;
+  PyObject *offsets; /* a list: the offset of each field in out->descr */
   size_t end;
-  bool is_c;
+  bool is_c, has_pads;
 } fields;
 
 static bool append(PyObject *list, PyObject *item) {
@@ -77,10 +82,10 @@ static bool append(PyObject *list, PyObject *item) {
 }
 
 /* Describes bytes that belong to no field. */
-static bool put_pad(fields *s, size_t bytes) {
-  if (!bytes) return true;
+static void put_pad(fields *s, size_t bytes) {
+  if (!bytes) return;
   put(&s->out->format, PyUnicode_FromFormat("%zux", bytes));
-  return append(s->out->descr, Py_BuildValue("(sN)", "", PyUnicode_FromFormat("|V%zu", bytes)));
+  s->has_pads = true;
 }
 
 /* Adds one field, whose view is `at` and whose values are described in `value`. */
@@ -96,7 +101,7 @@ static bool put_field(fields *s, const char *name, const loam_array *at, int ndi
   put(&s->out->format, PyUnicode_FromFormat(":%s:", name));
   PyObject *item = n ? Py_BuildValue("(sON)", name, value->descr, array_shape(shape, n))
                      : Py_BuildValue("(sO)", name, value->descr);
-  return append(s->out->descr, item);
+  return append(s->out->descr, item) && append(s->offsets, PyLong_FromSize_t(s->end));
 }
 
 /* Describes one field and the pad bytes before it. */
@@ -113,7 +118,9 @@ static bool describe_field(fields *s, const loam_array *array, int ndim,
   if (strchr(f->name, ':')) fail(array, "; a field's name has a colon");
   else if (offset < s->end) fail(array, "; its fields are in another order than in memory");
   else if (!describe(at, all, &value)) {
-    is_done = put_pad(s, offset - s->end) && put_field(s, f->name, at, ndim, &value);
+    put_pad(s, offset - s->end);
+    s->end = offset;
+    is_done = put_field(s, f->name, at, ndim, &value);
     array_values_end(&value);
   }
   s->is_c &= offset == f->offset;
@@ -122,19 +129,42 @@ static bool describe_field(fields *s, const loam_array *array, int ndim,
   return is_done;
 }
 
+/* Replaces the list of fields by NumPy's dict of them. */
+static bool use_dict(fields *s) {
+  PyObject *names = PyList_New(0), *types = PyList_New(0);
+  bool is_done = names && types;
+  for (Py_ssize_t i = 0; is_done && i < PyList_GET_SIZE(s->out->descr); i++) {
+    PyObject *field = PyList_GET_ITEM(s->out->descr, i);
+    PyObject *type = PyTuple_GetSlice(field, 1, 3);
+    bool has_shape = type && PyTuple_GET_SIZE(type) == 2;
+    if (type && !has_shape) Py_SETREF(type, Py_NewRef(PyTuple_GET_ITEM(type, 0)));
+    is_done = append(types, type) && !PyList_Append(names, PyTuple_GET_ITEM(field, 0));
+  }
+  PyObject *made = is_done
+                       ? Py_BuildValue("{sOsOsOsn}", "names", names, "formats", types, "offsets",
+                                       s->offsets, "itemsize", (Py_ssize_t)s->out->size)
+                       : NULL;
+  Py_XDECREF(names);
+  Py_XDECREF(types);
+  if (made) Py_SETREF(s->out->descr, made);
+  return made != NULL;
+}
+
 static int describe_struct(const loam_array *array, int ndim, const loam_type *type, size_t count,
                            array_values *out) {
-  fields s = { out, 0, true };
+  fields s = { out, PyList_New(0), 0, true, false };
   out->format = PyUnicode_FromString("T{");
   out->descr = PyList_New(0);
-  bool is_done = out->format && out->descr;
+  bool is_done = out->format && out->descr && s.offsets;
   for (size_t i = 0; i < count && is_done; i++) {
     struct loam_type_field f;
     is_done = !loam_type_field(type, i, &f) && describe_field(&s, array, ndim, &f);
   }
   out->size = s.is_c ? size_of(type) : s.end;
-  if (is_done) is_done = put_pad(&s, out->size - s.end);
+  if (is_done) put_pad(&s, out->size - s.end);
+  if (is_done && s.has_pads) is_done = use_dict(&s);
   put(&out->format, PyUnicode_FromString("}"));
+  Py_XDECREF(s.offsets);
   if (is_done && !PyErr_Occurred()) return 0;
   array_values_end(out);
   return -1;

@@ -175,7 +175,7 @@ PyObject *array_shape(const size_t *shape, int n) {
 static PyObject *interface_of(PyObject *self) {
   layout l;
   if (!lay_out(array_of(self), &l)) return NULL;
-  bool is_struct = PyList_Check(l.values.descr);
+  bool is_struct = !PyUnicode_Check(l.values.descr);
   PyObject *typestr = is_struct ? PyUnicode_FromFormat("|V%zu", l.values.size)
                                 : Py_NewRef(l.values.descr);
   PyObject *interface = Py_BuildValue("{sNsNsNs(NO)si}", "shape", array_shape(l.shape, l.ndim),
