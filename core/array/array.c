@@ -509,27 +509,29 @@ loam_status loam_array_info(const loam_array *array, struct loam_array_info *out
   return LOAM_OK;
 }
 
-static size_t arena_bytes(const loam_block *block) {
-  return block && loam_block_kind_of(block) == LOAM_BLOCK_POOLED ? loam_block_size(block) : 0;
+/* Returns the bytes of a block that has rows, text or targets: an arena, or a copy that was made of
+ * memory of Arrow. Memory that loam did not make is not counted. */
+static size_t block_bytes(const loam_block *block) {
+  return block && loam_block_kind_of(block) != LOAM_BLOCK_EXTERNAL ? loam_block_size(block) : 0;
 }
 
-/* Returns the bytes in the arenas of a part of an array. */
+/* Returns the bytes in the blocks of a part of an array. */
 static size_t bytes_apart(const loam_type *type, const size_t *meta) {
   size_t bytes = 0;
   switch (type->kind) {
     case LOAM_TYPE_FIXED: return bytes_apart(type->element, lm_layout_fixed(meta)->element);
     case LOAM_TYPE_OPTION: return bytes_apart(type->element, meta);
     case LOAM_TYPE_VAR:
-      return arena_bytes(lm_layout_var(meta)->block) +
+      return block_bytes(lm_layout_var(meta)->block) +
              bytes_apart(type->element, lm_layout_var(meta)->element);
     case LOAM_TYPE_POINTER:
-      return arena_bytes(lm_layout_pointer(meta)->block) +
+      return block_bytes(lm_layout_pointer(meta)->block) +
              bytes_apart(type->element, lm_layout_pointer(meta)->target);
     case LOAM_TYPE_STRUCT:
       for (size_t i = 0; i < type->count; i++)
         bytes += bytes_apart(type->fields[i].type, lm_layout_field(type, meta, i));
       return bytes;
-    default: return lm_type_is_text(type->kind) ? arena_bytes(lm_layout_text(meta)->block) : 0;
+    default: return lm_type_is_text(type->kind) ? block_bytes(lm_layout_text(meta)->block) : 0;
   }
 }
 

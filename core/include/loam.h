@@ -1202,7 +1202,7 @@ struct loam_array_info {
 LOAM_API loam_status loam_array_info(const loam_array *array, struct loam_array_info *out);
 
 /* Returns the bytes that an array shows or owns: of its values in place, and of all rows, text and
- * pointer targets in its arenas, which views share. 0 for NULL. */
+ * pointer targets in its arenas or in its copies of Arrow's, which views share. 0 for NULL. */
 LOAM_API size_t loam_array_bytes(const loam_array *array);
 
 /* ---- Views */

@@ -31,6 +31,7 @@ int array_stands_in_row(const loam_array *array) {
 /* Makes a Python object of a family, which takes the reference to `array`. With a NULL family it
  * makes a new family. `base` may be NULL. */
 static PyObject *wrap(loam_array *array, array_family *f, PyObject *base) {
+  bool is_view = f;
   if (!f) f = PyMem_Calloc(1, sizeof *f);
   Array *self = f ? (Array *)array_type->tp_alloc(array_type, 0) : NULL;
   if (!self) {
@@ -41,6 +42,7 @@ static PyObject *wrap(loam_array *array, array_family *f, PyObject *base) {
   self->array = array;
   self->family = f;
   self->is_inside = array_stands_in_row(array);
+  self->is_view = is_view;
   self->base = Py_XNewRef(base);
   f->members++;
   f->inside += self->is_inside;
@@ -53,14 +55,23 @@ PyObject *array_wrap(loam_array *array, PyObject *base) { return wrap(array, NUL
  * view of an element does not stay in use because another view was made of it. */
 static PyObject *wrap_view(PyObject *self, loam_array *array) {
   Array *of = (Array *)self;
-  bool is_view = of->base && Py_IS_TYPE(of->base, array_type);
-  return wrap(array, of->family, is_view ? of->base : self);
+  return wrap(array, of->family, of->is_view ? of->base : self);
 }
 
 /* Tells tracemalloc of the array's memory, which the Array with which the family began has. */
 static void trace_memory(const Array *self) {
-  while (self->base && Py_IS_TYPE(self->base, array_type)) self = (const Array *)self->base;
+  while (self->is_view) self = (const Array *)self->base;
   if (!self->base) binding_trace(self->array, loam_array_bytes(self->array));
+}
+
+void array_trace_copies(PyObject *self) {
+  struct loam_array_info info;
+  struct loam_type_info type;
+  loam_array *array = array_of(self);
+  if (loam_array_info(array, &info) || loam_type_info(info.type, &type)) return;
+  bool is_own = info.embedded || loam_block_kind_of(info.block) != LOAM_BLOCK_EXTERNAL;
+  size_t bytes = loam_array_bytes(array) - (is_own ? 0 : type.size);
+  if (bytes) binding_trace(array, bytes);
 }
 
 /* Finds the sizes of a value's dimensions where the type has `fixed *`. Returns how many there are;
@@ -133,7 +144,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 static void array_dealloc(PyObject *self) {
   Array *a = (Array *)self;
   PyTypeObject *type = Py_TYPE(self);
-  if (!a->base) binding_untrace(a->array);
+  if (!a->is_view) binding_untrace(a->array);
   loam_array_release(a->array);
   a->family->inside -= a->is_inside;
   if (--a->family->members == 0) PyMem_Free(a->family);
@@ -448,11 +459,15 @@ static PyObject *get_base(PyObject *self, void *none) {
   return Py_NewRef(base ? base : Py_None);
 }
 
+/* A view holds a reference to the block of the data. Those data may stand in the array itself; then
+ * that block is the array's own, and also counts the references to the array. */
 static PyObject *get_refcount(PyObject *self, void *none) {
   (void)none;
   struct loam_array_info info;
   loam_status status = loam_array_info(array_of(self), &info);
-  return status ? binding_fail(status) : PyLong_FromSize_t(info.references);
+  if (status) return binding_fail(status);
+  size_t count = loam_block_refcount(info.block);
+  return PyLong_FromSize_t(info.embedded ? count : count + info.references - 1);
 }
 
 static PyObject *get_nbytes(PyObject *self, void *none) {
@@ -481,7 +496,9 @@ static PyGetSetDef properties[] = {
     "The object whose memory this Array shows: the Array of which it is a view, or the object\n"
     "from which it was made. None if the Array has memory of its own.",
     NULL },
-  { "refcount", get_refcount, NULL, "The number of references at this moment, in C and in Python.",
+  { "refcount", get_refcount, NULL,
+    "How many hold the memory at this moment, in C and in Python: this Array, all other arrays\n"
+    "that show the memory, and the users of this Array's memory, such as a memoryview.",
     NULL },
   { "__array_interface__", array_interface, NULL, "The scalars and structs, for NumPy.", NULL },
   { 0 },
@@ -499,10 +516,10 @@ static PyMethodDef methods[] = {
     "`type`, a datashape, the array is laid out over the buffer's bytes from their beginning." },
   { "from_arrow", (PyCFunction)(void (*)(void))array_from_arrow,
     METH_VARARGS | METH_KEYWORDS | METH_CLASS,
-    "from_arrow(array, *, copy=False): makes a read-only array over the memory of an object with\n"
-    "__arrow_c_array__. With `copy`, values that Arrow orders in another way are copied, "
-    "otherwise\n"
-    "they are refused (StateError)." },
+    "from_arrow(array, *, copy=False, tag=None): makes a read-only array over the memory of an\n"
+    "object with __arrow_c_array__. With `copy`, values that Arrow orders in another way are\n"
+    "copied, otherwise they are refused (StateError). `tag` is the tag of the copies; None means\n"
+    "the tag of the context, or else \"python.array\"." },
   { "resize", array_resize, METH_O,
     "resize(count): gives a row of a var dimension `count` elements; new elements are zero.\n"
     "BufferError while views of row elements are in use." },

@@ -17,7 +17,8 @@ typedef struct Array {
   PyObject_HEAD loam_array *array;
   array_family *family;
   PyObject *base; /* whose memory it shows; NULL: it has memory of its own */
-  int is_inside;  /* 1: the data stand in a row */
+  bool is_inside; /* the data stand in a row */
+  bool is_view;   /* of another Array of its family, from which `base` leads to the first one */
 } Array;
 
 /* The most dimensions of an array, and the most fields of a key. */
@@ -72,6 +73,10 @@ const char *array_typestr(const loam_type *type);
 /* Makes an Array with a family of its own, which takes the reference to `array`. `base` is the
  * object whose memory it shows, or NULL. Returns NULL with an exception set. */
 PyObject *array_wrap(loam_array *array, PyObject *base);
+
+/* Tells tracemalloc of the memory of an Array of array_wrap that has a base: the copies that were
+ * made for it. */
+void array_trace_copies(PyObject *self);
 
 /* Returns 1 if the data of an array stand in an arena, as rows do, otherwise 0. */
 int array_stands_in_row(const loam_array *array);

@@ -205,21 +205,28 @@ static bool find_structs(PyObject *pair, struct ArrowSchema **schema, struct Arr
 }
 
 PyObject *array_from_arrow(PyObject *type, PyObject *arguments, PyObject *keywords) {
-  static const char *names[] = { "array", "copy", NULL };
+  static const char *names[] = { "array", "copy", "tag", NULL };
   PyObject *of, *made = NULL;
   int may_copy = 0;
+  const char *tag = NULL;
   struct ArrowSchema *schema;
   struct ArrowArray *given;
   loam_array *array;
   (void)type;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$p", (char **)names, &of, &may_copy))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$pz", (char **)names, &of, &may_copy,
+                                   &tag))
     return NULL;
+  loam_site *site = binding_site(tag, "python.array");
+  if (!site) return NULL;
   PyObject *pair = PyTuple_Check(of) ? Py_NewRef(of)
                                      : PyObject_CallMethod(of, "__arrow_c_array__", NULL);
   if (pair && find_structs(pair, &schema, &given)) {
+    loam_scope_enter(site);
     loam_status status = loam_array_from_arrow(schema, given, may_copy, &array);
+    loam_scope_leave();
     made = status ? binding_fail(status) : array_wrap(array, of);
   }
+  if (made) array_trace_copies(made);
   Py_XDECREF(pair);
   return made;
 }

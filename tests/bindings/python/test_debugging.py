@@ -266,6 +266,40 @@ class Tracing(Case):
         source = numpy.ones(100)
         self.assertEqual((loam.Array.from_buffer(source).nbytes, traced()), (800, 0))
 
+    def test_copies_of_arrow_are_traced_under_a_tag(self):
+        def table(source):
+            return loam.Array.from_arrow(source, copy=True, tag="debugging.arrow")
+
+        bools = loam.Array("10000 * bool")
+        before = traced()
+        array = table(bools)
+        self.assertEqual((loam.owner(array).tag, traced() - before), ("debugging.arrow", 10000))
+        self.assertIs(array[1:].base, array)
+        view = array[1:]
+        del array
+        self.assertEqual(traced() - before, 10000)
+        del view
+        self.assertEqual(traced(), before)
+        for text, own in (("1000 * float64", 0), ("1000 * ?float64", 0), ("2 * 30 * bool", 60),
+                          ("100 * {x: bool, y: ?int32, z: int32}", 3 * 8 + 100 + 400)):
+            with self.subTest(type=text):
+                source = loam.Array(text)
+                if "?int32" in text:
+                    source[0, "y"] = None
+                before = traced()
+                array = table(source)
+                self.assertEqual(traced() - before, own + (0 if own else array.nbytes - 8000))
+                del array
+                self.assertEqual(traced(), before)
+        rows = loam.Array("3 * var * bool", [[True] * 5, [], [False] * 2])
+        before = traced()
+        array = table(rows)
+        self.assertEqual((traced() - before, array.nbytes), (3 * 16 + 7, 3 * 16 + 7))
+        with loam.tag("debugging.scope"):
+            self.assertEqual(loam.owner(loam.Array.from_arrow(bools, copy=True)).tag,
+                             "debugging.scope")
+        self.assertEqual(loam.owner(loam.Array.from_arrow(bools, copy=True)).tag, "python.array")
+
     def test_memory_of_no_bytes_hides_no_other(self):
         blocks = [loam.Block(100) for _ in range(50)]
         empty = [make() for _ in range(50) for make in (lambda: loam.Array("0 * int8"),

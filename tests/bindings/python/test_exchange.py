@@ -378,9 +378,23 @@ class Whose(Case):
         array = loam.Array("3 * float64")
         self.assertEqual(array.refcount, 1)
         view = array[1:]
-        self.assertEqual((array.refcount, view.refcount), (2, 1))
+        self.assertEqual((array.refcount, view.refcount), (2, 2))
         del view
         self.assertEqual(array.refcount, 1)
+
+    def test_arrays_of_any_size_count_those_who_hold_the_memory(self):
+        source = numpy.zeros(100000)
+        for array in (loam.Array("100 * float64"), loam.Array("100000 * float64"),
+                      loam.Array.from_buffer(source)):
+            with self.subTest(type=array.type):
+                views = [array[i:] for i in range(1, 6)]
+                self.assertEqual((array.refcount, views[4].refcount), (6, 6))
+                uses = [memoryview(array), array.__dlpack__(), array.__arrow_c_array__()[1]]
+                self.assertEqual(array.refcount, 9)
+                seen = numpy.asarray(views[0])
+                self.assertEqual(views[0].refcount, views[1].refcount + 1)
+                del uses, seen, views
+                self.assertEqual(array.refcount, 1)
 
 
 if __name__ == "__main__":
