@@ -854,9 +854,9 @@ LOAM_API loam_block *loam_block_zeroed(loam_site *site, size_t size);
 LOAM_API loam_block *loam_block_aligned(loam_site *site, size_t alignment, size_t size);
 
 /* Returns a new block over memory that loam did not make. `dtor(ptr, size, ctx)` is called once,
- * when the last reference is released; a NULL `dtor` means that nothing is called. `ptr` may be
- * NULL. Returns NULL if there is no memory for the header: then `dtor` is never called, and the
- * memory stays the caller's. */
+ * when the last reference is released; a NULL `dtor`: nothing is called. `ptr` may be NULL. loam
+ * does not look at the protection of the memory: loam_array_readonly makes an array read-only. NULL
+ * without memory for the header; then `dtor` is never called, and the memory is the caller's. */
 LOAM_API loam_block *loam_block_wrap(loam_site *site, void *ptr, size_t size, loam_block_dtor dtor,
                                      void *ctx);
 
