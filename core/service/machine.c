@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "device/manager.h"
 #include "gpu/gpu.h"
 #include "heap/pool.h"
 #include "os/available.h"
@@ -180,24 +181,25 @@ static void write_version(lm_json *out, const char *key, int version) {
   lm_json_text(out, key, text);
 }
 
-/* Writes a GPU. To read its free memory, the driver makes the device's primary context if the
- * process has none yet. */
+/* Writes a GPU, with the memory that loam_device_memory tells. To read it, the driver makes the
+ * primary context of the device if the process has none yet, and a manager is initialized. */
 static void write_device(lm_json *out, const lm_gpu_ops *ops, int device) {
   lm_gpu_info info;
   size_t free, total;
   lm_assert(ops && device >= 0);
+  bool is_known = lm_manager_memory(device, &free, &total) == LM_GPU_OK;
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "device", device);
+  if (!is_known) lm_json_text(out, "reason", loam_error());
   if (ops->info(device, &info) == LM_GPU_OK) {
     lm_json_text(out, "name", info.name);
-    lm_json_uint(out, "total", info.total);
+    lm_json_uint(out, "total", is_known ? total : info.total);
     lm_json_int(out, "node", info.node);
     lm_json_bool(out, "ranges", info.has_vmm);
     lm_json_bool(out, "pools", info.has_pools);
     lm_json_bool(out, "managed", info.has_managed);
   }
-  if (ops->memory(device, &free, &total) == LM_GPU_OK) lm_json_uint(out, "free", free);
-  else lm_json_text(out, "reason", loam_error());
+  if (is_known) lm_json_uint(out, "free", free);
   lm_json_close(out, '}');
 }
 

@@ -271,6 +271,23 @@ TEST(policies_see_what_a_table_says) {
   loam_free(p);
 }
 
+static void keep_text(void *ctx, const char *text, size_t length) {
+  snprintf(ctx, 65536, "%.*s", (int)length, text);
+}
+
+TEST(the_machine_has_the_memory_that_a_table_says) {
+  static loam_manager m;
+  static char text[65536];
+  m = table();
+  m.get_memory_info = my_memory;
+  ok(loam_manager_set(&m));
+  ok(loam_machine(keep_text, text));
+  want(strstr(text, "\"total\":456,") && strstr(text, "\"free\":123}"));
+  mine.answer = LOAM_ENOMEM;
+  ok(loam_machine(keep_text, text));
+  want(strstr(text, "get_memory_info of device 1: no memory") && !strstr(text, "\"free\":123}"));
+}
+
 TEST(defers_a_fifth_of_what_a_table_says_there_is) {
   static loam_manager m;
   m = table();
@@ -631,6 +648,7 @@ int main(void) {
     cmocka_unit_test(checks_the_addresses_that_a_table_returns),
     cmocka_unit_test(a_table_says_how_much_memory_there_is),
     cmocka_unit_test(policies_see_what_a_table_says),
+    cmocka_unit_test(the_machine_has_the_memory_that_a_table_says),
     cmocka_unit_test(defers_a_fifth_of_what_a_table_says_there_is),
     cmocka_unit_test(a_manager_can_be_set_after_the_free_memory_was_read),
     cmocka_unit_test(a_table_may_give_a_part_of_what_the_driver_has),
