@@ -441,6 +441,16 @@ static const char *find_instead(const parser *p) {
   return is_variable ? "a number, fixed or var for a dimension, or the name of a type" : NULL;
 }
 
+/* Refuses `"bytes" "[" number "]"`, of which "bytes" is read; the words have the number. */
+static loam_status fail_fixed_bytes(parser *p, const char *start) {
+  char instead[64];
+  advance(p);
+  bool has_count = p->kind == NUMBER && p->length < 32;
+  snprintf(instead, sizeof instead, "%.*s * uint8", has_count ? (int)p->length : 1,
+           has_count ? p->at : "4");
+  return fail_left_out(p, start, "bytes[", instead);
+}
+
 /* Parses the name of a plain type, and the types that it begins. */
 static loam_status parse_name(parser *p, loam_type **out) {
   for (size_t i = 0; i < LM_COUNT(names); i++) {
@@ -449,8 +459,7 @@ static loam_status parse_name(parser *p, loam_type **out) {
     advance(p);
     bool has_bracket = is_token(p, "[");
     if (has_bracket && names[i].kind == LOAM_TYPE_STRING) return parse_string(p, start, out);
-    if (has_bracket && names[i].kind == LOAM_TYPE_BYTES)
-      return fail_left_out(p, start, "bytes[", "4 * uint8");
+    if (has_bracket && names[i].kind == LOAM_TYPE_BYTES) return fail_fixed_bytes(p, start);
     if (has_bracket &&
         (names[i].kind == LOAM_TYPE_DATETIME || names[i].kind == LOAM_TYPE_TIMEDELTA))
       return parse_unit(p, names[i].kind, out);

@@ -195,6 +195,11 @@ static void a_misspelt_word_is_answered_with_the_right_one(void **state) {
   expect_refused("2 * bytes[4]",
                  "type \"2 * bytes[4]\": column 5: \"bytes[\" is a part of datashape "
                  "that loam leaves out: write 4 * uint8");
+  expect_refused("bytes[ 127 ]",
+                 "type \"bytes[ 127 ]\": column 1: \"bytes[\" is a part of datashape "
+                 "that loam leaves out: write 127 * uint8");
+  expect_refused("bytes[x]", "type \"bytes[x]\": column 1: \"bytes[\" is a part of datashape "
+                             "that loam leaves out: write 4 * uint8");
   expect_refused("datetime[tz='UTC']",
                  "type \"datetime[tz='UTC']\": column 10: \"tz\" is a part of datashape that loam "
                  "leaves out: write the datetimes in UTC, and keep the zone elsewhere");
