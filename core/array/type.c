@@ -504,9 +504,19 @@ bool lm_type_find_category(const loam_type *type, const char *name, size_t lengt
 
 /* ---- Dimensions of any size */
 
+/* Returns whether loam_type_sized can give a dimension of a type its size: it enters no struct. */
+static bool takes_size(const loam_type *type) {
+  for (; type; type = type->element)
+    if (type->kind == LOAM_TYPE_FIXED && type->count == LOAM_ANY) return true;
+  return false;
+}
+
 loam_status lm_type_check_sized(const loam_type *type) {
   char words[LM_TYPE_WORDS];
   if (!type->is_symbolic) return LOAM_OK;
+  if (!takes_size(type))
+    return lm_error(LOAM_EINVAL, "type %s: a `fixed *` in a struct gets no size: write a number",
+                    lm_type_words(words, type));
   return lm_error(LOAM_EINVAL,
                   "type %s: an array needs the size of each `fixed *` dimension (loam_type_sized)",
                   lm_type_words(words, type));

@@ -38,7 +38,7 @@ class Block:
 class Array:
     """An array of a type that a datashape describes; indices, slices and fields make views."""
 
-    def __new__(cls, type: str, value: Any = None, tag: str | None = None, *,
+    def __new__(cls, type: str, value: Any = ..., tag: str | None = None, *,
                 resizable: bool = True) -> Array: ...
     @classmethod
     def from_dlpack(cls, tensor: Any, /) -> Array: ...

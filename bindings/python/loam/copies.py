@@ -22,6 +22,6 @@ def block(data: bytes, tag: str) -> Block:
 
 def array(type: str, value: Any, tag: str) -> Array:
     """Returns an Array of a type that holds `value`."""
-    made = Array(type, None, tag)
+    made = Array(type, tag=tag)
     made[()] = value
     return made

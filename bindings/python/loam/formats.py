@@ -229,4 +229,8 @@ def datashape(format: str, size: int, source: object = None) -> (
         raise reader.fail(f"loam cannot read values of {size} bytes from it")
     if any(offset % value.align for value, offset in zip(made.values, made.offsets())):
         raise reader.fail("a field does not stand at a multiple of its alignment")
+    align = max(value.align for value in made.values)
+    if _up(max(ends), align) > size:
+        raise reader.fail(f"its structs of {size} bytes do not end at a multiple of their "
+                          f"alignment, {align}")
     return _with_pads(made)

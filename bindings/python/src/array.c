@@ -74,37 +74,73 @@ void array_trace_copies(PyObject *self) {
   if (bytes) binding_trace(array, bytes);
 }
 
-/* Finds the sizes of a value's dimensions where the type has `fixed *`. Returns how many there are;
- * -1 with an exception set. */
-static int sizes_of(const loam_type *type, PyObject *value, size_t *shape) {
+int array_patterns(const loam_type *type) {
   struct loam_type_info info;
   int n = 0;
-  Py_XINCREF(value);
-  for (; n < MOST && n >= 0 && !loam_type_info(type, &info) && info.kind == LOAM_TYPE_FIXED;
-       type = info.element) {
-    Py_ssize_t size = value && value != Py_None ? PySequence_Size(value) : 0;
-    PyObject *first = size > 0 ? PySequence_GetItem(value, 0) : NULL;
-    Py_XDECREF(value);
-    value = first;
-    if (PyErr_Occurred()) n = -1;
-    else if (info.count == LOAM_ANY) shape[n++] = (size_t)size;
-  }
-  Py_XDECREF(value);
+  for (; type && !loam_type_info(type, &info); type = info.element)
+    n += info.kind == LOAM_TYPE_FIXED && info.count == LOAM_ANY;
   return n;
 }
 
-/* Gives the dimensions of any size of a type the sizes that a value has. */
-static bool give_sizes(loam_type **type, PyObject *value) {
-  size_t shape[MOST];
+bool array_give_sizes(loam_type **type, size_t count, const size_t *shape) {
   loam_type *sized;
-  if (!strstr(loam_type_text(*type), "fixed *") || !value || value == Py_None) return true;
-  int n = sizes_of(*type, value, shape);
-  if (n < 0) return false;
-  loam_status status = loam_type_sized(*type, (size_t)n, shape, &sized);
+  loam_status status = loam_type_sized(*type, count, shape, &sized);
   if (status) return binding_fail(status), false;
   loam_type_release(*type);
   *type = sized;
   return true;
+}
+
+/* Finds the sizes of the `left` dimensions of any size that a type has. A dimension has the size of
+ * the first value that shows one: an empty row shows no size of its elements. Sizes that are not
+ * found keep LOAM_ANY. Returns 1 if all are found, 0 if not, -1 with an exception set. */
+static int find_sizes(const loam_type *type, int left, PyObject *value, size_t *shape) {
+  struct loam_type_info info;
+  if (!left) return 1;
+  if (value == Py_None || loam_type_info(type, &info)) return 0;
+  if (info.kind == LOAM_TYPE_POINTER) return find_sizes(info.element, left, value, shape);
+  Py_ssize_t n = PySequence_Size(value);
+  if (n < 0) return -1;
+  if (info.kind == LOAM_TYPE_FIXED && info.count == LOAM_ANY) {
+    if (*shape == LOAM_ANY) *shape = (size_t)n;
+    shape++;
+    left--;
+  }
+  int found = !left;
+  for (Py_ssize_t i = 0; i < n && !found; i++) {
+    PyObject *item = PySequence_GetItem(value, i);
+    found = item ? find_sizes(info.element, left, item, shape) : -1;
+    Py_XDECREF(item);
+  }
+  return found;
+}
+
+/* Gives the dimensions of any size of a type the sizes that a value has. A size that the value does
+ * not show is 0. `value` may be NULL. */
+static bool size_by_value(loam_type **type, PyObject *value) {
+  size_t shape[MOST];
+  int count = array_patterns(*type);
+  if (!count) return true;
+  if (!value || value == Py_None) {
+    binding_fail_with(LOAM_EINVAL, PyUnicode_FromFormat("type %s: the size of a `fixed *` comes "
+                                                        "from a value, and there is none",
+                                                        loam_type_text(*type)));
+    return false;
+  }
+  for (int i = 0; i < count; i++) shape[i] = LOAM_ANY;
+  if (find_sizes(*type, count, value, shape) < 0) return false;
+  for (int i = 0; i < count; i++) shape[i] = shape[i] == LOAM_ANY ? 0 : shape[i];
+  return array_give_sizes(type, (size_t)count, shape);
+}
+
+/* Assigns the value with which an array is made. None is the missing value of an option, and no
+ * value for other types. */
+static bool assign_first(PyObject *self, PyObject *value) {
+  if (!value || (value == Py_None && array_kind(array_of(self)) != LOAM_TYPE_OPTION)) return true;
+  PyObject *all = PyTuple_New(0);
+  bool is_done = all && !PyObject_SetItem(self, all, value);
+  Py_XDECREF(all);
+  return is_done;
 }
 
 static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -118,11 +154,12 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s|Oz$p", (char **)names, &text, &value,
                                    &tag, &resizable))
     return NULL;
+  if (value == Py_Ellipsis) value = NULL;
   loam_site *site = binding_site(tag, "python.array");
   if (!site) return NULL;
   loam_status status = loam_type_parse(text, &parsed);
   if (status) return binding_fail(status);
-  if (!give_sizes(&parsed, value)) {
+  if (!size_by_value(&parsed, value)) {
     loam_type_release(parsed);
     return NULL;
   }
@@ -133,11 +170,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   loam_type_release(parsed);
   PyObject *self = status ? binding_fail(status) : array_wrap(array, NULL);
   if (self) trace_memory((Array *)self);
-  if (self && value && value != Py_None) {
-    PyObject *all = PyTuple_New(0);
-    if (!all || PyObject_SetItem(self, all, value)) Py_CLEAR(self);
-    Py_XDECREF(all);
-  }
+  if (self && !assign_first(self, value)) Py_CLEAR(self);
   return self;
 }
 
@@ -545,11 +578,12 @@ static PyMethodDef methods[] = {
 };
 
 static const char prose[] =
-    "Array(type, value=None, tag=None)\n--\n\n"
+    "Array(type, value=..., tag=None, *, resizable=True)\n--\n\n"
     "An array of a type. The type is a datashape, such as \"3 * var * {x: float64, y: ?int32}\".\n"
-    "The array is zeroed, or holds `value`, which is made of lists and dicts. A dimension\n"
-    "\"fixed *\" gets the size that the value has. `tag` says what\n"
-    "the memory is for; None means the tag of the context, or else \"python.array\".\n\n"
+    "The array is zeroed, or holds `value`, which is made of lists and dicts. The value None\n"
+    "makes an option (\"?int32\") missing, and is no value for other types. A dimension\n"
+    "\"fixed *\" gets the size that the value has. `tag` says what the memory is for; None means\n"
+    "the tag of the context, or else \"python.array\".\n\n"
     "Indices, slices and fields make views without a copy: a[1, 0:2], a[\"x\"], a[:, \"x\", 0],\n"
     "a[[\"y\", \"x\"]]. Assigning to a view changes the array. Other libraries can use arrays of\n"
     "scalars as buffers, through __array_interface__ and through DLPack. While views of a row's\n"

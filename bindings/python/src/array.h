@@ -62,6 +62,13 @@ int array_assign(loam_array *array, PyObject *value, const array_rows *rows);
 /* Returns the number of elements of the first dimension; -1 with an exception set. */
 Py_ssize_t array_length(const loam_array *array);
 
+/* Returns how many dimensions of any size (`fixed *`) a type has, not counting those in structs. */
+int array_patterns(const loam_type *type);
+
+/* Gives these dimensions their sizes. Takes the reference to the type and gives one to the new
+ * type. False: an exception is set, and the type is as before. */
+bool array_give_sizes(loam_type **type, size_t count, const size_t *shape);
+
 /* Returns the kind of the array's type. */
 loam_type_kind array_kind(const loam_array *array);
 

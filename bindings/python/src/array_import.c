@@ -37,6 +37,7 @@ typedef struct plan {
   PyObject *fields; /* a tuple of the fields to select, if the struct has pad bytes; or None */
   bool has_strides;
   int64_t strides[MOST]; /* of the buffer's dimensions, then of those in the values */
+  bool is_given;         /* the type is an argument, and does not come from the buffer */
 } plan;
 
 /* Returns the datashape of a buffer's dimensions and values as a str. */
@@ -95,14 +96,36 @@ static bool plan_by_format(const Py_buffer *view, plan *out) {
   return is_done;
 }
 
+/* Gives a type with one dimension of any size, at its front, the size with which it takes all bytes
+ * of a buffer. Returns false with an exception set, also for other types with such dimensions. */
+static bool size_by_buffer(const Py_buffer *view, loam_type **type) {
+  struct loam_type_info info, element;
+  int count = array_patterns(*type);
+  if (!count) return true;
+  bool is_first = !loam_type_info(*type, &info) && info.kind == LOAM_TYPE_FIXED &&
+                  info.count == LOAM_ANY;
+  if (count > 1 || !is_first || loam_type_info(info.element, &element) || !element.size) {
+    binding_fail_with(LOAM_EINVAL, PyUnicode_FromFormat("type %s: a buffer gives a size to one "
+                                                        "`fixed *`, at the front of the type",
+                                                        loam_type_text(*type)));
+    return false;
+  }
+  size_t size = (size_t)view->len / element.size;
+  if (size * element.size == (size_t)view->len) return array_give_sizes(type, 1, &size);
+  PyErr_Format(PyExc_BufferError, "type %s: the buffer has %zd bytes, no multiple of %zu",
+               loam_type_text(*type), view->len, element.size);
+  return false;
+}
+
 /* Plans an array of a given type over the bytes of a buffer. */
 static bool plan_by_type(const Py_buffer *view, const char *type, plan *out) {
   if (!PyBuffer_IsContiguous(view, 'C')) {
     PyErr_SetString(PyExc_BufferError, "with a type, the buffer's bytes must follow one another");
     return false;
   }
-  if (!parse(type, out)) return false;
+  if (!parse(type, out) || !size_by_buffer(view, &out->type)) return false;
   out->fields = Py_NewRef(Py_None);
+  out->is_given = true;
   return true;
 }
 
@@ -171,7 +194,10 @@ static PyObject *make(loam_site *site, Py_buffer *view, const plan *p, PyObject 
   if (!status && is_readonly) status = make_readonly(&array);
   if (!status) return array_wrap(array, of);
   loam_array_release(array);
-  return PyErr_Occurred() ? NULL : binding_fail(status);
+  if (PyErr_Occurred()) return NULL;
+  /* The buffer itself gave the type and the strides, so they only lack alignment. */
+  if (status != LOAM_EINVAL || p->is_given) return binding_fail(status);
+  return PyErr_Format(PyExc_BufferError, "%s", loam_error());
 }
 
 PyObject *array_from_buffer(PyObject *type, PyObject *arguments, PyObject *keywords) {

@@ -15,15 +15,18 @@ bool binding_has_lock(void) {
 }
 
 PyObject *binding_fail(loam_status status) {
-  PyObject *errors = PyImport_ImportModule("loam.errors");
-  if (!errors) return NULL;
   const char *words = loam_error();
-  PyObject *text = binding_text(*words ? words : loam_status_text(status));
-  PyObject *error = text ? PyObject_CallMethod(errors, "of_status", "iO", (int)status, text) : NULL;
+  return binding_fail_with(status, binding_text(*words ? words : loam_status_text(status)));
+}
+
+PyObject *binding_fail_with(loam_status status, PyObject *text) {
+  PyObject *errors = text ? PyImport_ImportModule("loam.errors") : NULL;
+  PyObject *error = errors ? PyObject_CallMethod(errors, "of_status", "iO", (int)status, text)
+                           : NULL;
   if (error) PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_XDECREF(error);
   Py_XDECREF(text);
-  Py_DECREF(errors);
+  Py_XDECREF(errors);
   return NULL;
 }
 

@@ -19,6 +19,10 @@ bool binding_has_lock(void);
  * NULL. */
 PyObject *binding_fail(loam_status status);
 
+/* Like binding_fail, with these words. Takes the reference to the str. A NULL str means that
+ * an exception is set, which stays. */
+PyObject *binding_fail_with(loam_status status, PyObject *text);
+
 /* Returns None for LOAM_OK; otherwise like binding_fail. */
 PyObject *binding_done(loam_status status);
 

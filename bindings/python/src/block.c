@@ -100,7 +100,7 @@ static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
   loam_site *site = binding_site(tag, "python.block");
   Py_buffer *view = site ? block_buffer(of) : NULL;
   if (!view) return NULL;
-  if (!PyBuffer_IsContiguous(view, 'C')) {
+  if (!PyBuffer_IsContiguous(view, 'A')) {
     block_buffer_end(view);
     return PyErr_Format(PyExc_BufferError, "the buffer's bytes do not follow one another");
   }
@@ -317,7 +317,8 @@ static PyGetSetDef properties[] = {
 static PyMethodDef methods[] = {
   { "wrap", block_wrap, METH_VARARGS | METH_CLASS,
     "wrap(buffer, tag=None): makes a block over the memory of another object, which it keeps\n"
-    "alive; of read-only memory, a read-only block." },
+    "alive; of read-only memory, a read-only block. The bytes are in the order of the memory,\n"
+    "also for a buffer in Fortran's order." },
   { "release", block_release, METH_NOARGS,
     "release(): releases this object's reference now. BufferError while buffers of the block\n"
     "are in use, and once its __array_interface__ was read." },

@@ -61,14 +61,35 @@ class Values(Case):
                 ("fixed * fixed * int8", [[1, 2], [3, 4], [5, 6]], "3 * 2 * int8"),
                 ("fixed * 2 * var * int8", [[[], [1]]], "1 * 2 * var * int8"),
                 ("fixed * fixed * int8", [], "0 * 0 * int8"),
-                ("fixed * string", ["a"], "1 * string")]:
+                ("fixed * string", ["a"], "1 * string"),
+                ("var * fixed * int32", [[1, 2], [3, 4]], "var * 2 * int32"),
+                ("fixed * var * fixed * int32", [[], [[1, 2]]], "2 * var * 2 * int32"),
+                ("var * fixed * var * fixed * int8", [[[], []], [[[1]], []]],
+                 "var * 2 * var * 1 * int8"),
+                ("var * fixed * int32", [], "var * 0 * int32"),
+                ("pointer[fixed * int32]", [1, 2], "pointer[2 * int32]"),
+                ("2 * pointer[fixed * int32]", [None, [1, 2]], "2 * pointer[2 * int32]")]:
             array = loam.Array(text, value)
             self.assertEqual((array.type, array.tolist()), (made, value))
-        with self.assertRaisesRegex(ValueError, "needs the size of each `fixed \\*`"):
-            loam.Array("fixed * float64")
+        for value in ([], [None], [...]):
+            with self.assertRaisesRegex(loam.InvalidError, "`fixed .` comes from a value"):
+                loam.Array("fixed * float64", *value)
+        for text in "{x: fixed * int32}", "fixed * {x: fixed * int32}":
+            with self.assertRaisesRegex(loam.InvalidError, "in a struct gets no size: write a"):
+                loam.Array(text, [([1, 2],)])
         for wrong in (7, [[1], 2], [[1, 2], [3]]):
             with self.assertRaises((TypeError, ValueError)):
                 loam.Array("fixed * fixed * int8", wrong)
+
+    def test_none_is_the_missing_value_of_an_option(self):
+        for text in ("?int32", "?{x: int32}", "?var * int32", "?string[3]", "?date", "?2 * bool"):
+            with self.subTest(type=text):
+                self.assertIsNone(loam.Array(text, None).tolist())
+                self.assertIsNone(copy.copy(loam.Array(text, None)).tolist())
+        self.assertEqual(loam.Array("?int32").tolist(), 0)
+        self.assertEqual(loam.Array("?{x: int32}", ..., "array.tag").tolist(), {"x": 0})
+        self.assertEqual(loam.Array("2 * int32", None).tolist(), [0, 0])
+        self.assertEqual(copy.copy(loam.Array("?int32", 5)).tolist(), 5)
 
     def test_a_tuple_is_a_struct_with_numbers_as_names(self):
         array = loam.Array("2 * (int32, ?float64, (intptr, string))", [(1, None, (2, "a"))] * 2)

@@ -118,8 +118,14 @@ class Coming(Case):
             self.assertTrue(not seen.size or array.strides == seen.strides)
         loam.Array.from_buffer(source.T)[0, 1] = -1
         self.assertEqual(source[1, 0], -1)
-        with self.assertRaises(BufferError):
-            loam.Block.wrap(source.T)
+        with self.assertRaisesRegex(BufferError, "do not follow one another"):
+            loam.Block.wrap(source[:, 1:])
+
+    def test_a_block_has_the_bytes_in_the_order_of_the_memory(self):
+        source = numpy.asfortranarray([[1.0, 2, 3], [4, 5, 6]])
+        block = loam.Block.wrap(source)
+        self.assertEqual((block.address, len(block)), (source.ctypes.data, source.nbytes))
+        self.assertEqual(numpy.frombuffer(block).tolist(), [1, 4, 2, 5, 3, 6])
 
     def test_a_type_can_be_given(self):
         source = numpy.arange(4.0).tobytes()
@@ -129,6 +135,20 @@ class Coming(Case):
             loam.Array.from_buffer(source, "5 * float64")
         with self.assertRaises(BufferError):
             loam.Array.from_buffer(numpy.eye(3)[:, 1], "3 * float64")
+
+    def test_a_type_gets_its_one_open_size_from_the_bytes(self):
+        source = numpy.arange(6, dtype="i8")
+        for text, made in (("fixed * int64", "6 * int64"), ("fixed * 3 * int64", "2 * 3 * int64"),
+                           ("fixed * {x: int64, y: int64}", "3 * {x: int64, y: int64}"),
+                           ("{'fixed * x': int64}", "{'fixed * x': int64}")):
+            array = loam.Array.from_buffer(source, text)
+            self.assertEqual((array.type, array.address), (made, source.ctypes.data))
+        self.assertEqual(loam.Array.from_buffer(b"", "fixed * int64").type, "0 * int64")
+        with self.assertRaisesRegex(BufferError, "has 48 bytes, no multiple of 32"):
+            loam.Array.from_buffer(source, "fixed * 4 * int64")
+        for text in ("2 * fixed * int64", "fixed * fixed * int64", "fixed * 0 * int8"):
+            with self.assertRaisesRegex(loam.InvalidError, "a size to one `fixed .`, at the front"):
+                loam.Array.from_buffer(source, text)
 
     @unittest.skipUnless(_testbuffer, "this Python has no _testbuffer")
     def test_a_format_may_have_dimensions_of_its_own(self):
@@ -164,9 +184,18 @@ class Coming(Case):
                 use(7)
 
     def test_what_loam_cannot_express_says_so(self):
+        unaligned = numpy.frombuffer(bytes(25), "u1")[1:].view("i8")
+        short = [("x", "i4"), ("y", "i2")]
         for source, words in ((numpy.arange(3, dtype=">i4"), "big-endian"),
                               (numpy.array(["a"]), "kind 'w'"),
-                              (numpy.zeros(2, [("x", "i1"), ("y", "f8")]), "alignment")):
+                              (arrays.array("u", "a"), "kind 'w'"),
+                              (numpy.array([None]), "kind 'O'"),
+                              (numpy.zeros(2, "g"), "kind 'g'"),
+                              (numpy.zeros(2, "V3"), "3 bytes"),
+                              (numpy.zeros(2, [("x", "i1"), ("y", "f8")]), "alignment"),
+                              (numpy.zeros(2, short), "6 bytes do not end at .* alignment, 4"),
+                              (numpy.zeros(1, short), "6 bytes do not end at .* alignment, 4"),
+                              (unaligned, "not all elements would stand at multiples of 8")):
             with self.assertRaisesRegex(BufferError, words):
                 loam.Array.from_buffer(source)
 
