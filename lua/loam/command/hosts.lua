@@ -42,8 +42,8 @@ local function explain_unknown(context, pid, words)
   if not path then return words end
   local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
   if not name then return ("process %d: there is no such process"):format(pid) end
-  local words = "%s (%d) does not run under loam, or another user started it: nothing listens at %s"
-  return words:format(terminal.plain(name), pid, path)
+  local why = "%s (%d) does not run under loam, or another user started it: nothing listens at %s"
+  return why:format(terminal.plain(name), pid, path)
 end
 
 local STAT_MOST = 4096 -- bytes of /proc/PID/stat
