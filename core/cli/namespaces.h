@@ -13,8 +13,8 @@
 /* Calls `write` as lm_board_each (service/board_read.h) does: for the boards of this process's own
  * mount namespace, and for root also for the boards of other mount namespaces. A process of another
  * PID namespace is shown with the id that it has here. If LOAM_CONTROL_DIR is set, looks only there
- * and into the usual folders; else also into each folder in which a living process has its board.
- * For that, reads the maps of all processes, at most every ten seconds. */
+ * and into the usual folders; else also into each folder in which a living process has its board:
+ * it reads the maps of all processes for that, at most every ten seconds. */
 void lm_namespaces_boards(loam_write_fn write, void *ctx);
 
 /* Returns the id that a process has in its own PID namespace; 0: /proc does not show the process.

@@ -19,7 +19,7 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
                          .shares_limits = lm_policy_image_shares(image) };
 }
 
-/* Writes the image of a policy as text, and what the policy needs. */
+/* Writes the image of a policy as text, and the needs of the policy. */
 static void describe(const lm_policy_image *image, char carried[LM_IMAGE_TEXT_SIZE],
                      lm_vet_needs *needs) {
   size_t size;

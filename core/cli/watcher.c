@@ -193,9 +193,9 @@ static int copy_errors(void) {
 }
 
 /* Returns a descriptor by which a line may be added to the program's standard error; -1: there is
- * none, or the program has another file by now. A terminal, a pipe, or a file opened for append is
- * opened anew, so that a pipe that is full refuses a line. A socket, such as the journal's, and any
- * other file need a copy. */
+ * none, or the program has another file by now. The function opens a terminal, a pipe, or a file
+ * for append again, and does not wait: so a full pipe refuses a line. A socket, such as the
+ * journal's, and any other file need a copy. */
 static int open_errors(void) {
   char path[64];
   struct stat now;

@@ -1,5 +1,4 @@
-/* resident.h - how much of the process is in memory, how much of that is loam's, and what the rest
- * is. */
+/* resident.h - the memory of the process that is in RAM: loam's part, and the other parts. */
 #ifndef LM_RESIDENT_H
 #define LM_RESIDENT_H
 
@@ -9,8 +8,8 @@
  * of host memory and loam's own structures. The entries of the page map (pages/map.h) lie before
  * the range and do not count for `own`. All fields are 0 if the kernel does not tell.
  *
- * Law: all >= own + files + stacks + code. The rest are other mappings without a file, such as the
- * arenas of pymalloc, Python's own allocator, or memory that the program has mapped itself. */
+ * Law: all >= own + files + stacks + code. The difference is in other mappings without a file,
+ * such as the arenas of pymalloc, Python's own allocator. */
 typedef struct lm_resident {
   uint64_t all, own;
   uint64_t files;  /* mapped files: programs, libraries, data, shared memory with a name */

@@ -156,8 +156,8 @@ static edges edges_of(uintptr_t start, size_t size) {
                   lm_align_up(end, LM_PAGE) - end };
 }
 
-/* Returns the first byte that is not EDGE_BYTE, from the end if `backwards`; NULL: all are. All are
- * if the first is, and each of the others equals the one before it: memcmp(3) tells that fast. */
+/* Returns the first byte that is not EDGE_BYTE, from the end if `backwards`; NULL: all are.
+ * memcmp(3) tells fast whether each byte equals the byte before it. */
 static const void *find_change(const unsigned char *at, size_t bytes, bool backwards) {
   if (!bytes || (*at == EDGE_BYTE && !memcmp(at, at + 1, bytes - 1))) return NULL;
   for (size_t i = 0; i < bytes; i++) {
