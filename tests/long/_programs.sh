@@ -521,7 +521,7 @@ kill %1; wait; echo "status $?"
 WORK
 
 program /usr/sbin/haproxy haproxy,curl,python3 <<'WORK'
-mkdir www && cp "$TEXT" www/t
+mkdir www && cp "$TEXT" www/t && : > log
 /usr/bin/python3 -u -m http.server -b 127.0.0.1 -d www 0 > log 2>&1 &
 for _ in {1..300}; do grep -q port log && break; sleep 0.1; done
 back=$(grep -o 'port [0-9]*' log | cut -d ' ' -f 2)
