@@ -398,7 +398,7 @@ static int native_vet(lua_State *L) {
   if (needs.moves_memory) push_text(L, "moves live memory");
   else if (needs.reads_devices) push_text(L, "reads the free memory of devices");
   else lua_pushnil(L);
-  push_bool(L, needs.reads_nodes || needs.reads_pressure || needs.shares_limits);
+  push_bool(L, needs.needs_watcher);
   return 3;
 }
 

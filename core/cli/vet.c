@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "cli/kept.h"
+#include "cli/publisher.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
@@ -14,9 +15,9 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
   uint32_t reads = lm_policy_image_reads(image);
   return (lm_vet_needs){ .moves_memory = lm_policy_image_applies_live(image),
                          .reads_devices = reads & 1u << LM_IN_DEVICE_FREE,
-                         .reads_nodes = reads & 1u << LM_IN_NODE_FREE,
-                         .reads_pressure = reads & 1u << LM_IN_PRESSURE,
-                         .shares_limits = lm_policy_image_shares(image) };
+                         .needs_watcher = lm_publisher_reads_nodes(reads) ||
+                                          lm_publisher_reads_pressure(reads) ||
+                                          lm_policy_image_shares(image) };
 }
 
 /* Writes the image of a policy as text, and the needs of the policy. */

@@ -8,14 +8,13 @@
 /* The hash of a text in hexadecimal, a colon, and a policy image as text. */
 enum { LM_VET_SIZE = LM_IMAGE_TEXT_SIZE + 24 };
 
-/* The needs of a policy. The first two need the service thread of the program. The others need a
- * process beside the tree (cli/watcher.h). */
+/* The needs of a policy. The first two need the service thread of the program. */
 typedef struct lm_vet_needs {
-  bool moves_memory;   /* apply = "live" */
-  bool reads_devices;  /* the free memory of devices, which the GPU's driver tells the process */
-  bool reads_nodes;    /* the free memory of NUMA nodes */
-  bool reads_pressure; /* memory pressure */
-  bool shares_limits;  /* with other processes (heap/quota.h) */
+  bool moves_memory;  /* apply = "live" */
+  bool reads_devices; /* the free memory of devices, which the GPU's driver tells the process */
+  bool needs_watcher; /* it reads the free memory of NUMA nodes or memory pressure, or shares limits
+                          with other processes: a process beside the tree keeps these figures
+                          (cli/watcher.h) */
 } lm_vet_needs;
 
 /* Tells whether a program that starts now would accept the policy file: reads, opens, compiles and

@@ -267,7 +267,8 @@ static void put_pressure(lm_json *out, const view *v) {
   lm_json_close(out, '}');
 }
 
-/* The board that a process follows, and what it has obeyed of it, for `loam reload` and `wait`. */
+/* Writes the path of the board that a process follows, and the number of the publication that it
+ * has obeyed: `loam reload` and `wait` need them. */
 static void put_board(lm_json *out, const view *v) {
   char path[PATH_MAX];
   if (!v->entry.figures.follows) return;
@@ -366,7 +367,7 @@ typedef enum use {
 } use;
 
 /* Returns the figures of the owner of a place. NULL: it has written none. The entry may still be
- * that of the owner before. */
+ * from an earlier owner of the place. */
 static const lm_board_figures *figures_of(view *v, uint32_t place, uint64_t owner) {
   return read_entry(v, place) && v->entry.figures.owner == owner ? &v->entry.figures : NULL;
 }

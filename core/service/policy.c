@@ -282,7 +282,7 @@ static void look_retiring(void) {
   lm_thread_calm_begin();
 }
 
-/* Also ends free regions that are registered with a driver. */
+/* Does the last step of a retirement, and ends free regions that are registered with a driver. */
 static void end_retiring(void) {
   uint32_t n = lm_strategy_count();
   uint8_t *used = mark_used(live, n);
@@ -400,8 +400,8 @@ static void tell_attempt(void) {
   if (note) note();
 }
 
-/* Records how a load ended. Under `load_lock`. `hash` is that of the text if `has_text`, else that
- * of the reason why the file could not be read. */
+/* Records how a load ended. Under `load_lock`. `hash` is the hash of the text if `has_text`, else
+ * the hash of the reason why the file could not be read. */
 static void note_attempt(loam_status status, const char *path, uint64_t hash, bool has_text) {
   lock(&live_lock);
   record.loads++;

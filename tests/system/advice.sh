@@ -16,7 +16,7 @@ under() {
 says() { [ "$(cat "$work/out")" = "$1" ] || fail "not '$1': $(cat "$work/out")"; }
 
 under "huge = false"
-says "$(printf 'block: status 0, huge 0\nmapping: status 0, huge 1')"
+says "$(printf 'block: status 0, huge 0\nfrom before: huge 0\nmapping: status 0, huge 1')"
 echo "ok: huge = false holds, for the memory of loam alone"
 under "align = 64"
 says "$(cat "$work/plain")"

@@ -117,14 +117,22 @@ host=$!
 children=$host
 LOAM_EVENTS=none "$LOAM" run --watch --policy "$work/edited.lua" -- sleep 60 2>> "$work/none" &
 silent=$!
+echo "$good" > "$work/socket.lua"
+# Standard error may be a socket: systemd's journal is one.
+perl -MSocket -e 'socketpair A, B, AF_UNIX, SOCK_STREAM, 0;
+  if (!fork) { open STDERR, ">&B"; close A; exec @ARGV }
+  close B; $| = 1; print while <A>' "$LOAM" run --watch --policy "$work/socket.lua" -- \
+  bash -c 'echo $$ > "$0"; echo up >&2; exec sleep 60' "$work/socket.pid" > "$work/socket" &
+reader=$!
 mkfifo "$work/more"
 "$LOAM" run --watch --policy "$work/edited.lua" -- bash -c 'echo first >&2; read -r; echo second; sleep 60' \
   < "$work/more" > "$work/both" 2>&1 &
 overwrites=$!
 exec 5> "$work/more"
-children="$host $silent $overwrites"
+children="$host $silent $overwrites $reader"
 for _ in $(seq 100); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.1; done
-children="$(sed 's/up //' "$work/out") $silent $overwrites"
+await "the program with a socket does not start" grep up "$work/socket"
+children="$(sed 's/up //' "$work/out") $silent $overwrites $reader $(cat "$work/socket.pid")"
 await "the program with one file for all does not start" grep first "$work/both"
 await "the silent program does not start" "$LOAM" status "$silent"
 echo 'return loam.polcy {}' > "$work/edited.lua"
@@ -143,5 +151,7 @@ await "the program with one file for all ends early" grep second "$work/both"
 if [ "$(id -u)" = 0 ] || [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2> "$work/why")" -lt 1 ]; then
   [ "$(sed 's/^loam: policy refused.*/told/' "$work/both")" = $'first\ntold\nsecond' ] ||
     fail "in a file that is not opened for append: $(cat "$work/both")"
+  echo 'return loam.polcy {}' > "$work/socket.lua"
+  await "a socket gets no line" grep -q '^loam: policy refused.*polcy' "$work/socket"
 fi
 echo "ok: a broken policy is told in one line, and with LOAM_EVENTS=none in none"

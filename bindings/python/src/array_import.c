@@ -59,9 +59,9 @@ static bool parse(const char *text, plan *out) {
   return text && !status;
 }
 
-/* Stores a stride for each dimension of the type: first the buffer's strides, then those of the
- * dimensions in the values ("3d"), whose elements follow one another. There are fewer dimensions
- * than MOST, because loam_type_parse refuses a type that is deeper. */
+/* Stores a stride for each dimension of the type. The first strides are the buffer's. Dimensions
+ * in the values ("3d") come after them, and their elements follow one another. There are fewer
+ * dimensions than MOST, because loam_type_parse refuses a type that is deeper. */
 static void plan_strides(const Py_buffer *view, plan *out) {
   struct loam_type_info info, inner;
   const loam_type *type = out->type;

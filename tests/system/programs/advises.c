@@ -1,5 +1,6 @@
-/* advises - asks for huge pages: for a block of 64 MiB, as NumPy does, and for a mapping. Says of
- * each whether the kernel may make huge pages there: VmFlags of /proc/self/smaps has "hg". */
+/* advises - asks for huge pages: for a block of 64 MiB, as NumPy does, for a range that begins before
+ * such a block, and for a mapping. Says of each whether the kernel may make huge pages there: then
+ * VmFlags of /proc/self/smaps has "hg". */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,8 +30,16 @@ static void ask(const char *name, char *p) {
   printf("%s: status %d, huge %d\n", name, status, may_be_huge(at));
 }
 
+static void ask_from_before(char *p) {
+  char *at = (char *)((uintptr_t)p & ~(uintptr_t)(HUGE_PAGE - 1));
+  (void)madvise(at - HUGE_PAGE, SIZE / 2, MADV_HUGEPAGE); /* there may be no memory before it */
+  memset(p, 1, SIZE);
+  printf("from before: huge %d\n", may_be_huge(at + 2 * HUGE_PAGE));
+}
+
 int main(void) {
   ask("block", malloc(SIZE));
+  ask_from_before(malloc(SIZE));
   ask("mapping", mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   return 0;
 }
