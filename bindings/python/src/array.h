@@ -18,8 +18,7 @@ typedef struct Array {
   array_family *family;
   PyObject *base; /* whose memory it shows; NULL: it has memory of its own */
   bool is_inside; /* the data stand in a row */
-  bool
-      is_view; /* it shows a part of another Array, and `base` is an Array too */
+  bool is_view;   /* of another Array: `base` is an Array too */
 } Array;
 
 /* The most dimensions of an array, and the most fields of a key. */
