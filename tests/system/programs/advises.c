@@ -1,6 +1,6 @@
 /* advises - asks for huge pages: for a block of 64 MiB, as NumPy does, for a range that begins
- * before such a block, and for a mapping. Says of each whether the kernel may make huge pages there:
- * then VmFlags of /proc/self/smaps has "hg". */
+ * before such a block, and for a mapping. Says of each whether the kernel may make huge pages: then
+ * VmFlags of /proc/self/smaps has "hg". */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
