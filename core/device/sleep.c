@@ -31,29 +31,43 @@ static void drop_lock(lm_lock_suspended section) {
 }
 
 bool lm_sleeper_is_valid(const lm_sleeper *s) {
-  return s->at && s->size && (!s->is_mapped || s->has_memory) && (s->is_asleep || s->is_mapped);
+  if ((s->is_mapped || s->is_torn) && !s->has_memory) return false;
+  return s->at && s->size && !(s->is_mapped && s->is_torn) && (s->is_asleep || s->is_mapped);
 }
 
 /* ---- The memory of a block. Each function does nothing for a block that is already in the state
  * that the function makes. */
 
-static lm_gpu_result map(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  if (s->is_mapped) return LM_GPU_OK;
-  lm_gpu_result result = s->has_memory ? gpu->map_again(s->device, s->at, s->size, s->handle)
-                                       : gpu->map(s->device, s->at, s->size, &s->handle);
-  if (result == LM_GPU_OK) s->has_memory = s->is_mapped = true;
+static lm_gpu_result unmap(const lm_gpu_ops *gpu, lm_sleeper *s) {
+  if (!s->is_mapped && !s->is_torn) return LM_GPU_OK;
+  lm_gpu_result result = gpu->unmap_only(s->at, s->size);
+  if (result == LM_GPU_OK) s->is_mapped = s->is_torn = false;
   return result;
 }
 
-static lm_gpu_result unmap(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  lm_gpu_result result = s->is_mapped ? gpu->unmap_only(s->at, s->size) : LM_GPU_OK;
-  if (result == LM_GPU_OK) s->is_mapped = false;
+static lm_gpu_result map(const lm_gpu_ops *gpu, lm_sleeper *s) {
+  if (s->is_mapped) return LM_GPU_OK;
+  lm_gpu_result result = unmap(gpu, s);
+  if (result != LM_GPU_OK) return result;
+  result = s->has_memory ? gpu->map_again(s->device, s->at, s->size, s->handle)
+                         : gpu->map(s->device, s->at, s->size, &s->handle);
+  s->is_mapped = result == LM_GPU_OK;
+  s->is_torn = result == LM_GPU_BROKEN && s->handle;
+  s->has_memory |= s->is_mapped || s->is_torn;
   return result;
 }
 
 static void free_memory(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  if (s->has_memory && !s->is_mapped && gpu->end_handle(s->handle) == LM_GPU_OK)
+  if (s->has_memory && !s->is_mapped && !s->is_torn && gpu->end_handle(s->handle) == LM_GPU_OK)
     s->has_memory = false;
+}
+
+/* Gives the memory and the addresses of a block back. If the driver refuses to unmap, the addresses
+ * stay reserved, because nothing else may come there, and the memory is lost. */
+static void give_back(const lm_gpu_ops *gpu, lm_sleeper *s) {
+  if (unmap(gpu, s) != LM_GPU_OK) return;
+  free_memory(gpu, s);
+  (void)gpu->unreserve(s->at, s->size);
 }
 
 /* ---- Blocks */
@@ -95,7 +109,7 @@ static lm_gpu_result make(const lm_gpu_ops *gpu, lm_sleeper *s, lm_stream stream
   result = map(gpu, s);
   bool may_wait = result == LM_GPU_NO_MEMORY && gpu->may_record(s->device, stream);
   if (may_wait && lm_sleep_trim(s->device) + make_room(s->device) > 0) result = map(gpu, s);
-  if (result != LM_GPU_OK) (void)gpu->unreserve(s->at, s->size);
+  if (result != LM_GPU_OK) give_back(gpu, s);
   return result;
 }
 
@@ -120,14 +134,10 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
   return s;
 }
 
-/* Ends a block that no work uses. If the driver refuses to unmap, the addresses stay reserved,
- * because nothing else may come there, and the memory is lost. In a forked child there is no driver
- * (`gpu` is NULL), and the memory is the parent's. */
+/* Ends a block that no work uses. In a forked child there is no driver (`gpu` is NULL), and the
+ * memory is the parent's. */
 static void end(const lm_gpu_ops *gpu, lm_sleeper *s) {
-  if (gpu && unmap(gpu, s) == LM_GPU_OK) {
-    free_memory(gpu, s);
-    (void)gpu->unreserve(s->at, s->size);
-  }
+  if (gpu) give_back(gpu, s);
   lm_sleep_store_end(&s->store, s->device, s->size);
   lm_metadata_free(s);
 }

@@ -144,14 +144,16 @@ typedef struct lm_gpu_ops {
 
   /* Address ranges (has_vmm). Sizes and addresses are multiples of the granularity. `map` makes new
    * memory and maps it to reserved addresses, where the device can read and write it; *handle names
-   * the memory. `unmap` removes the mapping and frees the memory. */
+   * the memory. LM_GPU_BROKEN with a *handle other than 0: the device cannot use the memory, and the
+   * driver refused to unmap it. `unmap` removes the mapping and frees the memory. */
   lm_gpu_result (*reserve)(int device, size_t size, lm_devptr *out);
   lm_gpu_result (*unreserve)(lm_devptr at, size_t size);
   lm_gpu_result (*map)(int device, lm_devptr at, size_t size, uint64_t *handle);
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
   /* The two halves of `unmap`: unmap_only removes the mapping and keeps the memory; end_handle
    * frees memory that is mapped nowhere. map_again maps memory that unmap_only has kept to the
-   * addresses where it was; if it fails, the memory is kept. */
+   * addresses where it was; if it fails, the memory is kept. LM_GPU_BROKEN: it may be mapped, and the
+   * device cannot use it. */
   lm_gpu_result (*unmap_only)(lm_devptr at, size_t size);
   lm_gpu_result (*end_handle)(uint64_t handle);
   lm_gpu_result (*map_again)(int device, lm_devptr at, size_t size, uint64_t handle);

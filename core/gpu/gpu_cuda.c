@@ -374,8 +374,8 @@ static CUresult map_memory(int device, lm_devptr at, size_t size,
   CUresult result = lm_gpu_cuda.MemMap(at, size, 0, memory, 0);
   if (result != CUDA_SUCCESS) return result;
   result = lm_gpu_cuda.MemSetAccess(at, size, &access, 1);
-  if (result != CUDA_SUCCESS) lm_gpu_cuda.MemUnmap(at, size);
-  return result;
+  if (result == CUDA_SUCCESS || lm_gpu_cuda.MemUnmap(at, size) == CUDA_SUCCESS) return result;
+  return CUDA_ERROR_UNMAP_FAILED;
 }
 
 /* Makes memory that can be mapped. Some systems refuse exportable memory although the device says
@@ -392,17 +392,18 @@ static CUresult create_memory(int device, size_t size, CUmemGenericAllocationHan
   return result;
 }
 
-/* Maps memory, which it takes over: on failure it is released. */
+/* Maps memory, which it takes over: on failure it is released, unless it stays mapped. */
 static CUresult map_or_release(int device, lm_devptr at, size_t size,
                                CUmemGenericAllocationHandle memory, uint64_t *handle) {
   CUresult result = map_memory(device, at, size, memory);
-  if (result == CUDA_SUCCESS) *handle = memory;
+  if (result == CUDA_SUCCESS || result == CUDA_ERROR_UNMAP_FAILED) *handle = memory;
   else lm_gpu_cuda.MemRelease(memory);
   return result;
 }
 
 static CUresult create_and_map(int device, lm_devptr at, size_t size, uint64_t *handle) {
   CUmemGenericAllocationHandle memory;
+  *handle = 0;
   CUresult result = create_memory(device, size, &memory);
   return result == CUDA_SUCCESS ? map_or_release(device, at, size, memory, handle) : result;
 }

@@ -23,6 +23,7 @@ bool lm_gpu_cuda_has_device(int device) {
 /* Returns whether the error is sticky: every later call in the context fails with it. */
 static bool is_sticky(CUresult result) {
   switch ((int)result) {
+    case 206: /* UNMAP_FAILED */
     case 214: /* ECC_UNCORRECTABLE */
     case 220: /* NVLINK_UNCORRECTABLE */
     case 700: /* ILLEGAL_ADDRESS */

@@ -461,6 +461,7 @@ TEST(a_driver_that_keeps_failing_loses_nothing) {
     refuse_driver(nth, 4);
     (void)loam_sleep("model", NULL, NULL);
     end_driver();
+    ok(loam_sleep("model", NULL, NULL));
     refuse_driver(nth, 4);
     (void)loam_wake("model", NULL);
     end_driver();
