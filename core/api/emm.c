@@ -268,8 +268,8 @@ static void close_ipc_handle(void *ctx, int device, void *ptr) {
 }
 
 /* A reset concerns the current context. If no other context is known to have blocks, pins or opened
- * handles, everything goes: pinned memory and what the manager below keeps too, which belong to no
- * context. */
+ * handles, what the manager below keeps goes too. Pinned objects (device/pinned.h) are of the
+ * primary context, which may know nothing of them, so only its own reset ends them. */
 static loam_status reset(void *ctx, int device) {
   (void)ctx;
   if (!lm_gpu_has(device)) return loam_device_reset(device);
@@ -278,7 +278,10 @@ static loam_status reset(void *ctx, int device) {
   lm_provider_each(count_other, &others);
   bool is_last = !others.n && !lm_pin_is_elsewhere(device, context) &&
                  !lm_ipc_is_elsewhere(device, context);
-  return context && !is_last ? reset_context(device, context) : loam_device_reset(device);
+  if (!context || (is_last && !lm_gpu()->host_context(device))) return loam_device_reset(device);
+  loam_status status = reset_context(device, context);
+  if (status == LOAM_OK && is_last) lm_manager_reset(device);
+  return status;
 }
 
 static void defer_enter(void *ctx) {

@@ -46,7 +46,7 @@ static void fork_child(void) {
   lm_lock_renew(&pools.making);
 }
 
-/* Which pool: `context` is for "chunks", `pinned` for pinned memory. */
+/* Which pool: `context` is for "chunks" and pinned memory, `pinned` for pinned memory. */
 typedef struct pool_key {
   int device;
   bool in_chunks;
@@ -83,8 +83,9 @@ static lm_device_pool *make_locked(const pool_key *key) {
 }
 
 /* Returns whether the pool is the one for pinned memory of this kind. */
-static bool is_pinned_pool(const lm_device_pool *pool, int device, const lm_pinned_desc *p) {
-  return pool->device == device && pool->pinned.is_pinned &&
+static bool is_pinned_pool(const lm_device_pool *pool, const pool_key *key) {
+  const lm_pinned_desc *p = key->pinned;
+  return pool->device == key->device && pool->context == key->context && pool->pinned.is_pinned &&
          pool->pinned.write_combined == p->write_combined &&
          !memcmp(&pool->pinned.placement, &p->placement, sizeof p->placement);
 }
@@ -95,19 +96,20 @@ lm_device_pool *lm_device_pool_next(const lm_device_pool *pool, int device) {
   return (lm_device_pool *)(uintptr_t)pool;
 }
 
-static lm_device_pool *find_pinned(int device, const lm_pinned_desc *pinned) {
-  lm_device_pool *pool = lm_device_pool_next(NULL, device);
-  while (pool && !is_pinned_pool(pool, device, pinned)) pool = lm_device_pool_next(pool, device);
+static lm_device_pool *find_pinned(const pool_key *key) {
+  lm_device_pool *pool = lm_device_pool_next(NULL, key->device);
+  while (pool && !is_pinned_pool(pool, key)) pool = lm_device_pool_next(pool, key->device);
   return pool;
 }
 
-lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinned) {
+lm_device_pool *lm_device_pool_of_pinned(int device, void *context, const lm_pinned_desc *pinned) {
+  pool_key key = { .device = device, .context = context, .pinned = pinned };
   lm_assert(pinned->is_pinned && device >= 0 && device < LM_DEVICES_MAX);
-  lm_device_pool *pool = find_pinned(device, pinned);
+  lm_device_pool *pool = find_pinned(&key);
   if (lm_likely(pool != NULL)) return pool;
   lm_lock_take(&pools.making);
-  pool = find_pinned(device, pinned);
-  if (!pool) pool = make_locked(&(pool_key){ .device = device, .pinned = pinned });
+  pool = find_pinned(&key);
+  if (!pool) pool = make_locked(&key);
   lm_lock_drop(&pools.making);
   return pool;
 }
@@ -492,7 +494,7 @@ static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided
     .token = e->token,
     .strategy = e->strategy,
     .stream = e->queue->ref.stream,
-    .context = pool->in_chunks ? pool->context : e->queue->context,
+    .context = pool->context ? pool->context : e->queue->context,
     .maker = LM_PROVIDER_POOL,
     .device = pool->device,
     .want = e->want,

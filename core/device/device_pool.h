@@ -117,7 +117,8 @@ typedef struct lm_device_pool {
   /* Constant: pinned, in_chunks, context, device, older, node, granularity and total. */
   lm_pinned_desc pinned;
   bool in_chunks; /* each range is an allocation of the manager: nothing is mapped */
-  void *context;  /* in_chunks: the context that the memory belongs to; else NULL */
+  void *context;  /* the context that the memory belongs to. NULL: none, since the memory is mapped;
+                     or, of pinned memory, the primary context */
   lm_lock slow;
   struct {
     lm_gpu_event event;
@@ -161,10 +162,13 @@ typedef struct lm_device_pool {
 } lm_device_pool;
 
 /* Return the pool of a device that exists, and make it if need be; with `in_chunks` the pool of the
- * context that a driver call on the device would use now. NULL, with the thread's error words set:
- * there is no memory for it. The thread is not in an active section. */
+ * context that a driver call on the device would use now. A driver unregisters pinned memory when
+ * the context ends that registered it. So each context that the host has made has a pool of pinned
+ * memory of its own; `context` is host_context of gpu.h, or NULL. They return NULL, with the
+ * thread's error words set, if there is no memory for the pool. The thread is not in an active
+ * section. */
 lm_device_pool *lm_device_pool_of(int device, bool in_chunks);
-lm_device_pool *lm_device_pool_of_pinned(int device, const lm_pinned_desc *pinned);
+lm_device_pool *lm_device_pool_of_pinned(int device, void *context, const lm_pinned_desc *pinned);
 /* Return how many bytes a request takes: a multiple of 512 bytes, or of a page if it is larger than
  * LM_DEVICE_POOL_SMALL. A request that must be aligned to more than 512 bytes (a page at most) is
  * rounded up to a large one, because large blocks start at pages. */

@@ -196,7 +196,7 @@ static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
 /* Returns the device pool in whose queues such objects wait; NULL: there is no memory for it. */
 static lm_device_pool *pool_of_queues(int device) {
   lm_pinned_desc pinned = { .is_pinned = true };
-  return lm_device_pool_of_pinned(device, &pinned);
+  return lm_device_pool_of_pinned(device, NULL, &pinned);
 }
 
 static void free_object(void *p) {
@@ -298,9 +298,12 @@ static const char *make_room_locked(lm_pool *pool, int device, uint32_t slots) {
   return lm_provider_words;
 }
 
+const char lm_pinned_elsewhere[] = "another context than the primary one is current";
+
 const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size) {
   lm_device_pool_poll_awaited();
   if (free_ready_objects()) return NULL;
+  if (lm_gpu()->host_context(device)) return lm_pinned_elsewhere;
   lm_pool *pool = acquire_pool(twin, true);
   if (!pool) return "loam has no memory to describe the pool";
   lm_lock_take(&lm_pools_pinned_lock);

@@ -4,6 +4,10 @@
  * LM_SMALL_EAGER, blocks for a stream, and memory that loam must not register itself
  * (write-combined memory, or where the manager is not the driver).
  *
+ * Contexts. A driver unregisters memory when the context ends that registered it. So these pools
+ * grow in the primary context of a device only. All contexts can use their memory. If another
+ * context is current and a pool has to grow, device_pool.h serves the request instead.
+ *
  *   region      slots that are bound to a NUMA node, faulted in and registered together. The length
  *               of new regions grows with the pool. A region also ends as a whole, because a driver
  *               unregisters exactly the memory that one call registered
@@ -39,7 +43,9 @@ lm_strategy *lm_pinned_twin(lm_strategy *whole, int device, bool asked);
 
 /* Makes sure that the pool of a twin has free memory for an object of `size` bytes; another thread
  * may take it first. Returns NULL, or the reason in words: lm_provider_words if the thread's error
- * words have it. The thread is not in an active section, and is marked as inside loam. */
+ * words have it; lm_pinned_elsewhere: device_pool.h has to serve the request. The thread is not in
+ * an active section, and is marked as inside loam. */
+extern const char lm_pinned_elsewhere[];
 const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size);
 
 /* Returns whether `p` is in a live object of such a pool. */

@@ -244,7 +244,7 @@ lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s
   *why = lm_provider_words;
   lm_pinned_desc pinned = { .is_pinned = true, .placement = s->desc.placement };
   pinned.write_combined = s->desc.write_combined || request->flags & LM_GPU_WRITE_COMBINED;
-  return lm_device_pool_of_pinned(device, &pinned);
+  return lm_device_pool_of_pinned(device, lm_gpu()->host_context(device), &pinned);
 }
 
 bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_stream stream) {

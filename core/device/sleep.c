@@ -138,7 +138,7 @@ lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream) {
  * memory is the parent's. */
 static void end(const lm_gpu_ops *gpu, lm_sleeper *s) {
   if (gpu) give_back(gpu, s);
-  lm_sleep_store_end(&s->store, s->device, s->size);
+  lm_sleep_store_end(&s->store, s->size);
   lm_metadata_free(s);
 }
 
@@ -248,7 +248,7 @@ static void choose(void *ctx, lm_provided *block) {
 }
 
 static lm_sleep_memory memory_of(call *c, const lm_sleeper *s) {
-  return (lm_sleep_memory){ s->device, s->at, s->size, &c->buffer };
+  return (lm_sleep_memory){ s->device, s->context, s->at, s->size, &c->buffer };
 }
 
 static void set_asleep(lm_sleeper *s, bool is_asleep) {
@@ -338,7 +338,7 @@ static loam_status undo_put(const call *c, loam_status status) {
   (void)synchronize(c);
   for (lm_sleeper *s = c->first; s; s = s->next) {
     if (map(c->gpu, s) == LM_GPU_OK) {
-      lm_sleep_store_end(&s->store, s->device, s->size);
+      lm_sleep_store_end(&s->store, s->size);
     } else {
       lost += s->size;
       set_asleep(s, true);
@@ -413,7 +413,7 @@ static loam_status wake(call *c) {
   if (status == LOAM_OK) status = load_all(c);
   if (status != LOAM_OK) return undo_wake(c, status);
   for (lm_sleeper *s = c->first; s; s = s->next) {
-    lm_sleep_store_end(&s->store, s->device, s->size);
+    lm_sleep_store_end(&s->store, s->size);
     set_asleep(s, false);
   }
   return LOAM_OK;

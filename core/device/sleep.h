@@ -25,8 +25,8 @@
 
 /* Such a block. The lock of sleep.c guards it.
  *
- * Law: memory that is mapped is there: is_mapped or is_torn implies has_memory. A block that is awake
- * is mapped: is_asleep or is_mapped. */
+ * Law: memory that is mapped is there: is_mapped or is_torn implies has_memory. A block that is
+ * awake is mapped: is_asleep or is_mapped. */
 typedef struct lm_sleeper {
   lm_devptr at;
   size_t size; /* a multiple of the device's granularity */
@@ -34,7 +34,8 @@ typedef struct lm_sleeper {
   uint64_t handle; /* the driver's name for the memory, if has_memory */
   bool has_memory, is_mapped, is_asleep;
   bool is_torn;  /* not is_mapped: memory may be at the addresses, and the device cannot use it */
-  void *context; /* the current one of the allocation: its default stream may be named */
+  void *context; /* the current one of the allocation: its default stream may be named, and its
+                   pinned memory saves the contents */
   lm_stream stream;        /* of a freed block that is kept: work on this stream may use it */
   lm_sleep_store store;    /* of a block that is asleep: its contents */
   struct lm_sleeper *next; /* in the list of a call, or of blocks that are kept */

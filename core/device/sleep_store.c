@@ -13,21 +13,26 @@
 
 /* ---- Pinned memory */
 
-/* Returns the pool of pinned memory on the device's node. The memory here goes past that pool: it
- * is as large as the blocks, and the pool would keep it for later requests. */
-static lm_device_pool *pinned_pool(int device) {
-  return lm_device_pool_of_pinned(device, &(lm_pinned_desc){ .is_pinned = true });
+/* Takes memory from the context's pool of pinned memory on the device's node. The memory goes past
+ * what that pool keeps: it is as large as the blocks, and the pool would keep it for later
+ * requests. If the context has ended, the memory is of the context that a call on the device would
+ * use. */
+static void take_pinned(int device, void *context, size_t size, lm_sleep_pinned *out) {
+  void *scope;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  lm_gpu_result result = gpu->push_context(device, context, &scope);
+  if (result == LM_GPU_GONE) result = gpu->push_context(device, NULL, &scope);
+  if (result != LM_GPU_OK) return;
+  out->pool = lm_device_pool_of_pinned(device, gpu->host_context(device),
+                                       &(lm_pinned_desc){ .is_pinned = true });
+  if (!out->pool || lm_device_pool_alloc_chunk(out->pool, size, &out->at) != LM_GPU_OK)
+    out->at = NULL;
+  gpu->pop(scope);
 }
 
-static void *take_pinned(int device, size_t size) {
-  void *at = NULL;
-  lm_device_pool *pool = pinned_pool(device);
-  return pool && lm_device_pool_alloc_chunk(pool, size, &at) == LM_GPU_OK ? at : NULL;
-}
-
-static void free_pinned(int device, void *at, size_t size) {
-  lm_device_pool *pool = pinned_pool(device); /* it exists since take_pinned */
-  if (pool && at) lm_device_pool_free_chunk(pool, at, size);
+static void free_pinned(lm_sleep_pinned *pinned, size_t size) {
+  if (pinned->at) lm_device_pool_free_chunk(pinned->pool, pinned->at, size);
+  pinned->at = NULL;
 }
 
 /* Puts a copy on LM_SLEEP_STREAM. */
@@ -36,10 +41,10 @@ static loam_status copy(int device, lm_devptr to, lm_devptr from, size_t size) {
 }
 
 static loam_status save_pinned(lm_sleep_store *store, const lm_sleep_memory *from) {
-  store->pinned = take_pinned(from->device, from->size);
-  if (!store->pinned)
+  take_pinned(from->device, from->context, from->size, &store->pinned);
+  if (!store->pinned.at)
     return lm_error(LOAM_ENOMEM, "no %zu bytes of pinned memory: %s", from->size, loam_error());
-  return copy(from->device, (uintptr_t)store->pinned, from->at, from->size);
+  return copy(from->device, (uintptr_t)store->pinned.at, from->at, from->size);
 }
 
 /* ---- Files */
@@ -77,18 +82,16 @@ static size_t buffer_size(const lm_sleep_buffer *buffer) {
 
 /* Makes sure that the buffer has memory. Its memory is portable, so copies of all devices may use
  * it. */
-static loam_status fill_buffer(lm_sleep_buffer *buffer, int device) {
-  if (buffer->at) return LOAM_OK;
-  buffer->device = device;
-  buffer->at = take_pinned(device, buffer_size(buffer));
-  if (buffer->at) return LOAM_OK;
+static loam_status fill_buffer(lm_sleep_buffer *buffer, const lm_sleep_memory *memory) {
+  if (buffer->pinned.at) return LOAM_OK;
+  take_pinned(memory->device, memory->context, buffer_size(buffer), &buffer->pinned);
+  if (buffer->pinned.at) return LOAM_OK;
   return lm_error(LOAM_ENOMEM, "no %zu bytes of pinned memory: %s", buffer_size(buffer),
                   loam_error());
 }
 
 void lm_sleep_buffer_end(lm_sleep_buffer *buffer) {
-  if (buffer->at) free_pinned(buffer->device, buffer->at, buffer_size(buffer));
-  buffer->at = NULL;
+  free_pinned(&buffer->pinned, buffer_size(buffer));
 }
 
 lm_gpu_result lm_sleep_wait(int device, lm_stream stream) {
@@ -115,7 +118,7 @@ typedef struct piece {
 
 static loam_status save_piece(const lm_sleep_store *store, const lm_sleep_memory *from,
                               const piece *p) {
-  void *buffer = from->buffer->at;
+  void *buffer = from->buffer->pinned.at;
   loam_status status = copy(from->device, (uintptr_t)buffer, p->at, p->size);
   if (status == LOAM_OK) status = wait_for_copies(from->device);
   if (status != LOAM_OK) return status;
@@ -126,7 +129,7 @@ static loam_status save_piece(const lm_sleep_store *store, const lm_sleep_memory
 
 static loam_status load_piece(const lm_sleep_store *store, const lm_sleep_memory *to,
                               const piece *p) {
-  void *buffer = to->buffer->at;
+  void *buffer = to->buffer->pinned.at;
   int error = lm_sys_file_read(store->file->fd, p->offset, buffer, p->size);
   if (error)
     return lm_error(LOAM_EINTERNAL, "%zu bytes cannot be read: %s", p->size, strerror(error));
@@ -140,7 +143,7 @@ typedef loam_status move_piece(const lm_sleep_store *store, const lm_sleep_memor
 static loam_status move_pieces(const lm_sleep_store *store, const lm_sleep_memory *memory,
                                move_piece *move) {
   size_t most = buffer_size(memory->buffer);
-  loam_status status = fill_buffer(memory->buffer, memory->device);
+  loam_status status = fill_buffer(memory->buffer, memory);
   for (size_t done = 0; status == LOAM_OK && done < memory->size; done += most) {
     size_t left = memory->size - done;
     piece p = { memory->at + done, store->offset + done, left < most ? left : most };
@@ -161,11 +164,11 @@ loam_status lm_sleep_store_save(lm_sleep_store *store, const lm_sleep_memory *fr
 loam_status lm_sleep_store_load(const lm_sleep_store *store, const lm_sleep_memory *to) {
   if (store->to == LM_SLEEP_DISCARD) return LOAM_OK;
   if (store->to == LM_SLEEP_FILE) return move_pieces(store, to, load_piece);
-  return copy(to->device, to->at, (uintptr_t)store->pinned, to->size);
+  return copy(to->device, to->at, (uintptr_t)store->pinned.at, to->size);
 }
 
-void lm_sleep_store_end(lm_sleep_store *store, int device, size_t size) {
-  if (store->pinned) free_pinned(device, store->pinned, size);
+void lm_sleep_store_end(lm_sleep_store *store, size_t size) {
+  free_pinned(&store->pinned, size);
   if (store->file) lm_sleep_file_leave(store->file);
   *store = (lm_sleep_store){ 0 };
 }

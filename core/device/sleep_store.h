@@ -24,25 +24,32 @@ typedef struct lm_sleep_file {
   unsigned users; /* stores that name it, and the call itself */
 } lm_sleep_file;
 
+/* Pinned memory that was taken from a pool. at is NULL: none. */
+typedef struct lm_sleep_pinned {
+  struct lm_device_pool *pool;
+  void *at;
+} lm_sleep_pinned;
+
 /* The saved contents of a block. Zeroed, it has nothing. */
 typedef struct lm_sleep_store {
   lm_sleep_to to;
-  void *pinned;        /* LM_SLEEP_PINNED */
-  lm_sleep_file *file; /* LM_SLEEP_FILE */
-  uint64_t offset;     /* of the contents in the file */
+  lm_sleep_pinned pinned; /* LM_SLEEP_PINNED */
+  lm_sleep_file *file;    /* LM_SLEEP_FILE */
+  uint64_t offset;        /* of the contents in the file */
 } lm_sleep_store;
 
 /* Pinned memory through which contents go to a file and come back, in pieces of 16 MiB, or of the
  * largest block of the call if that is smaller. A call has one. */
 typedef struct lm_sleep_buffer {
-  void *at; /* NULL: none yet */
-  int device;
+  lm_sleep_pinned pinned;
   size_t largest; /* bytes of the largest block of the call */
 } lm_sleep_buffer;
 
-/* A block's memory on its device, and the buffer of the call. */
+/* A block's memory on its device, the context whose pinned memory saves it, and the buffer of the
+ * call. */
 typedef struct lm_sleep_memory {
   int device;
+  void *context;
   lm_devptr at;
   size_t size;
   lm_sleep_buffer *buffer;
@@ -64,7 +71,7 @@ lm_gpu_result lm_sleep_wait(int device, lm_stream stream);
 loam_status lm_sleep_store_save(lm_sleep_store *store, const lm_sleep_memory *from);
 loam_status lm_sleep_store_load(const lm_sleep_store *store, const lm_sleep_memory *to);
 /* Ends the store of a block of `size` bytes and zeroes it. No copy is under way. */
-void lm_sleep_store_end(lm_sleep_store *store, int device, size_t size);
+void lm_sleep_store_end(lm_sleep_store *store, size_t size);
 /* Frees the buffer of a call. */
 void lm_sleep_buffer_end(lm_sleep_buffer *buffer);
 

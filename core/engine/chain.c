@@ -131,6 +131,7 @@ static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token to
     lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     const char *why = lm_pinned_grow(s, device, o->r.size);
     lm_thread_foreign_end(o->t, section);
+    if (why == lm_pinned_elsewhere) return serve_from_device_pool(o, s->whole, token, out);
     if (why) return cannot(o, why);
   }
   return false;

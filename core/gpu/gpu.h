@@ -83,6 +83,9 @@ typedef struct lm_gpu_ops {
    * context if it belongs to the device, else the primary context. NULL: loam has not retained the
    * primary context yet. */
   void *(*context)(int device);
+  /* Returns the context that the host has made, if an operation on the device would use it now.
+   * NULL: the operation would use the primary context. */
+  void *(*host_context)(int device);
   /* Returns the context of a stream, which must exist and must not be a default stream. NULL: the
    * driver does not say. */
   void *(*stream_context)(lm_stream stream);
@@ -144,16 +147,16 @@ typedef struct lm_gpu_ops {
 
   /* Address ranges (has_vmm). Sizes and addresses are multiples of the granularity. `map` makes new
    * memory and maps it to reserved addresses, where the device can read and write it; *handle names
-   * the memory. LM_GPU_BROKEN with a *handle other than 0: the device cannot use the memory, and the
-   * driver refused to unmap it. `unmap` removes the mapping and frees the memory. */
+   * the memory. LM_GPU_BROKEN with a *handle other than 0: the device cannot use the memory, and
+   * the driver refused to unmap it. `unmap` removes the mapping and frees the memory. */
   lm_gpu_result (*reserve)(int device, size_t size, lm_devptr *out);
   lm_gpu_result (*unreserve)(lm_devptr at, size_t size);
   lm_gpu_result (*map)(int device, lm_devptr at, size_t size, uint64_t *handle);
   lm_gpu_result (*unmap)(lm_devptr at, size_t size, uint64_t handle);
   /* The two halves of `unmap`: unmap_only removes the mapping and keeps the memory; end_handle
    * frees memory that is mapped nowhere. map_again maps memory that unmap_only has kept to the
-   * addresses where it was; if it fails, the memory is kept. LM_GPU_BROKEN: it may be mapped, and the
-   * device cannot use it. */
+   * addresses where it was; if it fails, the memory is kept. LM_GPU_BROKEN: it may be mapped, and
+   * the device cannot use it. */
   lm_gpu_result (*unmap_only)(lm_devptr at, size_t size);
   lm_gpu_result (*end_handle)(uint64_t handle);
   lm_gpu_result (*map_again)(int device, lm_devptr at, size_t size, uint64_t handle);

@@ -520,6 +520,7 @@ const lm_gpu_ops lm_gpu_cuda_ops = {
   .synchronize = lm_gpu_cuda_synchronize,
   .wait = lm_gpu_cuda_wait,
   .context = lm_gpu_cuda_context,
+  .host_context = lm_gpu_cuda_host_context,
   .stream_context = lm_gpu_cuda_stream_context,
   .track_context = lm_gpu_cuda_track_context,
   .untrack_contexts = lm_gpu_cuda_untrack_contexts,

@@ -201,6 +201,7 @@ bool lm_gpu_cuda_enter_some(lm_gpu_cuda_scope *s);
 /* The operations of gpu.h with these names. */
 int lm_gpu_cuda_current(void);
 void *lm_gpu_cuda_context(int device);
+void *lm_gpu_cuda_host_context(int device);
 void *lm_gpu_cuda_stream_context(lm_stream stream);
 lm_gpu_result lm_gpu_cuda_push(int device, void **out);
 lm_gpu_result lm_gpu_cuda_push_context(int device, void *context, void **out);

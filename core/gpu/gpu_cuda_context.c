@@ -197,6 +197,21 @@ void *lm_gpu_cuda_context(int device) {
   return find_current() == device ? now : primary;
 }
 
+/* The host may have made the primary context current before loam has retained it. Then the context
+ * is active, and retaining it makes none. */
+void *lm_gpu_cuda_host_context(int device) {
+  unsigned flags;
+  int active = 0;
+  CUcontext now = lm_gpu_cuda_context(device), primary = primary_of(device);
+  if (now == primary) return NULL;
+  if (primary || lm_gpu_is_barred()) return now;
+  lm_thread *self = lm_thread_inside_begin();
+  (void)lm_gpu_cuda.DevicePrimaryCtxGetState(lm_gpu_cuda_of[device].handle, &flags, &active);
+  if (active) (void)retain_primary(device, &primary);
+  lm_thread_inside_end(self);
+  return now == primary ? NULL : now;
+}
+
 void *lm_gpu_cuda_stream_context(lm_stream stream) {
   CUcontext of = NULL;
   if (lm_gpu_is_barred()) return NULL;

@@ -712,8 +712,8 @@ typedef struct loam_manager {
   /* Opens a handle of another process. */
   loam_status (*open_ipc_handle)(void *ctx, int device, const loam_ipc *handle, void **out);
   void (*close_ipc_handle)(void *ctx, int device, void *ptr);
-  /* Ends the memory of the device's current context, deferred frees included; loam's own entry ends
-   * pinned memory with the last context. May be called before initialize. */
+  /* Ends the memory of the device's current context, deferred frees included; in loam's own entry,
+   * small pinned blocks are of the primary context. May be called before initialize. */
   loam_status (*reset)(void *ctx, int device);
   /* From defer_enter to defer_leave, which nest, frees are deferred: no free waits for a device. */
   void (*defer_enter)(void *ctx);

@@ -81,6 +81,11 @@ static void *context(int device) {
   return NULL;
 }
 
+static void *host_context(int device) {
+  (void)device;
+  return NULL;
+}
+
 static void *stream_context(lm_stream stream) {
   (void)stream;
   return NULL;
@@ -124,6 +129,7 @@ static const lm_gpu_ops ops = {
   .synchronize = synchronize,
   .wait = synchronize,
   .context = context,
+  .host_context = host_context,
   .stream_context = stream_context,
   .track_context = track_context,
   .push_context = push_context,

@@ -139,6 +139,11 @@ static inline void *fake_context(int device) {
   return NULL;
 }
 
+static inline void *fake_host_context(int device) {
+  (void)device;
+  return NULL;
+}
+
 static inline void *fake_stream_context(lm_stream stream) {
   (void)stream;
   return NULL;
@@ -197,6 +202,7 @@ static const lm_gpu_ops fake_ops = {
   .synchronize = fake_synchronize,
   .wait = fake_synchronize,
   .context = fake_context,
+  .host_context = fake_host_context,
   .stream_context = fake_stream_context,
   .track_context = fake_track_context,
   .untrack_contexts = fake_untrack_contexts,

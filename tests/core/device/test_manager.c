@@ -551,6 +551,75 @@ TEST(a_reset_of_a_context_ends_its_pins_alone) {
   ok(loam_unpin(second));
 }
 
+static bool is_usable(void *p) {
+  return cuMemsetD8_v2((CUdeviceptr)(uintptr_t)p, 7, 4096) == CUDA_SUCCESS && *(char *)p == 7;
+}
+
+/* Small and large pinned memory of a context goes with the context, and with nothing else. */
+static void end_one_of_two_contexts(size_t size) {
+  enum { FLAGS = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE };
+  const loam_manager *table = loam_manager_get();
+  loam_owner_info owner;
+  CUcontext one, two;
+  void *of_primary = loam_pinned_alloc(NULL, size, FLAGS); /* no context is current */
+  want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
+  void *first = loam_pinned_alloc(NULL, size, FLAGS);
+  want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  void *second = loam_pinned_alloc(NULL, size, FLAGS);
+  want(of_primary && first && second && is_usable(first) && is_usable(second));
+  ok(table->reset(table->ctx, 0));
+  bool is_object = size < MIB; /* of the primary context, which a reset of `two` spares */
+  want(loam_owner(first, &owner) == LOAM_OK);
+  want((loam_owner(second, &owner) == LOAM_OK) == is_object);
+  if (is_object) loam_free(second);
+  second = loam_pinned_alloc(NULL, size, FLAGS);
+  loam_free(first);
+  want(cuCtxDestroy_v2(one) == CUDA_SUCCESS && cuCtxSetCurrent(two) == CUDA_SUCCESS);
+  want(is_usable(second) && is_usable(of_primary));
+  void *third = loam_pinned_alloc(NULL, size, FLAGS);
+  want(is_usable(third));
+  loam_free(second);
+  loam_free(third);
+  CUcontext primary;
+  want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
+  want(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(primary) == CUDA_SUCCESS && is_usable(of_primary));
+  want(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS && cuCtxSetCurrent(NULL) == CUDA_SUCCESS);
+  loam_free(of_primary);
+}
+
+TEST(a_context_takes_no_pinned_memory_of_another_with_it) {
+  want(loam_device_count() == 2);
+  end_one_of_two_contexts(4096);
+  end_one_of_two_contexts(MIB);
+}
+
+/* The host may make the primary context current by itself, as CUDA's runtime does. */
+TEST(pinned_objects_are_of_the_primary_context) {
+  CUcontext primary;
+  loam_owner_info owner;
+  want(loam_device_count() == 2 && cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(primary) == CUDA_SUCCESS);
+  void *p = loam_pinned_alloc(NULL, 4096, LOAM_PINNED_MAPPED);
+  want(is_usable(p) && loam_owner(p, &owner) == LOAM_OK);
+  want(standin_registered() < MIB); /* a pool of device_pool.h begins with more */
+  loam_free(p);
+}
+
+/* The first objects that a process needs do not go with the context that needed them. */
+TEST(no_context_of_the_host_has_pinned_objects) {
+  CUcontext one, two;
+  want(loam_device_count() == 2 && cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
+  void *first = loam_pinned_alloc(NULL, 4096, LOAM_PINNED_MAPPED);
+  want(is_usable(first));
+  loam_free(first);
+  want(cuCtxDestroy_v2(one) == CUDA_SUCCESS && cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
+  void *second = loam_pinned_alloc(NULL, 4096, LOAM_PINNED_MAPPED);
+  want(is_usable(second));
+  loam_free(second);
+  want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
+}
+
 /* ---- Refusals */
 
 static void use_all(void) {
@@ -665,6 +734,9 @@ int main(void) {
     cmocka_unit_test(pins_for_the_device_whose_context_is_current),
     cmocka_unit_test(a_reset_ends_pins_and_opened_handles),
     cmocka_unit_test(a_reset_of_a_context_ends_its_pins_alone),
+    cmocka_unit_test(a_context_takes_no_pinned_memory_of_another_with_it),
+    cmocka_unit_test(pinned_objects_are_of_the_primary_context),
+    cmocka_unit_test(no_context_of_the_host_has_pinned_objects),
     cmocka_unit_test(nothing_is_lost_whichever_system_call_fails),
     cmocka_unit_test(nothing_is_lost_whichever_call_of_the_driver_fails),
     cmocka_unit_test(a_forked_child_gets_no_device_memory),

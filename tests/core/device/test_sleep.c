@@ -472,6 +472,45 @@ TEST(a_driver_that_keeps_failing_loses_nothing) {
   loam_free(b);
 }
 
+/* ---- Contexts */
+
+static CUcontext make_context(void) {
+  CUcontext made;
+  want(cuCtxCreate_v2(&made, 0, 0) == CUDA_SUCCESS);
+  return made;
+}
+
+/* The contents of a block are in pinned memory of its own context, and not of the context that is
+ * current while it falls asleep. */
+TEST(a_context_that_ends_takes_no_contents_of_another_with_it) {
+  begin();
+  CUcontext own = make_context();
+  a = make("model.a", 1);
+  CUcontext other = make_context();
+  ok(loam_sleep("model", NULL, NULL));
+  size_t registered = standin_registered();
+  want(cuCtxDestroy_v2(other) == CUDA_SUCCESS && cuCtxSetCurrent(own) == CUDA_SUCCESS);
+  want(registered >= ROUND && standin_registered() == registered);
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+  want(cuCtxDestroy_v2(own) == CUDA_SUCCESS);
+}
+
+/* Mapped memory belongs to no context. So a block outlives the context that it was made in. */
+TEST(a_block_sleeps_and_wakes_without_its_context) {
+  begin();
+  CUcontext primary, own = make_context();
+  a = make("model.a", 1);
+  want(cuCtxSynchronize() == CUDA_SUCCESS && cuCtxDestroy_v2(own) == CUDA_SUCCESS);
+  want(cuDevicePrimaryCtxRetain(&primary, 0) == CUDA_SUCCESS);
+  want(cuCtxSetCurrent(primary) == CUDA_SUCCESS);
+  ok(loam_sleep("model", NULL, NULL));
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+}
+
 /* ---- Threads */
 
 static void *sleep_often(void *unused) {
@@ -531,6 +570,8 @@ int main(void) {
     cmocka_unit_test(a_driver_that_fails_changes_nothing_with_a_file),
     cmocka_unit_test(a_system_that_fails_changes_nothing),
     cmocka_unit_test(a_driver_that_keeps_failing_loses_nothing),
+    cmocka_unit_test(a_context_that_ends_takes_no_contents_of_another_with_it),
+    cmocka_unit_test(a_block_sleeps_and_wakes_without_its_context),
     cmocka_unit_test(threads_put_to_sleep_wake_and_free),
   };
   setenv("STANDIN_DEVICES", "2", 0);
