@@ -71,7 +71,7 @@ static LM_NOINLINE void *serve_guarded(const lm_request *r, bool holds) {
  * only the engine can serve the request, or if another thread forks. */
 LM_INLINE void *serve_cached(const lm_request *r, bool holds) {
   lm_assert(r->site && r->want == LM_WANT_HOST);
-  void *p = holds ? NULL : lm_decision_serve_unkept(lm_thread_self_or_empty, r);
+  void *p = holds ? NULL : lm_decision_serve_by_plan(lm_thread_self_or_empty, r);
   return lm_likely(p != NULL) ? p : serve_guarded(r, holds);
 }
 
@@ -279,10 +279,10 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 /* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
  * is not live. Ends the active section. */
 static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
-  int before = errno;
   lm_assert(met.cell && met.span && lm_thread_is_active());
-  bool done = lm_engine_free_counted(t, ptr, met) || lm_tcache_give_full(t, ptr, met) ||
-              lm_sampled_free(t, ptr, met);
+  if (lm_likely(lm_engine_free_counted(t, ptr, met))) return lm_thread_leave(t);
+  int before = errno;
+  bool done = lm_tcache_give_full(t, ptr, met) || lm_sampled_free(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);

@@ -38,11 +38,9 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 
 /* The decision of a plan for one request. */
 typedef struct choice {
-  lm_serve serve; /* .bin is a bin, or LM_BIN_NONE */
   lm_token token;
-  uint8_t id;    /* probably the id of the token in the state bytes of objects: lm_state_hint */
-  bool is_kept;  /* an entry may keep the decision: it depends on the key alone */
-  uint8_t large; /* the class of a large request; set for `fill` alone */
+  int32_t strategy; /* id; below 0: no thread cache serves the request */
+  bool is_keyed;    /* the decision depends on the key of the request alone */
 } choice;
 
 LM_INLINE unsigned class_of(size_t bytes) { return lm_decision_step_any(bytes) / LM_DECISION_STEP; }
@@ -58,22 +56,14 @@ LM_INLINE int32_t pass_sizes(const lm_plan *plan, int32_t at, size_t size) {
 }
 
 /* Returns the leaf that a request reaches from a node. */
-LM_INLINE unsigned leaf_from(const lm_plan *plan, uint32_t node, const lm_request *r,
+LM_INLINE unsigned leaf_from(const lm_plan *plan, int32_t node, const lm_request *r,
                              bool *needs_lock) {
-  int32_t at = pass_sizes(plan, (int32_t)node, r->size);
+  int32_t at = pass_sizes(plan, node, r->size);
   if (at < 0) return (unsigned)~at;
   lm_inputs inputs;
   lm_decision_inputs(r, &inputs);
   inputs.needs_lock = needs_lock;
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
-}
-
-/* Returns the bin that serves a request which reaches the node. */
-LM_INLINE lm_serve serve_from(const lm_plan *plan, uint32_t node, const lm_request *r,
-                              unsigned class_, bool *needs_lock) {
-  int first = lm_plan_first(plan, leaf_from(plan, node, r, needs_lock));
-  if (first < 0) return (lm_serve){ LM_BIN_NONE };
-  return lm_size_table_serve((uint32_t)first, class_);
 }
 
 /* Decides a request. The plan's table has the decision for each class of sizes, for requests that
@@ -86,27 +76,50 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  unsigned own = class_of(r->size);
-  unsigned taken = r->align > 16 ? class_of(lm_decision_bytes(r)) : own;
-  choice c = { .serve = plan->table.serve[own], .token = lm_site_token_now(r->site, token) };
+  int32_t entry = plan->table.entry[class_of(r->size)];
   bool is_unkeyed = plan->reads & unkeyed;
-  if ((r->align > 16 || r->zero) && is_unkeyed) c.serve = (lm_serve){ LM_BIN_ASKS, { .node = 0 } };
-  c.id = lm_state_hint(c.token);
-  c.is_kept = c.serve.bin != LM_BIN_ASKS && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
-  if (c.serve.bin == LM_BIN_ASKS) c.serve = serve_from(plan, c.serve.node, r, taken, needs_lock);
-  else if (r->align > 16 && c.serve.bin) c.serve = lm_size_table_serve(c.serve.strategy, taken);
-  if (c.serve.bin == LM_BIN_HERE)
-    c.serve.bin = lm_pool_bin(lm_strategy_here(lm_strategy_at(c.serve.strategy)), taken);
+  if ((r->align > 16 || r->zero) && is_unkeyed) entry = ~0; /* the whole tree */
+  choice c = { .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
+  c.is_keyed = entry >= 0 && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
+  if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
+}
+
+/* Returns the bin that serves a request with this choice; 0: there is none. */
+static uint32_t bin_for(const lm_request *r, const choice *c) {
+  if (c->strategy < 0) return 0;
+  lm_strategy *s = lm_strategy_here(lm_strategy_at((uint32_t)c->strategy));
+  return lm_pool_bin(s, class_of(lm_decision_bytes(r)));
+}
+
+/* Returns what the strategy adds to the place of an entry with LM_DECISION_BY_PLAN. 37 gives
+ * strategies different places, as any odd number does. */
+LM_INLINE uint64_t place_by_strategy(uint32_t strategy) {
+  return (uint64_t)strategy * 37 * LM_DECISION_STEP;
+}
+
+/* Returns the key of the entry that serves a request with this choice. */
+LM_INLINE lm_decision_key key_for(const lm_thread *t, const lm_request *r, const choice *c) {
+  if (c->is_keyed) return lm_decision_key_of_request(t, r);
+  lm_decision_key k = lm_decision_key_by_site(r);
+  k.key += LM_DECISION_BY_PLAN;
+  k.place = k.key + place_by_strategy((uint32_t)c->strategy);
+  return k;
 }
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
 
-/* Returns the place (lm_decision_key.place) of a complete key. */
-static uint64_t place_of(uint64_t key) {
-  uint64_t code = key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
-  uint64_t class_ = key >> LM_DECISION_CODE_CLASS & 63;
-  if (key & LM_SITE_KEY_BIT) return key;
+/* Returns whether an entry is one of LM_DECISION_BY_PLAN. */
+static bool is_by_plan(const lm_decision *d) {
+  return d->key & LM_SITE_KEY_BIT && d->key & LM_DECISION_BY_PLAN;
+}
+
+/* Returns the place (lm_decision_key.place) of an entry by its key. */
+static uint64_t place_of(const lm_decision *d) {
+  uint64_t code = d->key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
+  uint64_t class_ = d->key >> LM_DECISION_CODE_CLASS & 63;
+  if (is_by_plan(d)) return d->key + place_by_strategy(d->strategy);
+  if (d->key & LM_SITE_KEY_BIT) return d->key;
   return lm_decision_place_of_code(code, class_ * LM_DECISION_STEP);
 }
 
@@ -115,35 +128,46 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   uint32_t pool = lm_tcache_bin_place(d->bin);
   if (!d->key) return true;
   if (!(d->key & LM_EPOCH_FAST) || d->key & LM_SCOPED) return false;
-  if (place_of(d->key) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
-  if (d->token & LM_TOKEN_COUNTED || lm_site_token_index(d->token) != site) return false;
-  if (site < LM_SITE_FIRST || !lm_state_is_plain(d->state)) return false;
-  if (d->left < 0 || d->left > d->start) return false;
+  if (place_of(d) % sizeof t->decision / sizeof *d != (size_t)(d - t->decision)) return false;
+  if (d->token & LM_TOKEN_COUNTED && !is_by_plan(d)) return false;
+  if (site < LM_SITE_FIRST || lm_site_token_index(d->token) != site) return false;
+  if (!lm_state_is_plain(d->state) || d->left < 0 || d->left > d->start) return false;
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
+}
+
+/* Returns what an entry is to say of objects of a bin: all but its key and its counts. `bytes` is
+ * what decides the class. */
+static lm_decision made_of(uint32_t bin, lm_token token, uint32_t strategy, size_t bytes) {
+  unsigned class_ = bytes <= LM_SMALL_MAX ? lm_tcache_bin_class(bin) : lm_class_large(bytes);
+  return (lm_decision){ .bin = bin,
+                        .token = token,
+                        .strategy = (uint16_t)strategy,
+                        .state = LM_STATE_LIVE + lm_state_hint(token),
+                        .class_ = (uint8_t)class_ };
 }
 
 /* Makes the entry of a key keep a decision. Returns whether the request is to be sampled. */
 static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *site,
-                             const choice *c) {
-  unsigned units = c->serve.units;
-  unsigned class_ = units ? lm_class_of_usable(units * (size_t)16) : c->large;
+                             const lm_decision *made) {
   /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
-  if (!lm_tcache_name_bin(t, c->serve.bin)) return false;
-  bool due = lm_decision_is_due(d, key);
-  int32_t stock = lm_sample_stock(t, units * (size_t)16);
-  lm_stats_reuse(t, d,
-                 (lm_stats_subject){ site->index, c->serve.strategy, (uint8_t)class_, stock });
-  d->bin = c->serve.bin;
-  d->token = c->token;
-  d->state = LM_STATE_LIVE + c->id;
+  if (!lm_tcache_name_bin(t, made->bin)) return false;
+  bool due = lm_decision_is_due(d, key) && d->strategy == made->strategy;
+  size_t counted = made->class_ < LM_CLASSES ? lm_class_size(made->class_) : 0;
+  int32_t stock = lm_sample_stock(t, counted);
+  lm_stats_reuse(t, d, (lm_stats_subject){ site->index, made->strategy, made->class_, stock });
+  d->bin = made->bin;
+  d->token = made->token;
+  d->state = made->state;
   d->key = key;
   lm_assert(lm_decision_is_valid(t, d));
   return due;
 }
+
+/* ---- Making ------------------------------------------------------------------------------- */
 
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   bool is_zeroed = false, due = false;
@@ -151,54 +175,59 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
   choice c = choose(r, NULL);
-  size_t bytes = lm_decision_bytes(r);
-  void *p = NULL;
+  lm_decision made = { .bin = bin_for(r, &c) };
+  size_t bytes = lm_decision_bytes(r), usable = lm_align_up(r->size, LM_PAGE);
   bool is_small = bytes <= LM_SMALL_MAX;
-  if (c.serve.bin && is_small) p = lm_tcache_take(t, c.serve.bin, c.token, &c.id);
-  else if (c.serve.bin) p = lm_tcache_take_large(t, c.serve.bin, bytes, c.token, &is_zeroed);
-  size_t usable = is_small ? c.serve.units * (size_t)16 : lm_align_up(r->size, LM_PAGE);
-  if (p && c.is_kept) {
-    if (!is_small) c.large = (uint8_t)lm_class_large(bytes);
-    due = fill(t, lm_decision_key_of_request(t, r), r->site, &c);
+  void *p = NULL;
+  if (made.bin) {
+    made = made_of(made.bin, c.token, (uint32_t)c.strategy, bytes);
+    uint8_t id = made.state % LM_STATE_IDS; /* where to look for the token; then where it is */
+    p = is_small ? lm_tcache_take(t, made.bin, c.token, &id)
+                 : lm_tcache_take_large(t, made.bin, bytes, c.token, &is_zeroed);
+    made.state = LM_STATE_LIVE + id;
+    if (is_small) usable = lm_class_size(made.class_);
   }
+  if (p && (is_small || c.is_keyed)) due = fill(t, key_for(t, r, &c), r->site, &made);
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
-  unsigned counted = is_small ? lm_class_counted_units(c.serve.units) : lm_class_counted(usable);
-  lm_stats_note(t, lm_stats_key(r->site->index, c.serve.strategy, counted), 1, usable);
+  unsigned counted = is_small ? lm_class_counted_as(made.class_) : lm_class_counted(usable);
+  lm_stats_note(t, lm_stats_key(r->site->index, made.strategy, counted), 1, usable);
   if (lm_sample_is_on() && (due || lm_sample_wants(t, usable)))
-    lm_sample_take(t, r->site, c.serve.strategy, p, usable);
+    lm_sample_take(t, r->site, made.strategy, p, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
-/* Takes an object from the chosen bin if the bin has one and the object can bear the token now. */
-LM_INLINE void *take_ready(lm_thread *t, const choice *c) {
-  lm_decision d = { .bin = c->serve.bin, .token = c->token, .state = LM_STATE_LIVE + c->id };
-  if (!lm_tcache_bin_top(lm_tcache_bin_at(t, d.bin))) return NULL; /* never used: all zeros */
-  return d.token & LM_TOKEN_COUNTED ? lm_tcache_take_counted(t, d.bin, d.token)
-                                    : lm_tcache_take_ready(t, &d);
+/* Takes an object by the entry for this choice, which is not a keyed one. Returns NULL, and has
+ * done nothing, if the entry does not hold or its bin has no object that can bear the token now. */
+LM_INLINE void *serve_chosen(lm_thread *t, const lm_request *r, uint64_t epoch, const choice *c) {
+  lm_decision_key k = key_for(t, r, c);
+  lm_decision *d = lm_decision_at(t, k);
+  uint64_t key = k.key + epoch + lm_load(uint64_t, &lm_published.now.word);
+  bool is_counted = c->token & LM_TOKEN_COUNTED;
+  void *p = NULL;
+  /* While a policy goes live, or a tag begins to be counted, the entry may have the token of before
+   * and the choice that of afterwards. */
+  if (lm_unlikely(d->key != key || d->strategy != c->strategy || d->token != c->token)) return NULL;
+  if (lm_likely(!lm_count_down(&d->left)))
+    p = is_counted ? lm_tcache_take_counted(t, d->bin, d->token) : lm_tcache_take_ready(t, d);
+  if (lm_unlikely(!p)) lm_add_relaxed(&d->left, 1);
+  else if (is_counted) lm_live_count(t, r->site, (int64_t)lm_class_size(d->class_));
+  return p;
 }
 
-/* A choice that may be kept is left to lm_decision_make, which keeps it. */
-void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r) {
+/* A keyed choice is left to lm_decision_make, which keeps it under the plain key. */
+LM_HOT void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r) {
   if (r->size > LM_SMALL_MAX || !lm_decision_can_serve(r)) return NULL;
-  bool needs_lock = !(lm_thread_try_enter(t) & LM_EPOCH_FAST);
-  lm_load_fence();
-  choice c = { .serve = { LM_BIN_NONE } };
+  uint64_t epoch = lm_thread_try_enter(t);
+  bool needs_lock = false;
   void *p = NULL;
-  size_t usable = 0;
-  if (lm_likely(!needs_lock && !t->inside && !lm_published_is_new())) c = choose(r, &needs_lock);
-  if (lm_likely(!needs_lock && !c.is_kept && c.serve.bin)) {
-    unsigned counted = lm_class_counted_units(c.serve.units);
-    uint64_t counts = lm_stats_key(r->site->index, c.serve.strategy, counted);
-    lm_tally *tally = lm_stats_entry(t, counts);
-    usable = c.serve.units * (size_t)16;
-    if (lm_likely(lm_stats_is_of(tally, counts))) p = take_ready(t, &c);
-    if (p) lm_stats_count(tally, 1, usable);
-    if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
+  lm_load_fence();
+  if (lm_likely(epoch & LM_EPOCH_FAST && !t->inside)) {
+    choice c = choose(r, &needs_lock);
+    if (lm_likely(!needs_lock && !c.is_keyed)) p = serve_chosen(t, r, epoch, &c);
   }
   lm_thread_leave(t);
-  lm_sample_maybe(t, r->site, c.serve.strategy, p, usable);
   return p && r->zero ? memset(p, 0, r->size) : p;
 }
 
@@ -209,7 +238,7 @@ bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token
   lm_thread_enter(t);
   choice c = choose(&r, NULL);
   lm_thread_leave(t);
-  return c.serve.bin && c.token == token && c.serve.strategy == lm_strategy_whole(strategy);
+  return c.token == token && c.strategy == (int32_t)lm_strategy_whole(strategy);
 }
 
 /* ---- Large blocks ------------------------------------------------------------------------- */
@@ -247,9 +276,9 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
  * of a single leaf, the first member that can serve the request. NULL: it depends on more than the
  * class. */
 static const lm_strategy *pinned_strategy(const lm_plan *plan, const lm_request *r) {
-  lm_serve serve = plan->table.serve[class_of(r->size)];
-  bool is_named = serve.bin != LM_BIN_NONE && serve.bin != LM_BIN_ASKS;
-  if (is_named && lm_strategy_at(serve.strategy)->twins) return lm_strategy_at(serve.strategy);
+  int32_t entry = plan->table.entry[class_of(r->size)];
+  lm_strategy *named = entry > 0 ? lm_strategy_at((uint32_t)entry - 1) : NULL;
+  if (named && named->twins) return named;
   if (plan->nodes) return NULL;
   for (uint32_t i = 0; i < plan->leaf[0].n; i++) {
     lm_strategy *s = lm_strategy_at(plan->chain[plan->leaf[0].first + i]);
@@ -264,13 +293,14 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
   lm_thread_enter(t);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
-  choice c = { .token = lm_site_token_now(r->site, token) };
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  if (!(c.token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
-    c.serve = lm_size_table_serve(twin->id, class_of(r->size));
-  c.serve.strategy = (uint16_t)twin->whole->id;
-  if (c.serve.bin && !c.serve.units) c.large = (uint8_t)lm_class_large(r->size);
-  c.id = lm_state_hint(c.token);
-  if (c.serve.bin) (void)fill(t, lm_decision_key_of_request(t, r), r->site, &c);
+  token = lm_site_token_now(r->site, token);
+  uint32_t bin = 0;
+  if (!(token & LM_TOKEN_COUNTED) && pinned_strategy(plan, r) == twin->whole)
+    bin = lm_pool_bin(twin, class_of(r->size));
+  if (bin) {
+    lm_decision made = made_of(bin, token, twin->whole->id, r->size);
+    (void)fill(t, lm_decision_key_of_request(t, r), r->site, &made);
+  }
   lm_thread_leave(t);
 }

@@ -13,12 +13,17 @@
  * publishes a policy on the board, no kept decision matches any more, and the next request looks at
  * the board (service/publish.h).
  *
- * So a decision is kept only if it depends on nothing but the key. It is not kept if
+ * So lm_decision_serve may use a decision only if it depends on nothing but the key. It depends on
+ * more if
  *   - the plan reads a gauge for the request;
  *   - the plan treats sizes of the request's class in different ways;
  *   - the plan reads req.zero, or the request has an alignment above 16 and the plan reads
  *     req.align;
- *   - the live bytes of the tag are counted (engine/live_bytes.h).
+ *   - the live bytes of the tag are counted (engine/live_bytes.h), which lm_decision_serve does not
+ *     do.
+ * In these cases the plan is evaluated for each request (lm_decision_serve_by_plan). An entry is
+ * then for a key and a strategy: its key has LM_DECISION_BY_PLAN, and it serves the requests with
+ * that key to which the plan gives that strategy.
  *
  * One exception: the decision for a strategy with one share for each NUMA node is kept, and names
  * the bin of the node where the thread decided. The thread may run on another node later. It
@@ -26,7 +31,8 @@
  *
  * lm_decision_is_valid checks what a single entry shows of the law. The entry is unused, or
  *   its key has LM_EPOCH_FAST and lacks LM_SCOPED, and the entry is at the place of its key;
- *   its token is not counted, and names the site for which the entry counts blocks;
+ *   its token names the site for which the entry counts blocks, and is counted only if the key has
+ *     LM_DECISION_BY_PLAN;
  *   it has served no more blocks than it may: 0 <= left <= start;
  *   its `state` is a plain state (heap/tcache.h);
  *   `bin` is the bin of a pool, and the bin has a sentinel. */
@@ -47,15 +53,16 @@
  *              of an aligned request also the class of its size before it was rounded up to the
  *              alignment: bits 33 to 39
  *              flags of a pinned request: bits 48 and 49; pinned: bit 50; aligned: bit 51
- *              LM_SITE_KEY_BIT: bit 55
+ *              LM_DECISION_BY_PLAN: bit 52; LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
  *   both       the published word (os/published.h): bits 47, 54 and 56 to 58; epoch: bits 59 to
  *              61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
  *
  * LM_DECISION_STEP is the bytes of an entry. So the low bits of a key by site are the byte offset
- * of its entry. LM_DECISION_STRIDE has a step for each class, so the entries of one site stand side
- * by side. All these offsets are taken modulo the size of the cache; of two requests whose
- * entries have one place, the later one replaces the entry.
+ * of its entry; with LM_DECISION_BY_PLAN the strategy adds to that offset. LM_DECISION_STRIDE has a
+ * step for each class, so the entries of one site stand side by side. All these offsets are taken
+ * modulo the size of the cache; of two requests whose entries have one place, the later one
+ * replaces the entry.
  *
  * No entry's key has LM_SCOPED, and each has LM_EPOCH_FAST. So a thread with a scope finds nothing
  * by a code address, and a thread on the slow path finds nothing at all. The number of an epoch is
@@ -63,6 +70,7 @@
 enum { LM_DECISION_CODE_BITS = 47, LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
 #define LM_DECISION_PINNED ((uint64_t)1 << 50)
 #define LM_DECISION_ALIGNED ((uint64_t)1 << 51)
+#define LM_DECISION_BY_PLAN ((uint64_t)1 << 52)
 
 _Static_assert(sizeof(lm_decision) == LM_DECISION_STEP, "a key of a site is also an entry's place");
 _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 << 32 &&
@@ -218,10 +226,8 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
   return (lm_decision_key){ class_ + code + t->scoped, lm_decision_place_of_code(code, step) };
 }
 
-/* Returns the key, by site or by code, of any request that thread caches can serve
- * (lm_decision_can_serve). `t` is the calling thread. */
-LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
-  if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
+/* Returns the key, by site, of any request that thread caches can serve (lm_decision_can_serve). */
+LM_INLINE lm_decision_key lm_decision_key_by_site(const lm_request *r) {
   uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
   /* 1 << 28 puts the class of the size alone at bit 33. Requests of different sizes may be rounded
    * up to one class; 37 gives them different places, as any odd number does. */
@@ -232,6 +238,12 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
   return (lm_decision_key){ key, key };
 }
 
+/* Returns the key, by site or by code, of any request that thread caches can serve
+ * (lm_decision_can_serve). `t` is the calling thread. */
+LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
+  return r->by_code ? lm_decision_key_of_code(t, r->code, r->size) : lm_decision_key_by_site(r);
+}
+
 /* ---- New decisions ------------------------------------------------------------------------- */
 
 /* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
@@ -239,17 +251,17 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
  * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
-/* Evaluates the plan of the site of a small request whose decision no entry may keep, and takes an
- * object from the thread cache that the plan leads to. Takes no lock and makes no system call,
- * except to note a sample; so the caller need not be in a guarded section. Returns NULL, and has
- * done nothing, if that is not possible; lm_decision_make then serves the request. The thread is
- * not active. `t` may be the empty area. r->site is not NULL. */
-void *lm_decision_serve_unkept(lm_thread *t, const lm_request *r);
+/* Evaluates the plan of the site of a small request whose decision depends on more than its key,
+ * and takes an object by the entry for the key and the strategy. Takes no lock and makes no system
+ * call, so the caller need not be in a guarded section. Returns NULL, and has done nothing, if that
+ * is not possible; lm_decision_make then serves the request. The thread is not active. `t` may be
+ * the empty area. r->site is not NULL. */
+void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan
- * leads to. Keeps the decision in an entry if it depends on the key alone. Returns NULL if thread
- * caches cannot serve the request; lm_engine_alloc can. The thread is not active, and r->site is
- * not NULL. */
+ * leads to. Keeps the decision in an entry, unless the request is large and its decision depends on
+ * more than the key. Returns NULL if thread caches cannot serve the request; lm_engine_alloc can.
+ * The thread is not active, and r->site is not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
 /* Returns whether the policy now decides a request of the site for `size` bytes, at most

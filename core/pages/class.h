@@ -122,12 +122,6 @@ LM_INLINE unsigned lm_class_counted_object(size_t usable) {
   return lm_class_counted(usable);
 }
 
-/* Like lm_class_counted_object, for a small object of 16 * `units` bytes. */
-LM_INLINE unsigned lm_class_counted_units(unsigned units) {
-  if (lm_likely(units <= LM_SMALL_MAX / 16)) return lm_class_steps[units] / LM_DECISION_STEP;
-  return units == (LM_SMALL_MAX + LM_CACHE_LINE) / 16 ? LM_CLASS_SKEWED : LM_CLASSES + 1;
-}
-
 /* Returns the class of figures for the objects of a small or large class. */
 LM_INLINE unsigned lm_class_counted_as(unsigned class_) {
   lm_assert(class_ < LM_CLASSES_ALL);

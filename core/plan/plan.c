@@ -147,12 +147,6 @@ static void find_first(lm_plan *plan, int32_t *first) {
   plan->first = first;
 }
 
-/* Prepares lm_size_table_serve for the first strategy of each leaf. */
-static void note_serves(const lm_plan *plan) {
-  for (uint32_t leaf = 0; leaf < plan->leaves; leaf++)
-    if (plan->first[leaf] >= 0) lm_size_table_note(lm_strategy_at((uint32_t)plan->first[leaf]));
-}
-
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   lm_image head;
   lm_assert(image && out);
@@ -183,7 +177,6 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= lm_plan_node_reads(plan, i);
   plan->hash = lm_hash_bytes(image, size);
   find_first(plan, (int32_t *)(body + size - sizeof head));
-  note_serves(plan);
   lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;

@@ -71,6 +71,65 @@ static void an_entry_with_a_wrong_field_is_not_valid(void **state) {
   assert_true(lm_decision_is_valid(t, d));
 }
 
+/* Sizes of one class that the policy sends to two strategies. */
+enum { BELOW = 200, ABOVE = 203 };
+
+static void *serve_by_plan(loam_site *of, size_t size) {
+  return lm_decision_serve_by_plan(lm_thread_get(),
+                                   &(lm_request){ .site = of, .size = size, .align = 16 });
+}
+
+/* The two entries of the strategies have one key, and here one place too. */
+static void an_entry_by_plan_serves_one_strategy(void **state) {
+  (void)state;
+  char name[32];
+  lm_strategy *one = host("one"), *other = NULL;
+  for (int i = 0; !other || (other->id - one->id) % LM_DECISIONS; i++) {
+    snprintf(name, sizeof name, "strategy.%d", i);
+    other = host(name);
+  }
+  fork_at(LM_IN_SIZE, BELOW + 1, one, other);
+  for (int i = 0; i < 10; i++) {
+    void *p = loam_malloc(site, BELOW), *q = loam_malloc(site, ABOVE);
+    assert_string_equal(owner(p).strategy, "one");
+    assert_string_equal(owner(q).strategy, name);
+    loam_free(p);
+    loam_free(q);
+  }
+}
+
+static void an_entry_by_plan_is_at_the_place_of_its_strategy(void **state) {
+  (void)state;
+  lm_thread *t = lm_thread_get();
+  fork_at(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
+  loam_free(loam_malloc(site, BELOW));
+  int found = 0;
+  for (int i = 0; i < LM_DECISIONS; i++) {
+    lm_decision *d = &t->decision[i];
+    assert_true(lm_decision_is_valid(t, d));
+    if (d->site != site->index || !(d->key & LM_DECISION_BY_PLAN)) continue;
+    found++;
+    d->strategy++;
+    assert_false(lm_decision_is_valid(t, d));
+    d->strategy--;
+  }
+  assert_in_range(found, 1, LM_DECISIONS);
+}
+
+/* A tag begins to be counted: its sites are marked before each thread forgets its entries. */
+static void an_entry_by_plan_serves_no_token_but_its_own(void **state) {
+  (void)state;
+  loam_site *counted = tag("counted.later");
+  fork_at(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
+  loam_free(loam_malloc(counted, BELOW));
+  void *p = serve_by_plan(counted, BELOW);
+  assert_non_null(p);
+  loam_free(p);
+  lm_live_mark(counted);
+  assert_null(serve_by_plan(counted, BELOW));
+  lm_live_begin();
+}
+
 static void a_record_is_valid_as_it_is_found(void **state) {
   (void)state;
   lm_record b;
@@ -116,6 +175,9 @@ int main(void) {
     cmocka_unit_test(a_request_with_a_usual_alignment_is_served_by_the_entry_of_malloc),
     cmocka_unit_test(an_entry_by_code_is_valid),
     cmocka_unit_test(an_entry_with_a_wrong_field_is_not_valid),
+    cmocka_unit_test(an_entry_by_plan_serves_one_strategy),
+    cmocka_unit_test(an_entry_by_plan_is_at_the_place_of_its_strategy),
+    cmocka_unit_test(an_entry_by_plan_serves_no_token_but_its_own),
     cmocka_unit_test(a_record_is_valid_as_it_is_found),
     cmocka_unit_test(the_record_of_a_handlers_block_is_valid),
   };

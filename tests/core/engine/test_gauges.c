@@ -294,53 +294,59 @@ static void a_threshold_is_met_to_the_byte(void **state) {
   }
 }
 
-/* Blocks of a site that were served from the thread's decision cache, as far as the thread has not
- * added them to the totals. */
-static uint64_t served_by_cache(const loam_site *site) {
+/* Blocks of a site that entries of the thread's decision cache served, as far as the thread has not
+ * added them to the totals: by entries for a key and a strategy, or by those for a key alone. */
+static uint64_t served_by_cache(const loam_site *site, bool by_plan) {
   uint64_t blocks = 0;
   for (int i = 0; i < LM_DECISIONS; i++) {
     const lm_decision *d = &lm_thread_self->decision[i];
-    if (d->site == site->index) blocks += lm_thread_served(d);
+    bool is_by_plan = d->key & LM_SITE_KEY_BIT && d->key & LM_DECISION_BY_PLAN;
+    if (d->site == site->index && is_by_plan == by_plan) blocks += lm_thread_served(d);
   }
   return blocks;
 }
 
-static void only_decisions_without_gauges_are_kept(void **state) {
+static void no_entry_for_a_key_alone_serves_what_a_gauge_decides(void **state) {
   (void)state;
   for (int i = STEPS; i <= PLAIN; i++) {
+    loam_site *site = tags[i].site;
     uint64_t least = i == PLAIN ? 900 : 0, most = i == PLAIN ? 1001 : 0;
+    uint64_t by_plan = served_by_cache(site, true);
     for (uint32_t way = 0; way < WAYS; way++) {
-      uint64_t before = served_by_cache(tags[i].site);
-      for (int k = 0; k < 1000; k++) loam_free(make(way, tags[i].site, 200, 128));
-      assert_in_range(served_by_cache(tags[i].site) - before, least, most);
+      uint64_t before = served_by_cache(site, false);
+      for (int k = 0; k < 1000; k++) loam_free(make(way, site, 200, 128));
+      assert_in_range(served_by_cache(site, false) - before, least, most);
     }
-    uint64_t before = served_by_cache(tags[i].site);
-    void *p = loam_malloc(tags[i].site, 200);
+    uint64_t before = served_by_cache(site, false);
+    void *p = loam_malloc(site, 200);
     for (int k = 0; k < 1000; k++) p = loam_realloc(NULL, p, k % 2 ? 200 : 500);
     loam_free(p);
-    assert_in_range(served_by_cache(tags[i].site) - before, least, most);
+    assert_in_range(served_by_cache(site, false) - before, least, most);
+    if (i == PLAIN) assert_int_equal(served_by_cache(site, true), by_plan);
   }
+  for (int k = 0; k < 1000; k++) loam_free(loam_malloc(tags[NODE].site, 200));
+  assert_in_range(served_by_cache(tags[NODE].site, true), 900, UINT64_MAX);
 }
 
-static void *serve_unkept(int i, size_t size) {
+static void *serve_by_plan(int i, size_t size) {
   lm_request r = { .site = tags[i].site, .size = size, .align = 16 };
-  return lm_decision_serve_unkept(lm_thread_self, &r);
+  return lm_decision_serve_by_plan(lm_thread_self, &r);
 }
 
 /* Runs first: a span that objects of several counted tags share needs the slow path. */
-static void only_decisions_that_are_not_kept_need_no_lock(void **state) {
+static void only_what_a_gauge_decides_is_served_by_plan(void **state) {
   (void)state;
   int each[] = { NODE, PLAIN, FREE };
   for (int i = 0; i < 3; i++) loam_free(loam_malloc(tags[each[i]].site, 200));
-  void *p = serve_unkept(NODE, 200);
+  void *p = serve_by_plan(NODE, 200);
   assert_non_null(p);
   loam_free(p);
   lm_thread_self->inside++; /* as while loam calls foreign code */
-  assert_null(serve_unkept(NODE, 200));
+  assert_null(serve_by_plan(NODE, 200));
   lm_thread_self->inside--;
-  assert_null(serve_unkept(NODE, 100000));
-  assert_null(serve_unkept(PLAIN, 200));
-  assert_null(serve_unkept(FREE, 200)); /* without a board the gauge reads a file */
+  assert_null(serve_by_plan(NODE, 100000));
+  assert_null(serve_by_plan(PLAIN, 200));
+  assert_null(serve_by_plan(FREE, 200)); /* without a board the gauge reads a file */
 }
 
 static const loam_site *summed;
@@ -696,10 +702,10 @@ static void free_memory_decides_as_it_changes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(only_decisions_that_are_not_kept_need_no_lock),
+    cmocka_unit_test(only_what_a_gauge_decides_is_served_by_plan),
     cmocka_unit_test(every_block_is_where_the_moment_puts_it),
     cmocka_unit_test(a_threshold_is_met_to_the_byte),
-    cmocka_unit_test(only_decisions_without_gauges_are_kept),
+    cmocka_unit_test(no_entry_for_a_key_alone_serves_what_a_gauge_decides),
     cmocka_unit_test(large_blocks_too),
     cmocka_unit_test(a_large_block_that_shrinks_stays_where_it_is),
     cmocka_unit_test(a_block_can_become_another_sites),

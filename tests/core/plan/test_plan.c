@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "plan/plan_set.h"
 #include "test.h"
@@ -257,25 +258,24 @@ static image random_image(bool size_only, const uint32_t *ids) {
   return m;
 }
 
-static lm_serve serve_of(const lm_plan *plan, size_t size) {
-  return plan->table.serve[size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size)];
+static int32_t entry_of(const lm_plan *plan, size_t size) {
+  return plan->table.entry[size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size)];
 }
 
 /* Checks that the table agrees with the tree for one size, under the given gauges: either both have
  * one strategy, or the tree gives one leaf from its root and from the node of the table. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
-  lm_serve s = serve_of(plan, size);
-  if (!s.bin) return;
+  int32_t entry = entry_of(plan, size);
   lm_inputs r = { .size = size, .align = 16, .fixed = fixed };
-  if (s.bin == LM_BIN_ASKS) {
-    assert_int_equal(lm_plan_decide_from(plan, s.node, &r), lm_plan_decide(plan, &r));
+  if (entry < 0) {
+    assert_int_equal(lm_plan_decide_from(plan, (uint32_t)~entry, &r), lm_plan_decide(plan, &r));
     return;
   }
   uint32_t id = plan->chain[plan->leaf[lm_plan_decide(plan, &r)].first];
-  assert_int_equal(s.strategy, id);
-  assert_int_equal(s.bin, lm_pool_bin(lm_strategy_at(id), c));
-  if (c < LM_CLASSES) assert_true(s.units * (size_t)16 >= size);
+  uint32_t bin = lm_pool_bin(lm_strategy_at(id), c);
+  assert_int_equal(entry, bin ? id + 1 : 0);
+  if (bin && c < LM_CLASSES) assert_true(lm_class_size(lm_tcache_bin_class(bin)) >= size);
 }
 
 static void the_table_agrees_with_the_tree_at_every_size(void **state) {
@@ -294,8 +294,7 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
       for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + roll(64) : 1)
         agree(plan, size, fixed);
     }
-    for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++)
-      served += plan->table.serve[c].bin > LM_BIN_ASKS;
+    for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++) served += plan->table.entry[c] > 0;
     lm_plan_destroy(plan);
   }
   assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* the table is not empty */
@@ -314,8 +313,8 @@ static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
     unsigned c = lm_class_of(size);
     bool is_parted = lm_class_min_size(c) / 328 != lm_class_max_size(c) / 328;
     assert_int_equal(first_of(plan, size), size / 328 % 2 ? wide : 0);
-    assert_int_not_equal(serve_of(plan, size).bin, LM_BIN_NONE);
-    if (!is_parted) assert_int_not_equal(serve_of(plan, size).bin, LM_BIN_ASKS);
+    assert_int_not_equal(entry_of(plan, size), 0);
+    if (!is_parted) assert_true(entry_of(plan, size) > 0);
     agree(plan, size, (double[LM_INPUTS]){ 0 });
   }
   lm_plan_destroy(plan);
@@ -350,10 +349,10 @@ static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
   for (size_t size = 0; size <= LM_SMALL_MAX; size++) {
-    lm_serve s = serve_of(plan, size);
+    int32_t entry = entry_of(plan, size);
     bool is_parted = lm_class_of(size) == lm_class_of(1000);
-    if (s.bin == LM_BIN_ASKS) assert_int_equal(s.node, !is_parted);
-    assert_int_equal(s.bin == LM_BIN_ASKS, is_parted || size >= 1000);
+    if (entry < 0) assert_int_equal(~entry, !is_parted);
+    assert_int_equal(entry < 0, is_parted || size >= 1000);
   }
   lm_plan_destroy(plan);
 }
@@ -500,17 +499,20 @@ static void survives_each_refusal_of_memory(void **state) {
   lm_plan_destroy(of_lines);
 }
 
-static void a_size_table_with_a_node_that_is_not_there_is_not_valid(void **state) {
+static void a_size_table_that_names_what_is_not_there_is_not_valid(void **state) {
   (void)state;
   image m = small_image();
   lm_plan *plan;
   assert_int_equal(image_make(&m, &plan), LOAM_OK);
   assert_true(lm_size_table_is_valid(&plan->table, plan) && lm_plan_is_valid(plan));
-  lm_serve before = plan->table.serve[0];
-  plan->table.serve[0] = (lm_serve){ LM_BIN_ASKS, { .node = plan->nodes } };
-  assert_false(lm_size_table_is_valid(&plan->table, plan));
-  assert_false(lm_plan_is_valid(plan));
-  plan->table.serve[0] = before;
+  int32_t before = plan->table.entry[0];
+  int32_t wrong[] = { ~(int32_t)plan->nodes, (int32_t)lm_strategy_count() + 1 };
+  for (int i = 0; i < 2; i++) {
+    plan->table.entry[0] = wrong[i];
+    assert_false(lm_size_table_is_valid(&plan->table, plan));
+    assert_false(lm_plan_is_valid(plan));
+  }
+  plan->table.entry[0] = before;
   lm_plan_destroy(plan);
 }
 
@@ -538,7 +540,7 @@ static void the_default_is_one_leaf_of_strategy_0(void **state) {
   assert_ptr_not_equal(lm_plan_default(), &lm_plan_bare);
   assert_true(lm_plan_is_valid(lm_plan_default()));
   for (size_t size = 0; size <= LM_SMALL_MAX; size++)
-    assert_int_not_equal(serve_of(lm_plan_default(), size).bin, 0);
+    assert_int_equal(entry_of(lm_plan_default(), size), 1);
 }
 
 int main(void) {
@@ -560,7 +562,7 @@ int main(void) {
     cmocka_unit_test(a_plan_at_a_line_decides_as_the_plan_does_there),
     cmocka_unit_test(a_deep_plan_needs_little_stack),
     cmocka_unit_test(survives_each_refusal_of_memory),
-    cmocka_unit_test(a_size_table_with_a_node_that_is_not_there_is_not_valid),
+    cmocka_unit_test(a_size_table_that_names_what_is_not_there_is_not_valid),
     cmocka_unit_test(a_set_that_miscounts_its_plans_is_not_valid),
     cmocka_unit_test(the_default_is_one_leaf_of_strategy_0),
   };

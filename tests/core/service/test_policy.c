@@ -293,7 +293,10 @@ static int exhaust(void *unused) {
     lm_sys_refuse_from(1);
     loam_site *site = loam_site_at(&(loam_where){ .tag = "of.lines", .line = line });
     lm_sys_refuse_from(0);
-    if (!site) continue;
+    if (!site) { /* no memory for the site itself: make room for others beside it */
+      (void)loam_site_at(&(loam_where){ .tag = "other", .line = line });
+      continue;
+    }
     bool is_refused = info().tags_refused;
     if (strcmp(picked_at(site, 1), is_refused ? "default" : "a")) return 3;
     if (!is_refused) continue;
