@@ -18,6 +18,13 @@ _Hook = Callable[[str], Any]
 
 _current: contextvars.ContextVar[str | None] = contextvars.ContextVar("loam.tag", default=None)
 
+# The tags that this context has entered, outermost first: each with what takes _current back, and
+# with what _enter returned. A tag may be entered in several contexts at a time, so it cannot keep
+# this itself.
+_Entry = tuple["tag", contextvars.Token["str | None"], Any]
+_entered: contextvars.ContextVar[tuple[_Entry, ...]] = contextvars.ContextVar(
+    "loam.entered", default=())
+
 # The entered tags with `everywhere`; the last one is in force. A tag that was entered twice is here
 # twice.
 _everywhere: list[tag] = []
@@ -66,16 +73,19 @@ class tag:
     ...     batch = numpy.empty((64, 1000))
 
     The tag holds in this thread or asyncio task only. Tags nest; the innermost one is in force. A
-    tag is also a decorator, for functions and coroutine functions.
+    tag is also a decorator, for functions and coroutine functions; for a generator it raises
+    TypeError, because the body of a generator runs later than its call.
 
     With `everywhere` the tag also holds in every other thread that has entered no tag, including
     threads of libraries. PyTorch's backward pass needs this, because it runs in threads of its own.
     NumPy's arrays are the exception: they get the tag of their context only.
 
+    One object can be entered in several threads and tasks, also at the same time.
+
     A name has dots between its parts and at most 255 bytes (ValueError).
     """
 
-    __slots__ = ("name", "everywhere", "_tokens")
+    __slots__ = ("name", "everywhere")
 
     def __init__(self, name: str, *, everywhere: bool = False) -> None:
         if not isinstance(name, str):
@@ -86,11 +96,11 @@ class tag:
             raise ValueError("a tag holds no NUL")
         self.name = name
         self.everywhere = everywhere
-        self._tokens: list[tuple[contextvars.Token[str | None], Any]] = []
 
     def __enter__(self) -> tag:
         token = _current.set(self.name)
-        self._tokens.append((token, _enter(self.name) if _enter else None))
+        entry = (self, token, _enter(self.name) if _enter else None)
+        _entered.set((*_entered.get(), entry))
         if self.everywhere:
             with _lock:
                 _everywhere.append(self)
@@ -100,7 +110,14 @@ class tag:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        token, of_numpy = self._tokens.pop()
+        entered = _entered.get()
+        # The latest entry of this tag: generators may leave their tags in another order.
+        at = max((i for i, entry in enumerate(entered) if entry[0] is self), default=None)
+        if at is None:
+            raise RuntimeError(f"{self!r} is left where it was not entered: another thread or task "
+                               "entered it")
+        _entered.set(entered[:at] + entered[at + 1:])
+        _, token, of_numpy = entered[at]
         if of_numpy is not None and _leave:
             _leave(of_numpy)
         _current.reset(token)
@@ -114,6 +131,9 @@ class tag:
 
     def __call__(self, function: _F) -> _F:
         name, everywhere = self.name, self.everywhere
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"{self!r} is no decorator for the generator {function.__qualname__}: "
+                            "use with inside it")
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:
                 with tag(name, everywhere=everywhere):

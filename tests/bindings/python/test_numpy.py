@@ -238,6 +238,62 @@ class Tags(Installed):
             {}["nothing"]
         self.assertEqual(tag_now(), "numpy.data")
 
+    def test_one_tag_is_entered_in_many_tasks(self):
+        shared = loam.tag("shared")
+
+        async def work(turns):
+            with shared:
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                    self.assertEqual(tag_now(), "shared")
+            self.assertEqual(tag_now(), "numpy.data")
+
+        async def all_of_them():
+            await asyncio.gather(*(work(turns) for turns in (5, 2, 9, 1)))
+        asyncio.run(all_of_them())
+
+    def test_one_tag_is_entered_in_two_threads(self):
+        shared, found = loam.tag("shared", everywhere=True), []
+        entered, left = threading.Event(), threading.Event()
+
+        def work():
+            with shared:
+                entered.set()
+                left.wait()
+                found.append(loam.current_tag())
+            found.append(loam.current_tag())
+        thread = threading.Thread(target=work, daemon=True)
+        with shared:  # entered first and left first
+            thread.start()
+            entered.wait()
+        left.set()
+        thread.join()
+        self.assertEqual(found + [loam.current_tag()], ["shared", None, None])
+
+    def test_generators_leave_one_tag_in_any_order(self):
+        def produce(tag):
+            with tag:
+                yield loam.current_tag()
+        shared = loam.tag("shared")
+        first, second = produce(shared), produce(shared)
+        self.assertEqual([next(first), next(second)], ["shared", "shared"])
+        self.assertEqual(list(second) + list(first), [])
+        self.assertIsNone(loam.current_tag())
+
+    def test_a_tag_is_left_where_it_was_entered(self):
+        entered = loam.tag("entered")
+        entered.__enter__()
+        with self.assertRaisesRegex(RuntimeError, "loam.tag\\('entered'\\) is left where"):
+            contextvars.Context().run(entered.__exit__, None, None, None)
+        entered.__exit__(None, None, None)
+        self.assertIsNone(loam.current_tag())
+
+    def test_a_generator_is_not_decorated(self):
+        with self.assertRaisesRegex(TypeError, "the generator .*later: use with inside it"):
+            @loam.tag("decorated")
+            def later():
+                yield
+
     def test_tasks_have_each_their_own(self):
         async def work(name):
             with loam.tag(name):
