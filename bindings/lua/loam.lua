@@ -37,6 +37,15 @@ local function given(value)
   return nil, words()
 end
 
+-- Returns a number that must be whole and not negative, such as a size. `what` names it in the error,
+-- which is blamed on the caller of the function that checks.
+local function whole(value, what)
+  if type(value) ~= "number" or value < 0 or value % 1 ~= 0 then
+    error(("%s %s: a whole number from 0 on is expected"):format(what, tostring(value)), 3)
+  end
+  return value
+end
+
 function loam.version() return native.version() end
 
 local function series(version) return version:match("^%d+%.%d+") end
@@ -55,8 +64,13 @@ function loam.policy.load(path) return check(native.policy_load(path)) end
 function loam.policy.load_text(name, text) return check(native.policy_load_text(name, text)) end
 function loam.policy.watch(path) return check(native.policy_watch(path)) end
 
--- Returns the live policy and the last attempt to change it, as a table. `hash` is hexadecimal.
-function loam.policy.info() return native.policy_info() end
+-- Returns the live policy and the last attempt to change it, as a table. `hash` is hexadecimal, and
+-- `watching` a boolean.
+function loam.policy.info()
+  local info = native.policy_info()
+  info.watching = info.watching ~= 0
+  return info
+end
 
 -- Returns the answer of loam_policy_inspect as JSON text. `query` is lines such as "verb check".
 function loam.policy.inspect(path, query) return given(native.policy_inspect(path, query)) end
@@ -69,6 +83,7 @@ local function site_of(site)
   if type(site) ~= "string" then return site end
   local found = by_tag[site]
   if not found then
+    if site:find("\0", 1, true) then error("a tag holds no NUL", 3) end
     found = native.site_get(site)
     if found == nil then error(words(), 3) end
     by_tag[site] = found
@@ -94,7 +109,8 @@ local function leave(ok, ...)
   return ...
 end
 
--- Calls f(...) in a scope of `site` and returns the results of f. An error of f is raised again.
+-- Calls f(...) in a scope of `site` and returns the results of f. An error of f is raised again. f
+-- must not yield: the scope is the thread's, so it would hold in all coroutines until f returns.
 function loam.within(site, f, ...)
   native.scope_enter(site_of(site))
   return leave(pcall(f, ...))
@@ -102,14 +118,24 @@ end
 
 -- ---- Memory, as in C: the caller frees each block once
 
-function loam.malloc(site, size) return given(native.malloc(site_of(site), size)) end
+function loam.malloc(site, size)
+  whole(size, "size")
+  return given(native.malloc(site_of(site), size))
+end
 function loam.calloc(site, count, size)
+  whole(count, "count")
+  whole(size, "size")
   return given(native.calloc(site_of(site), count, size))
 end
 function loam.aligned_alloc(site, alignment, size)
+  whole(alignment, "alignment")
+  whole(size, "size")
   return given(native.aligned_alloc(site_of(site), alignment, size))
 end
-function loam.realloc(site, p, size) return given(native.realloc(site_of(site), p, size)) end
+function loam.realloc(site, p, size)
+  whole(size, "size")
+  return given(native.realloc(site_of(site), p, size))
+end
 function loam.free(p) native.free(p) end
 function loam.usable_size(p) return native.usable_size(p) end
 
@@ -159,7 +185,7 @@ end
 -- Returns the address of `size` bytes from `offset` on, which must be in the block.
 local function inside(p, offset, size)
   local has = native.block_size(p)
-  if offset < 0 or size < 0 or offset + size > has then
+  if offset + size > has then
     error(("%d bytes from %d on: the block has %d"):format(size, offset, has), 3)
   end
   return native.at(native.block_data(p), offset)
@@ -168,13 +194,14 @@ end
 -- Returns `size` bytes from `offset` on as a string; without them, all bytes.
 function block:read(offset, size)
   local p = live(self, "block")
-  offset = offset or 0
-  size = size or native.block_size(p) - offset
+  offset = whole(offset or 0, "offset")
+  size = whole(size or math.max(native.block_size(p) - offset, 0), "size")
   return kept(self, native.read(inside(p, offset, size), size))
 end
 
 -- Copies a string into the block, to `offset` (0 if it is left out).
 function block:write(text, offset)
+  whole(offset or 0, "offset")
   return kept(self, native.write(inside(live(self, "block"), offset or 0, #text), text))
 end
 
@@ -183,6 +210,8 @@ function block:refcount() return kept(self, native.block_refcount(live(self, "bl
 function block:tag() return kept(self, native.block_tag(live(self, "block"))) end
 function block:kind() return kept(self, kinds[native.block_kind(live(self, "block"))]) end
 function block:slice(offset, size)
+  whole(offset, "offset")
+  whole(size, "size")
   return kept(self, make("block", native.block_slice, live(self, "block"), offset, size))
 end
 -- Returns another handle on this block, with a reference of its own.
@@ -198,14 +227,23 @@ end
 
 native.define("block", block, block.size)
 
-function loam.block(site, size) return make("block", native.block_new, site_of(site), size) end
-function loam.zeroed(site, size) return make("block", native.block_zeroed, site_of(site), size) end
+function loam.block(site, size)
+  whole(size, "size")
+  return make("block", native.block_new, site_of(site), size)
+end
+function loam.zeroed(site, size)
+  whole(size, "size")
+  return make("block", native.block_zeroed, site_of(site), size)
+end
 function loam.aligned(site, alignment, size)
+  whole(alignment, "alignment")
+  whole(size, "size")
   return make("block", native.block_aligned, site_of(site), alignment, size)
 end
 -- Makes a block over memory at `p`. `dtor` is the address of a C function, not a callback into Lua,
 -- because any thread may call it. A nil `dtor` means that the memory outlives the block.
 function loam.wrap(site, p, size, dtor, ctx)
+  whole(size, "size")
   return make("block", native.block_wrap, site_of(site), p, size, dtor, ctx)
 end
 local function itself(p) return p end
@@ -214,25 +252,34 @@ function loam.take(c_block) return make("block", itself, c_block) end
 
 -- ---- Arenas
 
+-- An arena has pieces, and no data of its own. A handle that `retain` returns is one of an arena.
 local arena = {}
 for name, method in pairs(block) do arena[name] = method end
+arena.data, arena.read, arena.write, arena.slice = nil, nil, nil, nil
 
+function arena:retain()
+  return kept(self, make("arena", native.block_retain, live(self, "arena")))
+end
 function arena:alloc(size, alignment)
+  whole(size, "size")
+  whole(alignment or 16, "alignment")
   return kept(self, given(native.arena_alloc(live(self, "arena"), alignment or 16, size)))
 end
 function arena:resize(piece, size)
+  whole(size, "size")
   return kept(self, given(native.arena_resize(live(self, "arena"), piece, size)))
 end
 function arena:reset() return kept(self, check(native.arena_reset(live(self, "arena")))) end
 function arena:finalize() return kept(self, check(native.arena_finalize(live(self, "arena")))) end
 
-native.define("arena", arena)
+native.define("arena", arena, arena.size)
 
 local ZEROED, RESIZABLE = 1, 2 -- LOAM_ARENA_*
 
 -- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
 function loam.arena(site, options)
   local o = options or {}
+  whole(o.first or 0, "first")
   local flags = (o.zeroed and ZEROED or 0) + (o.resizable and RESIZABLE or 0)
   return make("arena", native.arena_new, site_of(site), flags, o.first or 0)
 end
@@ -242,26 +289,34 @@ end
 local array = {}
 
 -- Turns an index of Lua into one of C: { start, stop, step }. {2, 4} is the elements 2, 3 and 4.
-local function c_index(index)
-  if type(index) == "number" then
-    if index == 0 then error("element 0: the first element is 1", 3) end
+local function c_index(index, level)
+  if type(index) == "number" and index % 1 == 0 then
+    if index == 0 then error("element 0: the first element is 1", level) end
     return { index > 0 and index - 1 or index, nil, 0 }
+  elseif type(index) ~= "table" then
+    error(("element %s: a whole number or a range is expected"):format(tostring(index)), level)
   end
   local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1
-  if first == 0 or last == 0 or step <= 0 then
-    error(("{%d, %d, %d}: elements begin with 1, and a step is positive"):format(first, last, step),
-      3)
+  if first == 0 or last == 0 or not (step > 0) or first % 1 + last % 1 + step % 1 ~= 0 then
+    error(("{%s, %s, %s}: elements begin with 1, and a step is positive; all are whole numbers")
+      :format(first, last, step), level)
   end
   local stop = last
   if last < 0 then stop = last < -1 and last + 1 or nil end
   return { first > 0 and first - 1 or first, stop, step }
 end
 
+-- Turns the indices of a call into those of C. Its caller's caller is a user's function.
+local function c_indices(...)
+  local parts = { ... }
+  for i = 1, select("#", ...) do parts[i] = c_index(parts[i], 4) end
+  return parts
+end
+
 -- Returns a view: for each dimension a number, which selects one element, or a range {first, last,
 -- step}; {} is the whole dimension.
 function array:at(...)
-  local p, parts = live(self, "array"), { ... }
-  for i, part in ipairs(parts) do parts[i] = c_index(part) end
+  local p, parts = live(self, "array"), c_indices(...)
   return kept(self, make("array", native.array_index, p, parts))
 end
 function array:field(name)
@@ -287,26 +342,26 @@ function array:repr() return kept(self, given(native.array_repr(live(self, "arra
 
 -- Gives a row `count` elements.
 function array:resize(count)
+  whole(count, "count")
   return kept(self, check(native.array_resize(live(self, "array"), count)))
 end
 
 -- The caller keeps `self`.
-local function element(self, ...)
-  if select("#", ...) == 0 then return native.array_retain(live(self, "array")) end
-  local parts = { ... }
-  for i, part in ipairs(parts) do parts[i] = c_index(part) end
+local function element(self, parts)
+  if #parts == 0 then return native.array_retain(live(self, "array")) end
   return native.array_index(live(self, "array"), parts)
 end
 
 local limits = { int8 = { -2 ^ 7, 2 ^ 7 }, int16 = { -2 ^ 15, 2 ^ 15 },
   int32 = { -2 ^ 31, 2 ^ 31 }, int64 = { -2 ^ 63, 2 ^ 63 }, uint8 = { 0, 2 ^ 8 },
-  uint16 = { 0, 2 ^ 16 }, uint32 = { 0, 2 ^ 32 }, uint64 = { 0, 2 ^ 63 } }
+  uint16 = { 0, 2 ^ 16 }, uint32 = { 0, 2 ^ 32 }, uint64 = { 0, 2 ^ 64 } }
 
 -- Raises an error if a value is not one of this type.
 local function must_fit(value, kind)
-  local limit = limits[kind]
-  local ok = kind == "bool" and type(value) == "boolean"
-    or kind ~= "bool" and type(value) == "number"
+  local limit, wanted = limits[kind], "number"
+  if kind == "bool" then wanted = "boolean" end
+  if kind:match("^string") or kind == "bytes" then wanted = "string" end
+  local ok = type(value) == wanted
   if ok and limit then
     ok = value >= limit[1] and value < limit[2] and value % 1 == 0
   end
@@ -332,7 +387,7 @@ local function set_value(p, value)
   if type(value) == "string" then return check(native.array_set_text(p, value)) end
   local kind = native.array_type(p):gsub("^%?", "")
   local is_known = limits[kind] or kind == "bool" or kind:match("^float%d")
-  if not is_known then return no_value(kind) end
+  if not is_known and not kind:match("^string") and kind ~= "bytes" then return no_value(kind) end
   must_fit(value, kind)
   if native.array_is_readonly(p) then return nil, "the array is read-only" end
   if not native.store(native.array_data(p), kind, value) then return no_value(kind) end
@@ -340,9 +395,9 @@ local function set_value(p, value)
 end
 
 -- Calls `act` with a view for as long as that takes.
-local function on_element(self, act, value, ...)
+local function on_element(self, act, value, parts)
   local holder = native.handle("array")
-  local p = kept(self, element(self, ...))
+  local p = kept(self, element(self, parts))
   if p == nil then return nil, words() end
   native.fill(holder, p)
   local first, second = act(p, value)
@@ -351,10 +406,16 @@ local function on_element(self, act, value, ...)
 end
 
 -- Returns the value of the element at these indices: a number, boolean or string, or nil if it is
--- missing. In LuaJIT, integers of 64 bits become doubles.
-function array:get(...) return on_element(self, value_at, nil, ...) end
+-- missing. In LuaJIT, integers of 64 bits become doubles; in Lua 5.4, those from 2^63 on.
+function array:get(...)
+  local parts = c_indices(...)
+  return on_element(self, value_at, nil, parts)
+end
 -- Sets the element at the indices after `value`; nil makes an option missing. Returns true.
-function array:set(value, ...) return on_element(self, set_value, value, ...) end
+function array:set(value, ...)
+  local parts = c_indices(...)
+  return on_element(self, set_value, value, parts)
+end
 
 native.define("array", array, function(self)
   return kept(self, native.array_shape(live(self, "array"))[1] or 0)
@@ -366,6 +427,7 @@ function loam.array(site, datashape)
 end
 -- Makes an array over the data of a block from `offset` on (0 if it is left out).
 function loam.array_over(over, datashape, offset)
+  whole(offset or 0, "offset")
   return kept(over, make("array", native.array_wrap, live(over, "block"), offset or 0, datashape))
 end
 

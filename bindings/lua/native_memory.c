@@ -111,6 +111,17 @@ static int write_bytes(lua_State *L) {
   return 0;
 }
 
+/* Lua's integers end below 2^63. Larger ones are pushed, and accepted, as floats. */
+static void push_uint64(lua_State *L, uint64_t value) {
+  if (value <= INT64_MAX) lua_pushinteger(L, (lua_Integer)value);
+  else lua_pushnumber(L, (lua_Number)value);
+}
+
+static uint64_t check_uint64(lua_State *L, int argument) {
+  lua_Number value = luaL_checknumber(L, argument);
+  return value >= 0x1p63 ? (uint64_t)value : (uint64_t)luaL_checkinteger(L, argument);
+}
+
 /* The numbers that Lua and a datashape both have: the name, the type of C, the function that pushes
  * a number, and the function that reads one. */
 #define NUMBERS(X)                                          \
@@ -122,7 +133,7 @@ static int write_bytes(lua_State *L) {
   X("uint8", uint8_t, lua_pushinteger, luaL_checkinteger)   \
   X("uint16", uint16_t, lua_pushinteger, luaL_checkinteger) \
   X("uint32", uint32_t, lua_pushinteger, luaL_checkinteger) \
-  X("uint64", uint64_t, lua_pushinteger, luaL_checkinteger) \
+  X("uint64", uint64_t, push_uint64, check_uint64)          \
   X("float32", float, lua_pushnumber, luaL_checknumber)     \
   X("float64", double, lua_pushnumber, luaL_checknumber)
 

@@ -56,6 +56,13 @@ describe("loam for Lua", function()
     assert.has_error(function() loam.malloc({}, 1) end)
     assert.has_error(function() loam.malloc("of.type", "many") end)
     assert.has_error(function() loam.free("a string") end)
+    assert.has_error(function() loam.malloc("of\0type", 1) end, "a tag holds no NUL")
+    for _, wrong in ipairs { -1, 1.5, 0 / 0, 1 / 0 } do
+      for _, call in ipairs { loam.block, loam.zeroed, loam.malloc } do
+        assert.has_error(function() call("of.type", wrong) end,
+          ("size %s: a whole number from 0 on is expected"):format(tostring(wrong)))
+      end
+    end
     assert.has_error(function() loam.start { no_such_field = 1 } end)
     assert.has_error(function() loam.start { policy = {} } end)
     local b, a = loam.block("of.type", 10), loam.array("of.type", "3 * int32")
@@ -72,6 +79,7 @@ describe("loam for Lua", function()
     local info = loam.policy.info()
     assert.equal("plain", info.name)
     assert.is_true(info.generation > 0)
+    assert.is_false(info.watching)
     assert.matches("^%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x%x$", info.hash)
     local p = loam.malloc("of.policy", 100)
     local whose = loam.owner(p)
@@ -220,6 +228,11 @@ describe("loam for Lua", function()
         assert.has_error(function() b:read(wrong[1], wrong[2]) end)
       end
       assert.has_error(function() b:write("abcd", 7) end, "4 bytes from 7 on: the block has 10")
+      for _, wrong in ipairs { -1, 0.5, 0 / 0 } do
+        assert.has_error(function() b:write("x", wrong) end)
+        assert.has_error(function() b:read(wrong, 5) end)
+        assert.has_error(function() b:slice(wrong, 5) end)
+      end
       b:release()
     end)
 
@@ -288,6 +301,20 @@ describe("loam for Lua", function()
       assert.equal(0, live("of.arena"))
     end)
 
+    it("have pieces, and no data of their own", function()
+      local a = assert(loam.arena("of.arena"))
+      assert(a:alloc(10))
+      assert.equal(10, #a)
+      assert.has_error(function() a:read() end)
+      assert.has_error(function() a:write("x") end)
+      local other = assert(a:retain())
+      a:release()
+      assert(other:alloc(20))
+      assert.equal(30, other:size())
+      other:release()
+      assert.equal(0, live("of.arena"))
+    end)
+
     it("refuse pieces when they are finalized", function()
       local a = assert(loam.arena("of.arena"))
       assert(a:alloc(10, 1))
@@ -345,6 +372,11 @@ describe("loam for Lua", function()
       assert.equal("[10,30,50]", (assert(a:at({ 1, -1, 2 })):json():gsub("%s", "")))
       assert.equal("[10,20,30,40,50]", (assert(a:at({})):json():gsub("%s", "")))
       assert.has_error(function() a:at(0) end)
+      for _, wrong in ipairs { "2", true, 1.5, 0 / 0, { 1.5 }, { 1, 2, 0 }, { 1, 2, 0 / 0 } } do
+        assert.has_error(function() a:at(wrong) end)
+        assert.has_error(function() a:get(wrong) end)
+      end
+      assert.has_error(function() a:at(nil) end)
       local none, words = a:at(6)
       assert.is_nil(none)
       assert.is_string(words)
@@ -364,6 +396,13 @@ describe("loam for Lua", function()
         assert.has_error(function() small:set(wrong) end)
       end
       assert.is_nil((small:set("text")))
+      local large = assert(loam.array("of.array", "uint64"))
+      for _, value in ipairs { 2 ^ 63, 2 ^ 64 - 2 ^ 11 } do
+        assert.is_true(large:set(value))
+        assert.equal(value, large:get())
+        assert.equal(("%.0f"):format(value), large:json())
+      end
+      assert.has_error(function() large:set(2 ^ 64) end)
       local none, words = assert(loam.array("of.array", "complex128")):get()
       assert.is_nil(none)
       assert.matches("complex128", words)
@@ -374,6 +413,7 @@ describe("loam for Lua", function()
       assert.is_true(a:set("Grüße\0!", 2))
       assert.equal("Grüße\0!", a:get(2))
       assert.equal("", a:get(1))
+      assert.has_error(function() a:set(5, 1) end, "5 is no value of string")
     end)
 
     it("are refused in words", function()
