@@ -37,8 +37,8 @@ local function given(value)
   return nil, words()
 end
 
--- Returns a number that must be whole and not negative, such as a size. `what` names it in the error,
--- which is blamed on the caller of the function that checks.
+-- Returns a number that must be whole and not negative, such as a size. `what` names it in the
+-- error, which is blamed on the caller of the function that checks.
 local function whole(value, what)
   if type(value) ~= "number" or value < 0 or value % 1 ~= 0 then
     error(("%s %s: a whole number from 0 on is expected"):format(what, tostring(value)), 3)
@@ -297,7 +297,7 @@ local function c_index(index, level)
     error(("element %s: a whole number or a range is expected"):format(tostring(index)), level)
   end
   local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1
-  if first == 0 or last == 0 or not (step > 0) or first % 1 + last % 1 + step % 1 ~= 0 then
+  if first == 0 or last == 0 or step <= 0 or first % 1 + last % 1 + step % 1 ~= 0 then
     error(("{%s, %s, %s}: elements begin with 1, and a step is positive; all are whole numbers")
       :format(first, last, step), level)
   end

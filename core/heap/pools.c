@@ -64,6 +64,12 @@ bool lm_pools_reserve(lm_strategy *strategy) {
   return done;
 }
 
+uint32_t lm_pools_places_left(void) {
+  uint32_t left = 0;
+  for (uint32_t place = 1; place < LM_POOL_PLACES; place++) left += !lm_pool_holder(place);
+  return left;
+}
+
 static lm_pool *make_pool_locked(lm_strategy *strategy) {
   lm_pool *pool = lm_pool_of(strategy);
   if (pool || !reserve_locked(strategy)) return pool;

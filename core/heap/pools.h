@@ -60,6 +60,8 @@ lm_pool *lm_pool_for(lm_strategy *strategy);
 /* Gives the strategy's bins a place in every thread. False: all places are taken. lm_pool_start has
  * been called. */
 bool lm_pools_reserve(lm_strategy *strategy);
+/* The number of places that no strategy has. */
+uint32_t lm_pools_places_left(void);
 /* Takes from a strategy its pool, which is empty, and the place of its bins. lm_pools_make_lock is
  * held, and no thread has objects of the pool in its bins. */
 void lm_pools_forget_locked(lm_strategy *strategy);

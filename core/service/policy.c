@@ -18,7 +18,7 @@
 #include "engine/engine.h"
 #include "engine/guard_fault.h"
 #include "engine/live_bytes.h"
-#include "heap/pool.h"
+#include "heap/pools.h"
 #include "heap/retire.h"
 #include "heap/token_ids.h"
 #include "os/error.h"
@@ -218,12 +218,12 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory.
- * The caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
+/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory. An
+ * image that is NULL names none. The caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
 static uint8_t *mark_used(const lm_policy_image *image, uint32_t n) {
   uint8_t *used = lm_metadata_alloc(n);
   lock(&live_lock);
-  if (used) lm_policy_image_mark_used(image, used, n);
+  if (used && image) lm_policy_image_mark_used(image, used, n);
   unlock(&live_lock);
   return used;
 }
@@ -321,6 +321,29 @@ static void retire_strategies(void) {
   lm_retire_unused(used, n);
   lm_pinned_end_unused(used, n);
   lm_metadata_free(used);
+}
+
+static bool is_crowded(void) { return lm_pools_places_left() < LM_POOL_PLACES / 2; }
+
+/* If few places for bins are left, takes them from the strategies that the live policy does not
+ * name and that hold no memory. A policy that was refused, or only inspected, leaves such
+ * strategies: its plans had places for their bins (reserve_bins in plan/plan.c). */
+static void make_room_locked(void) {
+  if (!is_crowded()) return;
+  if (lm_thread_grace()) {
+    retire_strategies();
+  } else {
+    wants_retiring = true;
+    retire_calmly_locked();
+  }
+}
+
+void lm_policy_make_room(void) {
+  lm_policy_start();
+  if (!is_crowded()) return;
+  lock(&load_lock);
+  make_room_locked();
+  unlock(&load_lock);
 }
 
 /* Makes the loaded policy live. Sites that were made during the load get their plans here, under
@@ -428,6 +451,7 @@ static report load_text_locked(const char *name, const char *path, const char *t
              .path = path,
              .hash = lm_policy_open_hash(text, length) };
   lm_numa_free_pause(); /* this may be the service thread, which cannot read gauges during a load */
+  make_room_locked();
   loam_status status = make_image(&l);
   if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);
@@ -462,6 +486,7 @@ void lm_policy_end(void) { unlock(&load_lock); }
 loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t size) {
   load l = { .source = { path, bytes, size, &limits, .is_host = true }, .path = path };
   l.hash = lm_policy_open_hash(bytes, size);
+  make_room_locked();
   loam_status status = lm_policy_image_open(bytes, size, true, &l.opened.image);
   if (status == LOAM_OK) status = plan_sites(&l);
   if (status == LOAM_OK) status = go_live(&l);

@@ -27,6 +27,11 @@ void lm_policy_start(void);
 void lm_policy_set_limits(const lm_script_limits *limits);
 const lm_script_limits *lm_policy_limits(void);
 
+/* Makes room for the strategies of a policy that is about to be inspected: takes the places of bins
+ * from strategies that the live policy does not name and that hold no memory, if few places are
+ * left. A load does that itself. May wait for a load; the caller is not active. */
+void lm_policy_make_room(void);
+
 /* Loads a policy's text of `length` bytes. `name` stands in messages; `path` is the absolute path
  * of the file that the text came from, "" if it came from no file. */
 loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);

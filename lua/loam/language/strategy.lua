@@ -96,14 +96,17 @@ local function numa_text(numa)
   return "{weights=" .. list_text(parts) .. "}"
 end
 
+local LIMITS = { limit = true, soft = true }
+
 -- The options as text, in a fixed order. Two strategies with equal text and name are one strategy.
-local function words(values)
+-- `skipped` is a set of options to leave out.
+local function words(values, skipped)
   local parts = {}
   for _, option in ipairs(options.order()) do
     local value = values[option]
-    if value ~= nil and option ~= "name" then
+    if value ~= nil and option ~= "name" and not (skipped and skipped[option]) then
       if option == "numa" then value = numa_text(value) end
-      if option == "limit" or option == "soft" then value = string.format("%d", value) end
+      if LIMITS[option] then value = string.format("%d", value) end
       parts[#parts + 1] = option .. "=" .. tostring(value)
     end
   end
@@ -159,9 +162,23 @@ function strategy.declare(kind, given, handler)
   return members[id]
 end
 
--- Notes that pick has returned a chain, so that its members may serve.
+-- Notes that pick has returned a chain, so that its members may serve: up to one that denies.
 function strategy.note_reached(chain)
-  for _, member in ipairs(chains[chain].members) do member.is_reached = true end
+  local list = chains[chain].members
+  for i, member in ipairs(list) do
+    member.is_reached = true
+    if member.kind == "deny" then
+      member.is_followed = member.is_followed or i < #list
+      return
+    end
+  end
+end
+
+-- Returns whether two members count their live bytes together, as core does for members that differ
+-- in their limits alone.
+function strategy.count_together(a, b)
+  return a.kind == b.kind and a.handler == b.handler and a.name == b.name
+    and words(a.values, LIMITS) == words(b.values, LIMITS)
 end
 
 ---@return string what a member is, without its name; members that give equal memory have equal text

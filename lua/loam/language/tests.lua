@@ -95,7 +95,10 @@ local function field(test, key, value)
         "write the name of a strategy's local variable, without quotes: expect = scratch")
     end
     test.expect = value
-  elseif (key == "node_free" or key == "device_free") and type(value) == "table" then
+  elseif key == "node_free" or key == "device_free" then
+    if type(value) ~= "table" then
+      wrong(test, key, value, "a table such as {[0] = 2 * loam.GiB}")
+    end
     test.point[key] = free_bytes(test, key, value)
   else
     local word = tostring(key)

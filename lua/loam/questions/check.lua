@@ -61,13 +61,21 @@ end
 -- `first` has the first member of each name so far.
 local function each_mistake(member, first, warn)
   local older = first[member.name]
-  if older then
+  if older and strategy.count_together(older, member) then
+    warn(member, "name", "the strategy on line " .. older.line .. " differs in its limit alone, so "
+      .. "both count together, and each refuses by the sum",
+      "give each strategy a name of its own")
+  elseif older then
     warn(member, "name", "the strategy on line " .. older.line .. " has this name too",
       "give each strategy a name of its own: loam stats shows names")
   end
   first[member.name] = older or member
   if not member.is_reached then
     warn(member, "unused", "pick returns it for no request", "remove it, or let pick return it")
+  end
+  if member.is_followed then
+    warn(member, "unused", "it denies the request, so no strategy behind it in a chain serves",
+      "leave out what follows: it is reached by no request")
   end
   local reason, suggestion = limit_mistake(member.values.limit)
   if reason then warn(member, "limit", reason, suggestion) end

@@ -311,6 +311,20 @@ static void only_a_lack_of_memory_gives_a_site_the_default(void **state) {
   assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
+static void too_many_strategies_are_one_fault(void **state) {
+  (void)state;
+  static const char many[] =
+      "local of = {}\n"
+      "for i = 1, 1100 do of['tag.' .. i] = loam.host { name = 'strategy.' .. i } end\n"
+      "local other = loam.host { name = 'other' }\n"
+      "return loam.policy { pick = function(req) return of[req.tag] or other end }\n";
+  assert_int_equal(load(many), LOAM_EPOLICY);
+  const char *words = strstr(loam_error(), "there are already 1023 strategies");
+  assert_non_null(words);
+  assert_null(strstr(words + 1, "there are already"));
+  assert_int_equal(load(ALL_OF("after")), LOAM_OK); /* there is room again */
+}
+
 static void events_tell_what_went_live_and_what_was_refused(void **state) {
   (void)state;
   loam_on_event(note_event, NULL);
@@ -734,6 +748,7 @@ int main(void) {
     cmocka_unit_test(an_old_plan_stays_until_nobody_reads_it),
     cmocka_unit_test(a_policy_that_fails_for_any_tag_is_refused),
     cmocka_unit_test(only_a_lack_of_memory_gives_a_site_the_default),
+    cmocka_unit_test(too_many_strategies_are_one_fault),
     cmocka_unit_test(events_tell_what_went_live_and_what_was_refused),
     cmocka_unit_test(a_file_is_loaded_by_its_absolute_path),
     cmocka_unit_test(what_is_no_file_is_refused_in_words),

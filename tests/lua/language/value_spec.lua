@@ -86,6 +86,7 @@ describe("a test", function()
         local says = key .. "[1] = " .. shown .. ": must be " .. most
         test(key .. " = { [1] = " .. value .. " }", says)
       end
+      test(key .. " = 5", key .. " = 5: must be a table such as {[0] = 2 * loam.GiB}")
       for _, n in ipairs { "0.5", "-1", "64", "1/0" } do
         test(key .. " = { [" .. n .. "] = 1 }", key .. ": must be a table")
       end
