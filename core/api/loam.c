@@ -83,7 +83,7 @@ loam_site *loam_site_get(const char *tag) {
 }
 
 LM_COMMON loam_site *loam_site_at(const loam_where *w) {
-  if (!w) return NULL;
+  if (!w) return lm_error_null("where: it is NULL");
   return site_of(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
                                 or_empty(w->module), w->line });
 }

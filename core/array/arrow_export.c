@@ -328,7 +328,7 @@ static loam_status put_scalars(const job *w, const column *c, const loam_type *v
   char decimal[FORMAT];
   snprintf(decimal, sizeof decimal, "d:%zu,%zu", value->count, value->scale);
   if (value->kind == LOAM_TYPE_DECIMAL) format = decimal;
-  if (!*format) return refuse(c, "Arrow has no such numbers");
+  if (!*format) return refuse(c, "Arrow has no such values");
   set_format(n, format);
   if (value->kind == LOAM_TYPE_BOOL) return put_bools(w, c, n);
   return put_numbers(w, c, value->size, n);

@@ -102,7 +102,10 @@ static void *fail_size(size_t size) {
 static chunk *make_chunk(arena *a, size_t alignment, size_t size) {
   lm_assert(lm_is_pow2(alignment));
   size_t before = alignment > sizeof(chunk) ? alignment : sizeof(chunk);
-  if (size > LM_SIZE_MAX || alignment > LM_SIZE_MAX) return fail_size(size);
+  if (size > LM_SIZE_MAX) return fail_size(size);
+  if (alignment > LM_SIZE_MAX)
+    return lm_error_null("alignment %zu: it is above the address space, %zu", alignment,
+                         LM_SIZE_MAX);
   char *base = allocate(a, alignment, before + size);
   if (!base) return NULL;
   chunk *c = (chunk *)(base + before) - 1;

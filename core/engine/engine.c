@@ -8,9 +8,11 @@
 
 void *lm_engine_alloc(const lm_request *r) {
   lm_assert(!lm_thread_is_active());
-  size_t most = r->size > r->align ? r->size : r->align;
-  if (most > LM_SIZE_MAX)
-    return lm_error_null("size %zu: it is above the address space, %zu", most, LM_SIZE_MAX);
+  if (r->size > LM_SIZE_MAX)
+    return lm_error_null("size %zu: it is above the address space, %zu", r->size, LM_SIZE_MAX);
+  if (r->align > LM_SIZE_MAX)
+    return lm_error_null("alignment %zu: it is above the address space, %zu", r->align,
+                         LM_SIZE_MAX);
   lm_thread *t = lm_thread_get();
   if (!t) return lm_error_null("size %zu: no memory for the thread's own data", r->size);
   lm_order o = { .t = t, .r = *r, .why = "" };

@@ -195,10 +195,10 @@ typedef struct loam_config {
   int guest;                 /* 1: no thread or socket; obeys policies published on LOAM_BOARD */
 } loam_config;
 
-/* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine is started
- * already, and with LOAM_EINVAL if `config->size` is too small or `config->system` lacks a
- * function. When the policy fails to load and `lenient` is 0, it returns the status of that load,
- * such as LOAM_EPOLICY, and the engine is not started. */
+/* Starts the engine; NULL means all defaults. Fails with LOAM_ESTATE if the engine runs already, as
+ * in each program under `loam run`, and with LOAM_EINVAL if `config->size` is too small or
+ * `config->system` lacks a function. When the policy fails to load and `lenient` is 0, it returns
+ * the status of that load, such as LOAM_EPOLICY, and the engine is not started. */
 LOAM_API loam_status loam_start(const loam_config *config);
 
 /* Ends the watching of the policy file and the control socket. Live blocks stay valid and can be

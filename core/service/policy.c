@@ -219,7 +219,8 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
 }
 
 /* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory. An
- * image that is NULL names none. The caller frees them. Takes `live_lock`, so that no site gets a new plan of the live image. */
+ * image that is NULL names none. The caller frees the bytes. Takes `live_lock`, so that no site
+ * gets a new plan of the live image. */
 static uint8_t *mark_used(const lm_policy_image *image, uint32_t n) {
   uint8_t *used = lm_metadata_alloc(n);
   lock(&live_lock);

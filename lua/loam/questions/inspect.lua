@@ -22,7 +22,8 @@ function inspect.answer(file_name, text, query_text)
   local asked, message = query.parse(query_text)
   if not asked then return nil, message end
   if not VERBS[asked.verb] then
-    return nil, "a query has no verb '" .. tostring(asked.verb) .. "'"
+    return nil, asked.verb and "a query has no verb '" .. asked.verb .. "'"
+      or "a query begins with a line such as 'verb check'"
   end
   local made, errors = policy.open(file_name, text, VERBS[asked.verb])
   if made then return require("loam.questions." .. asked.verb).run(made, asked) end

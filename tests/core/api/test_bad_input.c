@@ -85,6 +85,8 @@ static void alignments_are_powers_of_two_that_fit(void **state) {
   assert_null(loam_aligned_alloc(NULL, 24, 64));
   says("alignment 24");
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 46, 64));
+  assert_null(loam_aligned_alloc(NULL, (size_t)1 << 50, 64));
+  assert_non_null(strstr(loam_error(), "alignment 1125899906842624: it is above"));
   assert_true(*loam_error());
   void *p = loam_aligned_alloc(NULL, 1, 0);
   assert_non_null(p);
@@ -157,6 +159,7 @@ static void tags_have_at_most_255_bytes(void **state) {
     free(tag);
   }
   assert_null(loam_site_at(NULL));
+  assert_string_equal(loam_error(), "where: it is NULL");
 }
 
 static void other_strings_of_a_site_may_be_long(void **state) {

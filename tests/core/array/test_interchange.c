@@ -334,7 +334,7 @@ static void expect_no_export(const char *text, const char *words) {
 
 static void types_that_arrow_lacks_are_refused(void **state) {
   (void)state;
-  expect_no_export("2 * complex64", "complex64: Arrow has no such numbers");
+  expect_no_export("2 * complex64", "complex64: Arrow has no such values");
   expect_no_export("2 * pointer[int8]", "pointer[int8]: a pointer is NULL");
   loam_array *a = new_array("int8"), *text = new_array("1 * string");
   shipped s;

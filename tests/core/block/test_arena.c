@@ -351,6 +351,8 @@ static void a_piece_larger_than_all_addresses_is_refused(void **state) {
     assert_non_null(strstr(loam_error(), "no address space is that large"));
     assert_null(loam_arena_resize(a, p, SIZE_MAX));
     assert_null(loam_arena_alloc(a, 16, wraps));
+    assert_null(loam_arena_alloc(a, (size_t)1 << 63, 1));
+    assert_non_null(strstr(loam_error(), "alignment 9223372036854775808: it is above"));
     assert_int_equal(loam_block_size(a), 8000);
     end_arena(a);
   }

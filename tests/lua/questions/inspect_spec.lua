@@ -54,8 +54,8 @@ describe("check", function()
       .. "strategy a name of its own: loam stats shows names" },
       warnings("local d = loam.host { name = 'a', align = 64 }",
         "if req.size == 3 then return d end " .. USE_ALL))
-    assert.same({ "1 name: strategy 'd': the strategy on line 1 differs in its limit alone, so both "
-      .. "count together, and each refuses by the sum; give each strategy a name of its own" },
+    assert.same({ "1 name: strategy 'd': the strategy on line 1 differs in its limit alone, so "
+      .. "both count together, and each refuses by the sum; give each strategy a name of its own" },
       warnings("local d = loam.host { name = 'd' } "
         .. "local e = loam.host { name = 'd', limit = 2 ^ 20, soft = 2 ^ 19 }",
         "if req.size == 3 then return d end if req.size == 4 then return e end " .. USE_ALL))
