@@ -161,9 +161,10 @@ static void set_folders(lm_board_reader *reader, uint64_t mount, const char *fol
       folder[reader->folder_count++] = elsewhere.folder[i].path;
 }
 
-void lm_namespaces_boards(loam_write_fn write, void *ctx) {
+int lm_namespaces_boards(loam_write_fn write, void *ctx) {
   const char *folder[FOLDERS];
-  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid };
+  int error = 0;
+  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid, .error = &error };
   look_at_proc();
   set_folders(&reader, found.mount[0], folder);
   lm_board_each(&reader);
@@ -171,4 +172,5 @@ void lm_namespaces_boards(loam_write_fn write, void *ctx) {
     set_folders(&reader, found.mount[i], folder);
     lm_board_each_below(&reader, found.mount_pid[i]);
   }
+  return error;
 }

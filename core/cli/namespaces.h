@@ -14,8 +14,9 @@
  * mount namespace, and for root also for the boards of other mount namespaces. A process of another
  * PID namespace is shown with the id that it has here. If LOAM_CONTROL_DIR is set, looks only there
  * and into the usual folders; else also into each folder in which a living process has its board:
- * it reads the maps of all processes for that, at most every ten seconds. */
-void lm_namespaces_boards(loam_write_fn write, void *ctx);
+ * it reads the maps of all processes for that, at most every ten seconds. Returns 0, or an errno
+ * value: without descriptors or memory, rows are missing. */
+int lm_namespaces_boards(loam_write_fn write, void *ctx);
 
 /* Returns the id that a process has in its own PID namespace; 0: /proc does not show the process.
  */

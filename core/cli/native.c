@@ -284,14 +284,17 @@ static void add_text(void *ctx, const char *text, size_t length) {
   lua_rawseti(L, -2, (int)lua_objlen(L, -2) + 1);
 }
 
-/* boards(): a list of texts: a JSON object for each process on a board, as board_read.h has it.
- * The function also removes the sockets of processes that have ended. */
+/* boards(): a list of texts: a JSON object for each process on a board, as board_read.h has it; and
+ * why texts are missing, or nil. The function also removes the sockets of processes that have
+ * ended. */
 static int native_boards(lua_State *L) {
   char dir[LM_CONTROL_PATH];
   if (lm_control_dir(NULL, dir, sizeof dir) == LOAM_OK) lm_control_clean(dir);
   lua_createtable(L, 0, 0);
-  lm_namespaces_boards(add_text, L);
-  return 1;
+  int error = lm_namespaces_boards(add_text, L);
+  if (!error) return 1;
+  lua_pushstring(L, strerrordesc_np(error));
+  return 2;
 }
 
 /* The image of the policy that vet() has accepted; NULL: none. The command has one thread. */

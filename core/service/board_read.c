@@ -642,10 +642,25 @@ static void visit_further(visit *t) {
   for (unsigned i = 0; i < t->reader->folder_count; i++) visit_folder(t, t->reader->folders[i], -1);
 }
 
+/* Returns 0 if a visit can open what it has open at one time: a root, a folder, a board, and a file
+ * of /proc; else an errno value. Without them it would take boards for those of another boot. */
+static int find_descriptors(void) {
+  enum { NEEDED = 4 };
+  int fd[NEEDED], n = 0, error = 0;
+  while (n < NEEDED && !error) {
+    fd[n] = open("/", O_PATH | O_CLOEXEC);
+    if (fd[n] < 0) error = errno;
+    else n++;
+  }
+  while (n) close(fd[--n]);
+  return error;
+}
+
 void lm_board_each(const lm_board_reader *reader) {
   visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader, .root = -1 };
-  lm_assert(reader->write);
-  if (!t.v) return;
+  lm_assert(reader->write && reader->error);
+  *reader->error = t.v ? find_descriptors() : ENOMEM;
+  if (*reader->error) return lm_metadata_free(t.v);
   visit_all(&t);
   visit_further(&t);
   lm_metadata_free(t.v);
@@ -653,7 +668,8 @@ void lm_board_each(const lm_board_reader *reader) {
 
 void lm_board_each_below(const lm_board_reader *reader, int pid) {
   visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader };
-  lm_assert(reader->write);
+  lm_assert(reader->write && reader->error);
+  if (!t.v) *reader->error = ENOMEM;
   if (!t.v) return;
   snprintf(t.prefix, sizeof t.prefix, "/proc/%d/root", pid);
   t.root = open(t.prefix, O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -18,6 +18,7 @@ typedef struct lm_board_reader {
   /* Further folders with boards, `folder_count` of them. */
   const char *const *folders;
   unsigned folder_count;
+  int *error; /* becomes 0, or an errno value: without descriptors or memory there are no rows */
 } lm_board_reader;
 
 /* Calls `write` once for each process on a board that the effective user may see, in the usual

@@ -61,9 +61,10 @@ end
 -- ---- a verb
 
 -- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
--- the command itself, and gets a traceback.
+-- the command itself, and gets a traceback. A want of memory is the machine's.
 local function with_trace(value)
   if type(value) == "table" then return value end
+  if value == "not enough memory" then return { words = value } end
   return { fault = debug.traceback(tostring(value), 2) }
 end
 

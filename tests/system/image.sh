@@ -74,3 +74,12 @@ cp "$image" "$work/before"
 grep -q 'broken.lua:1: .*nosuch' "$work/err" || fail "broken: no words: $(cat "$work/err")"
 cmp -s "$image" "$work/before" || fail "a broken policy changed the image"
 echo "ok: a refused policy leaves the old image"
+
+# A limit for the size of files is an error like any other.
+{ policy_text 64 && seq -f '-- line %.0f' 200; } > "$work/long.lua"
+(ulimit -f 1 && exec "$LOAM" compile "$work/long.lua" -o "$work/long.image") 2> "$work/err"
+status=$?
+[ "$status" = 1 ] || fail "ulimit -f: loam compile exits with $status, not 1: $(cat "$work/err")"
+grep -q 'long.image: File too large' "$work/err" || fail "ulimit -f: no words: $(cat "$work/err")"
+for left in "$work"/long.image*; do [ ! -e "$left" ] || fail "ulimit -f: it leaves $left"; done
+echo "ok: a limit for the size of files is told"

@@ -167,3 +167,13 @@ begins --hash "$UNKNOWN"
 kill -INT "$waiter"
 ended 130
 echo "ok: Ctrl-C ends it"
+
+# Without descriptors for the boards, living programs would seem not to run.
+for verb in "wait --hash $UNKNOWN --timeout 0" ps; do
+  got=0
+  # shellcheck disable=SC2086 # several words
+  (ulimit -n 5 && exec "$LOAM" $verb) > "$work/out" 2> "$work/why" || got=$?
+  [ "$got" = 1 ] || fail "loam $verb without descriptors: $got: $(cat "$work/out" "$work/why")"
+  says "$work/why" 1 "loam: the boards of programs cannot be read: Too many open files"
+done
+echo "ok: what cannot be read is not taken for ended"

@@ -27,12 +27,15 @@ local function better(a, b)
 end
 
 -- Reads all boards that this user may see. The command itself is left out: it is on a board when it
--- runs under loam.
+-- runs under loam. Raises an error if boards could not be read for want of descriptors or memory: a
+-- program that is not shown would seem not to run.
 ---@return loam.BoardRow[] one for each process id, in ascending order
 ---@return string[] the paths of boards of other versions of loam, which cannot be read
 function boards.read(context)
   local by_pid, rows, others, is_known = {}, {}, {}, {}
-  for _, text in ipairs(context.api.boards()) do
+  local texts, words = context.api.boards()
+  if words then error({ words = "the boards of programs cannot be read: " .. words }, 0) end
+  for _, text in ipairs(texts) do
     local status = json.decode(text)
     local row = status and { status = status, text = text }
     if row and status.other_version then

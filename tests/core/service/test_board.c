@@ -20,6 +20,8 @@ enum { ROWS = 1200 };
 static char *row[ROWS];
 static size_t rows;
 
+static int read_error;
+
 /* Keeps the rows of this test's folder: other programs of the user are found as well. */
 static void keep_row(void *ctx, const char *text, size_t length) {
   (void)ctx;
@@ -32,7 +34,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 /* Reads all boards of this user. */
 static void look(void) {
   while (rows) free(row[--rows]);
-  lm_board_each(&(lm_board_reader){ .write = keep_row });
+  lm_board_each(&(lm_board_reader){ .write = keep_row, .error = &read_error });
 }
 
 /* The row of a process, from the last look; NULL: it has none. */
@@ -264,7 +266,8 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
   close(fd);
   shows(getpid(), "\"watching\":false");
   while (rows) free(row[--rows]);
-  lm_board_each(&(lm_board_reader){ .write = keep_row, .find_pid = find_self });
+  lm_board_each(
+      &(lm_board_reader){ .write = keep_row, .find_pid = find_self, .error = &read_error });
   assert_non_null(strstr(row_of(getpid()), "\"watching\":true"));
 }
 

@@ -343,6 +343,8 @@ static void a_process_with_another_policy_does_not_follow(void **state) {
   assert_int_equal(generation(), before);
 }
 
+static int read_error;
+
 /* Keeps the row of this process in `answer`. */
 static void keep_row(void *ctx, const char *text, size_t length) {
   (void)ctx;
@@ -355,7 +357,7 @@ static void keep_row(void *ctx, const char *text, size_t length) {
 static void shows_hash(const char *member, const char *text) {
   char words[64];
   uint64_t hash = text ? lm_policy_file_hash(text, strlen(text)) : 0;
-  lm_board_each(&(lm_board_reader){ .write = keep_row });
+  lm_board_each(&(lm_board_reader){ .write = keep_row, .error = &read_error });
   snprintf(words, sizeof words, "\"%s\":", member);
   if (!text) assert_null(strstr(answer, words));
   snprintf(words, sizeof words, "\"%s\":\"%016llx\"", member, (unsigned long long)hash);
@@ -373,7 +375,7 @@ static void publish_broken(const char *text) {
 static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
   (void)state;
   publish(ALL_OF("one"));
-  lm_board_each(&(lm_board_reader){ .write = keep_row });
+  lm_board_each(&(lm_board_reader){ .write = keep_row, .error = &read_error });
   says("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
   publish_broken("return 1\n");
   shows_hash("refused_hash", "return 1\n");

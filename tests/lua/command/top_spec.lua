@@ -441,6 +441,11 @@ end
 local function keys(text) return { "keys", text } end
 
 describe("loam top on a terminal", function()
+  it("has help for 80 columns and 24 lines", function()
+    assert.is_true(#view.HELP <= 24, #view.HELP)
+    for _, line in ipairs(view.HELP) do assert.is_true(#line <= 80, line) end
+  end)
+
   local rows = {}
   for i = 1, 40 do rows[i] = row(("tag%02d"):format(i), i * 16) end
   local answers = { boards = { status(7), status(8) },
