@@ -62,11 +62,19 @@ local function name(status)
   return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
 end
 
+-- Returns the first line of the reason why the latest load of a process was refused; nil: it was not.
+local function refusal(status)
+  local words = status.last and status.last.error
+  return words and words ~= "" and terminal.plain(words:match("^[^\n]*")) or nil
+end
+
 -- Says why a process has not seen the policy, as far as its row tells.
 local function reason(status)
   if not status.state then return "it has no place on a board" end
   if status.state == "stopped" then return "it is stopped" end
   if status.state == "unknown" then return "it is in another PID namespace, and may have ended" end
+  local words = refusal(status) -- of another text, or of a file that could not be read
+  if words then return "its latest load was refused: " .. words end
   if status.generation == 0 then return "it has the built-in default" end
   local path = status.path ~= "" and terminal.plain(status.path) or nil
   if path and not status.watching then
@@ -78,8 +86,7 @@ end
 local WORDS = {}
 
 function WORDS.refused(status)
-  local line = status.last.error:match("^[^\n]*")
-  return ("%s refused it: %s"):format(name(status), terminal.plain(line))
+  return ("%s refused it: %s"):format(name(status), refusal(status) or "it gives no reason")
 end
 
 function WORDS.published(status)

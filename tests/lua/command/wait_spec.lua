@@ -129,6 +129,7 @@ describe("loam wait", function()
     local status, context = wait("--timeout 200ms", {
       obeys(6), row(7), row(8, { state = "stopped" }), row(9, { state = "unknown" }),
       row(10, { watching = false }), row(11, { generation = 0, path = "" }),
+      row(12, { last = { ok = false, at = 2, error = "/p.lua: others can write it\n  b" } }),
     })
     assert.equal(3, status)
     assert.equal(200, context.clock)
@@ -137,7 +138,8 @@ describe("loam wait", function()
       "(8) has not seen it: it is stopped\n", "(9) has not seen it: it is in another PID namespace",
       "(10) has not seen it: nothing watches its file /p.lua; `loam reload 10` loads it\n",
       "(11) has not seen it: it has the built-in default\n",
-      "loam wait: after 0.2 s, 1 of 6 programs obey " .. NEW .. "\n",
+      "(12) has not seen it: its latest load was refused: /p.lua: others can write it\n",
+      "loam wait: after 0.2 s, 1 of 7 programs obey " .. NEW .. "\n",
     } do
       assert.matches(words, context.err, 1, true)
     end
