@@ -48,6 +48,7 @@ typedef struct lm_migration {
   size_t done;         /* bytes from the start of the extent that are prepared, or fetched */
   int error;           /* the errno that made it undone; 0: none */
   size_t fetched;      /* bytes of spilled pages that came back */
+  size_t resident;     /* of an extent that is paged out: bytes that were in memory before */
   size_t misplaced;    /* bytes that stayed on other nodes, where the strategy prefers its nodes */
   int misplaced_error; /* the errno that says why they stayed */
 } lm_migration;

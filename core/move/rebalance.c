@@ -301,6 +301,7 @@ static void advise_piece(lm_migration *m) {
   char *at = (char *)lm_map_address(m->slot) + m->done;
   size_t left = length_of(m) - m->done, n = left < PIECE ? left : PIECE;
   bool out = job.order.to == LOAM_TO_PAGEOUT;
+  if (out) m->resident += lm_numa_resident(at, n);
   int error = out ? lm_sys_page_out(at, n) : lm_sys_advise_cold(at, n);
   if (error && !m->error) m->error = error;
   if (out) m->bytes += lm_numa_resident(at, n); /* bytes that the kernel did not page out */
@@ -313,7 +314,7 @@ static void advise_piece(lm_migration *m) {
 static const char *advice_refusal(const lm_migration *m) {
   if (m->error == EINVAL) return "its pages are locked";
   if (m->error) return error_words(m->error);
-  return m->bytes > length_of(m) / 2 ? "the kernel kept it: is there swap?" : NULL;
+  return m->bytes > m->resident / 2 ? "the kernel kept it: is there swap?" : NULL;
 }
 
 /* Advises one piece of an extent; after the last piece, reports the extent. */

@@ -62,7 +62,7 @@ local function name(status)
   return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
 end
 
--- Returns the first line of the reason why the latest load of a process was refused; nil: it was not.
+-- Returns the first line of why the latest load of a process was refused; nil: it was not.
 local function refusal(status)
   local words = status.last and status.last.error
   return words and words ~= "" and terminal.plain(words:match("^[^\n]*")) or nil

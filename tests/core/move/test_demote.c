@@ -105,6 +105,30 @@ static void a_counted_block_is_as_old_as_its_memory_is_in_use(void **state) {
   loam_free(young);
 }
 
+static bool has_swap(void) {
+  char text[4096] = "";
+  size_t length;
+  (void)lm_sys_read_file("/proc/swaps", text, sizeof text, &length);
+  const char *rest = strchr(text, '\n'); /* the first line names the columns */
+  return rest && rest[1];
+}
+
+/* A page is in use of a span with one object, or of a large block that was touched in part. */
+static void without_swap_nothing_is_paged_out(void **state) {
+  (void)state;
+  if (has_swap()) skip();
+  load(PLAIN);
+  char *small = filled("cold.small", 5000), *large = loam_malloc(loam_site_get("cold.large"), MiB);
+  large[0] = 1;
+  demote(LOAM_TO_PAGEOUT, 0);
+  assert_int_equal(report.moved, 0);
+  assert_true(report.refused >= MiB + 5000);
+  refused_as("is there swap");
+  is_filled(small, 5000);
+  loam_free(small);
+  loam_free(large);
+}
+
 static void bad_arguments_are_refused(void **state) {
   (void)state;
   loam_demote_options demotion = { .size = sizeof demotion, .tag = "x", .node = 63 };
@@ -122,6 +146,7 @@ int main(void) {
     cmocka_unit_test(what_is_demoted_to_a_node_comes_back),
     cmocka_unit_test(memory_with_a_soft_limit_is_demoted),
     cmocka_unit_test(a_counted_block_is_as_old_as_its_memory_is_in_use),
+    cmocka_unit_test(without_swap_nothing_is_paged_out),
     cmocka_unit_test(bad_arguments_are_refused),
   };
   return cmocka_run_group_tests(tests, start_without_service, NULL);
