@@ -62,7 +62,7 @@ local function value_of(dim, point)
   if dim.field == "zero" then return point.zero and 1 or 0 end
   if dim.field then return point[dim.field] end
   local function read(input) return value_of(input.dim, point) end
-  if dim.kind == "real" then return condition.evaluate(dim.expression, read) end
+  if dim.expression then return condition.evaluate(dim.expression, read) end
   local c = dim.condition
   return condition.holds({ complex = true, cmp = c.cmp, left = c.left, right = c.right }, read)
     and 1 or 0

@@ -194,6 +194,23 @@ describe("loam diff", function()
     assert.matches("witness --tag '' --size 1000\n", out, 1, true)
   end)
 
+  it("knows that a remainder of integers is an integer below the divisor", function()
+    local function body(condition)
+      return support.file("if " .. condition .. " then return a end return b")
+    end
+    local status, out = run(body("req.size % 4096 == 0"), body("req.size % 4096 < 1.5"))
+    assert.equal(1, status)
+    assert.matches("1 region differs\n", out, 1, true)
+    assert.matches("where req.size % 4096 == 1\n", out, 1, true)
+    for _, condition in ipairs { "req.size % 4096 < 0.5", "req.size % 4096 <= 0",
+        "not (req.size % 4096 >= 1)", "1 > req.size % 4096" } do
+      assert.equal(0, (run(body("req.size % 4096 == 0"), body(condition))), condition)
+    end
+    status, out = run(body("req.size / 3 > 0"), body("req.size / 3 > 100.25"))
+    assert.equal(1, status)
+    assert.matches("where req.size / 3 > 0 and req.size / 3 <= 100.25\n", out, 1, true)
+  end)
+
   it("escapes tags", function()
     local old = support.file("if req.tag == \"a|`\\n\\255'\" then return a end return b")
     local new = support.file("return b")

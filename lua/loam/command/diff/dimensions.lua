@@ -5,9 +5,10 @@
 -- dimension. Kinds of dimensions:
 --   whole     an input, whose values are integers
 --   power     an input, whose values are powers of two
---   real      an expression that is a finite number for every request: `req.size + req.live`
+--   real      an expression that is a finite number for every request: `req.size / 3`
+--   integer   a real one whose values are integers below 2 ^ 52: `req.size % 4096`
 --   computed  any other condition: 0 is false, 1 is true
--- The values of the first two kinds are independent of each other. A real or computed dimension
+-- The values of the first two kinds are independent of each other. A dimension of another kind
 -- depends on inputs, so a box may hold no request: witness.lua looks for one.
 
 local ranges = require("loam.command.diff.ranges")
@@ -15,7 +16,7 @@ local ranges = require("loam.command.diff.ranges")
 local dimensions = {}
 
 ---@class loam.Dimension
----@field kind "whole"|"power"|"real"|"computed"
+---@field kind "whole"|"power"|"real"|"integer"|"computed"
 ---@field name string as a policy writes it
 ---@field least number
 ---@field most number
@@ -23,7 +24,7 @@ local dimensions = {}
 ---@field hi number
 ---@field default number|nil of an input: its value in a plain request
 ---@field field string|nil of an input: its name in a query `confirm`
----@field expression any of a real dimension
+---@field expression any of a real or integer dimension
 ---@field condition table|nil of a computed dimension: { cmp, left, right }
 
 -- ---- neighbours of values
@@ -51,12 +52,13 @@ end
 -- By kind: the greatest value at or below `x`.
 local BELOW = {
   whole = function(x) return x end, computed = function(x) return x end,
-  real = function(x) return x end, power = power_below,
+  real = function(x) return x end, integer = function(x) return x end, power = power_below,
 }
 
 -- By kind: the least value above `x`.
 local ABOVE = {
   whole = function(x) return x + 1 end, computed = function(x) return x + 1 end, real = succ,
+  integer = function(x) return x + 1 end,
   power = function(x) return x < 1 and 1 or power_below(x) * 2 end,
 }
 
@@ -87,29 +89,43 @@ function dimensions.input(all, key, given)
   return all.by_key[key] or add(all, key, given)
 end
 
-local function real(all, expression, key, name)
+local LARGE = 2 ^ 52
+
+-- Returns the dimension of an expression; nil if it is no finite number for some request.
+local function computed_number(all, expression, key, name)
   if all.by_key[key] then return all.by_key[key] end
   local least, most, is_total = ranges.of(expression)
   if not is_total then return nil end
-  return add(all, key, { kind = "real", name = name, expression = expression, least = least,
-                         most = most })
+  local is_integer = least > -LARGE and most < LARGE and ranges.is_whole(expression)
+  return add(all, key, { kind = is_integer and "integer" or "real", name = name,
+                         expression = expression, least = least, most = most })
 end
 
 local function is_finite(n) return type(n) == "number" and n - n == 0 end
 
+-- Returns the greatest value of a dimension that is "lt" or "le" k. The function behind it returns
+-- the least value for which k is "lt" or "le" that value.
+local function last_value(dim, cmp, k)
+  if dim.kind == "integer" then return cmp == "lt" and math.ceil(k) - 1 or math.floor(k) end
+  return cmp == "lt" and pred(k) or k
+end
+
+local function first_value(dim, cmp, k) return -last_value(dim, cmp, -k) end
+
 -- Returns `dim, low, high` so that the condition holds if and only if low <= dim <= high; nil if
--- the condition does not compare a real dimension with a constant.
+-- the condition does not compare a real or integer dimension with a constant.
 local function as_range(all, c)
   local is_left = type(c.left) == "table"
   local expression, k = c.left, c.right
   if not is_left then expression, k = c.right, c.left end
   if type(expression) ~= "table" or not is_finite(k) then return nil end
-  local dim = real(all, expression, is_left and c.left_key or c.right_key,
+  local dim = computed_number(all, expression, is_left and c.left_key or c.right_key,
     is_left and c.left_text or c.right_text)
   if not dim then return nil end
+  if c.cmp == "eq" and dim.kind == "integer" and k % 1 ~= 0 then return nil end
   if c.cmp == "eq" then return dim, k, k end
-  if is_left then return dim, -math.huge, c.cmp == "lt" and pred(k) or k end
-  return dim, c.cmp == "lt" and succ(k) or k, math.huge
+  if is_left then return dim, -math.huge, last_value(dim, c.cmp, k) end
+  return dim, first_value(dim, c.cmp, k), math.huge
 end
 
 -- Returns the dimension of a condition that was computed, and the range in which it is true.
@@ -124,11 +140,14 @@ end
 
 -- ---- words
 
+-- Of `>= value` and `> the next lower value`, the shorter one.
 local function real_words(dim, sign, value)
   local short = ("%.14g"):format(value)
-  if tonumber(short) == value then return ("%s %s= %s"):format(dim.name, sign, short) end
-  local next_value = sign == "<" and succ(value) or pred(value)
-  return ("%s %s %.14g"):format(dim.name, sign, next_value)
+  local other = ("%.14g"):format((sign == "<" and succ(value) or pred(value)) + 0) -- 0, not -0
+  if tonumber(short) == value and #short <= #other then
+    return ("%s %s= %s"):format(dim.name, sign, short)
+  end
+  return ("%s %s %s"):format(dim.name, sign, other)
 end
 
 local function bound_words(dim, sign, value)

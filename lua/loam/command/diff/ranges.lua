@@ -57,6 +57,28 @@ function RANGE.pow(a, b, c, d)
   return a ^ c * (1 - WIDER), b ^ c * (1 + WIDER), true
 end
 
+-- Operations whose result is an integer if their operands are.
+local WHOLE = { add = true, sub = true, mul = true, neg = true, abs = true, min = true, max = true,
+                mod = true }
+
+-- Returns whether all values of an expression are integers.
+local function is_whole(e)
+  if type(e) == "number" then return e % 1 == 0 end
+  if e.op == "input" then return e.dim.kind == "whole" or e.dim.kind == "power" end
+  if e.op == "floor" or e.op == "ceil" then return true end
+  return WHOLE[e.op] == true and is_whole(e.a) and (not e.b or is_whole(e.b))
+end
+
+ranges.is_whole = is_whole
+
+-- Returns the range of `a % k` if both are integers that are small enough for exact results: if
+-- |a| is below 2 ^ 52, the quotient is never rounded up to the next integer.
+local function whole_remainder(e, a, b, k)
+  if not is_whole(e.a) or not is_whole(e.b) or max(-a, b) >= 2 ^ 52 then return nil end
+  if a >= 0 and b < k then return a, b end
+  return 0, k - 1
+end
+
 -- Returns the least and the greatest value of an expression, and whether it is a finite number for
 -- all inputs in their ranges. Inputs are dimensions, with the range lo to hi.
 function ranges.of(e)
@@ -73,6 +95,10 @@ function ranges.of(e)
     is_number = is_number and other
   end
   if not is_number then return any() end
+  if e.op == "mod" and c == d and c > 0 then
+    local least, most = whole_remainder(e, a, b, c)
+    if least then return least, most, true end
+  end
   local lo, hi, known = RANGE[e.op](a, b, c, d)
   return lo, hi, known and lo - lo == 0 and hi - hi == 0
 end

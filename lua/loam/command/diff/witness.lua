@@ -43,7 +43,7 @@ end
 local function bounds_of(box)
   local bounds, inputs, seen = {}, {}, {}
   for dim, range in pairs(box) do
-    if dim.kind == "real" then
+    if dim.expression then
       bounds[#bounds + 1] = { dim = dim, lo = range[1], hi = range[2] }
       inputs_of(dim.expression, seen, inputs)
     elseif dim.kind == "computed" then
