@@ -70,9 +70,9 @@ static loam_status reserve_bins(const lm_plan *plan) {
     if (lm_strategy_kind_is_pooled(s->desc.kind) && !lm_pool_reserve(s))
       return lm_error(
           LOAM_EBUDGET,
-          "strategy \"%s\": there are already %d strategies that hold memory or that the "
-          "policy names, and no more are possible",
-          s->desc.name, LM_POOL_PLACES - 1);
+          "there are already %d strategies that hold memory or that the policy names, and no more "
+          "are possible",
+          LM_POOL_PLACES - 1);
   }
   return LOAM_OK;
 }

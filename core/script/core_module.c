@@ -371,14 +371,19 @@ static int core_handler(lua_State *L) {
 
 /* ---- plans ---- */
 
-/* core.plan(image): the plan of an image as a light userdata; equal images have one plan. nil and
- * words if it is refused. */
+/* core.plan(image): the plan of an image as a light userdata; equal images have one plan. If it is
+ * refused: nil, words, and whether the reason is that its strategies are too many. */
 static int core_plan(lua_State *L) {
   size_t size = 0;
   const char *image = lua_tolstring(L, 1, &size);
   lm_plan *made;
   lm_assert(image);
-  if (lm_plan_make(image, size, &made) != LOAM_OK) return refuse(L);
+  loam_status status = lm_plan_make(image, size, &made);
+  if (status != LOAM_OK) {
+    int results = refuse(L);
+    lua_pushboolean(L, status == LOAM_EBUDGET);
+    return results + 1;
+  }
   const lm_plan *plan = lm_plan_set_add(&script_of(L)->plans, made);
   if (!plan) return refuse(L);
   lua_pushlightuserdata(L, (void *)(uintptr_t)plan);

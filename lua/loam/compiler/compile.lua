@@ -165,12 +165,9 @@ end
 
 local function planned(policy, where, tree, number)
   local emitted = emitted_of(tree)
-  local plan, message = core.plan(emitted.image)
-  if not plan then
-    local crowded = string.match(message, "there are already.*") -- words of lm_plan_make
-    if crowded then frame.refuse("machine", crowded, "one strategy can serve many tags") end
-    frame.refuse("internal", "core refused the plan: " .. message)
-  end
+  local plan, message, is_crowded = core.plan(emitted.image)
+  if is_crowded then frame.refuse("machine", message, "one strategy can serve many tags") end
+  if not plan then frame.refuse("internal", "core refused the plan: " .. message) end
   local made = { plan = plan, tree = tree, reads_live = emitted.reads[request.LIVE] or false }
   if policy.keeps ~= "unchecked" then
     budget.step("comparing tag '" .. where.tag .. "' with plain Lua")

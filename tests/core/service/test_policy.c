@@ -311,18 +311,43 @@ static void only_a_lack_of_memory_gives_a_site_the_default(void **state) {
   assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
+static const char many_strategies[] =
+    "local of = {}\n"
+    "for i = 1, 1100 do of['tag.' .. i] = loam.host { name = 'strategy.' .. i } end\n"
+    "local other = loam.host { name = 'other' }\n"
+    "return loam.policy { pick = function(req) return of[req.tag] or other end }\n";
+
 static void too_many_strategies_are_one_fault(void **state) {
   (void)state;
-  static const char many[] =
-      "local of = {}\n"
-      "for i = 1, 1100 do of['tag.' .. i] = loam.host { name = 'strategy.' .. i } end\n"
-      "local other = loam.host { name = 'other' }\n"
-      "return loam.policy { pick = function(req) return of[req.tag] or other end }\n";
-  assert_int_equal(load(many), LOAM_EPOLICY);
-  const char *words = strstr(loam_error(), "there are already 1023 strategies");
+  assert_int_equal(load(many_strategies), LOAM_EPOLICY);
+  const char *words = strstr(loam_error(), "machine: there are already 1023 strategies");
   assert_non_null(words);
-  assert_null(strstr(words + 1, "there are already"));
+  assert_null(strstr(words + strlen("machine: there"), "there are already"));
   assert_int_equal(load(ALL_OF("after")), LOAM_OK); /* there is room again */
+}
+
+static void take_answer(void *ctx, const char *text, size_t length) {
+  static const char words[] = "there are already 1023";
+  if (memmem(text, length, words, strlen(words))) *(bool *)ctx = true;
+}
+
+/* Returns whether `loam_policy_inspect` refuses a text because of its strategies. */
+static bool is_refused_for_room(const char *text) {
+  bool is_refused = false;
+  save_text(text);
+  assert_int_equal(loam_policy_inspect("policy.lua", "verb check", take_answer, &is_refused),
+                   LOAM_OK);
+  return is_refused;
+}
+
+static void many_inspected_strategies_leave_room(void **state) {
+  (void)state;
+  char before[4096];
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(folder), 0);
+  assert_true(is_refused_for_room(many_strategies));
+  assert_false(is_refused_for_room(ALL_OF("inspected")));
+  assert_int_equal(chdir(before), 0);
 }
 
 static void events_tell_what_went_live_and_what_was_refused(void **state) {
@@ -749,6 +774,7 @@ int main(void) {
     cmocka_unit_test(a_policy_that_fails_for_any_tag_is_refused),
     cmocka_unit_test(only_a_lack_of_memory_gives_a_site_the_default),
     cmocka_unit_test(too_many_strategies_are_one_fault),
+    cmocka_unit_test(many_inspected_strategies_leave_room),
     cmocka_unit_test(events_tell_what_went_live_and_what_was_refused),
     cmocka_unit_test(a_file_is_loaded_by_its_absolute_path),
     cmocka_unit_test(what_is_no_file_is_refused_in_words),
