@@ -183,10 +183,11 @@ template <class Tag> void *make_or_null(std::size_t size, std::size_t alignment)
  *   class mesh : public loam::tagged_by<mesh_tag> {};
  *
  * The base class adds no member and no virtual function. Classes that derive from `mesh` have its
- * tag. `delete` tells loam the size of an object, unless its alignment is greater than that of a
- * plain `new`. So if a derived class is deleted through a base class without a virtual destructor,
- * that becomes an event (BAD_FREE) where loam_free_sized sees the difference. std::make_shared and
- * containers do not call a class's operator new: use std::allocate_shared with loam::allocator. */
+ * tag. `delete` tells loam the size of an object, unless the object needs a greater alignment than
+ * a plain `new` gives. So if a derived class is deleted through a base class without a virtual
+ * destructor, that becomes an event (BAD_FREE) where loam_free_sized sees the difference.
+ * std::make_shared and containers do not call a class's operator new: use std::allocate_shared with
+ * loam::allocator. */
 template <class Tag> class tagged_by {
 public:
   static void *operator new(std::size_t size) {

@@ -69,7 +69,7 @@ void lm_pools_forget_locked(lm_strategy *strategy);
 /* Calls `act` for each pool. No pool ends during the call: the caller holds one of the two locks,
  * or is in a forked child. */
 void lm_pools_each(void (*act)(lm_pool *pool));
-/* What the counters of a pool say, without a walk. */
+/* The figures of a pool by its counters, without a walk over its memory. */
 typedef struct lm_pool_use {
   size_t live_bytes;   /* about: small objects that are not free, and the slots of large blocks */
   size_t held_bytes;   /* slots that may have memory */

@@ -26,8 +26,8 @@ typedef struct lm_size_table {
 
 /* Fills the table from the tree. Takes about a millisecond at most, whatever the tree. */
 void lm_size_table_fill(lm_size_table *table, const struct lm_plan *plan);
-/* Returns whether each entry names what is there. It does not evaluate the plan to check the
- * law. */
+/* Returns whether each entry names a node of the plan, or a strategy with a bin for the class. It
+ * does not evaluate the plan to check the law. */
 bool lm_size_table_is_valid(const lm_size_table *table, const struct lm_plan *plan);
 
 #endif

@@ -642,8 +642,8 @@ static void visit_further(visit *t) {
   for (unsigned i = 0; i < t->reader->folder_count; i++) visit_folder(t, t->reader->folders[i], -1);
 }
 
-/* Returns 0 if a visit can open what it has open at one time: a root, a folder, a board, and a file
- * of /proc; else an errno value. Without them it would take boards for those of another boot. */
+/* Returns 0 if a visit can have a root, a folder, a board and a file of /proc open together. Else
+ * returns an errno value: without files of /proc, it would take each board for an old one. */
 static int find_descriptors(void) {
   enum { NEEDED = 4 };
   int fd[NEEDED], n = 0, error = 0;

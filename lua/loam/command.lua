@@ -61,7 +61,7 @@ end
 -- ---- a verb
 
 -- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
--- the command itself, and gets a traceback. A want of memory is the machine's.
+-- the command itself, and gets a traceback. Only the words of Lua for too little memory get none.
 local function with_trace(value)
   if type(value) == "table" then return value end
   if value == "not enough memory" then return { words = value } end

@@ -27,8 +27,8 @@ local function better(a, b)
 end
 
 -- Reads all boards that this user may see. The command itself is left out: it is on a board when it
--- runs under loam. Raises an error if boards could not be read for want of descriptors or memory: a
--- program that is not shown would seem not to run.
+-- runs under loam. Raises an error if it has too few descriptors or too little memory to read the
+-- boards: a program that is not shown would seem not to run.
 ---@return loam.BoardRow[] one for each process id, in ascending order
 ---@return string[] the paths of boards of other versions of loam, which cannot be read
 function boards.read(context)

@@ -103,13 +103,13 @@ end
 
 local function is_finite(n) return type(n) == "number" and n - n == 0 end
 
--- Returns the greatest value of a dimension that is "lt" or "le" k. The function behind it returns
--- the least value for which k is "lt" or "le" that value.
+-- Returns the greatest value v of a dimension for which v < k ("lt") or v <= k ("le").
 local function last_value(dim, cmp, k)
   if dim.kind == "integer" then return cmp == "lt" and math.ceil(k) - 1 or math.floor(k) end
   return cmp == "lt" and pred(k) or k
 end
 
+-- Returns the least value v of a dimension for which k < v or k <= v.
 local function first_value(dim, cmp, k) return -last_value(dim, cmp, -k) end
 
 -- Returns `dim, low, high` so that the condition holds if and only if low <= dim <= high; nil if
@@ -140,7 +140,8 @@ end
 
 -- ---- words
 
--- Of `>= value` and `> the next lower value`, the shorter one.
+-- Returns a bound of a real dimension as text. Of the two that are possible, such as `x >= 1` and
+-- `x > 0.99...`, it returns the shorter one.
 local function real_words(dim, sign, value)
   local short = ("%.14g"):format(value)
   local other = ("%.14g"):format((sign == "<" and succ(value) or pred(value)) + 0) -- 0, not -0
