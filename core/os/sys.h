@@ -149,9 +149,10 @@ LM_INLINE int lm_sys_node_fast(void) {
 /* Sets *total and *free to the bytes of memory in the machine and to how many are free. */
 int lm_sys_memory(uint64_t *total, uint64_t *free);
 
-/* Sets *used to the address space of this process, and *limit to the most that it may have
- * (RLIMIT_AS); SIZE_MAX: there is no limit. Reads /proc/self/statm. */
-int lm_sys_address_space(size_t *used, size_t *limit);
+/* Sets *used to the bytes of address space that this process has. Reads /proc/self/statm. */
+int lm_sys_address_space(size_t *used);
+/* Returns how many it may have (RLIMIT_AS); SIZE_MAX: there is no limit. */
+size_t lm_sys_address_limit(void);
 
 /* Returns whether the kernel limits the memory that processes may commit: the system does not
  * overcommit (vm.overcommit_memory is 2). Reads a file of /proc. */

@@ -65,18 +65,24 @@ int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size,
   return error;
 }
 
-int lm_sys_address_space(size_t *used, size_t *limit) {
+/* getrlimit fails only for a limit that the kernel does not know. */
+static size_t limit_of(int resource) {
+  struct rlimit most = { RLIM_INFINITY, RLIM_INFINITY };
+  int before = errno;
+  (void)getrlimit(resource, &most);
+  errno = before;
+  return most.rlim_cur == RLIM_INFINITY ? SIZE_MAX : most.rlim_cur;
+}
+
+size_t lm_sys_address_limit(void) { return limit_of(RLIMIT_AS); }
+
+int lm_sys_address_space(size_t *used) {
   char text[64];
   size_t length;
-  struct rlimit most;
-  lm_assert(used && limit);
+  lm_assert(used);
   int error = lm_sys_read_file("/proc/self/statm", text, sizeof text, &length);
-  if (error) return error;
-  int before = errno;
-  if (getrlimit(RLIMIT_AS, &most)) return outcome(-1, before);
-  *used = strtoull(text, NULL, 10) * LM_PAGE; /* the first word: pages of the address space */
-  *limit = most.rlim_cur == RLIM_INFINITY ? SIZE_MAX : most.rlim_cur;
-  return 0;
+  if (!error) *used = strtoull(text, NULL, 10) * LM_PAGE; /* the first word: pages of it */
+  return error;
 }
 
 bool lm_sys_is_commit_limited(void) {
@@ -87,11 +93,7 @@ bool lm_sys_is_commit_limited(void) {
 }
 
 bool lm_sys_counts_data(void) {
-  struct rlimit most;
-  int before = errno;
-  bool is_limited = !getrlimit(RLIMIT_DATA, &most) && most.rlim_cur != RLIM_INFINITY;
-  errno = before;
-  return is_limited || lm_sys_is_commit_limited();
+  return limit_of(RLIMIT_DATA) != SIZE_MAX || lm_sys_is_commit_limited();
 }
 
 /* The lines of a file while they are read.

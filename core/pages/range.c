@@ -4,16 +4,19 @@
 #include "os/thread.h"
 #include "pages/run.h"
 
-/* A limit on the address space makes the range smaller than LM_RANGE, down to this many bytes. */
+/* Where less address space can be reserved than LM_RANGE, the range has half of that, or a quarter,
+ * and so on down to this many bytes. */
 #define RANGE_LEAST ((size_t)1 << 22)
+/* A sparse range begins in one of so many places below the host's mappings. */
+enum { SPARSE_PLACES = 8 };
 /* The array of entries becomes accessible in steps of this many bytes, because a system that does
  * not overcommit counts all that is accessible. One step describes 64 MiB of the range. */
 #define ENTRIES_STEP ((size_t)1 << 16)
 #define STEP_COVERS (ENTRIES_STEP / sizeof(lm_span) << LM_SLOT_SHIFT)
 
-/* A range is sparse after a limit on the address space (RLIMIT_AS) was set below what the process
- * had. In a sparse range, only the slots that are taken are reserved: the kernel counts reserved
- * address space against the limit.
+/* A range is sparse under a limit on the address space (RLIMIT_AS) below what a whole range needs,
+ * from its beginning or since the limit was set. In a sparse range, only the slots that are taken
+ * are reserved: the kernel counts reserved address space against the limit.
  *
  * Law, while the lock is free: taken + free.slots is the number of slots from LM_MAP_FIRST to the
  * top; top <= covered <= lm_map.size; covered == lm_map.size unless the range is sparse. */
@@ -54,10 +57,20 @@ static void make_entries_readable(void) {
   atomic_store_explicit(&lm_map.reach, reach, memory_order_release);
 }
 
-/* Reserves the range and, before it, its two arrays: the times, then the entries, which end where
- * the range begins. Half as much address space again is reserved and given back: so if address
- * space is limited, the host keeps at least a third of it. The rest that the alignment leaves is
- * given back too. */
+/* Sets where the range is. Before it stand its two arrays: the times, then the entries, which end
+ * where the range begins. */
+static void place(uintptr_t base, size_t size) {
+  lm_assert(base % LM_SLOT == 0);
+  lm_map.born = (_Atomic uint32_t *)(base - entry_bytes(size) - time_bytes(size));
+  lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
+  lm_map.size = size;
+  lm_map.base = base;
+  lm_assert(lm_map_span_of((void *)base) == lm_map_span(0));
+}
+
+/* Reserves the range and its arrays. Half as much address space again is reserved and given back:
+ * so if address space is short, the host keeps at least a third of it. The rest that the alignment
+ * leaves is given back too. */
 static bool reserve(size_t size) {
   size_t arrays = entry_bytes(size) + time_bytes(size), align = alignment_of(size);
   size_t whole = arrays + align + size + size / 2;
@@ -67,23 +80,58 @@ static bool reserve(size_t size) {
   lm_assert(base - arrays >= start && base + size <= start + whole);
   lm_sys_unmap((void *)(base + size), start + whole - base - size);
   lm_sys_unmap(at, base - arrays - start);
-  lm_map.born = (_Atomic uint32_t *)(base - arrays);
-  lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
-  lm_map.size = range.covered = size;
-  lm_map.base = base;
-  lm_assert(lm_map_span_of((void *)base) == lm_map_span(0));
+  place(base, size);
+  range.covered = size;
   make_entries_readable();
   return true;
 }
 
+/* Returns the bytes of the range that the arrays must cover so that `bytes` can be taken. */
+static size_t cover_of(size_t bytes) {
+  if (bytes >= lm_map.size) return lm_map.size;
+  size_t covered = lm_align_up(bytes, STEP_COVERS);
+  return covered < lm_map.size ? covered : lm_map.size;
+}
+
+/* Reserves more of the arrays of a sparse range, so that they describe `bytes` bytes. If the limit
+ * on address space does not allow it, the arrays do not change. */
+static void cover_locked(size_t bytes) {
+  size_t covered = cover_of(bytes), old = range.covered;
+  if (covered <= old) return;
+  void *entries = (char *)lm_map.base - entry_bytes(covered);
+  size_t more = entry_bytes(covered) - entry_bytes(old);
+  size_t times = time_bytes(covered) - time_bytes(old);
+  if (lm_sys_reserve_at(entries, more)) return;
+  if (lm_sys_reserve_at((char *)lm_map.born + time_bytes(old), times)) lm_sys_unmap(entries, more);
+  else range.covered = covered;
+}
+
+/* Begins a sparse range, of which only the arrays are reserved, as far as `limit` needs them. It
+ * lies below the place where the kernel puts a mapping now, since the kernel puts later mappings
+ * close to earlier ones. If another mapping is where the arrays begin, the next place is tried. */
+static bool begin_sparse_locked(size_t limit) {
+  void *now;
+  if (lm_sys_reserve(LM_PAGE, LM_PAGE, &now)) return false;
+  lm_sys_unmap(now, LM_PAGE);
+  uintptr_t base = (uintptr_t)now & ~(LM_RANGE - 1);
+  for (int i = 0; i < SPARSE_PLACES && base > 2 * LM_RANGE && !range.covered; i++) {
+    base -= LM_RANGE;
+    place(base, LM_RANGE);
+    cover_locked(limit);
+  }
+  if (!range.covered) lm_map.base = 0;
+  atomic_store_explicit(&range.is_sparse, range.covered > 0, memory_order_relaxed);
+  return range.covered > 0;
+}
+
 static bool begin_locked(void) {
   if (lm_map.base) return true;
-  for (size_t size = LM_RANGE; size >= RANGE_LEAST; size /= 2)
-    if (reserve(size)) {
-      lm_runs_init(&range.free);
-      return true;
-    }
-  return false;
+  bool begun = reserve(LM_RANGE);
+  size_t limit = begun ? SIZE_MAX : lm_sys_address_limit();
+  if (limit != SIZE_MAX) begun = begin_sparse_locked(limit);
+  for (size_t size = LM_RANGE / 2; !begun && size >= RANGE_LEAST; size /= 2) begun = reserve(size);
+  if (begun) lm_runs_init(&range.free);
+  return begun;
 }
 
 bool lm_range_reserves(const void *p) {
@@ -200,13 +248,6 @@ static bool close_reach(void) {
   return lm_thread_grace();
 }
 
-/* Returns the bytes of the range that the arrays must cover so that `bytes` can be taken. */
-static size_t cover_of(size_t bytes) {
-  if (bytes >= lm_map.size) return lm_map.size;
-  size_t covered = lm_align_up(bytes, STEP_COVERS);
-  return covered < lm_map.size ? covered : lm_map.size;
-}
-
 /* Unmaps all of the range that is not taken, and the parts of the arrays that describe none of the
  * first `bytes` bytes. reserve_slots_locked and cover_locked reserve them again. */
 static void make_sparse_locked(size_t bytes) {
@@ -227,19 +268,6 @@ static void make_sparse_locked(size_t bytes) {
   atomic_store_explicit(&range.is_sparse, true, memory_order_relaxed);
 }
 
-/* Reserves more of the arrays of a sparse range, so that they describe `bytes` bytes. If the limit
- * on address space does not allow it, the arrays do not change. */
-static void cover_locked(size_t bytes) {
-  size_t covered = cover_of(bytes), old = range.covered;
-  if (covered <= old) return;
-  void *entries = (char *)lm_map.base - entry_bytes(covered);
-  size_t more = entry_bytes(covered) - entry_bytes(old);
-  size_t times = time_bytes(covered) - time_bytes(old);
-  if (lm_sys_reserve_at(entries, more)) return;
-  if (lm_sys_reserve_at((char *)lm_map.born + time_bytes(old), times)) lm_sys_unmap(entries, more);
-  else range.covered = covered;
-}
-
 /* Returns `most` of `range` under this limit, for a range that is not sparse, while the address
  * space of the process has `used` bytes. A program that has set the limit to so much more than its
  * address space now means that much more. A limit below the reserved address space cannot include
@@ -253,10 +281,10 @@ static size_t most_under_limit_locked(size_t used, size_t limit) {
   return most < LM_SLOT ? LM_SLOT : most < lm_map.size ? most : 0;
 }
 
-/* Before the range is reserved, nothing is to be done: its size will obey the limit. */
+/* Before the range is reserved, nothing is to be done: the range will begin under the limit. */
 void lm_range_limit_changed(void) {
-  size_t used, limit;
-  if (lm_sys_address_space(&used, &limit)) return;
+  size_t used, limit = lm_sys_address_limit();
+  if (lm_sys_address_space(&used)) return;
   bool is_reserved = atomic_load_explicit(&lm_map.top, memory_order_acquire) != 0;
   bool is_closed = is_reserved && limit < used && close_reach();
   lm_lock_take(&range.lock);

@@ -1,8 +1,8 @@
 /* range.h - the range: the address space that all memory of pools lies in, and handing out its
  * slots.
  *
- * The range is reserved once, and stays so unless a limit on the address space is set below it
- * (lm_range_limit_changed). Slots are taken from it without memory and without access; regions
+ * The range is reserved once, and stays so unless a limit on the address space is below it: then
+ * the range is sparse. Slots are taken from it without memory and without access; regions
  * (region.h) give them memory. */
 #ifndef LM_RANGE_H
 #define LM_RANGE_H
@@ -23,13 +23,13 @@ bool lm_range_is_sparse(void);
  * and in the arrays before the range. Any p, any thread. */
 bool lm_range_reserves(const void *p);
 
-/* To be called when the limit on the process's address space (RLIMIT_AS) has changed. The range is
- * reserved already. If the process has more address space than the limit, all address space of the
- * range that is not taken is given back, and the range becomes sparse. The kernel then holds loam
- * to the limit, and the host can map memory of its own under it. A free is a little slower in this
- * process after that. If the limit is higher, or the address space cannot be given back, slots are
- * taken only as far as the limit allows. A limit that cannot be read changes nothing. Any thread
- * that is in no active section; takes the range's lock. */
+/* To be called when the limit on the process's address space (RLIMIT_AS) has changed after the
+ * range was reserved. If the process has more address space than the limit, all of it in the range
+ * that is not taken is given back, and the range becomes sparse. The kernel then holds loam to the
+ * limit, and the host can map memory of its own under it. A free is a little slower in this process
+ * after that. If the limit is higher, or the address space cannot be given back, slots are taken
+ * only as far as the limit allows. A limit that cannot be read changes nothing. Any thread that is
+ * in no active section; takes the range's lock. */
 void lm_range_limit_changed(void);
 
 /* Returns the bytes of the range that are taken. */

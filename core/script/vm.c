@@ -228,10 +228,20 @@ static loam_status fail_excess(const lm_vm *vm) {
                   lm_vm_excess_hint);
 }
 
+/* Returns whether the error on the stack says that memory ran out: with other words around it, if
+ * the code that caught the error raised it again. */
+static bool is_no_memory(lua_State *L, int rc) {
+  static const char words[] = "not enough memory"; /* LuaJIT's */
+  size_t n, length = sizeof words - 1;
+  if (rc == LUA_ERRMEM) return true;
+  const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, &n) : NULL;
+  return text && n >= length && !strcmp(text + n - length, words);
+}
+
 /* Turns a Lua error into a status with words. An error value that is not a string is not shown:
  * tostring could run the policy's code. */
 static loam_status fail_raised(lm_vm *vm, int rc) {
-  if (rc == LUA_ERRMEM)
+  if (is_no_memory(vm->L, rc))
     return lm_error(LOAM_ENOMEM, "%s: no memory left for %s", vm->name, vm->step);
   int type = lua_type(vm->L, -1);
   if (type != LUA_TSTRING)

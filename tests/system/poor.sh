@@ -55,7 +55,7 @@ echo "ok: standard input, output and error closed"
 
 runs "five descriptors" "Too many open files" with "ulimit -n 5"
 runs "address space for little more than the program" "" with "ulimit -v 100000"
-(ulimit -v 14000; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" && fail "14 MB do"
+(ulimit -v 11000; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" && fail "11 MB do"
 grep -q '^loam: .*no memory' "$work/err" || fail "without memory it says: $(cat "$work/err")"
 echo "ok: no memory"
 

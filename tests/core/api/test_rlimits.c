@@ -155,10 +155,9 @@ static bool set_address_space(rlim_t bytes) {
 
 static int obey_late_limits(void *unused) {
   (void)unused;
-  size_t used, limit;
+  size_t used;
   loam_free(loam_malloc(NULL, 1));
-  if (lm_sys_address_space(&used, &limit) || !set_address_space(used + 64 * LM_MIB))
-    return NO_LIMIT;
+  if (lm_sys_address_space(&used) || !set_address_space(used + 64 * LM_MIB)) return NO_LIMIT;
   size_t got = fill_up_to(2 * LM_GIB);
   if (got < 48 * LM_MIB) return LITTLE;
   if (got > 128 * LM_MIB) return MUCH;

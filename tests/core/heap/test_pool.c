@@ -612,7 +612,7 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
 
 /* Runs in a child process, because the limit on address space holds for a whole process. */
 static int exhaust(void *arg) {
-  enum { N = 20000 };
+  enum { N = 40000 };
   static const size_t sizes[] = { 32768, 100000, 3 * LM_MIB };
   static void *p[N];
   struct rlimit limit = { LM_GIB, LM_GIB };
@@ -626,7 +626,7 @@ static int exhaust(void *arg) {
     while (n < N && (p[n] = lm_pool_alloc(t, lm_strategy_at(0),
                                           &(lm_pool_request){ size, 16, TOKEN }, &zeroed)))
       n++;
-    if (n == N || (size_t)n * size < 200 * LM_MIB) return 2;
+    if (n == N || (size_t)n * size < 700 * LM_MIB) return 2;
     while (n-- > 0)
       if (release(p[n]) != LM_FREE_DONE) return 3;
     if (!lm_pool_is_valid()) return 4;

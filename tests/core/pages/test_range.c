@@ -68,32 +68,6 @@ static void refuses_more_than_there_is(void **state) {
   assert_true(lm_range_is_valid());
 }
 
-/* Runs in a child, because a limit on the address space is a limit of the whole process. */
-static int take_under_limit(size_t limit) {
-  struct rlimit r = { limit, limit };
-  if (setrlimit(RLIMIT_AS, &r)) return 1;
-  size_t used, ignored, slots = 0;
-  if (lm_sys_address_space(&used, &ignored)) return 1;
-  while (slots < 64 * LM_MIB / LM_SLOT && lm_range_take(1, LM_SLOT)) slots++;
-  if (slots < 48 || lm_map.size >= limit || !lm_range_is_valid()) return 2;
-  void *rest;
-  return lm_sys_map((limit - used) / 8, &rest) ? 3 : 0;
-}
-
-static void takes_less_where_address_space_is_limited(void **state) {
-  (void)state;
-  skip_if_sanitized();
-  size_t used, ignored;
-  assert_int_equal(lm_sys_address_space(&used, &ignored), 0);
-  for (size_t limit = lm_align_up(used, LM_MIB) + 16 * LM_MIB; limit <= 64 * LM_GIB; limit *= 2) {
-    pid_t child = fork();
-    if (!child) _exit(take_under_limit(limit));
-    int status;
-    waitpid(child, &status, 0);
-    assert_int_equal(status, 0);
-  }
-}
-
 static bool limit_address_space(rlim_t bytes) {
   bool done = !setrlimit(RLIMIT_AS, &(struct rlimit){ bytes, RLIM_INFINITY });
   lm_range_limit_changed();
@@ -101,8 +75,8 @@ static bool limit_address_space(rlim_t bytes) {
 }
 
 static size_t address_space(void) {
-  size_t used = 0, ignored;
-  return lm_sys_address_space(&used, &ignored) ? 0 : used;
+  size_t used;
+  return lm_sys_address_space(&used) ? 0 : used;
 }
 
 /* Takes single slots until there are no more, at most `most`, and puts them back. Returns their
@@ -121,6 +95,81 @@ static uint32_t take_and_put(uint32_t most) {
   do {                                      \
     if (!(what)) return __LINE__ % 250 + 1; \
   } while (0)
+
+/* All that a limit allows can be taken, and given back to the rest of the process. Each number of
+ * bytes is tried in a child, because the limit is one of the whole process. */
+static int take_under_limit(void *bytes) {
+  size_t more = *(size_t *)bytes, most = more < 512 * LM_MIB ? more : 512 * LM_MIB;
+  void *other;
+  EXPECT(limit_address_space(address_space() + more));
+  uint32_t slots = take_and_put((uint32_t)(most >> LM_SLOT_SHIFT));
+  EXPECT(lm_range_is_sparse() && lm_range_is_valid());
+  EXPECT((size_t)slots << LM_SLOT_SHIFT >= most - most / 32 - LM_MIB);
+  EXPECT(!lm_sys_map(more - more / 32 - LM_MIB, &other));
+  lm_sys_unmap(other, more - more / 32 - LM_MIB);
+  EXPECT(take_and_put(UINT32_MAX) >= slots);
+  return 0;
+}
+
+static void takes_all_that_a_limit_on_address_space_allows(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  for (size_t more = 16 * LM_MIB; more <= 64 * LM_GIB; more *= 2)
+    assert_int_equal(run_in_child(take_under_limit, &more), 0);
+}
+
+/* Another mapping is where the entries of a sparse range would stand. Also a call of the system is
+ * refused, unless *refused is 0: that moves the range further, or makes it a small whole one. */
+static int begin_elsewhere(void *refused) {
+  long nth = *(long *)refused;
+  void *now;
+  EXPECT(!lm_sys_reserve(LM_PAGE, LM_PAGE, &now));
+  uintptr_t base = ((uintptr_t)now & ~(LM_RANGE - 1)) - LM_RANGE;
+  EXPECT(!lm_sys_reserve_at((char *)base - LM_PAGE, LM_PAGE));
+  EXPECT(limit_address_space(address_space() + 100 * LM_MIB));
+  lm_sys_refuse(nth);
+  EXPECT(lm_range_take(1, LM_SLOT) || lm_range_take(1, LM_SLOT));
+  lm_sys_refuse(0);
+  EXPECT(lm_range_is_valid());
+  if (!nth) EXPECT(lm_range_is_sparse() && lm_map.base == base - LM_RANGE);
+  return take_and_put(UINT32_MAX) > (lm_range_is_sparse() ? 1400 : 500) ? 0 : 1;
+}
+
+static void begins_where_no_other_mapping_is(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  for (long refused = 0; refused < 9; refused++)
+    assert_int_equal(run_in_child(begin_elsewhere, &refused), 0);
+}
+
+static int begin_later(void *unused) {
+  (void)unused;
+  EXPECT(limit_address_space(address_space() + 4 * LM_PAGE));
+  EXPECT(!lm_range_take(1, LM_SLOT) && !lm_range_take(1, LM_SLOT));
+  EXPECT(limit_address_space(address_space() + 100 * LM_MIB));
+  EXPECT(lm_range_take(1, LM_SLOT) && lm_range_is_sparse() && lm_range_is_valid());
+  return take_and_put(UINT32_MAX) > 1400 ? 0 : 1;
+}
+
+static void begins_once_the_limit_has_room(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(begin_later, NULL), 0);
+}
+
+static int reserve_half(void *unused) {
+  (void)unused;
+  lm_sys_refuse(1);
+  EXPECT(lm_range_take(1, LM_SLOT) && lm_range_is_valid());
+  EXPECT(!lm_range_is_sparse() && lm_map.size == LM_RANGE / 2 && !lm_map.reach);
+  return take_and_put(1000) == 1000 ? 0 : 1;
+}
+
+static void reserves_less_where_the_system_refuses_the_whole_range(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  assert_int_equal(run_in_child(reserve_half, NULL), 0);
+}
 
 static int shrink_and_grow(void *unused) {
   (void)unused;
@@ -176,8 +225,11 @@ static void leaves_mappings_of_others_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    /* The first three tests need a process that has not reserved the range. */
-    cmocka_unit_test(takes_less_where_address_space_is_limited),
+    /* The first six tests need a process that has not reserved the range. */
+    cmocka_unit_test(takes_all_that_a_limit_on_address_space_allows),
+    cmocka_unit_test(begins_where_no_other_mapping_is),
+    cmocka_unit_test(begins_once_the_limit_has_room),
+    cmocka_unit_test(reserves_less_where_the_system_refuses_the_whole_range),
     cmocka_unit_test(gives_back_what_is_not_taken_under_a_late_limit),
     cmocka_unit_test(leaves_mappings_of_others_alone),
     cmocka_unit_test(hands_out_runs_at_any_alignment),

@@ -12,6 +12,7 @@
 #include "plan/policy_image.h"
 #include "script/core_module.h"
 #include "script/script.h"
+#include "script/vm.h"
 
 static const lm_script_limits limits = { .max_leaves = 100,
                                          .step_ms = 200,
@@ -396,6 +397,24 @@ static void closing_gives_all_memory_back(void **state) {
   assert_in_range(after.metadata, 0, before.metadata + LM_MIB / 4);
 }
 
+static loam_status raise_words(lua_State *L, void *words) {
+  return (loam_status)luaL_error(L, "%s", (const char *)words);
+}
+
+/* Code that catches an error may raise it again with other words before it. */
+static void an_error_about_memory_is_one_behind_other_words_too(void **state) {
+  (void)state;
+  static lm_vm vm;
+  static char wrapped[] = "module a: not enough memory", other[] = "not enough memory for a",
+              shorter[] = "memory";
+  assert_int_equal(lm_vm_open(&vm, "test.lua", "", &limits), LOAM_OK);
+  assert_int_equal(lm_vm_call(&vm, "trying", raise_words, wrapped), LOAM_ENOMEM);
+  assert_string_equal(loam_error(), "test.lua: no memory left for trying");
+  assert_int_equal(lm_vm_call(&vm, "trying", raise_words, other), LOAM_EPOLICY);
+  assert_int_equal(lm_vm_call(&vm, "trying", raise_words, shorter), LOAM_EPOLICY);
+  lm_vm_close(&vm);
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, close_script)
 
 int main(void) {
@@ -419,6 +438,7 @@ int main(void) {
     TEST(a_runaway_is_an_answer_too),
     TEST(it_opens_or_fails_cleanly_when_the_system_refuses),
     TEST(closing_gives_all_memory_back),
+    TEST(an_error_about_memory_is_one_behind_other_words_too),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
