@@ -26,6 +26,7 @@ local regions = {}
 ---@field to number the greatest size
 ---@field conditions string[] conditions that are true for all its requests
 ---@field questions string[] questions that the site of the witness answers with yes
+---@field tags "named"|"other"|"any" which tags the site of the witness stands for
 ---@field sites table[] a site of each class, with the shortest strings
 ---@field point table|nil the witness, by dimension; nil: undecided
 ---@field box table
@@ -66,6 +67,19 @@ local function questions_of(path, where)
     end
   end
   return list
+end
+
+-- Says which tags a site stands for: "named" (a question about the tag has the answer yes), "other"
+-- (the questions about the tag have the answer no), "any" (no question is about the tag).
+local function tags_of(path)
+  local kind = "any"
+  for _, step in ipairs(path) do
+    if step[1].field == "tag" then
+      if step[2] then return "named" end
+      kind = "other"
+    end
+  end
+  return kind
 end
 
 -- ---- making regions
@@ -117,7 +131,7 @@ local function add(made, by_key, found, class)
   end
   found.region = region
   if not region.sites[1] or is_before(class.site, region.sites[1]) then
-    region.questions = class.questions
+    region.questions, region.tags = class.questions, class.tags
     table.insert(region.sites, 1, class.site)
   else
     region.sites[#region.sites + 1] = class.site
@@ -141,7 +155,7 @@ local function compare_sites(made, old, new)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
     local where = site_search.shortest(path, site)
-    local class = { site = where, questions = questions_of(path, where) }
+    local class = { site = where, questions = questions_of(path, where), tags = tags_of(path) }
     for _, one in ipairs(found) do add(made, by_key, one, class) end
   end)
 end

@@ -43,9 +43,10 @@ local function sizes_words(region)
 end
 
 local function tag_words(region)
-  local tag = region.sites[1].tag
+  local tag, others = region.sites[1].tag, #region.sites - 1
   local words = tag == "" and '""' or escape.text(tag)
-  local others = #region.sites - 1
+  if region.tags == "any" then return "any tag" end
+  if region.tags == "other" then words = "other tags, such as " .. words end
   if others == 0 then return words end
   return ("%s and %s"):format(words, units.plural(others, "other class", "other classes"))
 end
@@ -111,6 +112,14 @@ local function strategy_words(entry)
   return "changed" .. (words == "" and "" or ": " .. escape.text(words))
 end
 
+-- Returns the conditions of a region as a list: those on the site first.
+local function where_list(region)
+  local list = {}
+  for _, words in ipairs(region.questions) do list[#list + 1] = words end
+  for _, words in ipairs(region.conditions) do list[#list + 1] = words end
+  return list
+end
+
 local function strategy_name(entry) return escape.text((entry.old or entry.new).name) end
 
 local function undecided_count(made) return #made.undecided + made.left_over end
@@ -145,9 +154,7 @@ local function show_region(context, made, counted, region)
   if #region.options > 0 then
     context.write(pad .. "with " .. escape.text(options_words(region.options)) .. "\n")
   end
-  local where = {}
-  for _, words in ipairs(region.questions) do where[#where + 1] = words end
-  for _, words in ipairs(region.conditions) do where[#where + 1] = words end
+  local where = where_list(region)
   if #where > 0 then
     context.write(pad .. "where " .. escape.text(table.concat(where, " and ")) .. "\n")
   end
@@ -184,8 +191,7 @@ local function row(cells)
 end
 
 local function markdown_region(made, counted, region)
-  local when = {}
-  for _, words in ipairs(region.conditions) do when[#when + 1] = words end
+  local when = where_list(region)
   if #region.options > 0 then when[#when + 1] = options_words(region.options) end
   local cells = { region.point and region.kind or "undecided", tag_words(region),
     sizes_words(region), table.concat(when, "; "), chain_words(region.old),
