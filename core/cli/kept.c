@@ -56,17 +56,12 @@ bool lm_kept_find(const char *text, size_t length, lm_policy_image **out) {
   return false;
 }
 
-static bool asks_about_machine(const void *bytes) {
-  const lm_policy_image_head *head = bytes;
-  return head->nodes || head->devices >= 0;
-}
-
 /* Writes in place, without a second name: the checksum of an image finds one that is not whole. */
 void lm_kept_put(const lm_policy_image *image) {
   char path[PATH_MAX];
   size_t size;
   const void *bytes = lm_policy_image_bytes(image, &size);
-  if (asks_about_machine(bytes) || size > LM_KEPT_MOST ||
+  if (lm_policy_image_asks_about_machine(image) || size > LM_KEPT_MOST ||
       !find_place(lm_policy_image_hash(image), path))
     return;
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);

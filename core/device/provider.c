@@ -111,7 +111,7 @@ static const char *alloc_handler(const lm_request *w, const lm_strategy *s, lm_p
   out->maker = LM_PROVIDER_HANDLER;
   out->handler = handler;
   out->size = w->size ? w->size : 1;
-  out->asked = out->size + (w->align > 16 ? w->align - 16 : 0);
+  out->asked = out->size + (w->align > 16 ? w->align - 1 : 0); /* a handler may align to less */
   /* As NumPy calls it: `count` elements of one byte. NEP 49's own sample relies on that. */
   out->made = w->zero ? a->calloc(a->ctx, out->asked, 1) : a->malloc(a->ctx, out->asked);
   out->base = (char *)lm_align_up((uintptr_t)out->made, w->align > 16 ? w->align : 1);

@@ -203,7 +203,8 @@ static loam_status check_strategy(const lm_policy_image *image, uint32_t i) {
   return has_devices(s, image->head->devices) ? LOAM_OK : refuse("devices of strategy", i);
 }
 
-/* Refuses a strategy that this process cannot use. */
+/* Refuses a strategy that this process cannot use. That is a fault only where the strategy ends a
+ * chain: elsewhere the next member of the chain serves. */
 static loam_status check_host(const lm_policy_image_strategy *s) {
   char words[256];
   if (s->kind == LM_KIND_HANDLER && !lm_handler_find(s->handler))
@@ -215,14 +216,12 @@ static loam_status check_host(const lm_policy_image_strategy *s) {
              : LOAM_OK;
 }
 
-static loam_status check_strategies(const lm_policy_image *image, bool is_host) {
+static loam_status check_strategies(const lm_policy_image *image) {
   loam_status status = LOAM_OK;
   uint64_t size = image->head->part[LM_PART_STRATEGIES].size;
   if (size % sizeof *image->strategy || size / sizeof *image->strategy > LM_STRATEGIES_MAX)
     return refuse("size of the strategies", size);
   for (uint32_t i = 0; !status && i < strategies_of(image); i++) status = check_strategy(image, i);
-  for (uint32_t i = 0; !status && is_host && i < strategies_of(image); i++)
-    status = check_host(&image->strategy[i]);
   return status;
 }
 
@@ -302,28 +301,43 @@ static loam_status renumber(char *plan, size_t size, const uint32_t *id, uint32_
   return LOAM_OK;
 }
 
+/* What read_plans knows of each strategy of the image, by its index. */
+typedef struct strategies {
+  uint32_t *id;     /* in this process */
+  uint8_t *is_last; /* 1: a chain of a plan ends with it */
+} strategies;
+
+/* Sets is_last of the strategies that end the chains of a plan. */
+static void mark_last(const record *r, const lm_plan *plan, uint8_t *is_last) {
+  const uint32_t *chain = (const uint32_t *)(const void *)(r->plan + r->size) - plan->chains;
+  for (uint32_t i = 0; i < plan->leaves; i++)
+    is_last[chain[plan->leaf[i].first + plan->leaf[i].n - 1]] = 1;
+}
+
 /* Makes a plan and adds it to the set. */
-static loam_status make_plan(lm_policy_image *image, const record *r, const uint32_t *id,
+static loam_status make_plan(lm_policy_image *image, const record *r, const strategies *known,
                              const lm_plan **out) {
   lm_plan *plan = NULL;
   char *copy = lm_metadata_alloc(r->size + 1);
   if (!copy) return lm_error(LOAM_ENOMEM, "policy image: no memory for a plan");
   memcpy(copy, r->plan, r->size);
-  loam_status status = renumber(copy, r->size, id, strategies_of(image));
+  loam_status status = renumber(copy, r->size, known->id, strategies_of(image));
   if (!status) status = lm_plan_make(copy, r->size, &plan);
   lm_metadata_free(copy);
   if (status) return status;
+  mark_last(r, plan, known->is_last);
   *out = lm_plan_set_add(&image->set, plan);
   return *out ? LOAM_OK : LOAM_ENOMEM;
 }
 
 /* Makes all plans of the image into `plan`, by their index in the image. */
-static loam_status make_plans(lm_policy_image *image, const uint32_t *id, const lm_plan **plan) {
+static loam_status make_plans(lm_policy_image *image, const strategies *known,
+                              const lm_plan **plan) {
   uint64_t at = 0;
   record r;
   for (uint32_t i = 0; i < image->head->plans; i++) {
     if (!next_record(image, &at, &r)) return refuse("size of plan", i);
-    loam_status status = make_plan(image, &r, id, &plan[i]);
+    loam_status status = make_plan(image, &r, known, &plan[i]);
     if (status) return status;
   }
   uint64_t size = image->head->part[LM_PART_PLANS].size;
@@ -340,15 +354,20 @@ static loam_status assign_plans(lm_policy_image *image, const lm_plan *const *pl
   return LOAM_OK;
 }
 
-static loam_status read_plans(lm_policy_image *image) {
-  uint32_t *id = NULL, n = image->head->plans;
-  loam_status status = intern_all(image, &id);
+static loam_status read_plans(lm_policy_image *image, bool is_host) {
+  uint32_t n = image->head->plans, count = strategies_of(image);
+  strategies known = { .is_last = lm_metadata_alloc(count + 1) };
+  loam_status status = intern_all(image, &known.id);
   const lm_plan **plan = status ? NULL : lm_metadata_alloc((n + 1) * sizeof(lm_plan *));
-  if (!status && !plan) status = lm_error(LOAM_ENOMEM, "policy image: no memory for %u plans", n);
-  if (!status) status = make_plans(image, id, plan);
+  if (!status && (!plan || !known.is_last))
+    status = lm_error(LOAM_ENOMEM, "policy image: no memory for %u plans", n);
+  if (!status) status = make_plans(image, &known, plan);
   if (!status) status = assign_plans(image, plan);
+  for (uint32_t i = 0; !status && is_host && i < count; i++)
+    if (known.is_last[i]) status = check_host(&image->strategy[i]);
   lm_metadata_free(plan);
-  lm_metadata_free(id);
+  lm_metadata_free(known.id);
+  lm_metadata_free(known.is_last);
   return status;
 }
 
@@ -375,7 +394,7 @@ static loam_status read_image(lm_policy_image *image, bool is_host) {
   if (!status) status = check_machine(head);
   if (status) return status;
   image->strategy = part_of(image, LM_PART_STRATEGIES);
-  status = check_strategies(image, is_host);
+  status = check_strategies(image);
   if (!status)
     status = lm_class_tree_check(part_of(image, LM_PART_TREE), head->part[LM_PART_TREE].size,
                                  &image->tree);
@@ -383,7 +402,7 @@ static loam_status read_image(lm_policy_image *image, bool is_host) {
   if (status) return status;
   image->plan = lm_metadata_alloc(image->tree.head.plans * sizeof(lm_plan *));
   if (!image->plan) return lm_error(LOAM_ENOMEM, "policy image: no memory to open it");
-  return read_plans(image);
+  return read_plans(image, is_host);
 }
 
 loam_status lm_policy_image_open(void *bytes, size_t size, bool is_host, lm_policy_image **out) {
@@ -486,6 +505,11 @@ bool lm_policy_image_guards(const lm_policy_image *image) {
   for (uint32_t i = 0; i < strategies_of(image); i++)
     if (image->strategy[i].guard) return true;
   return false;
+}
+bool lm_policy_image_asks_about_machine(const lm_policy_image *image) {
+  for (uint32_t i = 0; i < strategies_of(image); i++)
+    if (image->strategy[i].kind == LM_KIND_FILE) return true;
+  return image->head->nodes || image->head->devices >= 0;
 }
 uint64_t lm_policy_image_hash(const lm_policy_image *image) { return image->head->frame.text_hash; }
 uint32_t lm_policy_image_plans(const lm_policy_image *image) { return image->set.count; }

@@ -112,8 +112,8 @@ typedef struct lm_policy_image lm_policy_image;
 
 /* Opens an image after a check of every number in it. `bytes` is lm_metadata memory, which the
  * image frees from then on; after a failure the caller still has to free it. `is_host`: this
- * process will serve memory with it, so each handler has to be registered and each folder of a file
- * strategy usable.
+ * process will serve memory with it, so a strategy that ends a chain has to be usable here: its
+ * handler is registered, or the folder of its files can be used.
  *
  * Fails with LOAM_EINVAL for bytes that are no valid image, and LOAM_EUNSUPPORTED for an image for
  * another machine or version, or one with powers where LuaJIT is not open (lm_plan_power);
@@ -138,6 +138,9 @@ bool lm_policy_image_applies_live(const lm_policy_image *image);
 bool lm_policy_image_shares(const lm_policy_image *image);
 /* Returns whether a strategy of the image guards blocks. */
 bool lm_policy_image_guards(const lm_policy_image *image);
+/* Returns whether compiling the policy asked about the machine: about its NUMA nodes, its devices,
+ * or a folder for files. */
+bool lm_policy_image_asks_about_machine(const lm_policy_image *image);
 /* Returns a bit for each LM_IN_* that a plan of the image reads. */
 uint32_t lm_policy_image_reads(const lm_policy_image *image);
 /* Returns the hash of the policy's text. */

@@ -20,6 +20,10 @@ static const char *const asks = "local s = loam.host { name = 'asks' }\n"
                                 "local n = #loam.nodes()\n"
                                 "return loam.policy { pick = function() return s end }\n";
 
+static const char files[] = "local f = loam.file { name = 'f', dir = '/nosuch' }\n"
+                            "local s = loam.host { name = 's' }\n"
+                            "return loam.policy { pick = function() return f:or_else(s) end }\n";
+
 static char policy[64], control[64], place[PATH_MAX];
 
 static int make_files(void **state) {
@@ -140,6 +144,8 @@ static void a_policy_that_asks_about_the_machine_is_compiled_each_time(void **st
   (void)state;
   vet(asks);
   assert_false(is_kept(asks));
+  vet(files);
+  assert_false(is_kept(files));
 }
 
 static void a_large_image_is_not_kept(void **state) {

@@ -370,22 +370,38 @@ static void refuses_a_damaged_tree(void **state) {
   refuses(LOAM_EINVAL, at + offsetof(lm_class_head, plans), &number, 4, "indices of plans");
 }
 
-static void a_host_needs_the_handlers(void **state) {
-  (void)state;
-  lm_policy_image_strategy s = *(const lm_policy_image_strategy *)(void *)(good +
-                                                                           AT_STRATEGY(name));
-  s.kind = LM_KIND_HANDLER;
-  strcpy(s.handler, "absent");
-  refuses(LOAM_EPOLICY, AT_STRATEGY(name), &s, sizeof s, "no handler \"absent\" is registered");
-  s.kind = LM_KIND_FILE;
-  strcpy(s.dir, "/absent");
-  refuses(LOAM_EPOLICY, AT_STRATEGY(name), &s, sizeof s, "/absent");
+/* Opens the image with another strategy in the place of one, for a host or for a look at it. */
+static loam_status open_with(size_t at, const lm_policy_image_strategy *s, bool is_host) {
   char *bytes = bytes_copy(good, size);
-  memcpy(bytes + AT_STRATEGY(name), &s, sizeof s);
+  memcpy(bytes + at, s, sizeof *s);
   bytes_seal(bytes, size);
   lm_policy_image *policy;
-  assert_int_equal(lm_policy_image_open(bytes, size, false, &policy), LOAM_OK);
-  lm_policy_image_close(policy);
+  loam_status status = lm_policy_image_open(bytes, size, is_host, &policy);
+  if (status) lm_metadata_free(bytes);
+  else lm_policy_image_close(policy);
+  return status;
+}
+
+/* "wide" and "shares" have a fallback in each chain. */
+static void a_host_needs_the_handlers_that_end_a_chain(void **state) {
+  (void)state;
+  size_t refused = 0, n = head()->part[LM_PART_STRATEGIES].size / sizeof(lm_policy_image_strategy);
+  for (size_t i = 0; i < n; i++) {
+    size_t at = AT_STRATEGY(name) + i * sizeof(lm_policy_image_strategy);
+    lm_policy_image_strategy s = *(const lm_policy_image_strategy *)(void *)(good + at);
+    bool is_last = strcmp(s.name, "wide") && strcmp(s.name, "shares");
+    refused += is_last;
+    s.kind = LM_KIND_HANDLER;
+    strcpy(s.handler, "absent");
+    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_EPOLICY : LOAM_OK);
+    if (is_last) assert_non_null(strstr(loam_error(), "no handler \"absent\" is registered"));
+    s.kind = LM_KIND_FILE;
+    strcpy(s.dir, "/absent");
+    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_EPOLICY : LOAM_OK);
+    if (is_last) assert_non_null(strstr(loam_error(), "/absent"));
+    assert_int_equal(open_with(at, &s, false), LOAM_OK);
+  }
+  assert_true(refused > 0 && refused < n);
 }
 
 /* ---- Memory */
@@ -441,7 +457,7 @@ int main(void) {
     cmocka_unit_test(refuses_a_damaged_strategy),
     cmocka_unit_test(refuses_a_damaged_plan),
     cmocka_unit_test(refuses_a_damaged_tree),
-    cmocka_unit_test(a_host_needs_the_handlers),
+    cmocka_unit_test(a_host_needs_the_handlers_that_end_a_chain),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_byte_that_changes_breaks_the_checksum),
   };

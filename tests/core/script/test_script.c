@@ -247,6 +247,26 @@ static void a_handler_has_to_be_registered(void **state) {
   assert_int_equal(lm_strategy_at(plan_of("t")->chain[0])->desc.kind, LM_KIND_HANDLER);
 }
 
+/* A member that this process cannot use is a fault only at the end of a chain. */
+static void a_member_with_a_fallback_need_not_be_usable(void **state) {
+  (void)state;
+  open_image("local h, f = loam.host { name = 'h' }, loam.file { name = 'f', dir = '/nosuch' }\n"
+             "local a = loam.handler 'nosuch'\n"
+             "return loam.policy { pick = function(req)\n"
+             "  if req.size > 100 then return f:or_else(h) end\n"
+             "  return a:or_else(f):or_else(h)\n"
+             "end }\n");
+  close_script(NULL);
+  assert_int_equal(open_text("local h = loam.host { name = 'h' }\n"
+                             "local a = loam.handler 'nosuch'\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  return h:or_else(a)\n"
+                             "end }\n"),
+                   LOAM_OK);
+  assert_int_equal(compile(), LOAM_EPOLICY);
+  words_have("no handler \"nosuch\"");
+}
+
 #define FULL                                                                           \
   "local h = loam.host { name = 'full', align = 4096, limit = 2 ^ 30, numa = { 0 },\n" \
   "  huge = 'thp', zero = true, prefault = true }\n"
@@ -429,6 +449,7 @@ int main(void) {
     TEST(two_images_do_not_know_each_other),
     TEST(garbage_is_no_part_of_what_a_policy_may_hold),
     TEST(a_handler_has_to_be_registered),
+    TEST(a_member_with_a_fallback_need_not_be_usable),
     TEST(options_reach_the_strategy),
     TEST(a_refusal_names_file_line_and_source),
     TEST(the_budget_is_for_each_step),
