@@ -616,8 +616,8 @@ LOAM_API loam_status loam_device_reset(int device);
  * in any thread. loam_owner, loam_on_memory and the figures know these data under the block's tag
  * and the strategy "handler:NAME", unless the host calls a function of its handler directly. */
 
-/* The functions of a handler. Any thread may call them, several at the same time. What they
- * ask of loam_malloc while loam calls them comes from pools of loam, whatever the policy says. */
+/* The functions of a handler. Any thread may call them, several at the same time. Their memory is
+ * aligned to 16, as malloc's is. What they ask of loam_malloc meanwhile, pools of loam serve. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);

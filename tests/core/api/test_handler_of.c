@@ -236,6 +236,49 @@ static void handlers_are_called_as_numpy_calls_them(void **state) {
   assert_int_equal(shifted.live, 0);
 }
 
+/* A handler whose memory begins 8 bytes behind a multiple of 16. */
+static char *eight_end; /* where the memory that it gave last ends */
+
+static void *eight_alloc(void *ctx, size_t size) {
+  (void)ctx;
+  char *real = malloc(size + 8);
+  eight_end = real + 8 + size;
+  return real + 8;
+}
+static void *eight_zero(void *ctx, size_t count, size_t size) {
+  return memset(eight_alloc(ctx, count * size), 0, count * size);
+}
+static void *eight_realloc(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  return (char *)realloc((char *)p - 8, size + 8) + 8;
+}
+static void eight_free(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  (void)size;
+  free((char *)p - 8);
+}
+
+static void aligned_memory_of_a_handler_ends_within_what_it_gave(void **state) {
+  (void)state;
+  static const loam_handler h = { "eight",
+                                  1,
+                                  { NULL, eight_alloc, eight_zero, eight_realloc, eight_free } };
+  static const char policy[] = "local eight = loam.handler 'eight'\n"
+                               "return loam.policy { pick = function() return eight end }\n";
+  assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  if (loam_policy_load_text("eight.lua", policy)) fail_msg("%s", loam_error());
+  for (size_t align = 32; align <= 4096; align *= 2)
+    for (size_t size = 1; size < 400; size += 13) {
+      char *p = loam_aligned_alloc(loam_site_get("array"), align, size);
+      assert_int_equal((uintptr_t)p % align, 0);
+      assert_true(p + size <= eight_end);
+      loam_free(p);
+    }
+  static const char plain[] = "local h = loam.host { name = 'plain' }\n"
+                              "return loam.policy { pick = function() return h end }\n";
+  assert_int_equal(loam_policy_load_text("plain.lua", plain), LOAM_OK);
+}
+
 /* ---- The handler that a thread has set
  *
  * A handler that counts what is asked of it, on top of the C library. */
@@ -480,6 +523,7 @@ int main(void) {
     cmocka_unit_test(threads_that_race_get_one),
     cmocka_unit_test(a_handler_that_uses_loam_is_not_called_for_its_own_memory),
     cmocka_unit_test(handlers_are_called_as_numpy_calls_them),
+    cmocka_unit_test(aligned_memory_of_a_handler_ends_within_what_it_gave),
     cmocka_unit_test(the_set_handler_makes_the_data_of_blocks),
     cmocka_unit_test(the_set_handler_makes_the_data_of_arrays),
     cmocka_unit_test(the_set_handler_leaves_malloc_to_the_policy),
