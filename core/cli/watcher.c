@@ -243,6 +243,9 @@ static void tell_shortcomings(void) {
 
 /* ---- Compiling ---- */
 
+/* The exit statuses of a compiler. */
+enum { PUBLISHED, REFUSED, FAILED };
+
 /* Compiles and publishes a policy's text, in a process of its own. It opens the board itself: the
  * lock of publishers belongs to a descriptor and its copies, so an alarm of the watcher would give
  * up the lock of a compiler that had a copy. */
@@ -251,17 +254,17 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
   lm_publisher_close(&self.to);
   if (lm_publisher_open(self.board, &self.to) != LOAM_OK) {
     tell("policy refused, the last good one stays", loam_error());
-    _exit(1);
+    _exit(FAILED);
   }
   lm_script_source source = { self.policy, text, length, lm_policy_limits(), .is_host = false };
   loam_status status = lm_publisher_publish(&self.to, &source, &number);
   if (status != LOAM_OK) refuse(hash, loam_error());
   else tell_shortcomings();
-  _exit(status == LOAM_OK ? 0 : 1);
+  _exit(status == LOAM_OK ? PUBLISHED : lm_policy_open_is_verdict(status) ? REFUSED : FAILED);
 }
 
-/* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the policy
- * was published. */
+/* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the text
+ * was refused for what it says. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
@@ -271,15 +274,15 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
     keep();
     lm_sys_sleep(NAP_MS * 1000000ll);
   }
-  if (WIFEXITED(status)) return !WEXITSTATUS(status);
+  if (WIFEXITED(status)) return WEXITSTATUS(status) == REFUSED;
   snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
            WTERMSIG(status));
   refuse(text_hash, words);
-  return false;
+  return true;
 }
 
 /* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
- * published. */
+ * refused for what it says, so that it need not be compiled again. */
 static bool publish(const char *text, size_t length, uint64_t hash) {
   pid_t compiler = fork();
   if (!compiler) compile_and_exit(text, length, hash);
@@ -300,7 +303,8 @@ static void load_changed_file(void) {
     bool is_live = is_read && hash == latest_of(&self.to)->text_hash;
     if (is_live) lm_publisher_forget_refusal(&self.to);
     else if (!is_read) refuse(0, loam_error());
-    self.refused_hash = is_live || (is_read && publish(text, length, hash)) ? 0 : hash;
+    bool is_refused = !is_live && (!is_read || publish(text, length, hash));
+    self.refused_hash = is_refused ? hash : 0;
   }
   lm_metadata_free(text);
 }

@@ -208,12 +208,11 @@ static loam_status check_strategy(const lm_policy_image *image, uint32_t i) {
 static loam_status check_host(const lm_policy_image_strategy *s) {
   char words[256];
   if (s->kind == LM_KIND_HANDLER && !lm_handler_find(s->handler))
-    return lm_error(LOAM_EPOLICY, "strategy \"%s\": no handler \"%s\" is registered", s->name,
+    return lm_error(LOAM_ESTATE, "strategy \"%s\": no handler \"%s\" is registered", s->name,
                     s->handler);
   if (s->kind != LM_KIND_FILE) return LOAM_OK;
   const char *why = lm_backing_refusal(s->dir, words, sizeof words);
-  return why ? lm_error(LOAM_EPOLICY, "strategy \"%s\": dir %s: %s", s->name, s->dir, why)
-             : LOAM_OK;
+  return why ? lm_error(LOAM_ESTATE, "strategy \"%s\": dir %s: %s", s->name, s->dir, why) : LOAM_OK;
 }
 
 static loam_status check_strategies(const lm_policy_image *image) {

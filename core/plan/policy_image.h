@@ -117,7 +117,7 @@ typedef struct lm_policy_image lm_policy_image;
  *
  * Fails with LOAM_EINVAL for bytes that are no valid image, and LOAM_EUNSUPPORTED for an image for
  * another machine or version, or one with powers where LuaJIT is not open (lm_plan_power);
- * LOAM_EPOLICY if a handler or a folder is missing; and as lm_strategy_intern and lm_plan_make. The
+ * LOAM_ESTATE if a handler or a folder is missing; and as lm_strategy_intern and lm_plan_make. The
  * error words name the wrong value. */
 loam_status lm_policy_image_open(void *bytes, size_t size, bool is_host, lm_policy_image **out);
 /* Frees an image and all its plans, which no thread may evaluate any more; NULL does nothing. */

@@ -19,12 +19,13 @@ static void push_driver(lua_State *L, const char *function) {
   lua_remove(L, -2);
 }
 
-/* Turns the two results of a driver's function into a status: true, or nil and the
- * error's words. */
-static loam_status status_of_results(lua_State *L) {
+/* Turns the two results of a driver's function into a status: true; or nil, or false, and the
+ * error's words. False is for what a host lacks. */
+static loam_status status_of_results(lua_State *L, bool is_host) {
   if (lua_toboolean(L, -2)) return LOAM_OK;
+  bool is_lacking = is_host && lua_type(L, -2) == LUA_TBOOLEAN;
   const char *words = lua_type(L, -1) == LUA_TSTRING ? lua_tolstring(L, -1, NULL) : NULL;
-  return lm_error(LOAM_EPOLICY, "%s", words ? words : "no reason given");
+  return lm_error(is_lacking ? LOAM_ESTATE : LOAM_EPOLICY, "%s", words ? words : "no reason given");
 }
 
 bool lm_script_is_available(void) { return lm_luajit_is_found(); }
@@ -51,7 +52,7 @@ static loam_status open_policy(lua_State *L, void *arg) {
   lua_pushstring(L, script->file);
   lua_pushlstring(L, script->text, script->length);
   lua_call(L, 2, 2);
-  loam_status status = status_of_results(L);
+  loam_status status = status_of_results(L, script->is_host);
   if (status == LOAM_OK) copy_name(L, script);
   if (status == LOAM_OK) copy_apply(L, script);
   return status;
@@ -156,7 +157,7 @@ static loam_status compile(lua_State *L, void *arg) {
   push_driver(L, "classes");
   lua_call(L, 0, 2);
   const char *tree = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &size) : NULL;
-  if (!tree || lua_type(L, -1) != LUA_TTABLE) return status_of_results(L);
+  if (!tree || lua_type(L, -1) != LUA_TTABLE) return status_of_results(L, r->script->is_host);
   uint32_t plans = (uint32_t)lua_objlen(L, -1);
   const lm_plan **plan = lm_metadata_alloc(plans * sizeof(lm_plan *) + size);
   if (!plan) return lm_error(LOAM_ENOMEM, "%s: no memory for its plans", r->script->file);
@@ -180,7 +181,7 @@ static loam_status vet(lua_State *L, void *arg) {
   (void)arg;
   push_driver(L, "vet");
   lua_call(L, 0, 2);
-  return status_of_results(L);
+  return status_of_results(L, false);
 }
 
 loam_status lm_script_vet(lm_script *script) {
@@ -224,7 +225,7 @@ static loam_status inspect(lua_State *L, void *arg) {
   lua_pushlstring(L, q->script->text, q->script->length);
   lua_pushstring(L, q->query);
   lua_call(L, 3, 2);
-  loam_status status = status_of_results(L);
+  loam_status status = status_of_results(L, false);
   return status == LOAM_EPOLICY ? LOAM_EINVAL : status; /* a refused policy is an answer as well */
 }
 

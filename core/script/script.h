@@ -39,7 +39,7 @@ bool lm_script_is_available(void);
 
 /* Runs the policy's file in a new Lua state and checks what the file returned. On failure *out is
  * NULL and the status is LOAM_EPOLICY, LOAM_EBUDGET, LOAM_ENOMEM or LOAM_EUNSUPPORTED
- * (no LuaJIT). */
+ * (no LuaJIT); for a host also LOAM_ESTATE: it lacks a handler, a folder, a node or a device. */
 loam_status lm_script_open(const lm_script_source *source, lm_script **out);
 /* Compiles the policy for every class of sites, compares the plans with plain Lua, and decides
  * `always` over every leaf of every plan. Writes the image into lm_metadata memory, which the

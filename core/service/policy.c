@@ -418,6 +418,11 @@ static uint64_t hash_attempt(const char *path, uint64_t hash) {
   return hash ^ lm_policy_file_hash(path, strlen(path)) * 0x9e3779b97f4a7c15u;
 }
 
+/* A policy with a strategy that this process cannot use now is a refused policy to the host. */
+static loam_status told_as(loam_status status) {
+  return status == LOAM_ESTATE ? LOAM_EPOLICY : status;
+}
+
 /* Says that the record of the last attempt has changed. Under `load_lock`. */
 static void tell_attempt(void) {
   void (*note)(void) = atomic_load_explicit(&on_attempt, memory_order_relaxed);
@@ -425,17 +430,19 @@ static void tell_attempt(void) {
 }
 
 /* Records how a load ended. Under `load_lock`. `hash` is the hash of the text if `has_text`, else
- * the hash of the reason why the file could not be read. */
+ * the hash of the reason why the file could not be read. A text that may be accepted at another
+ * time is not remembered: if its file is saved or touched, it is loaded again. */
 static void note_attempt(loam_status status, const char *path, uint64_t hash, bool has_text) {
+  bool is_final = status != LOAM_OK && (!has_text || lm_policy_open_is_verdict(status));
   lock(&live_lock);
   record.loads++;
   record.last_at = lm_sys_unix_ns();
-  record.last = status;
+  record.last = told_as(status);
   lm_text_put(record.last_error, sizeof record.last_error, status ? loam_error() : "", NULL);
   if (status != LOAM_OK) record.refused++;
   refused_text = status != LOAM_OK && has_text ? hash : 0;
   unlock(&live_lock);
-  refused_hash = status == LOAM_OK ? 0 : hash_attempt(path, hash);
+  refused_hash = is_final ? hash_attempt(path, hash) : 0;
   tell_attempt();
 }
 
@@ -461,7 +468,7 @@ static report load_text_locked(const char *name, const char *path, const char *t
   note_attempt(status, path, l.hash, true);
   lm_policy_image_close(l.opened.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
-  report result = { .status = status };
+  report result = { .status = told_as(status) };
   memcpy(result.recompiled, l.opened.recompiled, sizeof result.recompiled);
   return result;
 }
@@ -494,7 +501,7 @@ loam_status lm_policy_load_image_locked(const char *path, void *bytes, size_t si
   else if (!l.opened.image) lm_metadata_free(bytes);
   lm_policy_image_close(l.opened.image); /* NULL if it became live */
   lm_metadata_free(l.plan);
-  return status;
+  return told_as(status);
 }
 
 void lm_policy_note_published_locked(loam_status status, const char *path, uint64_t text_hash) {

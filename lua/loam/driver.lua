@@ -26,12 +26,20 @@ local function words(errors)
   return diag.render(errors, file.name, diag.lines(file.text))
 end
 
+-- Returns the two results of a function that refuses a policy. The first is false, and not nil, if
+-- the policy is refused for what this machine or this process lacks.
+---@return false|nil, string message
+local function refused(errors)
+  if errors[1] and errors[1].class == "machine" then return false, words(errors) end
+  return nil, words(errors)
+end
+
 -- Loads and checks a policy, given as the text of its file.
----@return true|nil, string|nil message
+---@return true|false|nil, string|nil message
 function driver.open(file_name, text)
   file = { name = file_name, text = text }
   local made, errors = policy.open(file_name, text)
-  if not made then return nil, words(errors) end
+  if not made then return refused(errors) end
   name, apply = made.name, made.apply
   return true
 end
@@ -47,10 +55,10 @@ function driver.apply()
 end
 
 -- Compiles the policy for every class of sites, and decides its invariants.
----@return string|nil, any[]|string the tree of class_tree.h and its plans; or nil and a message
+---@return string|false|nil, any[]|string the tree of class_tree.h and its plans; or as `refused`
 function driver.classes()
   local errors = policy.compile_all()
-  if #errors > 0 then return nil, words(errors) end
+  if #errors > 0 then return refused(errors) end
   return policy.tree()
 end
 

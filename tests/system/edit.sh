@@ -1,6 +1,6 @@
 # edit.sh - a policy edited while a program runs under `loam run --watch`: the next allocation obeys it.
 . tests/system/_lib.sh
-need "$CC" grep
+need "$CC" grep flock
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 [ -e "${LOAM_BUILD:-}/libloam.so" ] || skip "no libloam.so in LOAM_BUILD"
 
@@ -59,6 +59,17 @@ write "$work/next" three
 mv "$work/next" "$live"
 becomes three
 echo "ok: a rename over it, generation $generation"
+
+# While another publisher has the board, such as a stopped `loam reload`, an edit is refused. Its text
+# is not at fault, so a touch of the file is enough to load it later.
+exec 5< "$(ls "$LOAM_CONTROL_DIR"/*.board)"
+flock 5
+write "$live" five
+await "nothing tells of the locked board" grep -q 'keeps it locked' "$work/err"
+exec 5<&-
+touch "$live"
+becomes five
+echo "ok: an edit that found the board locked is loaded when its file is touched"
 
 write "$work/other.lua" four
 "$LOAM" reload "$pid" "$work/other.lua" > "$work/reload" || fail "reload: $(cat "$work/reload")"

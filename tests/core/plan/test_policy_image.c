@@ -393,11 +393,11 @@ static void a_host_needs_the_handlers_that_end_a_chain(void **state) {
     refused += is_last;
     s.kind = LM_KIND_HANDLER;
     strcpy(s.handler, "absent");
-    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_EPOLICY : LOAM_OK);
+    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_ESTATE : LOAM_OK);
     if (is_last) assert_non_null(strstr(loam_error(), "no handler \"absent\" is registered"));
     s.kind = LM_KIND_FILE;
     strcpy(s.dir, "/absent");
-    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_EPOLICY : LOAM_OK);
+    assert_int_equal(open_with(at, &s, true), is_last ? LOAM_ESTATE : LOAM_OK);
     if (is_last) assert_non_null(strstr(loam_error(), "/absent"));
     assert_int_equal(open_with(at, &s, false), LOAM_OK);
   }

@@ -239,7 +239,7 @@ static void a_handler_has_to_be_registered(void **state) {
   const char *text = "local h = loam.handler 'script.test'\n"
                      "return loam.policy { pick = function(req) return h end }\n";
   assert_int_equal(open_text(text), LOAM_OK);
-  assert_int_equal(compile(), LOAM_EPOLICY);
+  assert_int_equal(compile(), LOAM_ESTATE);
   words_have("no handler \"script.test\"");
   close_script(NULL);
   assert_int_equal(loam_handler_register(&handler), LOAM_OK);
@@ -263,7 +263,7 @@ static void a_member_with_a_fallback_need_not_be_usable(void **state) {
                              "  return h:or_else(a)\n"
                              "end }\n"),
                    LOAM_OK);
-  assert_int_equal(compile(), LOAM_EPOLICY);
+  assert_int_equal(compile(), LOAM_ESTATE);
   words_have("no handler \"nosuch\"");
 }
 

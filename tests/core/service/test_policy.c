@@ -446,6 +446,43 @@ static void an_unchanged_file_is_left_alone(void **state) {
   assert_int_equal(info().generation, before.generation + 1);
 }
 
+static void *no_malloc(void *ctx, size_t size) {
+  (void)ctx;
+  (void)size;
+  return NULL;
+}
+static void *no_calloc(void *ctx, size_t count, size_t size) {
+  return no_malloc(ctx, count * size);
+}
+static void *no_realloc(void *ctx, void *p, size_t size) {
+  (void)p;
+  return no_malloc(ctx, size);
+}
+static void no_free(void *ctx, void *p, size_t size) {
+  (void)ctx;
+  (void)p;
+  (void)size;
+}
+
+/* The text was not at fault: it is loaded again although it did not change. */
+static void a_file_whose_handler_was_missing_is_loaded_later(void **state) {
+  (void)state;
+  static const loam_handler later = { "later",
+                                      1,
+                                      { NULL, no_malloc, no_calloc, no_realloc, no_free } };
+  save_text("local h, usual = loam.handler 'later', loam.host { name = 'usual' }\n"
+            "return loam.policy { pick = function(req)\n"
+            "  if req.tag == 'never' then return h end\n"
+            "  return usual\n"
+            "end }\n");
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(info().last, LOAM_EPOLICY);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(loam_handler_register(&later), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(info().last, LOAM_OK);
+}
+
 static void the_hash_of_a_refused_text_is_known_until_the_next_attempt(void **state) {
   (void)state;
   const char *bad = "return 1\n";
@@ -782,6 +819,7 @@ int main(void) {
     cmocka_unit_test(empty_and_cut_off_files_are_refused),
     cmocka_unit_test(a_file_of_more_than_a_megabyte_is_refused),
     cmocka_unit_test(an_unchanged_file_is_left_alone),
+    cmocka_unit_test(a_file_whose_handler_was_missing_is_loaded_later),
     cmocka_unit_test(the_hash_of_a_refused_text_is_known_until_the_next_attempt),
     cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
     cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
