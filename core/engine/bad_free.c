@@ -32,16 +32,18 @@ static void LM_PRINTF(3, 4) tell(lm_token token, const void *p, const char *form
                  under ? "'" : "");
 }
 
+static const char *bytes_word(size_t n) { return n == 1 ? "byte" : "bytes"; }
+
 /* Describes a block, live or freed, in at most WORDS bytes. */
 static const char *describe(char *words, const lm_object *object) {
   lm_token token = object->token;
   const char *name = lm_strategy_at(object->strategy)->desc.name;
   if (is_known(token))
-    snprintf(words, WORDS,
-             "%zu bytes of tag '%s' and strategy '%s', decided by generation %" PRIu64,
-             object->size, lm_site_of(token)->where.tag, name,
+    snprintf(words, WORDS, "%zu %s of tag '%s' and strategy '%s', decided by generation %" PRIu64,
+             object->size, bytes_word(object->size), lm_site_of(token)->where.tag, name,
              lm_site_generation_of(lm_site_token_slot(token)));
-  else snprintf(words, WORDS, "%zu bytes of strategy '%s'", object->size, name);
+  else
+    snprintf(words, WORDS, "%zu %s of strategy '%s'", object->size, bytes_word(object->size), name);
   return words;
 }
 
@@ -51,7 +53,7 @@ static void tell_object(const char *what, const void *p, const lm_object *object
   lm_assert((const char *)p >= (const char *)object->base);
   char whose[WORDS], into[48] = "";
   size_t offset = (size_t)((const char *)p - (const char *)object->base);
-  if (offset) snprintf(into, sizeof into, "%zu bytes into ", offset);
+  if (offset) snprintf(into, sizeof into, "%zu %s into ", offset, bytes_word(offset));
   tell(object->token, p, "%s of %p, %sa %s of %s", what, p, into, state, describe(whose, object));
 }
 
@@ -78,9 +80,9 @@ void lm_bad_free_damaged(const void *p, const lm_object *object) {
   char whose[WORDS];
   const char *at = object->damage, *start = object->base, *end = start + object->size;
   lm_assert(p == object->base && (at < start || at >= end));
-  tell(object->token, p, "write at %p, %zu bytes %s a block of %s", (const void *)at,
-       (size_t)(at < start ? start - at : at - end), at < start ? "before" : "past the end of",
-       describe(whose, object));
+  size_t distance = (size_t)(at < start ? start - at : at - end);
+  tell(object->token, p, "write at %p, %zu %s %s a block of %s", (const void *)at, distance,
+       bytes_word(distance), at < start ? "before" : "past the end of", describe(whose, object));
 }
 
 void lm_bad_free_check_size(const void *p, size_t size) {

@@ -180,8 +180,8 @@ static void interior_pointers_are_found_and_say_whose(void **state) {
       size_t at[] = { 1, 16, sizes[s] / 2, sizes[s] - 1 };
       fill(p, sizes[s], 9);
       for (size_t i = 0; i < LM_COUNT(at); i++) {
-        snprintf(expected, sizeof expected, "free of %p, %zu bytes into a block of ",
-                 (void *)(p + at[i]), at[i]);
+        snprintf(expected, sizeof expected, "free of %p, %zu byte%s into a block of ",
+                 (void *)(p + at[i]), at[i], at[i] == 1 ? "" : "s");
         is_told(loam_free, p + at[i], expected);
         names(kinds[k], strategy_of(p));
       }
