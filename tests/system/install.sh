@@ -30,6 +30,16 @@ for file in bin/loam include/loam.h include/loam.hpp share/loam/policies/default
   share/loam/schema/check.json share/loam/schema/doctor.json share/loam/examples/fleet/loam.rules.yml share/bash-completion/completions/loam; do
   [ -f "$prefix/$file" ] || { echo "not installed: $file"; exit 1; }
 done
+# Each link in an installed manual leads to an installed file.
+links=0
+for manual in $(find "$prefix/share/loam" -name '*.md'); do
+  for link in $(grep -o ']([^):#]*[)#]' "$manual" | sed 's/^](//; s/[)#]$//'); do
+    [ -e "$(dirname "$manual")/$link" ] || { echo "${manual#"$prefix/"}: a dead link: $link"; exit 1; }
+    links=$((links + 1))
+  done
+done
+[ "$links" -gt 20 ] || { echo "$links links in the installed manuals"; exit 1; }
+echo "installed manuals: $links links"
 library=$(dirname "$(find "$prefix" -name libloam.so)")
 [ -f "$library/libloam.a" ]
 [ -f "$library/loam/libloam-preload.so" ]
