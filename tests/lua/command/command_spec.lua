@@ -236,6 +236,9 @@ describe_built("the built command", function()
     assert.matches("^TAP version 13\n1%.%.3\nok 1 %- ", out)
     assert.matches("\nok 3 - always: logs are small\n", out, 1, true)
     assert.matches("\n# %d+ of %d+ leaves are reached", out)
+    local line = "ok 1 - tag 'tensor.weights', size 8388608\n"
+    assert.matches(line, out, 1, true)
+    assert.matches(line, select(2, loam("help test")), 1, true)
   end)
 
   it("looks at the machine", function()

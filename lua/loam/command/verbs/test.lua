@@ -18,8 +18,8 @@ that no test reaches. Exit status 0: all pass. 1: one fails.]],
   $ loam test prod.lua
   TAP version 13
   1..3
-  ok 1 - tensor.weights, 8388608 bytes
-  ok 2 - log, 100 bytes
+  ok 1 - tag 'tensor.weights', size 8388608
+  ok 2 - tag 'log', size 100
   ok 3 - always: logs never on huge pages
   # 2 of 2 leaves are reached by tests
 ]],
