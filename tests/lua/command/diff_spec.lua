@@ -194,6 +194,14 @@ describe("loam diff", function()
     assert.matches("witness --tag '' --size 1000\n", out, 1, true)
   end)
 
+  it("shows what a witness needs and no option gives as a comment of a shell", function()
+    local function body(bytes)
+      return support.file("if loam.node(0).free >= " .. bytes .. " then return a end return b")
+    end
+    local _, out = run(body(4096), body(8192))
+    assert.matches("witness --tag '' --size 0 # with loam.node(0).free == 4096\n", out, 1, true)
+  end)
+
   it("knows that a remainder of integers is an integer below the divisor", function()
     local function body(condition)
       return support.file("if " .. condition .. " then return a end return b")

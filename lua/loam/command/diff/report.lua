@@ -64,7 +64,7 @@ local function inputs_of(made, region)
 end
 
 -- Returns the arguments with which `loam explain` shows a witness. The command has no option for
--- the free memory of nodes and devices, so those stand behind them in words.
+-- the free memory of nodes and devices, so those stand behind them, as a comment of a shell.
 local function witness_words(made, region)
   local where, size = region.sites[1], region.point[made.dims.by_key["i0:0"]]
   local out, free = { "--tag " .. escape.shell(where.tag), ("--size %d"):format(size) }, {}
@@ -83,7 +83,7 @@ local function witness_words(made, region)
       out[#out + 1] = ("--%s %d"):format(entry[1], entry[2])
     end
   end
-  return table.concat(out, " ") .. (#free > 0 and ", with " .. table.concat(free, ", ") or "")
+  return table.concat(out, " ") .. (#free > 0 and " # with " .. table.concat(free, ", ") or "")
 end
 
 local BYTES = { limit = true, soft = true, align = true }
