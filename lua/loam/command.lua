@@ -2,9 +2,9 @@
 -- status.
 --
 -- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
--- policy is refused, and else ends with the status of the command that it runs. `loam diff` returns
--- 1 if the policies differ, and 2 if it failed. `loam owner` returns 1 if an address is in
--- no live block. `loam wait` returns 3 if its time is over. Commands that wait return 130 on
+-- policy is refused or it failed, and else ends with the status of the command that it runs. `loam
+-- diff` returns 1 if the policies differ, and 2 if it failed. `loam owner` returns 1 if an address
+-- is in no live block. `loam wait` returns 3 if its time is over. Commands that wait return 130 on
 -- Ctrl-C, except `loam metrics`, and `loam top` on a terminal, which return 0.
 
 local diag = require("loam.report.diag")
@@ -79,7 +79,7 @@ local function reason_of(failure)
 end
 
 -- Returns the exit status of a command that failed. A verb with a meaning of its own for 1, such as
--- diff, names another one: `failed`.
+-- diff and run, names another one: `failed`.
 local function status_of(failure, name)
   return failure.status or is_verb(name) and load_verb(name).failed or 1
 end

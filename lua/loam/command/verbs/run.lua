@@ -5,16 +5,18 @@
 
 local run = {
   summary = "runs a command with its malloc under a policy",
+  failed = 2, -- as the other statuses are those of the command
   usage = "--policy FILE [--watch] [--service] [--lenient] [--python-malloc]\n"
     .. "                -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
 The policy decides the allocations of the command and of the programs that it starts, under
 the tag malloc.MODULE, where MODULE is the program or library that allocates. If the policy
-is refused, its errors are shown, nothing is started, and the exit status is 2. As in a
-shell, 126 means that the command could not be run, and 127 that it was not found. A
-program that is linked statically or with musl, has 32 bits, or has more rights than its user
-runs as if loam were not there, and a note says so.
+is refused, its errors are shown, nothing is started, and the exit status is 2; so it is if
+the policy or the preload library cannot be read. As in a shell, 126 means that the command
+could not be run, and 127 that it was not found. A program that is linked statically or with
+musl, has 32 bits, or has more rights than its user runs as if loam were not there, and a
+note says so.
 
 The programs are not changed in any other way: they have no thread, socket or open file of
 loam. With --watch, a small process beside them follows FILE and publishes each policy that
