@@ -108,15 +108,21 @@ GENERAL["--version"] = function(context)
   return 0
 end
 
-function GENERAL.help(context, args)
-  if not args[2] then return general_help(context) end
-  return verb_help(context, args[2])
+function GENERAL.help(context, name)
+  if not name or GENERAL[name] then return general_help(context) end
+  return verb_help(context, name)
+end
+
+local function run_general(context, args)
+  local extra = args[args[1] == "help" and 3 or 2]
+  if extra then arguments.misused(("'%s' is one argument too many"):format(extra)) end
+  return GENERAL[args[1]](context, args[2])
 end
 
 local function dispatch(context, args)
   local name = args[1]
   if not name then arguments.misused("a command is missing") end
-  if GENERAL[name] then return GENERAL[name](context, args) end
+  if GENERAL[name] then return run_general(context, args) end
   if name:sub(1, 1) == "-" then
     arguments.misused("unknown option '" .. arguments.plain(name) .. "'")
   end

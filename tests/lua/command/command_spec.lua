@@ -102,11 +102,15 @@ describe_built("the built command", function()
     status, out = loam("--help")
     assert.equal(0, status)
     assert.matches("\n  explain ", out, 1, true)
+    for _, args in ipairs { "help", "help --help", "help help" } do
+      assert.same({ 0, out, "" }, { loam(args) })
+    end
   end)
 
   it("ends with 2 when it is not called as it should be", function()
     for _, args in ipairs { "", "chekc", "check", "check --bogus x", "explain good.lua",
-                            "explain good.lua --tag x --size abc", "reload", "reload x" } do
+                            "explain good.lua --tag x --size abc", "reload", "reload x",
+                            "--version x", "--help x", "help check plan", "reload $$ ''" } do
       local status, out, err = loam(args)
       assert.equal(2, status, args)
       assert.equal("", out)

@@ -36,7 +36,8 @@ local LOOK_MS = 20
 ---@return string|nil path absolute
 local function read_path(context, text)
   if not text then return nil end
-  if text == "" or text:find("[\n%z]") then arguments.misused("FILE must be a path on one line") end
+  if text == "" then arguments.misused("FILE: the path is empty") end
+  if text:find("[\n%z]") then arguments.misused("FILE must be a path on one line") end
   manifest.refuse(context, text)
   local path = context.posix.absolute(text)
   if not path then
