@@ -29,6 +29,12 @@ is "--tag --rate --json --help" rebalance 4 --
 is "svg" profile --format sv
 is "pageout" demote 4 --tag t --to p
 is "moved" diff a b --allow m
+is "peak processes" top --sort p
+is "pid peak policy" top --by process --sort p
+is "" top --every ""
+offers schema ""
+for word in $offered; do "$LOAM" schema "$word" > "$work/schema" || fail "loam schema $word is offered"; done
+[ "$(wc -w <<< "$offered")" = "$(ls lua/loam/command/schema | wc -l)" ] || fail "loam schema: '$offered'"
 offers check ""
 [ "$files" ] || fail "no files for check"
 for words in "ls -" "ls x"; do

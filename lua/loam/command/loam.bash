@@ -8,6 +8,7 @@ _loam() {
     words="$verbs --help --version"
   elif [[ $verb == @(help|schema) ]]; then
     ((COMP_CWORD > 2)) || words=${verbs% help}
+    [[ $verb == help ]] || words=$(tr ' ' '\n' <<< "$words" | grep -vxE 'compile|run|metrics|profile|schema')
   elif [[ $verb == run && " ${COMP_WORDS[*]:2:COMP_CWORD-2} " == *" -- "* ]]; then
     compopt -o default # the words of the command that is run
     return
@@ -19,6 +20,9 @@ _loam() {
   else
     case "$verb ${COMP_WORDS[COMP_CWORD-1]}" in
       "top --by") words="tag strategy node process service" ;;
+      "top --sort") # which columns there are depends on --by
+        words=$("$1" "${COMP_WORDS[@]:1:COMP_CWORD-2}" --sort '?' 2>&1 | sed -n "s/.* is none of //p" | tr -d ,) ;;
+      "top --every" | "top --count" | "top --filter") ;;
       "stats --by") words="tag strategy class strategy,class tag,class tag,strategy,class" ;;
       "profile --format") words="pprof speedscope collapsed svg" ;;
       "profile --sample") words="inuse_space inuse_objects alloc_space alloc_objects" ;;

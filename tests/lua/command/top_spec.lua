@@ -389,6 +389,11 @@ describe("loam top without a terminal", function()
     assert.matches("process 7: there is no such process", context.err, 1, true)
   end)
 
+  it("sorts by the heading of a column too", function()
+    local _, context = canned.run("top --sort Bytes/s", answers)
+    assert.matches("BYTES/S v", context.out, 1, true)
+  end)
+
   it("refuses wrong options", function()
     for words, message in pairs {
       ["--by host"] = "--by: 'host' is none of tag, strategy, node, process, service",

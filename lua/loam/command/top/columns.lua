@@ -127,6 +127,16 @@ function columns.find(by, id)
   return nil
 end
 
+-- Returns the id of the column with a name, which is its id or its heading in capital or small
+-- letters; nil: the grouping has none.
+---@return string|nil
+function columns.id_of(by, name)
+  for _, one in ipairs(columns.OF[by]) do
+    if one.id == name:lower() or one.head:lower() == name:lower() then return one.id end
+  end
+  return nil
+end
+
 -- Returns the ids of all columns of a grouping, in order.
 function columns.ids(by)
   local ids = {}

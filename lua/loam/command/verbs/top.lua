@@ -20,6 +20,11 @@ NUMA node, process, or service (all processes of one program). On a terminal, ke
 grouping, sort, filter and freeze; h lists them, q quits. Elsewhere, or with --count, writes a
 list after each interval, one by default; with --json, one JSON object after each interval.
 
+COLUMN is the heading of a column, or one of these names: name, live, asleep, blocks, rate,
+block_rate, peak, limit, processes, age; by strategy, service and process also fallbacks,
+failed and shortfall; by service and process also policy; by process also pid, rank and state,
+and not processes. By node there are name, live, peak, processes and age.
+
 top reads boards, and looks at the memory of each process from outside, without asking it:
 the processes do nothing for that. Large programs are looked at less often, so that top takes
 a few percent of one core; AGE is the time since the last look. A process that cannot be read
@@ -28,7 +33,7 @@ is shown with the reason; one that has ended stays for three seconds.]],
     { "by", "WHAT", "tag (default), strategy, node, process or service" },
     { "every", "T", "the interval, such as 500ms or 5s; 1s by default", kind = "time" },
     { "count", "N", "ends after N intervals", kind = "number", least = 1 },
-    { "sort", "COLUMN", "such as live (default), rate, peak, limit or name" },
+    { "sort", "COLUMN", "the column that decides the order (default live)" },
     { "reverse", nil, "turns the order around" },
     { "filter", "TEXT", "only names with this text in them" },
     { "json", nil, "a JSON object after each interval" },
@@ -62,7 +67,8 @@ end
 
 local function read_options(given)
   given.by = check_word("by", given.by or "tag", groups.NAMES)
-  given.sort = check_word("sort", given.sort or "live", columns.ids(given.by))
+  given.sort = columns.id_of(given.by, given.sort or "live")
+    or check_word("sort", given.sort, columns.ids(given.by))
   given.every = given.every or EVERY_MS
   if given.every < EVERY_LEAST_MS then
     arguments.misused(("--every: %s is less than %dms, the shortest interval"):format(
