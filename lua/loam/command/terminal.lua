@@ -68,6 +68,12 @@ end
 
 terminal.padded = padded
 
+-- Returns a text without the spaces at its end. The pattern is matched from the end: to look for
+-- spaces from the start takes the square of the length of each run of spaces.
+function terminal.trimmed(text)
+  return text:match("^.*%S") or ""
+end
+
 local function widths(rows)
   local columns = {}
   for _, row in ipairs(rows) do
@@ -90,7 +96,7 @@ function terminal.table(rows, right, paint)
     for i, cell in ipairs(row) do
       cells[i] = padded(terminal.plain(cell), columns[i], right and right[i])
     end
-    local line = table.concat(cells, "  "):gsub("%s+$", "")
+    local line = terminal.trimmed(table.concat(cells, "  "))
     out[n] = n == 1 and paint and paint("bold", line) or line
   end
   return table.concat(out, "\n") .. "\n"

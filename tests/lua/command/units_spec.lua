@@ -33,4 +33,13 @@ describe("terminal", function()
   it("lets no control character through", function()
     assert.equal("a\\027[31m\\010b", terminal.plain("a\27[31m\nb"))
   end)
+
+  it("cuts the spaces at the end of a line off, whatever spaces are in it", function()
+    assert.equal(" a  b", terminal.trimmed(" a  b \t "))
+    assert.equal("", terminal.trimmed("   "))
+    local long = "a" .. (" "):rep(30000) .. "b"
+    local before = os.clock()
+    assert.equal(long .. "  c\n", terminal.table { { long, "c", "" } })
+    assert.is_true(os.clock() - before < 1)
+  end)
 end)

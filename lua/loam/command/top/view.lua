@@ -150,7 +150,7 @@ local function line_of(cells, widths, list)
   for i, cell in ipairs(cells) do
     out[i] = cells.is_reason and i > 2 and cell or fitted(cell, widths[i], list[i].right)
   end
-  return (table.concat(out, "  "):gsub("%s+$", ""))
+  return terminal.trimmed(table.concat(out, "  "))
 end
 
 local function head_of(list, sort, reverse)

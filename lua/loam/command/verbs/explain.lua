@@ -77,7 +77,7 @@ local function read_lines(path)
 end
 
 local function quoted(path, lines, number)
-  local text = (lines[number] or ""):gsub("^%s+", ""):gsub("%s+$", "")
+  local text = terminal.trimmed((lines[number] or ""):gsub("^%s+", ""))
   return ("  %s:%d: %s\n"):format(terminal.plain(path), number, terminal.plain(text))
 end
 
