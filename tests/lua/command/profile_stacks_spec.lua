@@ -167,6 +167,26 @@ describe("loam profile --stacks", function()
     assert.matches("requested no memory for 2 s", context.err)
   end)
 
+  it("has no difference with a profile by tags", function()
+    local answers = followed(samples(512 * KiB, ROWS))
+    local figures = row("x", 2)
+    figures.generation, figures.rows = 1, { row("x", 2) }
+    answers.seen = { [42] = figures }
+    local status, context = canned.run("profile 42 --stacks -o stacks.pb", answers)
+    assert.equal(0, status)
+    answers.files = context.files
+    assert.equal(0, (canned.run("profile 42 -o tags.pb", answers)))
+    for args, words in pairs { ["--base stacks.pb"] = "stacks.pb: it is a profile by stacks; ",
+                               ["--stacks --base tags.pb"] = "tags.pb: it is a profile by tags" } do
+      status, context = canned.run("profile 42 -o - " .. args, answers)
+      assert.same({ 1, "" }, { status, context.out })
+      assert.matches("loam: " .. words, context.err, 1, true)
+    end
+    for _, args in ipairs { "--base tags.pb", "--stacks --base stacks.pb" } do
+      assert.equal(0, (canned.run("profile 42 -o new.pb " .. args, answers)))
+    end
+  end)
+
   it("refuses values that are no interval, and options that need it", function()
     for words, message in pairs {
       ["--stacks 0KiB"] = "not from 1 to", ["--stacks 2TiB"] = "not from 1 to",

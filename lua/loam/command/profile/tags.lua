@@ -56,6 +56,16 @@ function tags.mark(made)
   end
 end
 
+-- Returns whether a profile is by tags: whether it has frames that tags.mark or this module made
+-- frames of tags.
+---@param made loam.Profile
+function tags.is_of(made)
+  for _, func in ipairs(made.functions) do
+    if func.kind == "tag" then return true end
+  end
+  return false
+end
+
 local function labels_of(tag, strategy)
   return { { key = "tag", text = tag }, { key = "strategy", text = strategy } }
 end

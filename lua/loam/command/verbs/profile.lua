@@ -101,13 +101,20 @@ local FORMATS = { "pprof", "speedscope", "collapsed", "svg" }
 local TYPES = {}
 for i, kind in ipairs(data.MEMORY) do TYPES[i] = kind.type end
 
-local function read_base(context, path)
+-- Reads the profile that --base names. Fails if it shows tags and the new one shows stacks, or the
+-- other way round: their samples have nothing in common. Only samples have a period.
+local function read_base(context, path, has_stacks)
   local text, words = context.posix.read(path, LARGEST)
   if not text then return context.fail(words) end
   local base
   base, words = pprof_read.read(text)
   if not base then return context.fail(("%s: no pprof profile: %s"):format(path, words)) end
   tags.mark(base)
+  if has_stacks and tags.is_of(base) then
+    return context.fail(path .. ": it is a profile by tags; leave --stacks out to compare with it")
+  elseif not has_stacks and base.period_type then
+    return context.fail(path .. ": it is a profile by stacks; add --stacks to compare with it")
+  end
   return base
 end
 
@@ -279,7 +286,7 @@ function profile.run(context, given)
   end
   local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "profile")
   if given.stacks == sampling.OFF then return stop(context, pid) end
-  local base = given.base and read_base(context, given.base)
+  local base = given.base and read_base(context, given.base, given.stacks ~= nil)
   local made = make(context, pid, given)
   if not made then return INTERRUPTED end
   if base then made = subtract(context, made, base, given.base) end
