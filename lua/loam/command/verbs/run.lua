@@ -29,6 +29,8 @@ for reuse. It ends when all programs have ended. With --service each program has
 a control socket instead, which `loam rebalance` and `demote` need; the thread then follows
 FILE. A policy that moves live memory (apply = "live") or reads the free memory of devices
 needs the thread as well: `loam run` then turns --service on, and says so in one line.
+Programs that drop their rights need to be without this thread: it keeps capabilities that
+they drop, and programs that keep some as they change their user, such as setpriv, abort.
 
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
