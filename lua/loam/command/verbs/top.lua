@@ -26,9 +26,10 @@ failed and shortfall; by service and process also policy; by process also pid, r
 and not processes. By node there are name, live, peak, processes and age.
 
 top reads boards, and looks at the memory of each process from outside, without asking it:
-the processes do nothing for that. Large programs are looked at less often, so that top takes
-a few percent of one core; AGE is the time since the last look. A process that cannot be read
-is shown with the reason; one that has ended stays for three seconds.]],
+the processes do nothing for that. Large programs are looked at less often, so that the looks
+take a few percent of one core; AGE is the time since the last look. To write a list or an
+object takes more where there are thousands of tags. A process that cannot be read is shown
+with the reason; one that has ended stays for three seconds.]],
   options = {
     { "by", "WHAT", "tag (default), strategy, node, process or service" },
     { "every", "T", "the interval, such as 500ms or 5s; 1s by default", kind = "time" },
