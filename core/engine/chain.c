@@ -250,7 +250,7 @@ static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_
  * changed, else by the bytes that it grew. */
 static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
   bool is_new = lm_site_token_index(was->token) != o->r.site->index ||
-                lm_strategy_whole(was->strategy) != s->id;
+                !lm_strategy_is_kin(lm_strategy_at(was->strategy), s);
   if (is_new) lm_stats_note(o->t, counts_of(o, s, is), 1, is->size);
   else if (is->size > was->size) lm_stats_note(o->t, counts_of(o, s, is), 0, is->size - was->size);
   sample(o, s, is);

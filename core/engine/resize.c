@@ -15,14 +15,14 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
   size_t was = b->size;
   lm_thread_enter(o->t);
   /* It may have become another strategy's since it was found (migrate.c). */
-  if (!lm_pool_find(b->base, &object) || lm_strategy_whole(object.strategy) != s->id) {
+  if (!lm_pool_find(b->base, &object) || !lm_strategy_is_kin(lm_strategy_at(object.strategy), s)) {
     lm_thread_leave(o->t);
     return NULL;
   }
   lm_record_retoken(b, lm_site_token_now(o->r.site, token));
   char *p = lm_pool_resize(b->base, o->r.size) ? b->base : lm_pool_move(b->base, o->r.size);
   if (p && p != b->base)
-    lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, s->id, true, NULL });
+    lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, b->strategy, true, NULL });
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(object.token, (int64_t)object.size - (int64_t)was);
@@ -57,7 +57,8 @@ static size_t spare_of(const lm_strategy *s, size_t size) {
  * may get a block there. */
 static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_strategy *from = lm_strategy_at(b->strategy);
-  size_t was = b->size, more = from != s ? o->r.size : o->r.size > was ? o->r.size - was : 0;
+  bool stays = lm_strategy_limit_is_shared(from, s);
+  size_t was = b->size, more = !stays ? o->r.size : o->r.size > was ? o->r.size - was : 0;
   if (more) more += spare_of(s, o->r.size);
   if (!lm_strategy_limit_take(s, more)) return false;
   bool is_there = lm_record_remove(o->t, b->base, b);
@@ -73,7 +74,6 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   b->size = lm_provider_size(b, p, o->r.size);
   b->asked = o->r.size ? o->r.size : 1;
   /* In this order the account is never below the bytes that live. */
-  bool stays = lm_strategy_limit_is_shared(from, s);
   lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)was : 0));
   if (!stays) lm_strategy_limit_give(from, (int64_t)was);
   lm_record_enter(o->t, o->r.site, s, token, b);
@@ -84,5 +84,5 @@ bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_assert(lm_record_is_valid(b));
   if (b->maker != LM_PROVIDER_HEAP)
     return lm_provider_can_resize(b, &o->r, s) && resize_provided(o, s, token, b);
-  return s->id == lm_strategy_whole(b->strategy) && resize_host(o, s, token, b);
+  return lm_strategy_is_kin(lm_strategy_at(b->strategy), s) && resize_host(o, s, token, b);
 }

@@ -225,5 +225,10 @@ extern _Atomic uint32_t lm_strategy_soft_passed __attribute__((visibility("hidde
 LM_INLINE bool lm_strategy_limit_is_shared(const lm_strategy *a, const lm_strategy *b) {
   return a->account == b->account;
 }
+/* Tells whether a live block of one may stay where it is as a block of the other: they differ at
+ * most in their limits, as after an edit of a limit, and count against one account. */
+LM_INLINE bool lm_strategy_is_kin(const lm_strategy *a, const lm_strategy *b) {
+  return a->family == b->family && lm_strategy_limit_is_shared(a, b);
+}
 
 #endif

@@ -321,6 +321,35 @@ static void what_lives_counts_when_a_limit_is_edited(void **state) {
   free_all(&n);
 }
 
+/* A block that is resized stays where it is, whichever limit the policy names now: it needs the room by which it grows, and not its whole size once more. */
+static void what_lives_grows_in_place_after_an_edit_of_the_limit(void **state) {
+  static const char *const kinds[] = { "host", "system" };
+  (void)state;
+  for (size_t i = 0; i < LM_COUNT(kinds); i++) {
+    char text[200];
+    for (int mib = 10; mib < 13; mib++) {
+      static char *p;
+      snprintf(text, sizeof text,
+               "local e = loam.%s { name = 'grows.%s', limit = %d * loam.MiB }\n"
+               "return loam.policy { pick = function(req) return e end }\n",
+               kinds[i], kinds[i], mib);
+      assert_int_equal(loam_policy_load_text("grows", text), LOAM_OK);
+      if (mib == 10) assert_non_null(p = loam_malloc(NULL, 6 * LM_MIB));
+      size_t size = 6 * LM_MIB + (size_t)(mib - 9) * 200 * LM_KIB;
+      char *q = loam_realloc(NULL, p, size);
+      if (!q) fail_msg("%s, %d MiB: %s", kinds[i], mib, loam_error());
+      p = q;
+      loam_owner_info owner;
+      assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+      assert_true(owner.size >= size);
+      const lm_strategy *s = lm_strategy_at(lm_strategy_count() - 1);
+      assert_in_range(lm_strategy_limit_used(s), size, size + size / 2);
+      if (mib == 12) loam_free(p);
+      if (mib == 12) assert_int_equal(lm_strategy_limit_used(s), 0);
+    }
+  }
+}
+
 static void note_refused(void *ctx, const loam_placed *row) {
   if (!strcmp(row->what, "refused")) *(uint64_t *)ctx += row->bytes;
 }
@@ -377,6 +406,7 @@ int main(void) {
     TEST(what_is_resized_counts_all_the_while),
     TEST(what_is_to_shrink_stays_where_there_is_no_room),
     TEST(what_lives_counts_when_a_limit_is_edited),
+    TEST(what_lives_grows_in_place_after_an_edit_of_the_limit),
     TEST(what_lives_moves_to_an_edited_limit_be_it_full_or_not),
   };
   setenv("LOAM_CONTROL", "0", 1);
