@@ -3,6 +3,7 @@
 #include "cli/command.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -118,11 +119,22 @@ static void fill_closed(void) {
       (void)!open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
 }
 
+static void do_nothing(int signal) { (void)signal; }
+
+/* Makes a write that RLIMIT_FSIZE forbids an error, which else ends the process by SIGXFSZ. A
+ * program that the command becomes has the usual handling: execve takes handlers away. */
+static void survive_long_files(void) {
+  struct sigaction was, now = { .sa_handler = do_nothing };
+  if (!sigaction(SIGXFSZ, NULL, &was) && was.sa_handler == SIG_DFL)
+    (void)sigaction(SIGXFSZ, &now, NULL);
+}
+
 int lm_command(int argc, char **argv) {
   static lm_vm_alloc heap; /* never freed: the process ends before the state is closed */
   lm_assert(argc >= 0 && argv);
   arguments a = { argc, argv, INTERNAL_ERROR };
   fill_closed();
+  survive_long_files();
   if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);
   if (!L) return fail("", "no memory for a Lua state");

@@ -407,6 +407,7 @@ static void detach(void) {
   for (int i = 1; i < NSIG; i++) (void)sigaction(i, &usual, NULL);
   (void)sigprocmask(SIG_SETMASK, &none, NULL);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   signal(SIGIO, SIG_IGN); /* of a lease that another process wants to break */
 }
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +44,7 @@ static loam_status write_into(const char *path, const char *bytes, size_t size) 
 }
 
 /* Writes a temporary file and waits until the disk has it, then gives it the name `file`. `path` is
- * the name that the user gave. A file that RLIMIT_FSIZE forbids is an error here, and does not end
- * the process by SIGXFSZ. */
+ * the name that the user gave. */
 static loam_status replace(const char *path, const char *file, const char *bytes, size_t size) {
   char name[PATH_MAX];
   int length = snprintf(name, sizeof name, "%s.%d.tmp", file, (int)getpid());
@@ -54,10 +52,7 @@ static loam_status replace(const char *path, const char *file, const char *bytes
   int fd = length < (int)sizeof name ? open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)
                                      : -1;
   if (fd < 0) return fail_errno(path);
-  struct sigaction before, ignored = { .sa_handler = SIG_IGN };
-  sigaction(SIGXFSZ, &ignored, &before);
   bool is_written = write_whole(fd, bytes, size) && !fsync(fd);
-  sigaction(SIGXFSZ, &before, NULL);
   is_written = !close(fd) && is_written && !rename(name, file);
   loam_status status = is_written ? LOAM_OK : fail_errno(path);
   if (!is_written) unlink(name);

@@ -165,11 +165,15 @@ int lm_sys_file_punch(void *at, size_t size) {
 int lm_sys_file_append(const char *path, const void *bytes, size_t size) {
   enum { FLAGS = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK };
   int before = errno, error = 0;
+  struct stat now;
   if (is_refused()) return EIO;
   lm_sys_cancel_off();
   int fd = open(path, FLAGS, 0600);
-  ssize_t written = fd < 0 ? -1 : write(fd, bytes, size);
-  if (written < 0) error = errno;
+  bool is_open = fd >= 0 && !fstat(fd, &now);
+  bool fits = is_open && !is_too_long((uint64_t)now.st_size + size);
+  ssize_t written = fits ? write(fd, bytes, size) : -1;
+  if (is_open && !fits) error = EFBIG;
+  else if (written < 0) error = errno;
   else if ((size_t)written != size) error = EIO;
   if (fd >= 0) close(fd);
   lm_sys_cancel_restore();

@@ -70,6 +70,18 @@ for verb in "check $policy" "check --json $policy" "explain $policy --tag a --si
 done
 echo "ok: a full disk for the output"
 
+# Files may have no byte: the policy's image is kept nowhere, and there is no board. The program that
+# is started is ended by a file that is too long, as without loam.
+echo "-- another text" >> "$policy"
+{ (ulimit -f 0; exec "$LOAM" run --policy "$policy" -- /bin/echo served) || true; } |
+  cat > "$work/out"
+grep -qx served "$work/out" || fail "where files may have no byte: $(cat "$work/out")"
+status=0
+(exec "$LOAM" run --policy "$policy" -- bash -c 'ulimit -f 1; printf "%02000d" 0 > "$0"' "$work/long") \
+  2> "$work/err" || status=$?
+[ "$status" = 153 ] || fail "a program that writes too long a file ends with $status, not by SIGXFSZ"
+echo "ok: files that may have no byte"
+
 # What is no socket, or has another host behind it, is left alone.
 mkdir -m 700 "$LOAM_CONTROL_DIR" 2> "$work/err"
 : > "$LOAM_CONTROL_DIR/55.sock"

@@ -1,4 +1,5 @@
 /* test_sys.c - the contract with the operating system: sys.h. */
+#include "os/sys_file.h"
 #include "test.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -440,6 +442,27 @@ static void tells_the_time_and_something_random(void **state) {
   assert_true(lm_sys_random() != lm_sys_random());
 }
 
+/* The kernel would end the process by SIGXFSZ. */
+static int append_beyond_the_limit(void *path) {
+  struct rlimit limit = { 8, 8 };
+  if (setrlimit(RLIMIT_FSIZE, &limit)) return 1;
+  if (lm_sys_file_append(path, "123456", 6)) return 2;
+  if (lm_sys_file_append(path, "789", 3) != EFBIG) return 3;
+  return lm_sys_file_append(path, "78", 2) ? 4 : 0;
+}
+
+static void a_line_that_would_make_a_file_too_long_is_not_written(void **state) {
+  (void)state;
+  char path[] = "/tmp/loam-append-XXXXXX", read[16] = "";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(run_in_child(append_beyond_the_limit, path), 0);
+  assert_int_equal(pread(fd, read, sizeof read, 0), 8);
+  assert_string_equal(read, "12345678");
+  close(fd);
+  unlink(path);
+}
+
 static void refuses_the_nth_call_once(void **state) {
   (void)state;
   void *at;
@@ -553,6 +576,7 @@ int main(void) {
     cmocka_unit_test(cuts_a_long_line_and_drops_its_rest),
     cmocka_unit_test(takes_nothing_out_of_a_pipe),
     cmocka_unit_test(tells_the_time_and_something_random),
+    cmocka_unit_test(a_line_that_would_make_a_file_too_long_is_not_written),
     cmocka_unit_test(refuses_the_nth_call_once),
     cmocka_unit_test(a_broken_promise_is_named_and_aborts),
     cmocka_unit_test(no_system_call_ends_a_cancelled_thread_amid_things),
