@@ -114,6 +114,26 @@ static bool is_in_child(const source *s, size_t i, size_t end) {
   return a->length >= 0 && end <= (size_t)a->length;
 }
 
+/* Checks that a node and all below it lack no pointer that their counts ask for. Nodes that are too
+ * deep are not looked at: check_node refuses them. */
+static loam_status check_pointers(const struct ArrowSchema *schema, const struct ArrowArray *array,
+                                  int depth) {
+  if (!schema || !array) return lm_error(LOAM_EINVAL, "an Arrow child is NULL");
+  const char *lacks = !schema->format                               ? "format"
+                      : array->n_buffers > 0 && !array->buffers     ? "buffers"
+                      : schema->n_children > 0 && !schema->children ? "schema's children"
+                      : array->n_children > 0 && !array->children   ? "children"
+                                                                    : NULL;
+  if (lacks) return lm_error(LOAM_EINVAL, "an Arrow node has NULL for its %s", lacks);
+  loam_status status = LOAM_OK;
+  bool is_deep = depth >= LM_TYPE_DEPTH, is_pair = schema->n_children == array->n_children;
+  for (int64_t i = 0; !status && !is_deep && is_pair && i < array->n_children; i++)
+    status = check_pointers(schema->children[i], array->children[i], depth + 1);
+  if (!status && !is_deep && schema->dictionary && array->dictionary)
+    status = check_pointers(schema->dictionary, array->dictionary, depth + 1);
+  return status;
+}
+
 /* Allocates zeroed metadata for the type in out->type. `made` is the status of the call that made
  * this type. If that call failed, alloc_meta returns its status and sets out->type to NULL, because
  * there is no reference that the caller would have to release. */
@@ -660,7 +680,8 @@ loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray 
   job w = { .may_copy = may_copy != 0 };
   struct ArrowArray *moved;
   loam_array *made = NULL;
-  loam_status status = make_holder(&w.holder, &moved);
+  loam_status status = check_pointers(schema, array, 0);
+  if (!status) status = make_holder(&w.holder, &moved);
   if (status) return status;
   source s = { schema, array, array->offset > 0 ? (size_t)array->offset : 0,
                array->length > 0 ? (size_t)array->length : 0, 0 };

@@ -13,6 +13,7 @@
 
 #include "os/error.h"
 #include "os/numa.h"
+#include "os/sys.h"
 
 enum { MOST_DIGITS = 4 }; /* libnuma's own masks end at 4096 nodes or before */
 
@@ -121,11 +122,14 @@ static loam_status open_library(libnuma *numa) {
                   "a string of nodes needs libnuma (Debian package libnuma1): %s", dlerror());
 }
 
+/* A thread that is cancelled in a constructor of libnuma would keep the lock of the dynamic linker. */
 static loam_status open_and_ask(const char *text, uint64_t *out) {
   libnuma numa = { 0 };
+  lm_sys_cancel_off();
   loam_status status = open_library(&numa);
   if (!status) status = ask(&numa, text, out);
   if (numa.library) dlclose(numa.library);
+  lm_sys_cancel_restore();
   return status;
 }
 

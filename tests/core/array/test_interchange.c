@@ -627,6 +627,30 @@ static void an_imported_schema_must_not_be_too_deep(void **state) {
   expect_no_import(&list, LOAM_EINVAL, "the Arrow schema is more than 64 levels deep");
 }
 
+static void a_node_of_others_must_not_lack_its_pointers(void **state) {
+  (void)state;
+  static const int32_t numbers[] = { 1, 2, 3 };
+  arrow_of_others list, item;
+  struct ArrowArray *no_array = NULL;
+  begin_others(&list, "+w:1", 3, 1);
+  begin_others(&item, "i", 3, 2);
+  item.buffer[1] = numbers;
+  list.s.array.n_children = list.s.schema.n_children = 1;
+  list.s.schema.children = (struct ArrowSchema *[]){ &item.s.schema };
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow node has NULL for its children");
+  list.s.array.children = &no_array;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow child is NULL");
+  list.s.array.children = (struct ArrowArray *[]){ &item.s.array };
+  item.s.schema.format = NULL;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow node has NULL for its format");
+  item.s.schema.format = "i";
+  item.s.array.buffers = NULL;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow node has NULL for its buffers");
+  item.s.array.buffers = item.buffer;
+  list.s.schema.children = NULL;
+  expect_no_import(&list, LOAM_EINVAL, "an Arrow node has NULL for its schema's children");
+}
+
 static void an_imported_list_must_not_reach_beyond_its_child(void **state) {
   (void)state;
   static const int32_t numbers[] = { 1, 2, 3 }, offsets[] = { 0, 1, 4 };
@@ -845,6 +869,7 @@ int main(void) {
     CASE(dictionaries_that_are_no_categories_are_refused),
     CASE(a_dictionary_has_room_in_a_type),
     CASE(an_imported_schema_must_not_be_too_deep),
+    CASE(a_node_of_others_must_not_lack_its_pointers),
     CASE(an_imported_list_must_not_reach_beyond_its_child),
     CASE(numbers_that_are_not_aligned_are_copied),
     CASE(offsets_that_are_not_aligned_are_read),
