@@ -66,6 +66,13 @@ function KIND.tag(option, value)
   return KIND.text(option, value)
 end
 
+-- A tag that names memory to be moved. An empty value, such as that of a shell's variable that is
+-- not set, never means all memory.
+function KIND.some_tag(option, value)
+  if value == "" then arguments.misused(("--%s: the tag is empty"):format(option[1])) end
+  return KIND.tag(option, value)
+end
+
 function KIND.path(option, value)
   if value == "" then arguments.misused(("--%s: the path is empty"):format(option[1])) end
   return KIND.text(option, value)

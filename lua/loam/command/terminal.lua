@@ -125,10 +125,14 @@ local function paint_line(line, paint, colour)
 end
 
 -- Lays out the errors of a JSON answer (diag.object) in the form that compilers print.
+---@param word string|nil what they are, if not errors: "warning"
 ---@return string text ending in a newline
-function terminal.faults(errors, paint, colour)
+function terminal.faults(errors, paint, colour, word)
   local list = {}
-  for i, e in ipairs(errors) do list[i] = diag.new(e) end
+  for i, e in ipairs(errors) do
+    list[i] = diag.new(e)
+    if word then list[i].class = word .. ": " .. list[i].class end
+  end
   local out = {}
   for line in (diag.render(list) .. "\n"):gmatch("(.-)\n") do
     out[#out + 1] = paint_line(line, paint, colour or "red")

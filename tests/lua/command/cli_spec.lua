@@ -114,7 +114,7 @@ describe("loam check", function()
       strategies = { { name = "big", kind = "host", align = 4096, huge = "thp", zero = true } },
     } })
     assert.equal(0, status)
-    assert.equal("p.lua:7: machine: switched off here\n", context.err)
+    assert.equal("p.lua:7: warning: machine: switched off here\n", context.err)
     assert.equal("p.lua: ok: \"prod\", 1 strategy, 2 classes with 4 leaves, 2 tests, 1 invariant\n"
       .. "STRATEGY  WHAT\nbig       host: align 4 KiB, huge thp, zero\n", context.out)
   end)

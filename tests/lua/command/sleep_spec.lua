@@ -31,6 +31,15 @@ describe("loam sleep and wake", function()
     assert.equal("0 B awake\n", context.out)
   end)
 
+  it("takes no empty tag for all memory", function()
+    for _, args in ipairs { "sleep 42", "wake 42", "demote 42", "rebalance 42" } do
+      local status, context = run(args .. " --tag=", { [42] = slept(2 ^ 30, 0) })
+      assert.equal(2, status)
+      assert.matches("%-%-tag: the tag is empty\n", context.err)
+      assert.same({}, context.queries)
+    end
+  end)
+
   it("fails where the tag has no memory that can sleep", function()
     local status, context = run("sleep 42 --tag a.b", { [42] = slept(0, 0) })
     assert.equal(1, status)

@@ -57,7 +57,7 @@ local function check_one(context, given, path, only)
   end
   if policy_query.is_refused(context, answer) then return 1 end
   if #answer.warnings > 0 then
-    context.warn(terminal.faults(answer.warnings, context.paint_error, "yellow"))
+    context.warn(terminal.faults(answer.warnings, context.paint_error, "yellow", "warning"))
   end
   context.write(summary(context.paint("bold", terminal.plain(path)), answer))
   if only then details(context, answer) end

@@ -21,7 +21,8 @@ strategy. `loam rebalance` moves it back.
 a block was last used is not known. Blocks of 64 KiB and less have no age, so with --older
 they are refused and stay where they are.]],
   options = {
-    { "tag", "T", "memory of this tag and of the tags under it", kind = "tag", required = true },
+    { "tag", "T", "memory of this tag and of the tags under it", kind = "some_tag",
+      required = true },
     { "older", "SECONDS", "only blocks that got their memory so long ago, to within 10 s",
       kind = "number" },
     { "to", "WHERE", "node, node=N, cold or pageout" },

@@ -18,7 +18,7 @@ brought back. A policy with apply = "live" does all this by itself after each re
 status 0: the move came to its end, even if some memory was refused. 1: such a reload, or
 the end of the program, cut it short. 130: Ctrl-C stopped it.]],
   options = {
-    { "tag", "T", "only memory of this tag and of the tags under it", kind = "tag" },
+    { "tag", "T", "only memory of this tag and of the tags under it", kind = "some_tag" },
     { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",
       least = 1 },
     { "json", nil, "the report as a JSON object" },

@@ -31,7 +31,7 @@ host) loads the policy for itself alone.]],
 
 local PATIENCE_MS = 120000 -- that a program with a service has
 local OBEYS_MS = 2000 -- that a process has to obey what was published
-local LOOK_MS = 20
+local LOOK_MS, LOOK_MOST_MS = 20, 160
 
 ---@return string|nil path absolute
 local function read_path(context, text)
@@ -57,11 +57,14 @@ end
 -- Waits until a process has obeyed or refused a publication.
 ---@return table|nil status its entry on the board then; nil if it did neither in time
 local function wait_for(context, pid, number)
-  for _ = 1, OBEYS_MS / LOOK_MS do
+  local clock, nap_ms = context.posix.clock, LOOK_MS
+  local ends = clock() + OBEYS_MS
+  repeat
     local row = boards.find(context, pid)
     if row and row.status.published and row.status.published >= number then return row.status end
-    if context.posix.wait(LOOK_MS) then return nil end
-  end
+    if context.posix.wait(nap_ms) then return nil end
+    nap_ms = math.min(2 * nap_ms, LOOK_MOST_MS) -- a look reads the boards of all programs
+  until clock() >= ends
   return nil
 end
 

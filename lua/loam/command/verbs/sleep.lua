@@ -23,7 +23,8 @@ The command waits for the copies, ten minutes at most. Ctrl-C ends the command; 
 completes the copies. If there is no room for the contents, nothing changes. Exit
 status 0: the memory is asleep. 1: it could not be done, or there is no such memory.]],
   options = {
-    { "tag", "T", "memory of this tag and of the tags under it", kind = "tag", required = true },
+    { "tag", "T", "memory of this tag and of the tags under it", kind = "some_tag",
+      required = true },
     { "to", "WHERE", "pinned, discard or the path of a folder" },
     { "json", nil, "the answer as a JSON object" },
   },

@@ -12,7 +12,7 @@ contents again. If the GPU has too little memory free, nothing changes, and the 
 on. The command waits for the copies, ten minutes at most. Exit status 0: no such memory is
 asleep any more. 1: it could not be done.]],
   options = {
-    { "tag", "T", "only memory of this tag and of the tags under it", kind = "tag" },
+    { "tag", "T", "only memory of this tag and of the tags under it", kind = "some_tag" },
     { "json", nil, "the answer as a JSON object" },
   },
   example = [[
