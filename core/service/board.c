@@ -36,14 +36,15 @@
 #include "service/status.h"
 
 enum {
-  REFRESH_MS = 250,      /* between two writes of lm_board_refresh */
+  REFRESH_MS = 250,      /* between two writes of lm_board_refresh; in a young process less, */
+  REFRESH_LEAST_MS = 4,  /* down to this: see is_refresh_due */
   CROWDED = 32,          /* with that many places taken, a search first looks for dead owners */
   TRIES = 4,             /* dead owners that such a search looks for */
   TRIES_FULL = 64,       /* dead owners that a search looks for on a full board */
   STRATEGIES_SEEN = 1024 /* the newest strategies are searched for limits */
 };
 
-/* Guards the variables below, except written_ns. The order of locks: the load lock of policy.c,
+/* Guards the variables below, except the two times. The order of locks: the load lock of policy.c,
  * this mutex, the other locks of policy.c, locks of memory.
  *
  * Law: has_place implies that `board` is mapped, `at` is one of its places, and `owner` is not the
@@ -66,8 +67,14 @@ static char path[PATH_MAX];
 static LM_SPARSE lm_board_entry mine;
 static LM_SPARSE struct loam_policy_info info;
 
-/* When this process wrote last, by lm_sys_coarse_ns. Relaxed: it orders nothing. */
-static _Atomic int64_t written_ns;
+/* When this process wrote last, and first, by lm_sys_coarse_ns. 0: never. They order nothing. */
+static _Atomic int64_t written_ns, first_ns;
+
+static void note_write(void) {
+  int64_t now = lm_sys_coarse_ns(), never = 0;
+  atomic_store_explicit(&written_ns, now, memory_order_relaxed);
+  atomic_compare_exchange_strong(&first_ns, &never, now);
+}
 
 static bool is_valid_locked(void) {
   bool has_good_place = board && at < LM_BOARD_PLACES && !lm_board_is_free(owner);
@@ -351,6 +358,7 @@ static void fork_prepare(void) {
  * nothing to readers outside. If a fork fails, its child stays expected, and the next reader
  * removes the board's file in place of the last process. */
 static void fork_child(void) {
+  atomic_store_explicit(&first_ns, 0, memory_order_relaxed);
   pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
   if (!getppid()) pid_namespace = 0;
@@ -528,7 +536,7 @@ loam_status lm_board_start(const char *dir) {
   lock();
   loam_status status = start_locked(dir);
   unlock();
-  atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
+  note_write();
   errno = before;
   return status;
 }
@@ -541,12 +549,16 @@ void lm_board_write(void) {
     else settle(false);
   }
   unlock();
-  atomic_store_explicit(&written_ns, lm_sys_coarse_ns(), memory_order_relaxed);
+  note_write();
 }
 
+/* A young process writes when it is twice as old as at its last write, so that the figures of one
+ * that is killed early, or that soon needs no more memory, are not those of its start. */
 static bool is_refresh_due(void) {
+  const int64_t least = REFRESH_LEAST_MS * 1000000ll, most = REFRESH_MS * 1000000ll;
   int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);
-  return lm_sys_coarse_ns() - written >= REFRESH_MS * 1000000ll;
+  int64_t wait = written - atomic_load_explicit(&first_ns, memory_order_relaxed);
+  return lm_sys_coarse_ns() - written >= (wait < least ? least : wait > most ? most : wait);
 }
 
 /* With no lock held, so a thread inside loam does nothing here. */

@@ -126,3 +126,24 @@ if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; the
   ends
   echo "ok: root sees programs of all users, other users only their own"
 fi
+
+# A program that takes all its memory at once, soon after its start, and then needs no more.
+cat > "$work/burst.c" <<'C'
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(void) {
+  for (int i = 0; i < 500; i++) memset(malloc(100000), 1, 100000);
+  return pause();
+}
+C
+"$CC" -o "$work/burst" "$work/burst.c"
+"$LOAM" run --policy "$work/limited.lua" -- "$work/burst" &
+burst=$!
+children="$children $burst"
+await "it does not take its memory" grep -qE 'Rss: +[5-9][0-9]{4} kB' "/proc/$burst/smaps_rollup"
+kill -KILL "$burst"
+wait "$burst" 2> "$work/why"
+await "its figures are those of its start: $("$LOAM" stats "$burst")" \
+  sh -c '"$LOAM" stats "$0" | grep -qE "^limited +about [1-4][0-9](\.[0-9])? MiB"' "$burst"
+echo "ok: the figures of a program that is killed early"
