@@ -30,6 +30,7 @@ static struct {
     int inner, outer;       /* the id of the process there and here */
   } process[PROCESSES];
   unsigned processes;
+  bool is_whole; /* it has all processes of the machine that are in other PID namespaces */
 } found;
 
 /* The unusual folders in which living processes have their boards. */
@@ -45,6 +46,10 @@ static struct {
 /* The maps of all processes are read at most that often: `loam top` looks each second, and the maps
  * of a large program have thousands of lines. */
 static const int64_t MAPS_NS = 10000000000;
+
+/* The inode number of the first PID namespace of a machine, the same for every kernel: a process in
+ * it sees all processes. */
+static const uint64_t FIRST_PID_NAMESPACE = 0xeffffffc;
 
 /* Returns the inode number of a namespace of a process; 0: it cannot be seen. */
 static uint64_t namespace_of(const char *pid, const char *kind) {
@@ -62,24 +67,35 @@ static void note_mount(const char *pid, uint64_t mount) {
   found.mount[found.mounts++] = mount;
 }
 
-/* The last number of a line of the process's status is the id that it has in its own namespace. */
-int lm_namespaces_inner_pid(int pid) {
+/* Reads the ids of a process in this PID namespace and in those below it, up to its own one.
+ * Returns how many there are, and sets *inner to the last; 0: /proc does not show the process. */
+static int read_ids(int pid, int *inner) {
   char path[64], text[4096];
   size_t length;
+  int n = 0;
   snprintf(path, sizeof path, "/proc/%d/status", pid);
   if (lm_sys_read_file(path, text, sizeof text, &length)) return 0;
   char *line = strstr(text, "\nNSpid:");
   if (!line) return 0;
   line[1 + strcspn(line + 1, "\n")] = 0;
-  const char *last = strrchr(line, '\t');
-  return last ? (int)strtol(last, NULL, 10) : 0;
+  for (const char *at = strchr(line, '\t'); at; at = strchr(at + 1, '\t'), n++)
+    *inner = (int)strtol(at, NULL, 10);
+  return n;
+}
+
+int lm_namespaces_inner_pid(int pid) {
+  int inner;
+  return read_ids(pid, &inner) ? inner : 0;
 }
 
 static void note_process(const char *pid, uint64_t own) {
   uint64_t pid_namespace = namespace_of(pid, "pid");
-  if (!pid_namespace || pid_namespace == own || found.processes == PROCESSES) return;
-  int outer = (int)strtol(pid, NULL, 10), inner = lm_namespaces_inner_pid(outer);
-  if (!inner) return;
+  int outer = (int)strtol(pid, NULL, 10), inner;
+  if (pid_namespace == own || read_ids(outer, &inner) < 2) return; /* it has one id, or has ended */
+  if (!pid_namespace || found.processes == PROCESSES) {
+    found.is_whole = false;
+    return;
+  }
   found.process[found.processes].pid_namespace = pid_namespace;
   found.process[found.processes].inner = inner;
   found.process[found.processes++].outer = outer;
@@ -132,6 +148,7 @@ static void look_at_proc(void) {
        is_due = !elsewhere.read_ns || now_ns - elsewhere.read_ns > MAPS_NS;
   DIR *proc = opendir("/proc");
   found.mounts = found.processes = 0;
+  found.is_whole = proc && own == FIRST_PID_NAMESPACE;
   note_mount("self", namespace_of("self", "mnt"));
   for (struct dirent *entry; proc && (entry = readdir(proc));) {
     if (!isdigit((unsigned char)*entry->d_name)) continue;
@@ -144,12 +161,21 @@ static void look_at_proc(void) {
   if (proc) closedir(proc);
 }
 
-/* lm_board_reader.find_pid. */
-static int find_pid(uint64_t pid_namespace, int pid) {
+static int find_noted(uint64_t pid_namespace, int pid) {
   for (unsigned i = 0; i < found.processes; i++)
     if (found.process[i].inner == pid && found.process[i].pid_namespace == pid_namespace)
       return found.process[i].outer;
   return 0;
+}
+
+/* lm_board_reader.find_pid. A process may have started since /proc was read, so it is read again
+ * before a process counts as ended. */
+static int find_pid(uint64_t pid_namespace, int pid) {
+  int outer = find_noted(pid_namespace, pid);
+  if (outer || !pid_namespace || !found.is_whole) return outer;
+  look_at_proc();
+  outer = find_noted(pid_namespace, pid);
+  return outer || !found.is_whole ? outer : -1;
 }
 
 /* Makes `reader` look into the unusual folders of a mount namespace too. */

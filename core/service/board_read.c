@@ -321,9 +321,10 @@ static bool is_believed(const view *v, const lm_board_life *life) {
 static lm_board_life look_at(const visit *t, uint64_t *owner, uint64_t pid_namespace,
                              const lm_board_figures *f) {
   lm_board_life life = lm_board_look(*owner, pid_namespace, f);
-  if (life.state != LM_BOARD_UNKNOWN || !t->reader->find_pid) return life;
+  if (life.state != LM_BOARD_UNKNOWN || !t->reader || !t->reader->find_pid) return life;
   int pid = t->reader->find_pid(pid_namespace, lm_board_pid(*owner));
-  if (!pid) return life;
+  if (pid < 0) life.state = LM_BOARD_GONE;
+  if (pid <= 0) return life;
   *owner = (*owner & ~LM_BOARD_PID) | (uint64_t)pid;
   return lm_board_look(*owner, lm_board_own_namespace(), f);
 }
@@ -372,23 +373,24 @@ static const lm_board_figures *figures_of(view *v, uint32_t place, uint64_t owne
   return read_entry(v, place) && v->entry.figures.owner == owner ? &v->entry.figures : NULL;
 }
 
-static use use_of(view *v, uint32_t place) {
+static use use_of(const visit *t, uint32_t place) {
+  view *v = t->v;
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (lm_board_is_free(owner)) return USE_NONE;
   const lm_board_figures *f = figures_of(v, place, owner);
   uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
-  if (lm_board_look(owner, pid_namespace, f).state != LM_BOARD_GONE) return USE_LIVES;
+  if (look_at(t, &owner, pid_namespace, f).state != LM_BOARD_GONE) return USE_LIVES;
   if (!f) return USE_NONE;
   return lm_sys_unix_ns() - note_end(v, place) < KEPT_S * 1000000000ll ? USE_WORDS : USE_OLD;
 }
 
 /* The greatest use of all places and of the maker, which may be about to start its program. */
-static use use_of_board(view *v) {
-  if (lm_board_look(v->head.maker, v->head.pid_namespace, NULL).state != LM_BOARD_GONE)
-    return USE_LIVES;
+static use use_of_board(const visit *t) {
+  uint64_t maker = t->v->head.maker;
+  if (look_at(t, &maker, t->v->head.pid_namespace, NULL).state != LM_BOARD_GONE) return USE_LIVES;
   use most = USE_NONE;
   for (uint32_t i = 0; i < LM_BOARD_PLACES && most < USE_LIVES; i++) {
-    use found = use_of(v, i);
+    use found = use_of(t, i);
     if (found > most) most = found;
   }
   return most;
@@ -432,13 +434,14 @@ int lm_board_find_living(int fd) {
 
 /* Closes the board for programs that might join it, looks again, and removes the file. A program
  * that joins takes its place before it looks whether the board is closed. */
-static void remove_board(view *v, int dir, const char *name) {
+static void remove_board(const visit *t, int dir, const char *name) {
+  view *v = t->v;
   const uint32_t closed = 1, open = 0;
   const off_t offset = offsetof(lm_board_head, is_closed);
   if (pwrite(v->fd, &closed, sizeof closed, offset) != sizeof closed) return;
   atomic_thread_fence(memory_order_seq_cst);
   if (!read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place))) return;
-  if (use_of_board(v) == USE_LIVES) (void)!pwrite(v->fd, &open, sizeof open, offset);
+  if (use_of_board(t) == USE_LIVES) (void)!pwrite(v->fd, &open, sizeof open, offset);
   else unlinkat(dir, name, 0);
 }
 
@@ -501,10 +504,10 @@ static void note_tree(const view *v, bool lives) {
 
 /* Removes a board that is of no use any more. */
 static void clean_board(visit *t, int dir, const char *name) {
-  use found = use_of_board(t->v);
+  use found = use_of_board(t);
   if (found == USE_LIVES || found == USE_WORDS) note_tree(t->v, found == USE_LIVES);
   if (found == USE_LIVES || (found == USE_WORDS && t->kept++ < KEPT_BOARDS)) return;
-  remove_board(t->v, dir, name);
+  remove_board(t, dir, name);
 }
 
 static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {

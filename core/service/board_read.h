@@ -13,7 +13,8 @@ typedef struct lm_board_reader {
   loam_write_fn write; /* gets a row: one JSON object for a process */
   void *ctx;           /* for `write` */
   /* Returns the process id, as the caller sees it, of the process that has the id `pid` in another
-   * PID namespace; 0: the caller cannot see that process. NULL: the caller sees no such process. */
+   * PID namespace; 0: the caller cannot see that process; -1: the process has ended. NULL: the
+   * caller sees no such process. */
   int (*find_pid)(uint64_t pid_namespace, int pid);
   /* Further folders with boards, `folder_count` of them. */
   const char *const *folders;

@@ -113,6 +113,20 @@ grep -Eq '^limits +limited: [34][0-9](\.[0-9]+)? MiB of 100 MiB' "$work/status" 
 ends
 echo "ok: the board has what a program holds by a kept decision"
 
+# A process of a PID namespace that is gone does not stay: to a reader that sees all processes of the
+# machine, it has ended.
+if [ "$(stat -Lc %i /proc/self/ns/pid)" = 4026531836 ] && unshare -pf --mount-proc true 2> "$work/why"; then
+  unshare -pf --mount-proc "$LOAM" run --policy "$policy" -- sleep 600 &
+  outer=$!
+  children="$children $outer"
+  is_shown() { "$LOAM" ps | grep -q "\<sleep\>.*$1"; }
+  await "a process of another PID namespace is not shown" is_shown running
+  kill -KILL "$(cat "/proc/$outer/task/$outer/children")"
+  wait "$outer" 2> "$work/why"
+  is_shown "" && fail "a process of a PID namespace that is gone is shown: $("$LOAM" ps)"
+  echo "ok: a process of a PID namespace that is gone has ended"
+fi
+
 as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
   other setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \
