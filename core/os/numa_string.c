@@ -122,7 +122,7 @@ static loam_status open_library(libnuma *numa) {
                   "a string of nodes needs libnuma (Debian package libnuma1): %s", dlerror());
 }
 
-/* A thread that is cancelled in a constructor of libnuma would keep the lock of the dynamic linker. */
+/* A thread that is cancelled in a constructor of libnuma would keep the dynamic linker's lock. */
 static loam_status open_and_ask(const char *text, uint64_t *out) {
   libnuma numa = { 0 };
   lm_sys_cancel_off();

@@ -24,6 +24,11 @@ describe("loam run", function()
     assert.same({ "/run/7.board", "/cwd/p.lua" }, context.watched)
   end)
 
+  it("gives programs the absolute path of the folder of sockets", function()
+    local _, context = run("run --policy p.lua -- prog", FINE, { LOAM_CONTROL_DIR = "rel" })
+    assert.equal("/cwd/rel", context.set.LOAM_CONTROL_DIR)
+  end)
+
   it("lets programs with a service, and programs without a board, follow the file", function()
     local _, context = run("run --policy p.lua --watch --service -- prog", FINE)
     assert.equal("1", context.set.LOAM_WATCH)

@@ -168,6 +168,11 @@ local function prepare(context, given, vetted, service, needs_watcher)
   tell_if_unwatched(context)
   set("LD_PRELOAD", preload_list(context, find_library(context)))
   set("LOAM_POLICY", path)
+  -- A program may change its folder before loam looks for the folder of sockets.
+  local control = context.getenv("LOAM_CONTROL_DIR")
+  if control and control ~= "" then
+    set("LOAM_CONTROL_DIR", context.posix.absolute(control) or control)
+  end
   set("LOAM_LENIENT", given.lenient and "1" or nil)
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
   local board = make_board(context, path, service or given.watch)
