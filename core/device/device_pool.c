@@ -290,13 +290,13 @@ static bool is_default(lm_stream stream) { return (uintptr_t)stream <= LM_STREAM
 /* Names a stream. A default stream belongs to the context that a driver call would use now. */
 static lm_stream_ref make_ref(int device, lm_stream stream) {
   const lm_gpu_ops *gpu = is_default(stream) ? lm_gpu_started() : NULL;
-  return (lm_stream_ref){ stream, gpu ? gpu->context(device) : NULL };
+  return (lm_stream_ref){ .stream = stream, .context = gpu ? gpu->context(device) : NULL };
 }
 
-/* Blocks of pinned memory are allocated for no stream: the host may use them immediately. */
-lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream) {
-  if (pool->pinned.is_pinned) return (lm_stream_ref){ 0 };
-  return (lm_stream_ref){ stream, is_default(stream) ? context_of(pool->device) : NULL };
+lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_want want, lm_stream stream) {
+  if (pool->pinned.is_pinned && want != LM_WANT_DEVICE) return (lm_stream_ref){ .is_none = true };
+  return (lm_stream_ref){ .stream = stream,
+                          .context = is_default(stream) ? context_of(pool->device) : NULL };
 }
 
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream) {
@@ -343,12 +343,8 @@ static lm_stream_queue *find_queue_locked(lm_device_pool *pool, lm_stream_ref re
 
 lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref) {
   int thread = ref.stream == per_thread && lm_thread_self ? lm_thread_self->tid : 0;
-  return find_queue_locked(pool, ref, thread);
-}
-
-lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream_ref ref) {
-  return pool->pinned.is_pinned ? find_queue_locked(pool, (lm_stream_ref){ 0 }, HOST_THREAD)
-                                : lm_device_pool_queue_locked(pool, ref);
+  lm_assert(!ref.is_none || (pool->pinned.is_pinned && !ref.stream && !ref.context));
+  return find_queue_locked(pool, ref, ref.is_none ? HOST_THREAD : thread);
 }
 
 /* ---- Front lists */
@@ -520,7 +516,7 @@ static void make_live(lm_device_pool *pool, lm_extent *e, lm_stream_queue *q,
 bool lm_device_pool_take(lm_device_pool *pool, size_t size, lm_stream_ref ref,
                          const lm_device_owner *owner, lm_provided *out) {
   lm_lock_take(&pool->lock);
-  lm_stream_queue *q = lm_device_pool_queue_for_locked(pool, ref);
+  lm_stream_queue *q = lm_device_pool_queue_locked(pool, ref);
   lm_extent *e = lm_unlikely(!q->is_known)
                      ? NULL
                      : lm_device_pool_take_locked(pool, q, lm_device_pool_round(size));

@@ -46,6 +46,7 @@
 #include <stdatomic.h>
 
 #include "device/extent.h"
+#include "device/request.h"
 #include "gpu/gpu.h"
 #include "os/numa.h"
 #include "pages/provided.h"
@@ -59,6 +60,7 @@ enum { LM_QUEUE_FRONT = 64, LM_QUEUE_EVENTS = 8 };
 typedef struct lm_stream_ref {
   lm_stream stream;
   void *context; /* of a default stream; NULL for other streams */
+  bool is_none;  /* no stream at all: of pinned memory that the host uses. The rest is NULL then */
 } lm_stream_ref;
 
 /* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says
@@ -100,8 +102,8 @@ typedef struct lm_device_piece {
   size_t size;     /* 0: no piece begins at this granule */
 } lm_device_piece;
 
-/* The kind of a pool of pinned memory. Memory of such a pool that is freed without a stream can be
- * used again immediately, like all host memory. */
+/* The kind of a pool of pinned memory. A block that was not requested as device memory has no
+ * stream: if it is freed without one, it can be used again immediately, like all host memory. */
 typedef struct lm_pinned_desc {
   bool is_pinned; /* false: a pool of device memory; the other fields are zero */
   bool write_combined;
@@ -205,10 +207,11 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
  * stream if another stream wants memory. The stream exists. The thread is not in an active
  * section. */
 void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref);
-/* Return the name of a stream that a caller gave: for allocations in a pool (in a pool of pinned
- * memory, they have no stream); for the pool that `p` is in; for frees in a pool. They may call the
- * driver; the thread is not in an active section. */
-lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_stream stream);
+/* Return the name of a stream that a caller gave: for requests of a kind in a pool; for the pool
+ * that `p` is in; for frees in a pool. In a pool of pinned memory, only requests for device memory
+ * have a stream, because other blocks are used by the host, immediately. They may call the driver;
+ * the thread is not in an active section. */
+lm_stream_ref lm_device_pool_stream(const lm_device_pool *pool, lm_want want, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_at(const void *p, lm_stream stream);
 lm_stream_ref lm_device_pool_stream_on(const lm_device_pool *pool, lm_stream stream);
 

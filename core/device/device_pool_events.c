@@ -133,9 +133,17 @@ void lm_device_pool_poll_queues(lm_device_pool *pool, const lm_gpu_ops *gpu, boo
  * thread can name it. */
 static bool is_default_stream(const lm_stream_queue *q) { return !q->ref.stream && !q->thread; }
 
-/* Requests an event from a queue that has memory. */
+/* Makes all memory common of a queue of memory that no stream uses. */
+static void reclaim_host_locked(lm_device_pool *pool, lm_stream_queue *q) {
+  if (!lm_device_pool_is_host_queue(q)) return;
+  q->done = q->batch++;
+  lm_device_pool_reclaim_locked(pool, q);
+}
+
+/* Requests an event from a queue that has memory. Memory that no stream uses needs none. */
 static void request_event(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   lm_lock_take(&pool->lock);
+  reclaim_host_locked(pool, q);
   bool has = lm_device_pool_queue_has_locked(q);
   q->wanted = q->wanted || has;
   lm_lock_drop(&pool->lock);
@@ -221,8 +229,7 @@ void lm_device_pool_detach(int device, const void *context) {
 /* Finds out for one queue which work has ended. Returns whether it has events. */
 static bool find_ended(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q) {
   lm_lock_take(&pool->lock);
-  if (lm_device_pool_is_host_queue(q)) q->done = q->batch++;
-  if (lm_device_pool_is_host_queue(q)) lm_device_pool_reclaim_locked(pool, q);
+  reclaim_host_locked(pool, q);
   bool has = lm_device_pool_queue_has_locked(q) && !q->events;
   if (has) q->wanted = true;
   lm_lock_drop(&pool->lock);

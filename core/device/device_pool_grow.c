@@ -107,7 +107,7 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
   lm_lock_take(&pool->slow);
   if (lm_manager_is_custom(LM_MANAGER_DEVICE)) lm_device_pool_end_mapping(pool);
   lm_lock_take(&pool->lock);
-  lm_stream_queue *q = lm_device_pool_queue_for_locked(pool, ref);
+  lm_stream_queue *q = lm_device_pool_queue_locked(pool, ref);
   lm_lock_drop(&pool->lock);
   *is_short = false;
   lm_device_pool_find_context(pool, gpu, q);

@@ -47,11 +47,9 @@ LM_INLINE bool lm_device_pool_queue_has_locked(const lm_stream_queue *q) {
 void lm_device_pool_reclaim_locked(lm_device_pool *pool, lm_stream_queue *q);
 /* Returns whether the queue has pinned memory that no stream uses. */
 bool lm_device_pool_is_host_queue(const lm_stream_queue *q);
-/* Returns the queue of a stream and makes it if need be; &pool->unknown if there is no memory. */
+/* Returns the queue of a stream, or of memory that no stream uses, and makes it if need be;
+ * &pool->unknown if there is no memory. */
 lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref);
-/* Returns the queue that blocks for the stream are allocated from. In a pool of pinned memory that
- * is the queue of memory that no stream uses. */
-lm_stream_queue *lm_device_pool_queue_for_locked(lm_device_pool *pool, lm_stream_ref ref);
 /* Makes sure that there are spare nodes for a few cuts. Returns false if there is no memory. */
 bool lm_device_pool_add_nodes(lm_device_pool *pool);
 bool lm_device_pool_add_nodes_locked(lm_device_pool *pool);

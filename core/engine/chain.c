@@ -85,7 +85,7 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
 static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
                                   lm_device_owner owner, lm_record *out) {
   lm_token token = owner.token;
-  lm_stream_ref line = lm_device_pool_stream(c, o->r.stream);
+  lm_stream_ref line = lm_device_pool_stream(c, o->r.want, o->r.stream);
   void *p = NULL;
   for (bool is_taken = false; !is_taken;) {
     lm_thread_enter(o->t);

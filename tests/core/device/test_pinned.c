@@ -336,6 +336,43 @@ TEST(a_loop_over_streams_does_not_grow) {
   all_goes_back();
 }
 
+/* A kernel on the first stream still writes the block when the block is freed, and then when it is
+ * reallocated. */
+TEST(a_block_asked_for_as_device_memory_keeps_its_stream) {
+  enum { SIZE = 1000 };
+  load("local p = loam.pinned { name = 'p', mapped = true } ", "return p");
+  CUstream one = new_stream(), other = new_stream();
+  char *p = loam_device_alloc(NULL, SIZE, one);
+  want(is_of(p, "pinned") && owner_of(p).stream == one && owner_of(p + SIZE - 1).base == p);
+  standin_hold();
+  must(standin_write(one, (uintptr_t)p, 1, SIZE));
+  loam_free(p);
+  char *for_other = loam_device_alloc(NULL, SIZE, other);
+  char *for_host = loam_pinned_alloc(NULL, 100000, LOAM_PINNED_MAPPED);
+  want(for_other != p && owner_of(for_other).stream == other && !owner_of(for_host).stream);
+  want(loam_device_alloc(NULL, SIZE, one) == p);
+  must(standin_write(other, (uintptr_t)for_other, 2, SIZE));
+  must(standin_write(one, (uintptr_t)p, 3, SIZE));
+  char *moved = loam_realloc(NULL, p, 100 * SIZE);
+  want(moved && owner_of(moved).stream == one);
+  must(standin_check(one, (uintptr_t)moved, 3, SIZE));
+  standin_release();
+  must(cuCtxSynchronize());
+  loam_free(moved);
+  loam_free(for_other);
+  loam_free(for_host);
+  all_goes_back();
+}
+
+TEST(memory_that_the_host_freed_serves_every_stream) {
+  load("local p = loam.pinned { name = 'p', mapped = true } ", "return p");
+  char *p = loam_pinned_alloc(NULL, 2 * MIB, 0);
+  loam_free(p);
+  want(loam_device_alloc(NULL, 2 * MIB, new_stream()) == p);
+  loam_free(p);
+  all_goes_back();
+}
+
 /* ---- Giving back */
 
 TEST(returns_idle_regions_by_itself) {
@@ -696,6 +733,8 @@ int main(void) {
     cmocka_unit_test(figures_count_pinned_memory),
     cmocka_unit_test(memory_that_a_stream_reads_is_not_reused_before_that_ends),
     cmocka_unit_test(a_loop_over_streams_does_not_grow),
+    cmocka_unit_test(a_block_asked_for_as_device_memory_keeps_its_stream),
+    cmocka_unit_test(memory_that_the_host_freed_serves_every_stream),
     cmocka_unit_test(returns_idle_regions_by_itself),
     cmocka_unit_test(pages_of_registered_memory_stay),
     cmocka_unit_test(a_move_leaves_pinned_memory_where_it_is),
