@@ -494,6 +494,7 @@ static void describe(const lm_device_pool *pool, const lm_extent *e, lm_provided
     .maker = LM_PROVIDER_POOL,
     .device = pool->device,
     .want = e->want,
+    .flags = e->flags,
   };
 }
 
@@ -506,6 +507,7 @@ static void make_live(lm_device_pool *pool, lm_extent *e, lm_stream_queue *q,
   e->token = owner->token;
   e->strategy = (uint16_t)owner->strategy;
   e->want = owner->want;
+  e->flags = owner->flags;
   e->key = 0;
   e->state = LM_EXTENT_LIVE;
   pool->live += e->size;

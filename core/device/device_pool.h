@@ -180,7 +180,8 @@ size_t lm_device_pool_round_aligned(size_t size, size_t align);
 /* Who owns a block: what lm_extent keeps of the request. */
 typedef struct lm_device_owner {
   uint32_t token, strategy;
-  uint8_t want; /* an lm_want */
+  uint8_t want;  /* an lm_want */
+  uint8_t flags; /* LM_GPU_* */
 } lm_device_owner;
 
 /* Allocates a block from the memory that the pool has, without a call of the driver. Returns false

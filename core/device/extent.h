@@ -47,6 +47,7 @@ typedef struct lm_extent {
   uint8_t state;     /* an lm_extent_state */
   uint8_t zone;      /* LM_ZONE_SMALL or LM_ZONE_LARGE: the range's */
   uint8_t want;      /* LIVE: the lm_want of the request */
+  uint8_t flags;     /* LIVE: the LM_GPU_* of the request */
   uint32_t key;      /* LIVE: the key by which other processes name the block; 0: none was made */
 } lm_extent;
 

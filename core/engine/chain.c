@@ -109,7 +109,8 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
   if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
-  bool ok = take_from_device_pool(o, c, size, (lm_device_owner){ token, s->id, o->r.want }, out);
+  lm_device_owner owner = { token, s->id, (uint8_t)o->r.want, (uint8_t)o->r.flags };
+  bool ok = take_from_device_pool(o, c, size, owner, out);
   /* Now the limit counts the block's real size, or nothing if there is no block. */
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)out->size : 0));
   if (ok && o->r.zero) memset(out->base, 0, o->r.size);

@@ -281,6 +281,19 @@ TEST(pinned_requests_stay_pinned_when_reallocated) {
   all_goes_back();
 }
 
+TEST(write_combined_blocks_stay_so_when_reallocated) {
+  enum { FLAGS = LOAM_PINNED_WRITE_COMBINED | LOAM_PINNED_PORTABLE };
+  load(HOST, "return h");
+  char *p = loam_pinned_alloc(NULL, MIB, FLAGS);
+  unsigned long made = standin_calls("cuMemHostAlloc");
+  memset(p, 1, MIB);
+  p = loam_realloc(NULL, p, 8 * MIB);
+  want(standin_calls("cuMemHostAlloc") == made + 1 && registrations() == 0);
+  want(is_of(p, "pinned") && p[MIB - 1] == 1);
+  loam_free(p);
+  all_goes_back();
+}
+
 TEST(figures_count_pinned_memory) {
   load(PINNED, "return p");
   struct loam_stats before, after;
@@ -730,6 +743,7 @@ int main(void) {
     cmocka_unit_test(a_limit_holds),
     cmocka_unit_test(a_load_ends_regions_that_no_policy_names),
     cmocka_unit_test(pinned_requests_stay_pinned_when_reallocated),
+    cmocka_unit_test(write_combined_blocks_stay_so_when_reallocated),
     cmocka_unit_test(figures_count_pinned_memory),
     cmocka_unit_test(memory_that_a_stream_reads_is_not_reused_before_that_ends),
     cmocka_unit_test(a_loop_over_streams_does_not_grow),
