@@ -117,9 +117,9 @@ loam_status lm_device_export_open(uint64_t base, uint32_t key, uint64_t at,
   if (!pool) return gone(base);
   lm_lock_drop(&pool->lock);
   if (!lm_gpu_begin()) return lm_error(LOAM_ESTATE, "the process that owns the block is ending");
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   loam_status status = open_in(pool, gpu, &p, out, fd);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   lm_gpu_end();
   return status;
 }

@@ -39,8 +39,7 @@ static void renew_locks(lm_device_pool *pool) {
   lm_lock_renew(&pool->lock);
 }
 
-/* A fork does not wait for `slow` while its holder is in the driver: a driver may itself fork
- * during a call, and a child makes no call of the driver. */
+/* A child makes no call of the driver, and so it uses nothing that `slow` guards. */
 static void fork_child(void) {
   visit_each(renew_locks);
   lm_lock_renew(&pools.making);

@@ -38,8 +38,9 @@
  * a call that names the stream; default streams always exist. Memory of a stream that is never
  * named again waits until loam synchronizes the whole device, which is the last resort.
  *
- * Locks. `slow` is held while the pool grows or shrinks, and around most calls of a driver. `lock`
- * is taken after `slow`. It guards everything else and is held for a few loads and stores. */
+ * Locks. `slow` is held while the pool grows or shrinks, and around most calls of a driver. It is a
+ * long lock (lm_lock_take_long): no fork waits for it. `lock` is taken after `slow`. It guards
+ * everything else and is held for a few loads and stores. */
 #ifndef LM_DEVICE_POOL_H
 #define LM_DEVICE_POOL_H
 
@@ -121,7 +122,7 @@ typedef struct lm_device_pool {
   bool in_chunks; /* each range is an allocation of the manager: nothing is mapped */
   void *context;  /* the context that the memory belongs to. NULL: none, since the memory is mapped;
                      or, of pinned memory, the primary context */
-  lm_lock slow;
+  lm_lock slow;   /* long. A child uses nothing that it guards */
   struct {
     lm_gpu_event event;
     void *context;

@@ -162,14 +162,14 @@ void lm_device_pool_request_events(lm_device_pool *pool, const lm_gpu_ops *gpu,
 void lm_device_pool_poll(lm_device_pool *pool, lm_stream_ref ref) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   if (!gpu) return;
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   lm_lock_take(&pool->lock);
   lm_stream_queue *q = lm_device_pool_queue_locked(pool, ref);
   bool wanted = q->wanted && q != &pool->unknown;
   lm_lock_drop(&pool->lock);
   lm_device_pool_find_context(pool, gpu, q);
   if (wanted) (void)lm_device_pool_record(pool, gpu, q);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   if (wanted) lm_decay_stir();
 }
 
@@ -217,9 +217,9 @@ void lm_device_pool_detach(int device, const void *context) {
   const lm_gpu_ops *gpu = lm_gpu_started();
   lm_device_pool *pool = gpu ? lm_device_pool_next(NULL, device) : NULL;
   for (; pool; pool = lm_device_pool_next(pool, device)) {
-    lm_lock_take(&pool->slow);
+    lm_lock_suspended section = lm_lock_take_long(&pool->slow);
     forget_context(pool, gpu, context);
-    lm_lock_drop(&pool->slow);
+    lm_lock_drop_long(&pool->slow, section);
   }
   if (gpu && !context) gpu->untrack_contexts(device);
 }
@@ -262,9 +262,9 @@ void lm_device_pool_poll_awaited(void) {
   for (lm_device_pool *pool = lm_device_pool_next(NULL, -1); gpu && pool;
        pool = lm_device_pool_next(pool, -1)) {
     if (!lm_device_pool_has_waiting(pool)) continue;
-    lm_lock_take(&pool->slow);
+    lm_lock_suspended section = lm_lock_take_long(&pool->slow);
     lm_device_pool_request_events(pool, gpu, NULL);
     lm_device_pool_poll_queues(pool, gpu, false);
-    lm_lock_drop(&pool->slow);
+    lm_lock_drop_long(&pool->slow, section);
   }
 }

@@ -104,7 +104,7 @@ static lm_extent *supply(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_
 static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t size,
                               lm_stream_ref ref, bool *is_short) {
   lm_extent *e = NULL;
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   if (lm_manager_is_custom(LM_MANAGER_DEVICE)) lm_device_pool_end_mapping(pool);
   lm_lock_take(&pool->lock);
   lm_stream_queue *q = lm_device_pool_queue_locked(pool, ref);
@@ -114,7 +114,7 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
   if (q == &pool->unknown)
     lm_error(LOAM_ENOMEM, "device %d: no memory to note stream %p", pool->device, ref.stream);
   else e = supply(pool, gpu, q, size, is_short);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   return e;
 }
 
@@ -125,9 +125,9 @@ static bool trim_other(const lm_device_pool *pool, const lm_gpu_ops *gpu) {
   lm_device_pool *other = lm_device_pool_next(NULL, pool->device);
   for (; other; other = lm_device_pool_next(other, pool->device)) {
     if (other == pool || other->pinned.is_pinned || pool->pinned.is_pinned) continue;
-    lm_lock_take(&other->slow);
+    lm_lock_suspended section = lm_lock_take_long(&other->slow);
     bytes += lm_device_pool_trim_one(other, gpu);
-    lm_lock_drop(&other->slow);
+    lm_lock_drop_long(&other->slow, section);
   }
   return bytes + lm_manager_flush(pool->device);
 }

@@ -74,9 +74,9 @@ static size_t trim_all(int device, bool is_pinned) {
   lm_device_pool *pool = gpu ? lm_device_pool_next(NULL, device) : NULL;
   for (; pool; pool = lm_device_pool_next(pool, device)) {
     if (is_pinned && !pool->pinned.is_pinned) continue;
-    lm_lock_take(&pool->slow);
+    lm_lock_suspended section = lm_lock_take_long(&pool->slow);
     bytes += lm_device_pool_trim_one(pool, gpu);
-    lm_lock_drop(&pool->slow);
+    lm_lock_drop_long(&pool->slow, section);
   }
   lm_verify(lm_device_pool_is_valid());
   return bytes;
@@ -116,7 +116,7 @@ static size_t idle_bytes(lm_device_pool *pool, bool *more) {
 /* Returns one extent of about `most` bytes to the driver; returns its size, 0 if there is none. An
  * allocation of a manager is freed without a lock, because the driver may wait. */
 static size_t give_back_one(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t most) {
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   lm_extent *e = NULL;
   if (lm_device_pool_add_nodes(pool)) {
     lm_lock_take(&pool->lock);
@@ -126,7 +126,7 @@ static size_t give_back_one(lm_device_pool *pool, const lm_gpu_ops *gpu, size_t 
   uintptr_t at = e ? e->at : 0;
   size_t size = e ? e->size : 0;
   bool is_chunk = e && lm_device_pool_return(pool, gpu, e);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   if (is_chunk) lm_device_pool_free_chunk(pool, (void *)at, size);
   return size;
 }
@@ -136,9 +136,9 @@ static bool decay(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   bool more;
   size_t given = 0, idle = idle_bytes(pool, &more);
   if (!idle && !lm_device_pool_has_waiting(pool)) return more;
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   more |= lm_device_pool_find_ended(pool, gpu);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   while (given < idle) {
     size_t size = give_back_one(pool, gpu, idle - given);
     if (!size) break;
@@ -192,9 +192,9 @@ static size_t excess_of(lm_device_pool *pool) {
 static void shed(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   size_t given = 0, size, excess = excess_of(pool);
   if (!excess) return;
-  lm_lock_take(&pool->slow);
+  lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   bool is_pending = lm_device_pool_find_ended(pool, gpu);
-  lm_lock_drop(&pool->slow);
+  lm_lock_drop_long(&pool->slow, section);
   while (given < excess && (size = give_back_one(pool, gpu, excess - given)) > 0) given += size;
   lm_lock_take(&pool->lock);
   pool->refused_free = given ? 0 : pool->mapped - pool->live;

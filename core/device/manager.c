@@ -16,7 +16,8 @@ enum { ALIGN = 256 };
 
 /* Law: all entries of `completed` are set once `in_effect` points to it. */
 static struct {
-  lm_lock lock;              /* guards `given` and `why`, and is held while the choice is made */
+  lm_lock lock;              /* long; guards `given` and `why`, and is held while the choice is
+                                made */
   const loam_manager *given; /* by loam_manager_set; NULL: none */
   loam_manager completed;    /* a copy of the chosen table; constant once it is in effect */
   char why[512];             /* why there is no manager; constant once `failed` */
@@ -140,8 +141,6 @@ static const loam_manager *choose_locked(void) {
   return m;
 }
 
-static void after_fork(void) { lm_lock_renew(&manager.lock); }
-
 /* Calls of defer_enter without defer_leave. Relaxed: a count that orders nothing. */
 static _Atomic int passed_on;
 
@@ -179,13 +178,11 @@ static void put_in_effect_locked(void) {
   lm_assert(lm_manager_is_valid());
 }
 
-/* No hook takes the lock around a fork, because a library may fork while it is loaded. A forked
- * child renews the lock. */
-static void take_lock(void) {
-  static _Atomic bool is_hooked;
-  if (!atomic_exchange(&is_hooked, true))
-    lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = after_fork });
-  lm_lock_take(&manager.lock);
+/* A library may take long to load, and may itself fork. A fork waits for neither. A child that is
+ * forked meanwhile has no manager in effect, and chooses one itself. */
+static lm_lock_suspended take_lock(void) {
+  lm_thread_add_fork_lock(&manager.lock);
+  return lm_lock_take_long(&manager.lock);
 }
 
 static const loam_manager *in_effect(void) {
@@ -200,9 +197,9 @@ static const loam_manager *choose_once(void) {
   if (lm_likely(m != NULL)) return m;
   if (is_loading) return lm_error_null("the manager that LOAM_MANAGER names is being loaded");
   if (!has_failed()) {
-    take_lock();
+    lm_lock_suspended section = take_lock();
     if (!in_effect() && !has_failed()) put_in_effect_locked();
-    lm_lock_drop(&manager.lock);
+    lm_lock_drop_long(&manager.lock, section);
   }
   return has_failed() ? lm_error_null("%s", manager.why) : in_effect();
 }
@@ -216,10 +213,10 @@ loam_status lm_manager_set(const loam_manager *m) {
                          m && m->name ? m->name : "", library_name());
     return LOAM_OK;
   }
-  take_lock();
+  lm_lock_suspended section = take_lock();
   bool late = in_effect();
   if (!late) manager.given = m;
-  lm_lock_drop(&manager.lock);
+  lm_lock_drop_long(&manager.lock, section);
   if (!late) return LOAM_OK;
   return lm_error(LOAM_ESTATE, "memory of a device was asked for already: manager \"%s\" stays",
                   in_effect()->name);
@@ -299,8 +296,8 @@ static bool initialize(const loam_manager *m, int device) {
 }
 
 const loam_manager *lm_manager(int device) {
-  const loam_manager *m = choose_once();
-  if (!m || lm_gpu_is_barred()) return NULL;
+  const loam_manager *m = lm_gpu_is_barred() ? NULL : choose_once();
+  if (!m) return NULL;
   uint32_t known = atomic_load_explicit(&ready, memory_order_relaxed);
   bool is_ready = device >= 0 && device < LM_DEVICES_MAX && known >> device & 1;
   return is_ready || initialize(m, device) ? m : NULL;
@@ -309,9 +306,9 @@ const loam_manager *lm_manager(int device) {
 /* Returns whether another manager than the driver may be in effect, now or at the first request. */
 static bool has_choice(void) {
   if (in_effect() || has_failed() || library_name()) return true;
-  take_lock();
+  lm_lock_suspended section = take_lock();
   bool is_given = manager.given;
-  lm_lock_drop(&manager.lock);
+  lm_lock_drop_long(&manager.lock, section);
   return is_given;
 }
 

@@ -151,9 +151,11 @@ static loam_status grow(lm_pool *pool, int device, uint32_t slots) {
     lm_regions_return(slot, slots + 1);
     return status;
   }
+  lm_lock_hold_cancel(); /* so that a child has the guard slot and the region, or neither */
   describe_guard_slot(slot, slots, device);
   lm_assert(is_region(slot, slots, device));
   lm_regions_add(&pool->regions, slot, slots);
+  lm_lock_allow_cancel();
   return LOAM_OK;
 }
 
@@ -176,18 +178,20 @@ static void end_region(uint32_t slot, uint32_t slots) {
   lm_assert(is_region(slot, slots, ANY_DEVICE));
   int device = (int)lm_map_span(slot + slots)->next;
   bool done = unregister(lm_map_address(slot), bytes_of(slots), device);
+  lm_lock_hold_cancel(); /* so that a child has no page map that is half changed */
   lm_map_extent(slot + slots, 1, LM_USE_NONE);
   lm_map_extent(slot, slots + 1, LM_USE_NONE);
   if (done) lm_regions_return(slot, slots + 1);
+  lm_lock_allow_cancel();
 }
 
 /* Ends whole free regions of a device, of at most `most` slots together. Returns how many slots. */
 static uint32_t end_regions(lm_pool *pool, uint32_t most, int device) {
   uint32_t slot, slots, before = most;
-  lm_lock_take(&lm_pools_pinned_lock);
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   while ((slot = lm_regions_take_idle(&pool->regions, &most, is_region, device, &slots)) != 0)
     end_region(slot, slots);
-  lm_lock_drop(&lm_pools_pinned_lock);
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
   return before - most;
 }
 
@@ -306,9 +310,9 @@ const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size) {
   if (lm_gpu()->host_context(device)) return lm_pinned_elsewhere;
   lm_pool *pool = acquire_pool(twin, true);
   if (!pool) return "loam has no memory to describe the pool";
-  lm_lock_take(&lm_pools_pinned_lock);
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   const char *why = make_room_locked(pool, device, lm_central_span_slots(lm_class_of(size)));
-  lm_lock_drop(&lm_pools_pinned_lock);
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
   release_pool(pool);
   return why;
 }
@@ -344,10 +348,10 @@ size_t lm_pinned_trim(int device) {
 }
 
 static void set_learned(uint32_t slots, int64_t at_ns) {
-  lm_lock_take(&lm_pools_pinned_lock);
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   learned = slots;
   shed_ns = at_ns;
-  lm_lock_drop(&lm_pools_pinned_lock);
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
 }
 
 static void decay_pool(lm_pool *pool, void *more) {
@@ -380,9 +384,9 @@ static void shed_pool(lm_pool *pool, void *ctx) {
 void lm_pinned_shed(void) {
   if (!lm_gpu_begin()) return;
   (void)free_ready_objects();
-  lm_lock_take(&lm_pools_pinned_lock);
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   uint32_t extra = learned;
-  lm_lock_drop(&lm_pools_pinned_lock);
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
   each_pool(shed_pool, &extra);
   lm_gpu_end();
 }
@@ -471,13 +475,13 @@ static void subtract_slots(lm_pool *pool, void *regions) {
  * and no region is in two pools. */
 bool lm_pinned_is_valid(void) {
   review r = { .least = lm_map_first(), .is_valid = true };
-  lm_lock_take(&lm_pools_pinned_lock);
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
   for (uint32_t slot = r.least; slot < end; slot = lm_map_next(slot)) {
     if (is_guard_slot(slot)) review_guard_slot(&r, slot);
     else if (!r.begin && has_registered_object(slot)) r.begin = slot;
   }
   each_pool(subtract_slots, &r.regions);
-  lm_lock_drop(&lm_pools_pinned_lock);
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
   return r.is_valid && !r.begin && !r.regions;
 }

@@ -13,7 +13,7 @@
 typedef enum progress { NOT_YET, STARTING, READY } progress;
 
 static struct {
-  lm_lock lock; /* held by the one thread that searches, and that writes `found` */
+  lm_lock lock; /* long; held by the one thread that searches, and that writes `found` */
   /* The release that makes it READY, after `found` is written, pairs with the acquire in is_ready.
    * STARTING is stored and read relaxed: only a forked child looks for it. */
   _Atomic progress progress;
@@ -56,14 +56,13 @@ static void forbid_own_calls(void) {
 
 static void forget_reader(void);
 
-/* Runs in a forked child. No hook takes the lock before a fork, because the driver itself forks
- * while it starts. */
+/* Runs in a forked child. A search that another thread has begun never ends there: the child then
+ * has no driver. */
 static void after_fork(void) {
   bool has_begun = atomic_load_explicit(&machine.progress, memory_order_relaxed) != NOT_YET;
   if (has_begun && (!is_ready() || machine.found.ops)) lm_gpu_set_forked();
   forget_reader();
   pthread_mutex_init(&own_calls.lock, NULL);
-  lm_lock_renew(&machine.lock);
 }
 
 static void find_locked(void) {
@@ -80,11 +79,13 @@ static void find_locked(void) {
   atomic_store_explicit(&machine.progress, READY, memory_order_release);
 }
 
+/* A driver may take seconds to start, and may itself fork. A fork waits for neither. */
 static void find_once(void) {
   if (lm_likely(is_ready()) || is_starting || lm_gpu_is_forked()) return;
-  lm_lock_take(&machine.lock);
+  lm_thread_add_fork_lock(&machine.lock);
+  lm_lock_suspended section = lm_lock_take_long(&machine.lock);
   if (!is_ready()) find_locked();
-  lm_lock_drop(&machine.lock);
+  lm_lock_drop_long(&machine.lock, section);
 }
 
 const lm_gpu_ops *lm_gpu_started(void) {
@@ -98,9 +99,11 @@ const lm_gpu_ops *lm_gpu(void) {
   return lm_gpu_started();
 }
 
+/* In a child that was forked during the search, `found` may be half written. */
 const lm_gpu_machine *lm_gpu_found(void) {
+  static const lm_gpu_machine nothing;
   find_once();
-  return &machine.found;
+  return is_ready() ? &machine.found : &nothing;
 }
 
 const char *lm_gpu_why(void) {

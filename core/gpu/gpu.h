@@ -233,7 +233,8 @@ typedef struct lm_gpu_machine {
   int driver, toolkit;   /* versions of the driver, and of the toolkit loam was built with */
   char library[256], why[512];
 } lm_gpu_machine;
-/* Returns what the search found; the first call searches. */
+/* Returns what the search found; the first call searches. Nothing was found if the search is not
+ * over: in a call of the driver's own start, and in a child that was forked during the search. */
 const lm_gpu_machine *lm_gpu_found(void);
 /* Returns whether the law holds. */
 bool lm_gpu_machine_is_valid(const lm_gpu_machine *machine);

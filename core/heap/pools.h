@@ -31,8 +31,8 @@ typedef struct lm_pool {
 extern lm_lock lm_pools_end_lock;
 /* Held while a pool is made or ended, or gets or loses the place of its bins. */
 extern lm_lock lm_pools_make_lock;
-/* pinned.c holds it around calls of a driver. So it is taken under neither of the other two. A fork
- * waits for those calls for a moment only. */
+/* A long lock (lm_lock_take_long): pinned.c holds it around calls of a driver. So it is taken under
+ * neither of the other two. A fork does not wait for it, and a child calls no driver. */
 extern lm_lock lm_pools_pinned_lock;
 
 /* Values of lm_strategy.retiring. retire.c sets them one after the other; a request to the strategy

@@ -22,11 +22,16 @@ static bool spin(lm_lock *lock) {
 }
 
 /* A thread that had to sleep takes the lock with state 2, because other threads may still sleep. */
-LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
-  lm_assert(lm_lock_cancel_holds > 0 && lm_lock_is_valid(lock));
+static void take_busy(lm_lock *lock) {
+  lm_assert(lm_lock_is_valid(lock));
   if (spin(lock)) return;
   while (atomic_exchange_explicit(&lock->state, 2, memory_order_acquire) != 0)
     lm_sys_wait(&lock->state, 2);
+}
+
+LM_NOINLINE void lm_lock_wait(lm_lock *lock) {
+  lm_assert(lm_lock_cancel_holds > 0);
+  take_busy(lock);
 }
 
 _Thread_local uint32_t lm_lock_cancel_holds __attribute__((tls_model("initial-exec")));
@@ -93,4 +98,22 @@ void lm_lock_resume(lm_lock_suspended section) {
   lm_lock_cancel_holds = section.holds;
   lm_lock_cancel_was_async = section.was_async;
   lm_fork_gate_return(section.is_counted);
+}
+
+/* The section begins only to be interrupted: the thread then counts as interrupted, so a closing
+ * gate lets it pass, as threads that hold a lock around foreign code must. */
+lm_lock_suspended lm_lock_take_long(lm_lock *lock) {
+  lm_sys_cancel_off();
+  lm_lock_hold_cancel();
+  lm_lock_suspended section = lm_lock_suspend();
+  take_busy(lock);
+  return section;
+}
+
+void lm_lock_drop_long(lm_lock *lock, lm_lock_suspended section) {
+  lm_assert(section.holds > 0);
+  lm_lock_release(lock);
+  lm_lock_resume(section);
+  lm_lock_allow_cancel();
+  lm_sys_cancel_restore();
 }

@@ -114,14 +114,32 @@ LM_INLINE bool lm_lock_try(lm_lock *lock) {
   return false;
 }
 
-/* Drops the lock, which the caller holds, and wakes one sleeper. Release pairs with the acquire of
- * lm_lock_take. */
-LM_INLINE void lm_lock_drop(lm_lock *lock) {
-  lm_assert(lm_lock_is_held(lock));
+/* Makes the lock free and wakes one sleeper. Release pairs with the acquire of lm_lock_take. Only
+ * the functions that drop a lock call it. */
+LM_INLINE void lm_lock_release(lm_lock *lock) {
   if (lm_unlikely(atomic_exchange_explicit(&lock->state, 0, memory_order_release) == 2))
     lm_sys_wake(&lock->state);
+}
+
+/* Drops the lock, which the caller holds, and wakes one sleeper. */
+LM_INLINE void lm_lock_drop(lm_lock *lock) {
+  lm_assert(lm_lock_is_held(lock));
+  lm_lock_release(lock);
   lm_lock_allow_cancel();
 }
+
+/* Take and drop a long lock: one that is held around foreign code, which may last for seconds. From
+ * lm_lock_take_long, also while it waits for the lock, to lm_lock_drop_long the calling thread is
+ * interrupted (lm_lock_suspend) and is not cancelled. So no fork waits for the foreign code, be it
+ * through the holder or through a thread that waits for the lock. All threads take a long lock by
+ * these functions alone.
+ *
+ * Law: a child renews the lock. What the lock guards, a child does not use, or can use although a
+ * change of it is half done. A change that must be whole in a child is made in a guarded section,
+ * which the holder may begin by taking another lock. lm_lock_drop_long takes the result of
+ * lm_lock_take_long. The lock may be free already where the holder itself has forked. */
+lm_lock_suspended lm_lock_take_long(lm_lock *lock);
+void lm_lock_drop_long(lm_lock *lock, lm_lock_suspended section);
 
 /* Makes the lock free in a forked child, where the threads that waited for it do not exist. Only
  * the thread that forked calls it. Release, for symmetry with lm_lock_drop. */
