@@ -4,6 +4,7 @@
 
 #include "api/memory.h"
 #include "device/device_pool.h"
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/error.h"
 
@@ -27,6 +28,7 @@ static loam_status check_device(int device) {
 
 loam_status loam_device_info(int device, struct loam_device_info *out) {
   lm_gpu_info info;
+  size_t reserved, used;
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   loam_status status = check_device(device);
   if (!status) status = lm_gpu_status(lm_gpu()->info(device, &info));
@@ -39,6 +41,9 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
     .has_managed = info.has_managed,
   };
   lm_device_pool_figures(device, &out->reserved, &out->used);
+  lm_driver_pool_figures(device, &reserved, &used);
+  out->reserved += reserved;
+  out->used += used;
   lm_assert(memchr(info.name, 0, sizeof info.name));
   memcpy(out->name, info.name, sizeof out->name);
   return LOAM_OK;

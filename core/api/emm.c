@@ -5,6 +5,7 @@
 #include "api/pin.h"
 #include "device/defer.h"
 #include "device/device_pool.h"
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "device/pinned.h"
 #include "device/provider.h"
@@ -100,7 +101,8 @@ static lm_defer queue = { .before = may_end_frees, .end = end_free };
 size_t loam_device_trim(int device) {
   (void)lm_defer_flush(&queue, device);
   size_t bytes = lm_device_pool_trim(device) + lm_pinned_trim(device);
-  return bytes + lm_sleep_trim(device) + lm_manager_flush(device);
+  bytes += lm_sleep_trim(device) + lm_manager_flush(device);
+  return bytes + lm_driver_pool_trim(device);
 }
 
 /* Frees all blocks of the device, and ends its pins and opened handles. Then frees all memory that

@@ -7,6 +7,7 @@
  * no front list serves make a piece move, the limit rises step by step, by up to a quarter of the
  * peak (`slack`). */
 #include "device/device_pool_parts.h"
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/error.h"
 
@@ -94,7 +95,8 @@ static lm_extent *supply(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_
   if ((e = find_and_take(pool, q, size))) return e;
   if (!may_wait(pool, gpu, q) || !lm_device_pool_synchronize(pool, gpu)) return NULL;
   if ((e = find_and_take(pool, q, size))) return e;
-  bool more = lm_device_pool_give_back(pool, gpu, SIZE_MAX) + lm_manager_flush(pool->device);
+  bool more = lm_device_pool_give_back(pool, gpu, SIZE_MAX) + lm_manager_flush(pool->device) +
+              lm_driver_pool_make_room(pool->device);
   e = more ? grow_and_find(pool, gpu, q, size, &result) : NULL;
   *is_short = !e && result == LM_GPU_NO_MEMORY;
   return e;

@@ -1,6 +1,7 @@
 /* device_pool_trim.c - a pool returns free memory to the driver: when the host trims it, when the
  * pool is at its limit, and when the memory is idle. */
 #include "device/device_pool_parts.h"
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/decay.h"
 
@@ -213,10 +214,11 @@ void lm_device_pool_shed(void) {
 
 bool lm_device_pool_decay(void) {
   bool more = false;
+  if (!lm_gpu_begin()) return false;
   lm_device_pool *pool = lm_device_pool_next(NULL, -1);
-  if (!pool || !lm_gpu_begin()) return false;
   const lm_gpu_ops *gpu = lm_gpu_started();
   for (; gpu && pool; pool = lm_device_pool_next(pool, -1)) more |= decay(pool, gpu);
+  more |= lm_driver_pool_decay();
   if (!more) (void)lm_manager_flush(-1); /* frees that are deferred and too few to end otherwise */
   lm_gpu_end();
   return more;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "device/defer.h"
+#include "device/driver_pool.h"
 #include "os/error.h"
 #include "os/sys.h"
 #include "os/thread.h"
@@ -390,7 +391,8 @@ lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, un
   const loam_manager *m = lm_manager(device);
   if (!m) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_UNSUPPORTED;
   lm_gpu_result result = try_alloc(m, &r, out);
-  if (result != LM_GPU_NO_MEMORY || !lm_manager_flush(device)) return result;
+  if (result != LM_GPU_NO_MEMORY) return result;
+  if (!(lm_manager_flush(device) + lm_driver_pool_make_room(device))) return result;
   return try_alloc(m, &r, out);
 }
 

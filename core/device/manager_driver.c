@@ -2,6 +2,7 @@
  * or deferred here. */
 #include <unistd.h>
 
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/error.h"
 
@@ -122,14 +123,15 @@ static loam_status reset(void *ctx, int device) {
 /* The driver itself defers nothing. */
 static void defer(void *ctx) { (void)ctx; }
 
-/* A threshold of SIZE_MAX: the driver's pool keeps all freed memory for reuse until it is
- * trimmed. */
+/* A threshold of SIZE_MAX: the driver's pool keeps all freed memory for reuse until loam trims it
+ * (driver_pool.h). */
 static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_devptr at = 0;
   (void)ctx;
   if (!gpu) return no_driver();
   lm_gpu_result result = gpu->pool_alloc(device, size, SIZE_MAX, stream, &at);
+  if (result == LM_GPU_OK) lm_driver_pool_note_use(device);
   if (result == LM_GPU_OK) *out = (void *)(uintptr_t)at;
   return lm_gpu_status(result);
 }
@@ -139,6 +141,7 @@ static void memfree_async(void *ctx, int device, void *at, size_t size, void *st
   (void)ctx;
   (void)size;
   if (gpu) (void)gpu->pool_free(device, (uintptr_t)at, stream);
+  if (gpu) lm_driver_pool_note_free();
 }
 
 static loam_status memalloc_managed(void *ctx, int device, size_t size, void **out) {

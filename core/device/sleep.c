@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "device/device_pool.h"
+#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/error.h"
 #include "os/thread.h"
@@ -98,7 +99,8 @@ static void track_contexts(const lm_gpu_ops *gpu, int device, lm_stream stream) 
 
 /* Gives back free memory of the device's pools. Returns whether there was any. */
 static bool make_room(int device) {
-  return lm_device_pool_trim(device) + lm_manager_flush(device) > 0;
+  return lm_device_pool_trim(device) + lm_manager_flush(device) + lm_driver_pool_make_room(device) >
+         0;
 }
 
 /* Reserves addresses for a block and maps memory there. Waits for the device only where no work is

@@ -58,6 +58,13 @@ typedef struct lm_gpu_info {
 /* Flags of pinned host memory. */
 enum { LM_GPU_MAPPED = 1, LM_GPU_PORTABLE = 2, LM_GPU_WRITE_COMBINED = 4 };
 
+/* What the driver's own pools of a device have. */
+typedef struct lm_gpu_pool_figures {
+  size_t reserved;  /* bytes of the device, in use or kept */
+  size_t used;      /* bytes in use */
+  size_t used_high; /* the most that was in use since the interval began; at least `used` */
+} lm_gpu_pool_figures;
+
 enum { LM_GPU_IPC_SIZE = 64 }; /* bytes of a handle that names memory to another process */
 
 /* The operations of a driver. Any thread may call them. The calling thread holds no lock that
@@ -139,11 +146,13 @@ typedef struct lm_gpu_ops {
   lm_gpu_result (*stream_query)(int device, lm_stream stream);
 
   /* The driver's own stream-ordered pool. When a stream is synchronized, the pool keeps up to
-   * `threshold` bytes of free memory. pool_trim leaves it `keep` bytes. */
+   * `threshold` bytes of free memory. pool_trim leaves it `keep` bytes, and more where work may
+   * still use them. pool_figures adds up the figures of all pools; `begins` begins an interval. */
   lm_gpu_result (*pool_alloc)(int device, size_t size, size_t threshold, lm_stream stream,
                               lm_devptr *out);
   lm_gpu_result (*pool_free)(int device, lm_devptr at, lm_stream stream);
   lm_gpu_result (*pool_trim)(int device, size_t keep);
+  lm_gpu_result (*pool_figures)(int device, bool begins, lm_gpu_pool_figures *out);
 
   /* Address ranges (has_vmm). Sizes and addresses are multiples of the granularity. `map` makes new
    * memory and maps it to reserved addresses, where the device can read and write it; *handle names

@@ -327,6 +327,37 @@ static lm_gpu_result pool_trim(int device, size_t keep) {
   return lm_gpu_cuda_report(result, "cuMemPoolTrimTo on device %d", device);
 }
 
+/* Adds the figures of a pool. To set the highest use to 0 is to begin at what is in use now. */
+static CUresult add_figures(CUmemoryPool pool, bool begins, lm_gpu_pool_figures *out) {
+  cuuint64_t reserved = 0, used = 0, high = 0, none = 0;
+  CUresult result = lm_gpu_cuda.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                                    &reserved);
+  if (result == CUDA_SUCCESS)
+    result = lm_gpu_cuda.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high);
+  if (result == CUDA_SUCCESS)
+    result = lm_gpu_cuda.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+  if (result == CUDA_SUCCESS && begins)
+    result = lm_gpu_cuda.MemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &none);
+  out->reserved += reserved;
+  out->used += used;
+  out->used_high += high > used ? high : used;
+  return result;
+}
+
+static lm_gpu_result pool_figures(int device, bool begins, lm_gpu_pool_figures *out) {
+  CUresult result = CUDA_SUCCESS;
+  lm_gpu_cuda_scope s;
+  *out = (lm_gpu_pool_figures){ 0 };
+  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
+  if (!lm_gpu_cuda_has_device(device)) return LM_GPU_FAILED;
+  lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
+  if (!p) return LM_GPU_OK;
+  if (lm_gpu_cuda_enter(&s, device) != LM_GPU_OK) return s.result;
+  for (; p && result == CUDA_SUCCESS; p = p->next) result = add_figures(p->pool, begins, out);
+  lm_gpu_cuda_leave(&s);
+  return lm_gpu_cuda_report(result, "cuMemPoolGetAttribute on device %d", device);
+}
+
 /* ---- Address ranges */
 
 /* Returns whether an address or a size can be mapped on the device. */
@@ -549,6 +580,7 @@ const lm_gpu_ops lm_gpu_cuda_ops = {
   .pool_alloc = pool_alloc,
   .pool_free = pool_free,
   .pool_trim = pool_trim,
+  .pool_figures = pool_figures,
   .reserve = reserve,
   .unreserve = unreserve,
   .map = map,

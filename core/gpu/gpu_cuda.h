@@ -64,6 +64,7 @@
   X(MemPoolCreate, "", CUmemoryPool *, const CUmemPoolProps *)                                     \
   X(MemPoolDestroy, "", CUmemoryPool)                                                              \
   X(MemPoolSetAttribute, "", CUmemoryPool, int, void *)                                            \
+  X(MemPoolGetAttribute, "", CUmemoryPool, int, void *)                                            \
   X(MemPoolTrimTo, "", CUmemoryPool, size_t)                                                       \
   X(MemAllocFromPoolAsync, "", CUdeviceptr *, size_t, CUmemoryPool, CUstream)                      \
   X(MemFreeAsync, "", CUdeviceptr, CUstream)                                                       \

@@ -94,8 +94,9 @@ static void examine(int device) {
              lm_gpu_cuda.MemRelease && lm_gpu_cuda.MemMap && lm_gpu_cuda.MemUnmap &&
              lm_gpu_cuda.MemSetAccess && lm_gpu_cuda.MemGetAllocationGranularity;
   bool pools = lm_gpu_cuda.MemPoolCreate && lm_gpu_cuda.MemPoolDestroy &&
-               lm_gpu_cuda.MemPoolSetAttribute && lm_gpu_cuda.MemPoolTrimTo &&
-               lm_gpu_cuda.MemAllocFromPoolAsync && lm_gpu_cuda.MemFreeAsync;
+               lm_gpu_cuda.MemPoolSetAttribute && lm_gpu_cuda.MemPoolGetAttribute &&
+               lm_gpu_cuda.MemPoolTrimTo && lm_gpu_cuda.MemAllocFromPoolAsync &&
+               lm_gpu_cuda.MemFreeAsync;
   lm_gpu_cuda_of[device].has_exports =
       lm_gpu_cuda.MemExportToShareableHandle && lm_gpu_cuda.MemImportFromShareableHandle &&
       lm_gpu_cuda_attribute(device, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,

@@ -103,6 +103,20 @@ static inline lm_gpu_result fake_pool_free(int device, lm_devptr at, lm_stream s
   return fake_release(device, at);
 }
 
+/* Its pools keep nothing. */
+static inline lm_gpu_result fake_pool_trim(int device, size_t keep) {
+  (void)device;
+  (void)keep;
+  return LM_GPU_OK;
+}
+
+static inline lm_gpu_result fake_pool_figures(int device, bool begins, lm_gpu_pool_figures *out) {
+  (void)device;
+  (void)begins;
+  *out = (lm_gpu_pool_figures){ 0 };
+  return LM_GPU_OK;
+}
+
 static inline lm_gpu_result fake_copy(int device, lm_devptr to, lm_devptr from, size_t size,
                                       lm_stream stream) {
   fake.last = stream;
@@ -225,6 +239,8 @@ static const lm_gpu_ops fake_ops = {
   .event_destroy = fake_event_destroy,
   .pool_alloc = fake_pool_alloc,
   .pool_free = fake_pool_free,
+  .pool_trim = fake_pool_trim,
+  .pool_figures = fake_pool_figures,
 };
 
 /* Instead of the driver's. */

@@ -131,6 +131,70 @@ TEST(what_the_host_wants_to_keep_stays) {
   want(standin_used(0) >= PEAK);
 }
 
+/* ---- The driver's own pools */
+
+#define DRIVER                                                                             \
+  "local d, c = loam.device { name = 'd', pool = 'driver' }, loam.device { name = 'c' }\n" \
+  "local n = loam.device { name = 'n', pool = 'none' }\n"                                  \
+  "return loam.policy { pick = function(r) if r.tag:is('c') then return c end if r.tag:is" \
+  "('n') then return n end return d end }\n"
+
+static size_t reserved(void) {
+  struct loam_device_info info;
+  ok(loam_device_info(0, &info));
+  want(info.used <= info.reserved);
+  return info.reserved;
+}
+
+/* Leaves the driver's pool with so much free memory that nothing else fits. */
+static size_t fill_and_free(void) {
+  size_t all, free;
+  ok(loam_device_memory(0, &free, &all));
+  size_t size = all / 8 * 7, before = standin_used(0);
+  void *p = loam_device_alloc(NULL, size, NULL);
+  want(p && standin_used(0) == before + size && reserved() == before + size);
+  loam_device_free(p, NULL);
+  want(cuCtxSynchronize() == CUDA_SUCCESS);
+  want(standin_used(0) == before + size && reserved() == before + size);
+  return size;
+}
+
+TEST(a_trim_returns_what_the_pool_of_the_driver_keeps) {
+  load(DRIVER);
+  void *small = loam_device_alloc(NULL, MIB, NULL);
+  size_t size = MIB;
+  loam_device_free(loam_device_alloc(NULL, 9 * MIB, NULL), NULL);
+  want(loam_device_trim(0) == 9 * MIB && standin_used(0) == size && reserved() == size);
+  loam_device_free(small, NULL);
+  want(loam_device_trim(-1) == size && !standin_used(0) && !reserved());
+  want(!loam_device_trim(-1));
+}
+
+TEST(other_requests_get_what_the_pool_of_the_driver_keeps) {
+  load(DRIVER);
+  (void)new_stream(); /* which makes the primary context current */
+  const char *tags[] = { "c", "n" };
+  for (int i = 0; i < 2; i++) {
+    size_t size = fill_and_free();
+    void *p = loam_device_alloc(loam_site_get(tags[i]), size / 2, NULL);
+    want(p);
+    loam_device_free(p, NULL);
+    (void)loam_device_trim(-1);
+    want(!standin_used(0));
+  }
+}
+
+TEST(the_pool_of_the_driver_returns_idle_memory_by_itself) {
+  load(DRIVER);
+  (void)new_stream(); /* which makes the primary context current */
+  void *p = loam_device_alloc(NULL, MIB, NULL);
+  size_t size = fill_and_free();
+  want(lm_device_pool_decay() && standin_used(0) >= size); /* it was in use until now */
+  for (int i = 0; i < 3; i++) (void)lm_device_pool_decay();
+  want(standin_used(0) == MIB && !lm_device_pool_decay());
+  loam_device_free(p, NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_freed_peak_of_device_memory_goes_back),
@@ -141,6 +205,9 @@ int main(void) {
     cmocka_unit_test(memory_that_stayed_goes_back_when_it_is_idle),
     cmocka_unit_test(memory_that_work_uses_stays),
     cmocka_unit_test(what_the_host_wants_to_keep_stays),
+    cmocka_unit_test(a_trim_returns_what_the_pool_of_the_driver_keeps),
+    cmocka_unit_test(other_requests_get_what_the_pool_of_the_driver_keeps),
+    cmocka_unit_test(the_pool_of_the_driver_returns_idle_memory_by_itself),
   };
   return cmocka_run_group_tests_name("device_idle", tests, NULL, NULL);
 }
