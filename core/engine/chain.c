@@ -363,7 +363,8 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     tried = lm_provider_default(&o->r);
     void *p = tried ? serve_by(o, tried, token, 1, was) : NULL; /* 1: the default is a fallback */
     if (p || !tried) return p;
-  } else if (was && o->r.size <= was->size) {
+  }
+  if (was && o->r.size <= was->size) {
     report_miss(o, tried);
     lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;

@@ -290,6 +290,23 @@ static void a_copy_that_fails_leaves_the_block_and_says_why(void **state) {
   assert_int_equal(fake.live, 0);
 }
 
+/* The policy names no strategy for devices any more, and the default one has no memory. */
+static void a_block_that_shrinks_stays_if_there_is_no_memory_for_a_smaller_one(void **state) {
+  (void)state;
+  load("local a = loam.device { name = 'a', pool = 'none' }", "return a");
+  char *p = loam_device_alloc(NULL, 50 << 20, NULL);
+  load(HOST, "return host");
+  loam_device_trim(-1);
+  fake.limit = fake.bytes[0];
+  assert_ptr_equal(loam_realloc(NULL, p, 40 << 20), p);
+  assert_null(loam_realloc(NULL, p, 60 << 20));
+  fake.limit = 0;
+  assert_int_equal(owner_of(p).size, 50 << 20);
+  loam_free(p);
+  loam_device_trim(-1);
+  assert_int_equal(fake.live, 0);
+}
+
 static void the_drivers_pool_is_ordered_by_stream(void **state) {
   (void)state;
   int one, other;
@@ -444,6 +461,7 @@ int main(void) {
     cmocka_unit_test(want_of_memory_says_what_the_driver_said),
     cmocka_unit_test(reallocating_moves_by_the_device),
     cmocka_unit_test(a_copy_that_fails_leaves_the_block_and_says_why),
+    cmocka_unit_test(a_block_that_shrinks_stays_if_there_is_no_memory_for_a_smaller_one),
     cmocka_unit_test(the_drivers_pool_is_ordered_by_stream),
     cmocka_unit_test(what_is_collected_goes_back_by_a_trim),
     cmocka_unit_test(bad_frees_are_told),
