@@ -6,7 +6,9 @@
 
 /* ---- The table of ranges */
 
-enum { RANGES_MAX = 4096 };
+/* 256 GiB in the smallest allocations of a manager, of 2 MiB each (CHUNK_LEAST). The table takes
+ * memory only as far as it is used. */
+enum { RANGES_MAX = 1 << 17 };
 
 /* All ranges. A reader takes no lock: it searches again when `version` was odd or has changed (a
  * sequence lock). The structs of ranges are never freed (device_pool_grow.c reuses them), so a

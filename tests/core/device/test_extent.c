@@ -55,6 +55,23 @@ static void finds_the_range_of_an_address(void **state) {
   lm_extent_range_finish(&r[2]);
 }
 
+/* As many as a device of 208 GiB has if each allocation of the driver has 16 MiB. */
+static void there_may_be_many_ranges(void **state) {
+  enum { RANGES = 13000 };
+  static lm_extent_range r[RANGES];
+  static lm_extent whole[RANGES];
+  int made = 0;
+  (void)state;
+  while (made < RANGES && lm_extent_range_init(&r[made], base + (uintptr_t)made * GRANULE, GRANULE,
+                                               SHIFT, &whole[made]))
+    made++;
+  assert_int_equal(made, RANGES);
+  for (int i = 0; i < RANGES; i++)
+    assert_ptr_equal(lm_extent_range_of(base + (uintptr_t)i * GRANULE), &r[i]);
+  while (made > 0) lm_extent_range_finish(&r[--made]);
+  assert_null(lm_extent_range_of(base));
+}
+
 /* A driver returns addresses again when their memory went with its context. */
 static void forgets_a_range_whose_addresses_come_again(void **state) {
   static lm_extent_range old, new;
@@ -96,6 +113,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(finds_an_extent_from_each_of_its_addresses),
     cmocka_unit_test(finds_the_range_of_an_address),
+    cmocka_unit_test(there_may_be_many_ranges),
     cmocka_unit_test(forgets_a_range_whose_addresses_come_again),
     cmocka_unit_test(takes_the_smallest_extent_that_suffices),
   };
