@@ -91,7 +91,6 @@ int loam_ipc_device(const loam_ipc *handle) {
 
 loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
-  loam_ipc found;
   lm_device_export block;
   lm_provided provided;
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
@@ -104,6 +103,8 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
                     "%p: no other process can open memory that can sleep: let the policy give "
                     "loam.device { pool = \"chunks\" }",
                     ptr);
+  /* A host's manager may fill in the bytes of the handle alone. */
+  loam_ipc found = { .device = owner.device, .pid = getpid() };
   const loam_manager *m = manager_of(owner.device, &status);
   if (m && lm_device_export_key(ptr, &block, &status)) {
     if (status == LOAM_OK) status = describe_mapped(ptr, &block, owner.device, &found);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "apart.h"
 #include "api/ipc.h"
@@ -226,6 +227,35 @@ TEST(checks_the_addresses_that_a_table_returns) {
   mine.next = 0;
   want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_FAILED);
   want(says("which is not an address"));
+}
+
+static loam_status my_handle(void *ctx, int device, void *at, loam_ipc *out) {
+  want(ctx == &mine && device == 0 && at);
+  memset(out->handle, 7, sizeof out->handle);
+  return LOAM_OK;
+}
+
+/* Leaves bytes where the next calls have their variables. */
+static __attribute__((noinline)) void soil_stack(void) {
+  volatile char bytes[16384];
+  for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0x5a;
+}
+
+TEST(a_table_may_fill_in_the_handle_alone) {
+  static loam_manager m;
+  loam_ipc handle;
+  lm_gpu_info info;
+  m = table();
+  m.get_ipc_handle = my_handle;
+  ok(loam_manager_set(&m));
+  char *p = loam_device_alloc(NULL, 4096, NULL);
+  good(lm_gpu()->info(0, &info));
+  soil_stack();
+  ok(loam_ipc_get(p, &handle));
+  want(handle.handle[0] == 7 && handle.device == 0 && handle.pid == getpid());
+  want(!handle.offset && handle.size == 4096);
+  want(!memcmp(handle.uuid, info.uuid, sizeof info.uuid));
+  loam_device_free(p, NULL);
 }
 
 static loam_status my_memory(void *ctx, int device, size_t *free, size_t *total) {
@@ -715,6 +745,7 @@ int main(void) {
     cmocka_unit_test(a_table_serves_what_it_has_and_the_driver_the_rest),
     cmocka_unit_test(each_device_is_initialized_once_and_after_a_reset),
     cmocka_unit_test(checks_the_addresses_that_a_table_returns),
+    cmocka_unit_test(a_table_may_fill_in_the_handle_alone),
     cmocka_unit_test(a_table_says_how_much_memory_there_is),
     cmocka_unit_test(policies_see_what_a_table_says),
     cmocka_unit_test(the_machine_has_the_memory_that_a_table_says),
