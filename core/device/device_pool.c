@@ -346,6 +346,21 @@ lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref
   return find_queue_locked(pool, ref, ref.is_none ? HOST_THREAD : thread);
 }
 
+/* A queue that is made again for the stream asks the driver for the stream's context again. */
+void lm_device_pool_end_queues(lm_device_pool *pool) {
+  lm_assert(lm_lock_is_held(&pool->slow));
+  lm_lock_take(&pool->lock);
+  for (lm_stream_queue **at = &pool->queues, *q; (q = *at);) {
+    if (q->blocks || q->events || lm_device_pool_queue_has_locked(q)) {
+      at = &q->next;
+      continue;
+    }
+    *at = q->next;
+    lm_metadata_free(q);
+  }
+  lm_lock_drop(&pool->lock);
+}
+
 /* ---- Front lists */
 
 /* Returns the front list of a size: by a hash of the size in units of 512 bytes. */
@@ -478,6 +493,7 @@ lm_extent *lm_device_pool_claim_locked(lm_device_pool *pool, lm_stream_queue *q,
   if (!e) return NULL;
   e->state = LM_EXTENT_BUSY;
   e->queue = q;
+  q->blocks++;
   return e;
 }
 
@@ -502,6 +518,7 @@ static void make_live(lm_device_pool *pool, lm_extent *e, lm_stream_queue *q,
                       const lm_device_owner *owner) {
   lm_assert(e->state != LM_EXTENT_LIVE && e->state != LM_EXTENT_HOLE && e->state != LM_EXTENT_NODE);
   lm_assert(owner->strategy <= UINT16_MAX);
+  if (e->state != LM_EXTENT_BUSY) q->blocks++;
   e->queue = q;
   e->token = owner->token;
   e->strategy = (uint16_t)owner->strategy;
@@ -563,7 +580,8 @@ bool lm_device_pool_free(const void *p, const lm_stream_ref *on, lm_provided *ou
   if (is_live) {
     describe(pool, e, out);
     lm_stream_queue *q = on ? lm_device_pool_queue_locked(pool, *on) : e->queue;
-    lm_assert(pool->live >= e->size);
+    lm_assert(pool->live >= e->size && e->queue->blocks > 0);
+    e->queue->blocks--;
     pool->live -= e->size;
     push_to_front_list(pool, q, e);
     if (on) out->stream = on->stream;
@@ -726,22 +744,26 @@ static bool is_valid_queue(const lm_stream_queue *q) {
 
 static bool is_valid_locked(const lm_device_pool *pool) {
   size_t has = pool->live + pool->unknown.bytes, mapped = 0;
+  size_t blocks = pool->unknown.blocks, taken = 0;
   if (!is_valid_queue(&pool->unknown)) return false;
   for (int zone = 0; zone < LM_ZONES; zone++) {
     if (!is_set_of(&pool->common[zone], LM_EXTENT_FREE, NULL, zone)) return false;
     if (!is_set_of(&pool->holes[zone], LM_EXTENT_HOLE, NULL, zone)) return false;
     has += pool->common[zone].bytes;
   }
-  for (const lm_stream_queue *q = pool->queues; q; has += q->bytes, q = q->next)
+  for (const lm_stream_queue *q = pool->queues; q; has += q->bytes, q = q->next) {
     if (!is_valid_queue(q)) return false;
+    blocks += q->blocks;
+  }
   for (const lm_extent_range *r = pool->ranges; r; r = r->next) {
     if (!lm_extent_range_is_valid(r)) return false;
     for (const lm_extent *e = r->first; e; e = e->after) {
       if (e->state == LM_EXTENT_BUSY) has += e->size;
+      taken += e->state == LM_EXTENT_LIVE || (e->state == LM_EXTENT_BUSY && e->queue);
       if (e->state != LM_EXTENT_HOLE) mapped += e->size;
     }
   }
-  return has == mapped && mapped == pool->mapped && pool->live <= pool->peak;
+  return has == mapped && mapped == pool->mapped && pool->live <= pool->peak && taken == blocks;
 }
 
 bool lm_device_pool_is_valid(void) {

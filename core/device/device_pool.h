@@ -69,7 +69,8 @@ typedef struct lm_stream_ref {
  *
  * Law: done < batch and waited < batch; bytes = the sum of the sizes of all extents in `set` and
  * `front`; all extents in one front list have one size; events <= LM_QUEUE_EVENTS, and the batches
- * of `event` rise. */
+ * of `event` rise. A queue without blocks, memory, objects and events may end; both locks are held
+ * then, so a thread that holds one of them may keep the queue's address. */
 typedef struct lm_stream_queue {
   lm_stream_ref ref;
   int thread;    /* number of the thread, for the default stream that each thread has of its own
@@ -79,6 +80,7 @@ typedef struct lm_stream_queue {
   struct lm_stream_queue *next;
   uint64_t batch, done; /* see the head of this file */
   size_t bytes;         /* of memory that is FREE or KEPT and belongs to this queue */
+  size_t blocks;        /* LIVE and BUSY extents that were taken for this queue */
   uint64_t waited;      /* the batch that the last wait for the whole device ended; 0: none yet */
   uint64_t pass;        /* the last pass that looked at the queue (device_pool_events.c); guarded by
                            `slow` */

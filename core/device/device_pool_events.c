@@ -98,7 +98,7 @@ enum { QUEUES = 256 }; /* next_queues returns so many queues at most */
 /* A pass looks once at each queue of a pool that has memory, objects or events. next_queues copies
  * queues to `out` at which the pass `pass` has not looked yet, and returns how many; 0: the pass is
  * over. Without the lock the list of queues itself could not be walked, because its order changes
- * with each use. Queues are never freed. `slow` is held during the whole pass. */
+ * with each use. `slow` is held during the whole pass, so no queue ends. */
 static unsigned next_queues(lm_device_pool *pool, uint64_t pass, lm_stream_queue *out[QUEUES]) {
   unsigned n = 0;
   lm_assert(lm_lock_is_held(&pool->slow) && pass == pool->passes);

@@ -50,6 +50,9 @@ bool lm_device_pool_is_host_queue(const lm_stream_queue *q);
 /* Returns the queue of a stream, or of memory that no stream uses, and makes it if need be;
  * &pool->unknown if there is no memory. */
 lm_stream_queue *lm_device_pool_queue_locked(lm_device_pool *pool, lm_stream_ref ref);
+/* Ends the queues that have no blocks, memory, objects and events: their streams may be destroyed,
+ * and a search would pass them. `slow` is held. */
+void lm_device_pool_end_queues(lm_device_pool *pool);
 /* Makes sure that there are spare nodes for a few cuts. Returns false if there is no memory. */
 bool lm_device_pool_add_nodes(lm_device_pool *pool);
 bool lm_device_pool_add_nodes_locked(lm_device_pool *pool);

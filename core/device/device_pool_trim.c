@@ -66,7 +66,10 @@ size_t lm_device_pool_trim_one(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   pool->peak = pool->live;
   pool->slack = pool->front_misses = pool->pieces_remapped = 0;
   lm_lock_drop(&pool->lock);
-  return lm_device_pool_synchronize(pool, gpu) ? lm_device_pool_give_back(pool, gpu, SIZE_MAX) : 0;
+  if (!lm_device_pool_synchronize(pool, gpu)) return 0;
+  lm_device_pool_poll_queues(pool, gpu, false);
+  lm_device_pool_end_queues(pool);
+  return lm_device_pool_give_back(pool, gpu, SIZE_MAX);
 }
 
 static size_t trim_all(int device, bool is_pinned) {
@@ -139,6 +142,7 @@ static bool decay(lm_device_pool *pool, const lm_gpu_ops *gpu) {
   if (!idle && !lm_device_pool_has_waiting(pool)) return more;
   lm_lock_suspended section = lm_lock_take_long(&pool->slow);
   more |= lm_device_pool_find_ended(pool, gpu);
+  lm_device_pool_end_queues(pool);
   lm_lock_drop_long(&pool->slow, section);
   while (given < idle) {
     size_t size = give_back_one(pool, gpu, idle - given);

@@ -103,6 +103,32 @@ static void a_freed_block_serves_another_stream_after_its_work(void **state) {
   loam_device_free(q, other);
 }
 
+static unsigned count_queues(void) {
+  unsigned n = 0;
+  for (const lm_device_pool *pool = lm_device_pool_next(NULL, 0); pool;
+       pool = lm_device_pool_next(pool, 0))
+    for (const lm_stream_queue *q = pool->queues; q; q = q->next) n++;
+  return n;
+}
+
+static void a_trim_ends_the_queues_of_streams_that_have_no_memory(void **state) {
+  (void)state;
+  CUstream kept = new_stream();
+  void *p = alloc(4096, kept);
+  for (int i = 0; i < 50; i++) {
+    CUstream stream = new_stream();
+    loam_device_free(alloc(4096, stream), stream);
+    must(cuStreamSynchronize(stream));
+    must(cuStreamDestroy_v2(stream));
+  }
+  assert_true(count_queues() > 50);
+  loam_device_trim(-1);
+  assert_int_equal(count_queues(), 1);
+  loam_device_free(p, NULL);
+  p = alloc(4096, kept);
+  loam_device_free(p, kept);
+}
+
 /* ---- Another context of the same device */
 
 static void go_to(CUcontext context) { must(cuCtxSetCurrent(context)); }
@@ -799,6 +825,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_freed_block_serves_its_stream_again_immediately, start, end),
     cmocka_unit_test_setup_teardown(a_freed_block_serves_another_stream_after_its_work, start, end),
+    cmocka_unit_test_setup_teardown(a_trim_ends_the_queues_of_streams_that_have_no_memory, start,
+                                    end),
     cmocka_unit_test_setup_teardown(waits_for_streams_of_all_contexts, start, end),
     cmocka_unit_test_setup_teardown(records_events_in_the_context_of_the_stream, start, end),
     cmocka_unit_test_setup_teardown(each_context_has_default_streams_of_its_own, start, end),
