@@ -321,8 +321,8 @@ static void what_lives_counts_when_a_limit_is_edited(void **state) {
   free_all(&n);
 }
 
-/* A block that is resized stays where it is, whichever limit the policy names now: it needs the room
- * by which it grows, and not its whole size once more. */
+/* A block that is resized stays where it is, whichever limit the policy names now: it needs the
+ * room by which it grows, and not its whole size once more. */
 static void what_lives_grows_in_place_after_an_edit_of_the_limit(void **state) {
   static const char *const kinds[] = { "host", "system" };
   (void)state;
