@@ -5,6 +5,7 @@
 #include "loam.h"
 #include "move/rebalance.h"
 #include "os/error.h"
+#include "os/sys.h"
 #include "os/thread.h"
 
 /* The longest sleep between two steps, so that `progress` is called often and can end the job. */
@@ -30,7 +31,8 @@ static void run(loam_progress_fn progress, void *ctx) {
   if (progress && !cancelled) (void)progress(ctx, &now);
 }
 
-/* Runs a whole job, and calls `placed` for each row of its report. */
+/* Runs a whole job, and calls `placed` for each row of its report. A thread that is cancelled in a
+ * callback of the host ends afterwards: a job without its thread would never end. */
 static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn progress,
                                  loam_placed_fn placed, void *ctx) {
   lm_assert(!order->demotes || order->has_tag);
@@ -38,8 +40,10 @@ static loam_status begin_and_run(const lm_job_order *order, loam_progress_fn pro
   if (!lm_thread_get()) return lm_error(LOAM_ENOMEM, "no memory for what a thread has of loam");
   loam_status status = lm_rebalance_begin(order, LM_JOB_CALLER);
   if (status != LOAM_OK) return status;
+  lm_sys_cancel_off();
   run(progress, ctx);
   if (placed) lm_rebalance_rows(placed, ctx);
+  lm_sys_cancel_restore();
   return LOAM_OK;
 }
 

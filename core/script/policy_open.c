@@ -42,9 +42,10 @@ static loam_status open_copy(const lm_script_source *source, lm_policy_image **o
 static loam_status recompile(const lm_script_source *source, bool is_vetted,
                              lm_policy_opened *out) {
   lm_script_source text = *source;
-  const char *why = loam_error() + strlen(source->name) +
-                    strlen(": "); /* name_error put it there */
-  snprintf(out->recompiled, sizeof out->recompiled, "%s", why);
+  size_t before = strlen(source->name) + strlen(": "); /* name_error has put the name there */
+  bool has_reason = before < strlen(loam_error());     /* else the words were cut in the name */
+  snprintf(out->recompiled, sizeof out->recompiled, "%s",
+           has_reason ? loam_error() + before : loam_error());
   loam_status status = lm_policy_open_text(source->name, &text.text, &text.length);
   if (status == LOAM_OK) status = compile(&text, is_vetted, &out->image);
   if (status != LOAM_EUNSUPPORTED) return status;

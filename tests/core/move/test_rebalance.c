@@ -572,6 +572,38 @@ static void it_can_be_ended_at_any_moment(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
+static int pass_a_cancellation_point(void *ctx, const loam_progress *now) {
+  (void)now;
+  ++*(int *)ctx;
+  pthread_testcancel();
+  return 0;
+}
+
+static void *be_cancelled_in_progress(void *calls) {
+  pthread_cancel(pthread_self());
+  (void)loam_rebalance(NULL, pass_a_cancellation_point, NULL, calls);
+  pthread_testcancel();
+  return NULL;
+}
+
+/* The thread ends after its job, so that the next job can begin. */
+static void a_thread_that_is_cancelled_completes_its_job(void **state) {
+  (void)state;
+  pthread_t thread;
+  int calls = 0;
+  void *end = NULL;
+  load("loam.host { name = 'cancelled-before' }");
+  char *p = filled("cancelled", 6 * MiB);
+  load("loam.host { name = 'cancelled-after', huge = 'thp' }");
+  assert_int_equal(pthread_create(&thread, NULL, be_cancelled_in_progress, &calls), 0);
+  pthread_join(thread, &end);
+  assert_ptr_equal(end, PTHREAD_CANCELED);
+  assert_true(calls > 0);
+  assert_string_equal(strategy_of(p), "cancelled-after");
+  assert_int_equal(loam_rebalance(NULL, NULL, NULL, NULL), LOAM_OK);
+  loam_free(p);
+}
+
 /* Begins a job in a thread for whose area the system has no memory. */
 static void *begin_without_an_area(void *status) {
   lm_sys_refuse_from(1);
@@ -775,6 +807,7 @@ int main(void) {
     cmocka_unit_test(a_walk_goes_on_in_what_becomes_another_strategys),
     cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
     cmocka_unit_test(it_can_be_ended_at_any_moment),
+    cmocka_unit_test(a_thread_that_is_cancelled_completes_its_job),
     cmocka_unit_test(a_thread_that_cannot_do_a_job_begins_none),
     cmocka_unit_test(a_forked_child_has_its_memory_to_itself),
     cmocka_unit_test(any_moment_of_a_job_may_be_forked),
