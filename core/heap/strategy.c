@@ -465,7 +465,11 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
   if (!s->desc.limit || !bytes) return;
   int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed) - bytes;
   if (lm_unlikely(quota_of(s))) lm_quota_give(quota_of(s), bytes);
-  if (s->desc.soft) note_soft(s, quota_of(s) ? (int64_t)lm_strategy_limit_used(s) : used);
+  if (!s->desc.soft) return;
+  if (quota_of(s)) used = (int64_t)lm_strategy_limit_used(s);
+  /* Nothing passes a soft limit by giving: `s` may be a strategy from before an edit of the limit,
+   * and others have taken the bytes above its soft limit. */
+  if (bytes < 0 || used <= (int64_t)s->desc.soft) note_soft(s, used);
 }
 
 size_t lm_strategy_limit_left(const lm_strategy *s) {

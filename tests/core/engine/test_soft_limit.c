@@ -137,6 +137,24 @@ static void an_edit_keeps_what_is_used(void **state) {
   assert_non_null(strstr(words, "soft limit of 1048576 bytes: "));
 }
 
+/* A block from before the edit is freed while more is used than the soft limit of then. */
+static void a_free_passes_no_soft_limit_of_before_an_edit(void **state) {
+  char edited[sizeof policy];
+  (void)state;
+  for (int i = 0; i < 4; i++) keep(loam_malloc(NULL, LARGE));
+  memcpy(edited, policy, sizeof policy);
+  memcpy(strstr(edited, "limit = 4"), "limit = 9", 9);
+  memcpy(strstr(edited, "soft = 2"), "soft = 8", 8);
+  assert_int_equal(loam_policy_load_text("soft", edited), LOAM_OK);
+  for (int i = 0; i < 40; i++) keep(loam_malloc(NULL, LARGE));
+  void *old = kept[0];
+  kept[0] = kept[--n];
+  loam_free(old);
+  keep(loam_malloc(NULL, LARGE + 8192));
+  keep(loam_malloc(NULL, 1 << 20));
+  assert_int_equal(told, 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
@@ -147,6 +165,7 @@ int main(void) {
     TEST(the_callback_may_free_everything),
     TEST(other_strategies_tell_nothing),
     TEST(an_edit_keeps_what_is_used),
+    TEST(a_free_passes_no_soft_limit_of_before_an_edit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
