@@ -1,6 +1,7 @@
 /* last_words.c - last words: where the memory is when a request gets none. */
 #include "engine/last_words.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -126,9 +127,26 @@ LM_COMMON void lm_last_words_start(const char *file) {
 /* The stack of a thread may be too small for these. The thread of `teller` uses them. */
 static text words, line;
 
+/* Appends a time as 2026-11-29T12:00:00Z. gmtime(3) may read a file and take a lock. The algorithm
+ * is Howard Hinnant's (chrono-Compatible Low-Level Date Algorithms, civil_from_days): eras of 400
+ * years begin on a first of March, so that a leap day is the last day of its year. */
+static void append_time(text *out, int64_t unix_s) {
+  enum { DAY = 86400, ERA = 146097, TO_ERA_0 = 719468 }; /* days from March 1st of year 0 to 1970 */
+  unsigned second = (unsigned)(unix_s % DAY), days = (unsigned)(unix_s / DAY) + TO_ERA_0;
+  unsigned in_era = days % ERA;
+  unsigned year_in_era = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
+  unsigned in_year = in_era - (365 * year_in_era + year_in_era / 4 - year_in_era / 100);
+  unsigned from_march = (5 * in_year + 2) / 153, day = in_year - (153 * from_march + 2) / 5 + 1;
+  unsigned month = from_march < 10 ? from_march + 3 : from_march - 9;
+  unsigned year = days / ERA * 400 + year_in_era + (month <= 2);
+  append(out, "%04u-%02u-%02uT%02u:%02u:%02uZ", year, month, day, second / 3600, second / 60 % 60,
+         second % 60);
+}
+
 static void write_file(void) {
   line.length = 0;
-  append(&line, "%ld: %s\n", (long)getpid(), words.bytes);
+  append_time(&line, lm_sys_unix_ns() / 1000000000);
+  append(&line, " %.64s (%ld): %s\n", program_invocation_short_name, (long)getpid(), words.bytes);
   int error = lm_sys_file_append(path, line.bytes, line.length);
   if (error)
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "LOAM_LAST_WORDS=%s: not written: %s", path,

@@ -40,7 +40,8 @@ echo "ok: a limit or a denial that leaves a request without memory is told once"
 
 # Last words go to a file too, whatever is told on standard error.
 LOAM_LAST_WORDS=$work/last LOAM_EVENTS=none out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 0
-grep -q "^[0-9]*: last words: no memory for size [0-9]* under tag 'malloc" "$work/last" ||
+day=$(date -u +%Y-%m-%d)
+grep -q "^${day}T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z perl ([0-9]*): last words: no memory for size [0-9]* under tag 'malloc" "$work/last" ||
   fail "no last words in the file: $(cat "$work/last" "$err")"
 [ "$(stat -c %a "$work/last")" = 600 ] || fail "others may read last words"
 LOAM_LAST_WORDS=$work/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
