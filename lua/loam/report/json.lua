@@ -34,6 +34,15 @@ local function escape(c)
   return ESCAPES[c] or format("\\u%04x", byte(c))
 end
 
+-- Returns the character with a number, in UTF-8.
+local function utf8(code)
+  if code < 0x80 then return char(code) end
+  if code < 0x800 then return char(0xc0 + math.floor(code / 0x40), 0x80 + code % 0x40) end
+  local low = char(0x80 + math.floor(code / 0x40) % 0x40, 0x80 + code % 0x40)
+  if code < 0x10000 then return char(0xe0 + math.floor(code / 0x1000)) .. low end
+  return char(0xf0 + math.floor(code / 0x40000), 0x80 + math.floor(code / 0x1000) % 0x40) .. low
+end
+
 -- Patterns of well-formed UTF-8 sequences of two to four bytes, and their lengths.
 local SEQUENCES = {
   { "^[\194-\223][\128-\191]", 2 },
@@ -52,8 +61,8 @@ local function sequence_at(text, at)
   return nil
 end
 
--- Returns a text in which each byte that is no UTF-8 became the replacement character: tags may
--- hold any byte.
+-- Returns a text in which each byte that is no UTF-8 became the character with that number, as in
+-- script/json.c: tags may hold any byte.
 ---@param text string
 ---@return string
 function json.repaired(text)
@@ -63,7 +72,7 @@ function json.repaired(text)
     if not from then break end
     out[#out + 1] = sub(text, at, from - 1)
     local length = sequence_at(text, from)
-    out[#out + 1] = length and sub(text, from, from + length - 1) or "\239\191\189"
+    out[#out + 1] = length and sub(text, from, from + length - 1) or utf8(byte(text, from))
     at = from + (length or 1)
   end
   out[#out + 1] = sub(text, at)
@@ -166,14 +175,6 @@ end
 
 local function skip(text, at)
   return match(text, "^[ \t\r\n]*()", at)
-end
-
-local function utf8(code)
-  if code < 0x80 then return char(code) end
-  if code < 0x800 then return char(0xc0 + math.floor(code / 0x40), 0x80 + code % 0x40) end
-  local low = char(0x80 + math.floor(code / 0x40) % 0x40, 0x80 + code % 0x40)
-  if code < 0x10000 then return char(0xe0 + math.floor(code / 0x1000)) .. low end
-  return char(0xf0 + math.floor(code / 0x40000), 0x80 + math.floor(code / 0x1000) % 0x40) .. low
 end
 
 local UNESCAPES = {

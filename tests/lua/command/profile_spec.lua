@@ -66,8 +66,8 @@ describe("loam profile", function()
     local answer = figures { row('q"\n;\255', "plain", 10) }
     answer.live_bytes = 17
     local made = take { seen = { [42] = answer } }
-    assert.equal('q"\\010;\239\191\189;plain', names(made.samples[1]))
-    assert.equal('q"\n;\239\191\189', made.samples[1].labels[1].text)
+    assert.equal('q"\\010;\195\191;plain', names(made.samples[1]))
+    assert.equal('q"\n;\195\191', made.samples[1].labels[1].text)
     assert.equal("(other tags)", names(made.samples[2]))
     assert.same({ 0, 0, 0, 7 }, made.samples[2].values)
   end)

@@ -27,7 +27,7 @@ local SUFFIX = { gauge = "", counter = "_total", info = "_info" }
 -- Both formats escape these three characters, and allow any other UTF-8 in the value of a label.
 local ESCAPES = { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" }
 
--- Returns labels as text: `a="1",b="2"`. A byte that is no UTF-8 becomes the replacement character.
+-- Returns labels as text: `a="1",b="2"`. A byte that is no UTF-8 is as in JSON.
 ---@param ... string names and values, one after the other
 ---@return string
 function exposition.labels(...)
