@@ -47,8 +47,8 @@ static struct {
  * of a large program have thousands of lines. */
 static const int64_t MAPS_NS = 10000000000;
 
-/* The inode number of the first PID namespace of a machine, the same for every kernel: a process in
- * it sees all processes. */
+/* The inode number of the first PID namespace of a machine, a constant of Linux. A process in that
+ * namespace sees all processes. */
 static const uint64_t FIRST_PID_NAMESPACE = 0xeffffffc;
 
 /* Returns the inode number of a namespace of a process; 0: it cannot be seen. */

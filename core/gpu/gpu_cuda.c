@@ -313,21 +313,32 @@ static lm_gpu_result pool_free(int device, lm_devptr at, lm_stream stream) {
   return lm_gpu_cuda_report_free(result, "cuMemFreeAsync", at);
 }
 
-static lm_gpu_result pool_trim(int device, size_t keep) {
-  CUresult result = CUDA_SUCCESS;
-  lm_gpu_cuda_scope s;
+/* Enters a device, and sets *first to its first pool. NULL: the device has no pool, or cannot be
+ * entered. It is not entered then, and the caller returns the result of this function. */
+static lm_gpu_result enter_pools(lm_gpu_cuda_scope *s, int device, lm_gpu_cuda_pool **first) {
+  *first = NULL;
   if (lm_gpu_is_barred()) return LM_GPU_FORKED;
   if (!lm_gpu_cuda_has_device(device)) return LM_GPU_FAILED;
   lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
   if (!p) return LM_GPU_OK;
-  if (lm_gpu_cuda_enter(&s, device) != LM_GPU_OK) return s.result;
+  if (lm_gpu_cuda_enter(s, device) != LM_GPU_OK) return s->result;
+  *first = p;
+  return LM_GPU_OK;
+}
+
+static lm_gpu_result pool_trim(int device, size_t keep) {
+  CUresult result = CUDA_SUCCESS;
+  lm_gpu_cuda_scope s;
+  lm_gpu_cuda_pool *p;
+  lm_gpu_result entered = enter_pools(&s, device, &p);
+  if (!p) return entered;
   for (; p && result == CUDA_SUCCESS; p = p->next)
     result = lm_gpu_cuda.MemPoolTrimTo(p->pool, keep);
   lm_gpu_cuda_leave(&s);
   return lm_gpu_cuda_report(result, "cuMemPoolTrimTo on device %d", device);
 }
 
-/* Adds the figures of a pool. To set the highest use to 0 is to begin at what is in use now. */
+/* Adds the figures of a pool. If the highest use is set to 0, it begins at the present use. */
 static CUresult add_figures(CUmemoryPool pool, bool begins, lm_gpu_pool_figures *out) {
   cuuint64_t reserved = 0, used = 0, high = 0, none = 0;
   CUresult result = lm_gpu_cuda.MemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
@@ -347,12 +358,10 @@ static CUresult add_figures(CUmemoryPool pool, bool begins, lm_gpu_pool_figures 
 static lm_gpu_result pool_figures(int device, bool begins, lm_gpu_pool_figures *out) {
   CUresult result = CUDA_SUCCESS;
   lm_gpu_cuda_scope s;
+  lm_gpu_cuda_pool *p;
   *out = (lm_gpu_pool_figures){ 0 };
-  if (lm_gpu_is_barred()) return LM_GPU_FORKED;
-  if (!lm_gpu_cuda_has_device(device)) return LM_GPU_FAILED;
-  lm_gpu_cuda_pool *p = atomic_load_explicit(&lm_gpu_cuda_of[device].pools, memory_order_acquire);
-  if (!p) return LM_GPU_OK;
-  if (lm_gpu_cuda_enter(&s, device) != LM_GPU_OK) return s.result;
+  lm_gpu_result entered = enter_pools(&s, device, &p);
+  if (!p) return entered;
   for (; p && result == CUDA_SUCCESS; p = p->next) result = add_figures(p->pool, begins, out);
   lm_gpu_cuda_leave(&s);
   return lm_gpu_cuda_report(result, "cuMemPoolGetAttribute on device %d", device);

@@ -20,7 +20,7 @@ typedef struct lm_policy_opened {
  * one of lm_script_compile, or of lm_policy_image_open with LOAM_EPOLICY in place of LOAM_EINVAL.
  * */
 loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_policy_opened *out);
-/* Returns whether a refusal with this status is about what the policy says. A policy that was
+/* Returns whether a refusal with this status is about the text of the policy. A policy that was
  * refused for another reason may be accepted when it is opened again: there is memory then, another
  * publisher has ended, or a handler is registered. */
 bool lm_policy_open_is_verdict(loam_status status);

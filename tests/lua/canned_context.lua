@@ -139,6 +139,7 @@ local function new_context(answers, inspect)
     hash_text = function(text) return answers.text_hashes[text] end,
     boards = function()
       local texts, rows = {}, answers and answers.boards or {}
+      context.clock = context.clock + (answers and answers.look_ms or 0)
       if rows.one_by_one then
         rows = #rows.one_by_one > 1 and table.remove(rows.one_by_one, 1) or rows.one_by_one[1]
       end
@@ -147,6 +148,8 @@ local function new_context(answers, inspect)
       end
       return texts
     end,
+    publish = function() return answers.publishes end,
+    shortcomings = function() return {} end,
     watch = function(...)
       context.watched = { ... }
       return true

@@ -125,7 +125,7 @@ local function paint_line(line, paint, colour)
 end
 
 -- Lays out the errors of a JSON answer (diag.object) in the form that compilers print.
----@param word string|nil what they are, if not errors: "warning"
+---@param word string|nil a word before each entry, such as "warning"
 ---@return string text ending in a newline
 function terminal.faults(errors, paint, colour, word)
   local list = {}

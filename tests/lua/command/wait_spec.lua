@@ -1,4 +1,4 @@
--- wait_spec.lua - `loam wait` against boards of canned rows.
+-- wait_spec.lua - `loam wait`, and how `loam reload` waits, against boards of canned rows.
 
 local command = require("loam.command")
 local json = require("loam.report.json")
@@ -243,5 +243,17 @@ describe("loam wait", function()
     assert.same({ 9, 10 }, { answer.unseen[1].pid, answer.published[1].pid })
     assert.matches('^{"verb":"wait","version":1,"ok":false,', context.out)
     assert.equal("", context.err)
+  end)
+end)
+
+describe("loam reload", function()
+  it("waits two seconds for a process to obey, however long a look takes", function()
+    for _, look_ms in ipairs { 0, 300 } do
+      local status, context = run("reload 42 new.lua", { look_ms = look_ms, publishes = 2,
+        boards = { row(42, { board = "/run/7.board" }) } })
+      assert.equal(0, status)
+      assert.matches("obeys with its next request for memory\n", context.out, 1, true)
+      assert.is_true(context.clock >= 2000 and context.clock < 3200, context.clock)
+    end
   end)
 end)
