@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 #include "os/numa.h"
 #include "os/pressure.h"
 #include "os/sys.h"
+#include "plan/policy_image.h"
 #include "service/board.h"
 #include "service/control.h"
 #include "service/control_client.h"
@@ -59,6 +61,21 @@ static void start_samples(void) {
                    "at most 1024GiB; nothing is sampled",
                    value);
   else (void)lm_sample_set(interval); /* without memory for it nothing is sampled */
+}
+
+/* Guards blocks of every host strategy, if LOAM_GUARD is set. A value that is no number is reported
+ * as an event, and the policy alone decides. */
+static void start_guard(void) {
+  const char *value = lm_sys_getenv("LOAM_GUARD");
+  if (!value || !*value) return;
+  unsigned long long every = 0;
+  bool is_number = strspn(value, "0123456789") == strlen(value) && strlen(value) <= 10;
+  if (is_number) every = strtoull(value, NULL, 10);
+  if (is_number && every <= UINT32_MAX) return lm_policy_image_guard_all((uint32_t)every);
+  lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
+                 "LOAM_GUARD=%.100s: it may be N, from 0 to 4294967295, to guard one block in N; "
+                 "only the policy decides",
+                 value);
 }
 
 static const char *missing_function(const loam_system *s) {
@@ -132,6 +149,7 @@ static loam_status start_as(const loam_config *config) {
   lm_tails_learn();
   lm_quota_file_start(config->control_dir, may_have);
   start_samples();
+  start_guard();
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);

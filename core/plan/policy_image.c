@@ -224,6 +224,16 @@ static loam_status check_strategies(const lm_policy_image *image) {
   return status;
 }
 
+static uint32_t guard_all; /* see lm_policy_image_guard_all */
+
+void lm_policy_image_guard_all(uint32_t every) { guard_all = every; }
+
+/* Of the policy's guard and the process's, the one that guards more blocks. */
+static uint32_t guard_of(const lm_policy_image_strategy *s) {
+  if (s->kind != LM_KIND_HOST || !guard_all) return s->guard;
+  return s->guard && s->guard < guard_all ? s->guard : guard_all;
+}
+
 static loam_status intern(const lm_policy_image_strategy *s, uint32_t *id) {
   lm_strategy *made;
   lm_desc d = { .kind = s->kind,
@@ -235,7 +245,7 @@ static loam_status intern(const lm_policy_image_strategy *s, uint32_t *id) {
                 .zero = s->zero,
                 .prefault = s->prefault,
                 .lock = s->lock,
-                .guard = s->guard,
+                .guard = guard_of(s),
                 .device = s->device,
                 .prefer = s->prefer,
                 .supply = s->supply,

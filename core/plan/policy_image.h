@@ -129,6 +129,10 @@ void lm_policy_image_close(lm_policy_image *image);
 loam_status lm_policy_image_find(lm_policy_image *image, const loam_where *where,
                                  const lm_plan **out);
 
+/* Images that are opened from now on guard at least one block in `every` of their host strategies,
+ * also where the policy guards fewer; 0: as the policies say. Called before a policy is loaded. */
+void lm_policy_image_guard_all(uint32_t every);
+
 /* Returns the bytes that the image was opened with. */
 const void *lm_policy_image_bytes(const lm_policy_image *image, size_t *size);
 const char *lm_policy_image_name(const lm_policy_image *image);
@@ -136,7 +140,7 @@ const char *lm_policy_image_name(const lm_policy_image *image);
 bool lm_policy_image_applies_live(const lm_policy_image *image);
 /* Returns whether a strategy of the image has a limit that processes share. */
 bool lm_policy_image_shares(const lm_policy_image *image);
-/* Returns whether a strategy of the image guards blocks. */
+/* Returns whether a strategy of the image guards blocks, as the policy says. */
 bool lm_policy_image_guards(const lm_policy_image *image);
 /* Returns whether compiling the policy asked about the machine: about its NUMA nodes, its devices,
  * or a folder for files. */

@@ -83,6 +83,23 @@ for class in overflow underflow over-read 'use after free'; do
   [ "$status" = 139 ] && ! grep -q loam: "$work/err" || fail "$case: unreported: status $status, $(cat "$work/err")"
   echo "ok: $class: $n, where every block is guarded"
 done
+if [ -x "${LOAM:-}" ]; then
+  # faults WHAT COMMAND... - the command, with the last case, ends at the fault.
+  faults() {
+    local what=$1 status=0
+    shift
+    ("$@" -- "$program" "$case") > "$work/out" 2> "$work/err" || status=$?
+    [ "$status" = 139 ] && [ ! -s "$work/out" ] || fail "$what: status $status, $(cat "$work/out" "$work/err")"
+    grep -q "^loam: fault at 0x.* block of .*tag 'malloc.misuse'" "$work/err" || fail "$what: $(cat "$work/err")"
+  }
+  faults "--guard" "$LOAM" run --policy "$policy" --guard
+  faults "LOAM_GUARD" env LOAM_GUARD=1 "$LOAM" run --policy "$policy"
+  debug=$(find /lib/ -name libc_malloc_debug.so.0 2> /dev/null | head -n 1)
+  [ -z "$debug" ] || faults "MALLOC_CHECK_" env MALLOC_CHECK_=3 LD_PRELOAD="$debug" "$LOAM" run --policy "$policy"
+  (LOAM_GUARD=-1 "$LOAM" run --policy "$policy" -- true) 2> "$work/err" || fail "LOAM_GUARD=-1 ends a program"
+  grep -q "^loam: .*LOAM_GUARD=-1: it may be N, from 0 to 4294967295" "$work/err" || fail "LOAM_GUARD=-1: $(cat "$work/err")"
+  echo "ok: --guard, LOAM_GUARD and MALLOC_CHECK_ guard blocks under a policy that guards none"
+fi
 n=0
 for case in $("$program" | awk -F '\t' -v beside="^($beside)$" '$2 ~ beside { print $2 }'); do
   (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"

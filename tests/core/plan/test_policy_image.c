@@ -404,6 +404,32 @@ static void a_host_needs_the_handlers_that_end_a_chain(void **state) {
   assert_true(refused > 0 && refused < n);
 }
 
+/* Opens the image with a strategy of this name, kind and guard in the place of its first one.
+ * Returns the guard of the strategy that the process made of it. */
+static uint32_t guard_made(const char *name, lm_kind kind, uint32_t guard) {
+  lm_policy_image_strategy s;
+  memcpy(&s, good + AT_STRATEGY(name), sizeof s);
+  snprintf(s.name, sizeof s.name, "%s", name);
+  s.kind = kind;
+  s.guard = guard;
+  assert_int_equal(open_with(AT_STRATEGY(name), &s, true), LOAM_OK);
+  uint32_t id = lm_strategy_count() - 1;
+  while (strcmp(lm_strategy_at(id)->desc.name, name) != 0) assert_true(id--);
+  return lm_strategy_at(id)->desc.guard;
+}
+
+static void a_process_guards_more_blocks_than_its_policy(void **state) {
+  (void)state;
+  lm_policy_image_guard_all(5);
+  assert_int_equal(guard_made("asks for none", LM_KIND_HOST, 0), 5);
+  assert_int_equal(guard_made("asks for fewer", LM_KIND_HOST, 100), 5);
+  assert_int_equal(guard_made("asks for more", LM_KIND_HOST, 1), 1);
+  assert_int_equal(guard_made("cannot guard", LM_KIND_SYSTEM, 0), 0);
+  lm_policy_image_guard_all(0);
+  assert_int_equal(guard_made("is of the policy", LM_KIND_HOST, 0), 0);
+  assert_int_equal(guard_made("is of the policy too", LM_KIND_HOST, 100), 100);
+}
+
 /* ---- Memory */
 
 static void open_one(bool refused) {
@@ -458,6 +484,7 @@ int main(void) {
     cmocka_unit_test(refuses_a_damaged_plan),
     cmocka_unit_test(refuses_a_damaged_tree),
     cmocka_unit_test(a_host_needs_the_handlers_that_end_a_chain),
+    cmocka_unit_test(a_process_guards_more_blocks_than_its_policy),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_byte_that_changes_breaks_the_checksum),
   };

@@ -148,6 +148,52 @@ describe("loam run", function()
     assert.matches("p.yaml: it is a manifest; mount its ConfigMap", context.err, 1, true)
   end)
 
+  it("guards blocks that the policy does not guard", function()
+    local _, context = run("run --policy p.lua --guard -- prog", FINE)
+    assert.equal("1", context.set.LOAM_GUARD)
+    _, context = run("run --policy p.lua --guard prog", FINE)
+    assert.equal("1", context.set.LOAM_GUARD)
+    assert.same({ "prog" }, { unpack(context.executed) })
+    _, context = run("run --guard 100 --policy p.lua -- prog", FINE)
+    assert.equal("100", context.set.LOAM_GUARD)
+    local status
+    status, context = run("run --policy p.lua --guard 0 -- prog", FINE)
+    assert.equal(2, status)
+    assert.matches("--guard: '0' is not a whole number from 1 to", context.err, 1, true)
+  end)
+
+  it("checks the heap in place of glibc's library, if that is asked to", function()
+    local function guard_of(command, env)
+      env.LD_PRELOAD = "/lib/libc_malloc_debug.so.0"
+      local _, context = run(command, FINE, env)
+      return context.set.LOAM_GUARD, context.err
+    end
+    local plain = "run --policy p.lua -- prog"
+    local words = "loam: note: loam checks the heap in place of libc_malloc_debug.so.0: it guards "
+      .. "each block, as --guard 1 does\n"
+    local checked = {
+      { MALLOC_CHECK_ = "3" }, { MALLOC_CHECK_ = "1", GLIBC_TUNABLES = "x=1" },
+      { GLIBC_TUNABLES = "glibc.malloc.check=3" },
+      { GLIBC_TUNABLES = "glibc.malloc.tcache_count=0:glibc.malloc.check=1" },
+    }
+    for _, env in ipairs(checked) do
+      local guard, err = guard_of(plain, env)
+      assert.equal("1", guard)
+      assert.matches(words, err, 1, true)
+    end
+    local unchecked = {
+      {}, { MALLOC_CHECK_ = "0" }, { MALLOC_CHECK_ = "" },
+      { GLIBC_TUNABLES = "glibc.malloc.checks=1" },
+    }
+    for _, env in ipairs(unchecked) do assert.is_nil((guard_of(plain, env))) end
+    local guard, err = guard_of(plain, { MALLOC_CHECK_ = "3", LOAM_EVENTS = "none" })
+    assert.equal("1", guard)
+    assert.no.matches("note", err, 1, true)
+    assert.equal("50", (guard_of("run --policy p.lua --guard 50 -- prog", { MALLOC_CHECK_ = "3" })))
+    local _, context = run(plain, FINE, { MALLOC_CHECK_ = "3" })
+    assert.is_nil(context.set.LOAM_GUARD)
+  end)
+
   it("says that glibc's library for heap checks has no effect", function()
     local preloaded = { LD_PRELOAD = "/lib/other.so:/lib/libc_malloc_debug.so.0" }
     local _, context = run("run --policy p.lua -- prog", FINE, preloaded)

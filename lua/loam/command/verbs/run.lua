@@ -6,8 +6,8 @@
 local run = {
   summary = "runs a command with its malloc under a policy",
   failed = 2, -- as the other statuses are those of the command
-  usage = "--policy FILE [--watch] [--service] [--lenient] [--python-malloc]\n"
-    .. "                -- COMMAND [ARGUMENT]...",
+  usage = "--policy FILE [--watch] [--service] [--lenient] [--guard [N]]\n"
+    .. "                [--python-malloc] -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
 The policy decides the allocations of the command and of the programs that it starts, under
@@ -32,6 +32,12 @@ needs the thread as well: `loam run` then turns --service on, and says so in one
 Programs that drop their rights need to be without this thread: it keeps capabilities that
 they drop, and programs that keep some as they change their user, such as setpriv, abort.
 
+With --guard the policy decides as before, and each block of host memory (1 in N with a number)
+ends at a page that cannot be touched. An access behind its end, or after its free, ends the
+program with a message that names the block. So it is if LD_PRELOAD names glibc's
+libc_malloc_debug.so.0, and MALLOC_CHECK_ or glibc.malloc.check in GLIBC_TUNABLES is not 0.
+A guarded block takes two system calls and at least a page.
+
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
 program does; if one has another value, the program says so and uses the default:
@@ -50,6 +56,8 @@ program does; if one has another value, the program says so and uses the default
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
     { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
+    { "guard", "N", "guard one block in N of every host strategy; each block by default",
+      kind = "number", least = 1, pattern = "^%d+$", default = "1" },
     { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
   example = [[
@@ -112,15 +120,29 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
--- Says so if the user has also preloaded glibc's library that checks and traces the heap. It
--- watches a malloc that the program does not call under loam.
-local function tell_if_unwatched(context)
+-- Returns whether the user asks glibc's library to check the heap. Any number but 0 does.
+local function is_check_wanted(context)
+  local level = context.getenv("MALLOC_CHECK_")
+    or (":" .. (context.getenv("GLIBC_TUNABLES") or "")):match(":glibc%.malloc%.check=([^:]*)")
+  return (tonumber(level) or 0) ~= 0
+end
+
+-- Sets LOAM_GUARD. If the user has also preloaded glibc's library that checks and traces the heap,
+-- it watches a malloc that the program does not call under loam: then loam checks the heap in its
+-- place, or a note says that nobody does.
+---@param every number|nil of --guard
+local function set_guard(context, every)
   local others = context.getenv("LD_PRELOAD")
   local library = others and others:match("libc_malloc_debug%.so[^ :]*")
-  if library and context.getenv("LOAM_EVENTS") ~= "none" then
-    context.warn(("loam: note: %s checks and traces nothing, because loam serves malloc; a "
-      .. "strategy with guard = true finds wrong frees and overflows\n"):format(library))
-  end
+  local is_replaced = library and not every and is_check_wanted(context)
+  if is_replaced then every = 1 end
+  if every then context.posix.setenv("LOAM_GUARD", tostring(every)) end
+  if not library or context.getenv("LOAM_EVENTS") == "none" then return end
+  local words = is_replaced
+    and "loam checks the heap in place of %s: it guards each block, as --guard 1 does"
+    or "%s checks and traces nothing, because loam serves malloc; --guard finds wrong frees and "
+      .. "overflows"
+  context.warn(("loam: note: " .. words .. "\n"):format(library))
 end
 
 -- Says why the program has no board, and which verbs need one. A program that follows the policy
@@ -165,7 +187,7 @@ local function prepare(context, given, vetted, service, needs_watcher)
     context.fail("the current folder was removed; write --policy as an absolute path")
   end
   local set = context.posix.setenv
-  tell_if_unwatched(context)
+  set_guard(context, given.guard)
   set("LD_PRELOAD", preload_list(context, find_library(context)))
   set("LOAM_POLICY", path)
   -- A program may change its folder before loam looks for the folder of sockets.
