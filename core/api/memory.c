@@ -276,16 +276,22 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
- * is not live. Ends the active section. */
-static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
-  lm_assert(met.cell && met.span && lm_thread_is_active());
-  if (lm_likely(lm_engine_free_counted(t, ptr, met))) return lm_thread_leave(t);
+/* Frees an object of which the thread cache has no room, or that is not live, or of which more is
+ * to be done than counting. Ends the active section. */
+static LM_NOINLINE void free_full(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   bool done = lm_tcache_give_full(t, ptr, met) || lm_sampled_free(t, ptr, met);
   lm_thread_leave(t);
   errno = before;
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
+}
+
+/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
+ * is not live. Ends the active section. */
+static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
+  lm_assert(met.cell && met.span && lm_thread_is_active());
+  if (lm_likely(lm_engine_free_counted(t, ptr, met))) lm_thread_leave(t);
+  else free_full(ptr, t, met, caller);
 }
 
 /* Frees an address where lm_tcache_locate_fast found no object: the thread is on the slow path or

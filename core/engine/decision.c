@@ -11,33 +11,32 @@
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
-/* Reads a gauge without a lock and without a call of the system. Below 0: that is not possible. */
-LM_INLINE double quick_gauge(const lm_inputs *inputs, int input, unsigned arg) {
-  if (input == LM_IN_NODE) return lm_numa_here_fast();
-  if (input == LM_IN_NODE_FREE) return arg < LM_NODES_MAX ? (double)lm_numa_free_fast(arg) : -1;
-  if (input == LM_IN_LIVE) return (double)lm_live_of(lm_thread_self, inputs->site);
-  if (input == LM_IN_PRESSURE) return lm_pressure_now_fast();
-  return input == LM_IN_DEVICE_FREE ? (double)lm_gpu_free(arg) : -1;
-}
-
-/* Reads a gauge that quick_gauge could not read. May take a lock or make a system call. */
-static LM_NOINLINE double slow_gauge(int input, unsigned arg) {
+/* Reads a gauge that lm_decision_gauge does not read itself. One that needs a lock or a system call
+ * is not read if the caller cannot wait: *needs_lock is then set. */
+static LM_NOINLINE double slow_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  if (input == LM_IN_DEVICE_FREE) return (double)lm_gpu_free(arg);
+  if (inputs->needs_lock) {
+    *inputs->needs_lock = true;
+    return 0;
+  }
   if (input == LM_IN_NODE) return lm_numa_here();
   if (input == LM_IN_NODE_FREE) return (double)(int64_t)lm_numa_free_slow(arg);
   return input == LM_IN_PRESSURE ? (double)lm_pressure_now_slow() : lm_gpu_current();
 }
 
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
+  int64_t value = -1; /* there is none without a lock, a system call or a call of the driver */
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
-  double value = quick_gauge(inputs, input, arg);
-  if (lm_likely(value >= 0)) return value;
-  if (!inputs->needs_lock) return slow_gauge(input, arg);
-  *inputs->needs_lock = true;
-  return 0;
+  if (input == LM_IN_NODE) value = lm_numa_here_fast();
+  else if (input == LM_IN_LIVE) value = lm_live_of(lm_thread_self, inputs->site);
+  else if (input == LM_IN_NODE_FREE && arg < LM_NODES_MAX) value = lm_numa_free_fast(arg);
+  else if (input == LM_IN_PRESSURE) value = lm_pressure_now_fast();
+  return lm_likely(value >= 0) ? (double)value : slow_gauge(inputs, input, arg);
 }
 
 /* The decision of a plan for one request. */
 typedef struct choice {
+  unsigned step; /* lm_decision_step_any of the size */
   lm_token token;
   int32_t strategy; /* id; below 0: no thread cache serves the request */
   bool is_keyed;    /* the decision depends on the key of the request alone */
@@ -76,10 +75,11 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  int32_t entry = plan->table.entry[class_of(r->size)];
+  unsigned step = lm_decision_step_any(r->size);
+  int32_t entry = plan->table.entry[step / LM_DECISION_STEP];
   bool is_unkeyed = plan->reads & unkeyed;
   if ((r->align > 16 || r->zero) && is_unkeyed) entry = ~0; /* the whole tree */
-  choice c = { .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
+  choice c = { .step = step, .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
   c.is_keyed = entry >= 0 && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
   if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
@@ -101,7 +101,7 @@ LM_INLINE uint64_t place_by_strategy(uint32_t strategy) {
 /* Returns the key of the entry that serves a request with this choice. */
 LM_INLINE lm_decision_key key_for(const lm_thread *t, const lm_request *r, const choice *c) {
   if (c->is_keyed) return lm_decision_key_of_request(t, r);
-  lm_decision_key k = lm_decision_key_by_site(r);
+  lm_decision_key k = lm_decision_key_by_site(r, c->step);
   k.key += LM_DECISION_BY_PLAN;
   k.place = k.key + place_by_strategy((uint32_t)c->strategy);
   return k;
@@ -167,6 +167,42 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   return due;
 }
 
+/* ---- Large blocks ------------------------------------------------------------------------- */
+
+/* Takes a large block from the bin of an entry for the request, and counts it; `is_counted` says
+ * whether the entry's token is counted. Returns NULL, and has done nothing, if the bin is empty, or
+ * if a lock is needed that may wait for a fork. */
+LM_INLINE void *take_large(lm_thread *t, const lm_request *r, const lm_decision *d,
+                           bool is_counted) {
+  uint64_t counts = lm_stats_key(r->site->index, d->strategy, d->class_);
+  /* Only a tally that counts another key needs the lock. */
+  bool is_ready = lm_stats_is_of(lm_stats_entry(t, counts), counts);
+  if (lm_unlikely(!is_ready) && !lm_lock_try_hold_now()) return NULL;
+  void *p = lm_tcache_take_large_ready(t, d, r->size, is_counted);
+  size_t usable = lm_align_up(r->size, LM_PAGE);
+  if (p) lm_stats_note(t, counts, 1, usable);
+  if (p && is_counted) lm_live_count(t, r->site, (int64_t)usable);
+  if (!is_ready) lm_lock_allow_cancel();
+  return p;
+}
+
+void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
+  lm_decision_key k = lm_decision_key_of_request(t, r);
+  uint64_t key = lm_decision_enter(t, k);
+  const lm_decision *d = lm_decision_at(t, k);
+  uint32_t strategy = 0;
+  void *p = NULL;
+  lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
+  if (lm_likely(d->key == key)) {
+    strategy = d->strategy;
+    lm_load_fence();
+    p = take_large(t, r, d, false);
+  }
+  lm_thread_leave(t);
+  lm_sample_maybe(t, r->site, strategy, p, lm_align_up(r->size, LM_PAGE));
+  return p;
+}
+
 /* ---- Making ------------------------------------------------------------------------------- */
 
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
@@ -187,7 +223,7 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
     made.state = LM_STATE_LIVE + id;
     if (is_small) usable = lm_class_size(made.class_);
   }
-  if (p && (is_small || c.is_keyed)) due = fill(t, key_for(t, r, &c), r->site, &made);
+  if (p) due = fill(t, key_for(t, r, &c), r->site, &made);
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
@@ -209,6 +245,7 @@ LM_INLINE void *serve_chosen(lm_thread *t, const lm_request *r, uint64_t epoch, 
   /* While a policy goes live, or a tag begins to be counted, the entry may have the token of before
    * and the choice that of afterwards. */
   if (lm_unlikely(d->key != key || d->strategy != c->strategy || d->token != c->token)) return NULL;
+  if (lm_unlikely(r->size > LM_SMALL_MAX)) return take_large(t, r, d, is_counted);
   if (lm_likely(!lm_count_down(&d->left)))
     p = is_counted ? lm_tcache_take_counted(t, d->bin, d->token) : lm_tcache_take_ready(t, d);
   if (lm_unlikely(!p)) lm_add_relaxed(&d->left, 1);
@@ -218,16 +255,19 @@ LM_INLINE void *serve_chosen(lm_thread *t, const lm_request *r, uint64_t epoch, 
 
 /* A keyed choice is left to lm_decision_make, which keeps it under the plain key. */
 LM_HOT void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r) {
-  if (r->size > LM_SMALL_MAX || !lm_decision_can_serve(r)) return NULL;
+  if (!lm_decision_can_serve(r)) return NULL;
   uint64_t epoch = lm_thread_try_enter(t);
   bool needs_lock = false;
+  choice c = { .strategy = 0 };
   void *p = NULL;
   lm_load_fence();
   if (lm_likely(epoch & LM_EPOCH_FAST && !t->inside)) {
-    choice c = choose(r, &needs_lock);
+    c = choose(r, &needs_lock);
     if (lm_likely(!needs_lock && !c.is_keyed)) p = serve_chosen(t, r, epoch, &c);
   }
   lm_thread_leave(t);
+  if (lm_unlikely(r->size > LM_SMALL_MAX))
+    lm_sample_maybe(t, r->site, (uint32_t)c.strategy, p, lm_align_up(r->size, LM_PAGE));
   return p && r->zero ? memset(p, 0, r->size) : p;
 }
 
@@ -239,34 +279,6 @@ bool lm_decision_is_current(lm_thread *t, loam_site *site, size_t size, lm_token
   choice c = choose(&r, NULL);
   lm_thread_leave(t);
   return c.token == token && c.strategy == (int32_t)lm_strategy_whole(strategy);
-}
-
-/* ---- Large blocks ------------------------------------------------------------------------- */
-
-void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
-  lm_decision_key k = lm_decision_key_of_request(t, r);
-  uint64_t key = lm_decision_enter(t, k);
-  const lm_decision *d = lm_decision_at(t, k);
-  uint32_t strategy = 0;
-  void *p = NULL;
-  lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
-  if (lm_likely(d->key == key)) {
-    uint32_t site = atomic_load_explicit(&d->site, memory_order_relaxed);
-    strategy = d->strategy;
-    lm_load_fence();
-    uint64_t counts = lm_stats_key(site, d->strategy, d->class_);
-    /* Only a tally that counts another key needs a lock, which may wait for a fork. */
-    lm_tally *tally = lm_stats_entry(t, counts);
-    bool is_ready = lm_stats_is_of(tally, counts);
-    if (lm_likely(is_ready) || lm_lock_try_hold_now()) {
-      p = lm_tcache_take_large_ready(t, d, r->size);
-      if (p) lm_stats_note(t, counts, 1, lm_align_up(r->size, LM_PAGE));
-      if (!is_ready) lm_lock_allow_cancel();
-    }
-  }
-  lm_thread_leave(t);
-  lm_sample_maybe(t, r->site, strategy, p, lm_align_up(r->size, LM_PAGE));
-  return p;
 }
 
 /* ---- Pinned requests ---------------------------------------------------------------------- */

@@ -226,13 +226,15 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
   return (lm_decision_key){ class_ + code + t->scoped, lm_decision_place_of_code(code, step) };
 }
 
-/* Returns the key, by site, of any request that thread caches can serve (lm_decision_can_serve). */
-LM_INLINE lm_decision_key lm_decision_key_by_site(const lm_request *r) {
-  uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r));
+/* Returns the key, by site, of any request that thread caches can serve (lm_decision_can_serve).
+ * `step` is lm_decision_step_any of its size. */
+LM_INLINE lm_decision_key lm_decision_key_by_site(const lm_request *r, uint64_t step) {
+  uint64_t key = r->site->key + step;
   /* 1 << 28 puts the class of the size alone at bit 33. Requests of different sizes may be rounded
-   * up to one class; 37 gives them different places, as any odd number does. */
+   * up to one class; 36 + 1 gives them different places, as any odd number does. */
   if (r->align > 16)
-    key += LM_DECISION_ALIGNED + lm_decision_step_any(r->size) * (((uint64_t)1 << 28) + 37);
+    key += LM_DECISION_ALIGNED + step * (((uint64_t)1 << 28) + 36) +
+           lm_decision_step_any(lm_decision_bytes(r));
   if (r->want == LM_WANT_PINNED)
     key += LM_DECISION_PINNED + ((uint64_t)r->flags << LM_DECISION_FLAGS);
   return (lm_decision_key){ key, key };
@@ -241,7 +243,8 @@ LM_INLINE lm_decision_key lm_decision_key_by_site(const lm_request *r) {
 /* Returns the key, by site or by code, of any request that thread caches can serve
  * (lm_decision_can_serve). `t` is the calling thread. */
 LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
-  return r->by_code ? lm_decision_key_of_code(t, r->code, r->size) : lm_decision_key_by_site(r);
+  return r->by_code ? lm_decision_key_of_code(t, r->code, r->size)
+                    : lm_decision_key_by_site(r, lm_decision_step_any(r->size));
 }
 
 /* ---- New decisions ------------------------------------------------------------------------- */
@@ -251,17 +254,16 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
  * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
-/* Evaluates the plan of the site of a small request whose decision depends on more than its key,
- * and takes an object by the entry for the key and the strategy. Takes no lock and makes no system
- * call, so the caller need not be in a guarded section. Returns NULL, and has done nothing, if that
- * is not possible; lm_decision_make then serves the request. The thread is not active. `t` may be
- * the empty area. r->site is not NULL. */
+/* Evaluates the plan of the site of a request whose decision depends on more than its key, and
+ * takes an object by the entry for the key and the strategy. Makes no system call, and takes no
+ * lock that may wait for a fork, so the caller need not be in a guarded section. Returns NULL, and
+ * has done nothing, if that is not possible; lm_decision_make then serves the request. The thread
+ * is not active. `t` may be the empty area. r->site is not NULL. */
 void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r);
 
-/* Evaluates the plan of the request's site, and takes an object from the thread cache that the plan
- * leads to. Keeps the decision in an entry, unless the request is large and its decision depends on
- * more than the key. Returns NULL if thread caches cannot serve the request; lm_engine_alloc can.
- * The thread is not active, and r->site is not NULL. */
+/* Evaluates the plan of the request's site, and takes an object from the thread cache that the
+ * plan leads to. Keeps the decision in an entry. Returns NULL if thread caches cannot serve the
+ * request; lm_engine_alloc can. The thread is not active, and r->site is not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
 /* Returns whether the policy now decides a request of the site for `size` bytes, at most

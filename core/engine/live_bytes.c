@@ -28,31 +28,21 @@
 
 /* ---- Counting ----------------------------------------------------------------------------- */
 
-/* lm_live_pending.bytes is LM_LIVE_UNTOLD more than the sum: so one comparison shows that the sum
- * has passed the limit on either side. */
+/* Adds a thread's own sum to the counter of the tag. */
 static void tell(lm_live_pending *u) {
   int64_t bytes = (int64_t)u->bytes - LM_LIVE_UNTOLD;
   if (u->live && bytes) atomic_fetch_add_explicit(u->live, bytes, memory_order_relaxed);
   u->bytes = LM_LIVE_UNTOLD;
 }
 
-void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
+LM_NOINLINE void lm_live_count_slow(lm_thread *t, const loam_site *site, int64_t bytes) {
   lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
-  lm_assert(site->live);
-  if (lm_unlikely(u->live != site->live)) {
+  if (u->live != site->live) {
     tell(u);
     u->live = site->live;
   }
   u->bytes += (uint64_t)bytes;
-  if (lm_unlikely(u->bytes > 2 * LM_LIVE_UNTOLD)) tell(u);
-}
-
-int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
-  const lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
-  lm_assert(site->live && site->tag_index);
-  int64_t live = atomic_load_explicit(site->live, memory_order_relaxed);
-  if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
-  return live > 0 ? live : 0;
+  if (u->bytes > 2 * LM_LIVE_UNTOLD) tell(u);
 }
 
 static void leave(lm_thread *t) {

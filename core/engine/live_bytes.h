@@ -14,11 +14,26 @@
 enum { LM_LIVE_UNTOLD = 128 << 10 };
 
 /* Adds bytes to the live bytes of the site's tag; `bytes` is below 0 for a free. The calling thread
- * is active and the tag is counted. */
-void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes);
+ * is active and the tag is counted. lm_live_pending.bytes is LM_LIVE_UNTOLD more than the sum: so
+ * one comparison shows that the sum has passed the limit on either side. */
+void lm_live_count_slow(lm_thread *t, const loam_site *site, int64_t bytes);
+LM_INLINE void lm_live_count(lm_thread *t, const loam_site *site, int64_t bytes) {
+  lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
+  uint64_t sum = u->bytes + (uint64_t)bytes;
+  lm_assert(site->live);
+  if (lm_likely(u->live == site->live && sum <= 2 * LM_LIVE_UNTOLD)) u->bytes = sum;
+  else lm_live_count_slow(t, site, bytes);
+}
 
-/* Bytes that live under the site's tag, as the calling thread knows them; never below 0. */
-int64_t lm_live_of(const lm_thread *t, const loam_site *site);
+/* Bytes that live under the site's tag, as the calling thread knows them; never below 0. The tag is
+ * counted. */
+LM_INLINE int64_t lm_live_of(const lm_thread *t, const loam_site *site) {
+  const lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
+  lm_assert(site->live && site->tag_index);
+  int64_t live = lm_load(int64_t, site->live);
+  if (u->live == site->live) live += (int64_t)u->bytes - LM_LIVE_UNTOLD;
+  return live > 0 ? live : 0;
+}
 
 /* Tags begin to be counted before a plan that reads req.live goes live: the loader marks each such
  * tag, then calls lm_live_begin once. That walks live memory if any marked tag is new. When it

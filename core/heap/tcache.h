@@ -58,6 +58,7 @@
 
 #include <string.h>
 
+#include "heap/age.h"
 #include "os/poison.h"
 #include "os/thread.h"
 #include "pages/class.h"
@@ -256,12 +257,12 @@ LM_INLINE void *lm_tcache_take_counted(lm_thread *t, size_t bin, lm_token token)
   return lm_tcache_take_last(lm_tcache_bin_at(t, bin), top[-1].p, top[-1].cell, LM_STATE_COUNTED);
 }
 
-/* Pops a block for `size` bytes from the bin of a decision for a large class. Makes it live with
- * the decision's token and with `state`, which says whether that token is counted. Returns NULL if
- * the bin is empty. The token of a large block stands in the block's entry of the page map, beside
- * its state cell. */
-LM_INLINE void *lm_tcache_take_large_as(lm_thread *t, const lm_decision *d, size_t size,
-                                        lm_state state) {
+/* Pops a block for `size` bytes from the bin of a decision for a large class, and makes it live
+ * with the decision's token; `is_counted` says whether that token is counted. Returns NULL if the
+ * bin is empty. The token of a large block stands in the block's entry of the page map, beside its
+ * state cell. */
+LM_INLINE void *lm_tcache_take_large_ready(lm_thread *t, const lm_decision *d, size_t size,
+                                           bool is_counted) {
   lm_bin *bin = lm_tcache_bin_at(t, d->bin);
   lm_cached_object *top = lm_tcache_bin_top(bin);
   if (lm_unlikely(top == bin->low)) return NULL;
@@ -273,14 +274,11 @@ LM_INLINE void *lm_tcache_take_large_as(lm_thread *t, const lm_decision *d, size
    * uses them only if the state is live and the entry is unchanged. */
   atomic_store_explicit(&head->token, d->token, memory_order_relaxed);
   atomic_store_explicit(&head->size, lm_align_up(size, LM_PAGE), memory_order_relaxed);
-  lm_tcache_set_state(&head->cell, state);
+  lm_tcache_set_state(&head->cell, is_counted ? LM_STATE_COUNTED : LM_STATE_LIVE + LM_ID_WIDE);
+  if (is_counted) lm_age_reset(lm_map_slot(p)); /* see age.h */
   lm_unpoison(p, lm_align_up(size, LM_PAGE));
   if (!p) __builtin_unreachable();
   return p;
-}
-/* lm_tcache_take_large_as for a decision whose token is not counted. */
-LM_INLINE void *lm_tcache_take_large_ready(lm_thread *t, const lm_decision *d, size_t size) {
-  return lm_tcache_take_large_as(t, d, size, LM_STATE_LIVE + LM_ID_WIDE);
 }
 
 /* ---- Giving back: free -------------------------------------------------------------------- */

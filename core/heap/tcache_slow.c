@@ -8,7 +8,6 @@
 
 #include <string.h>
 
-#include "heap/age.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
 #include "os/decay.h"
@@ -334,9 +333,8 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
   lm_decision d = { .bin = offset, .token = token };
   lm_assert(token != LM_TOKEN_NONE);
   lm_assert(lm_tcache_bin_class(offset) == lm_class_large(size));
-  void *p = lm_tcache_take_large_as(t, &d, size, lm_state_of_large(token));
+  void *p = lm_tcache_take_large_ready(t, &d, size, token & LM_TOKEN_COUNTED);
   *zeroed = false;
-  if (p && token & LM_TOKEN_COUNTED) lm_age_reset(lm_map_slot(p)); /* see age.h */
   if (p) return p;
   lm_sweep_poll(t);
   if (lm_tcache_extend(t, lm_tcache_bin_place(offset))) bins_at(t, offset)->takes_large = true;

@@ -221,61 +221,57 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
+/* The gauges of one evaluation: first those of the inputs without an argument, by input; then the
+ * free memory of each node and of each device. */
+enum {
+  NODE_FREE = LM_INPUTS,
+  DEVICE_FREE = NODE_FREE + LM_NODES_MAX,
+  GAUGES = DEVICE_FREE + LM_NODES_MAX
+};
+
 /* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan
- * see one value of it. The entries of `value`, `node_free` and `device_free` whose bit is not set
- * are not initialised. Law: `known` has bits of LM_IN_NODE, LM_IN_DEVICE, LM_IN_LIVE and
- * LM_IN_PRESSURE only. */
+ * see one value of it. `value` of a gauge whose bit in `known` is not set is not initialised. */
 typedef struct reading {
   const lm_inputs *request;
-  uint32_t known;                    /* bits of inputs */
-  uint64_t node_known, device_known; /* bits of nodes and devices */
-  double value[LM_INPUTS];
-  double node_free[LM_NODES_MAX], device_free[LM_NODES_MAX];
+  uint64_t known[(GAUGES + 63) / 64]; /* bits of gauges */
+  double value[GAUGES];
 } reading;
 
-LM_INLINE bool reading_is_valid(const reading *g) {
-  return !(g->known &
-           ~(1u << LM_IN_NODE | 1u << LM_IN_DEVICE | 1u << LM_IN_LIVE | 1u << LM_IN_PRESSURE));
-}
-
 /* Returns the fixed value of a gauge; 0 for a node or a device without one. */
-static double fixed(const lm_inputs *r, int input, unsigned arg) {
+static LM_NOINLINE double fixed(const lm_inputs *r, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS && input != LM_IN_LINE);
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
   if (input == LM_IN_DEVICE_FREE) return arg < r->device_free_n ? r->device_free[arg] : 0;
   return r->fixed[input];
 }
 
-static double gauge(const lm_inputs *r, int input, unsigned arg) {
-  return r->gauge ? r->gauge(r, input, arg) : fixed(r, input, arg);
+LM_INLINE double gauge(const lm_inputs *r, int input, unsigned arg) {
+  return lm_likely(r->gauge != NULL) ? r->gauge(r, input, arg) : fixed(r, input, arg);
 }
 
-/* Returns the free bytes of a node or a device. */
-static double read_free(reading *g, int input, unsigned arg) {
-  if (arg >= LM_NODES_MAX) return gauge(g->request, input, arg);
-  uint64_t *known = input == LM_IN_NODE_FREE ? &g->node_known : &g->device_known;
-  double *value = input == LM_IN_NODE_FREE ? &g->node_free[arg] : &g->device_free[arg];
-  if (!(*known >> arg & 1)) {
-    *value = gauge(g->request, input, arg);
-    *known |= (uint64_t)1 << arg;
+/* Returns a gauge, which is read if it is not known yet. A node or device above the last one that
+ * there can be is read each time. */
+LM_INLINE double read_gauge(reading *g, unsigned input, unsigned arg) {
+  unsigned at = input;
+  if (input == LM_IN_NODE_FREE || input == LM_IN_DEVICE_FREE) {
+    if (lm_unlikely(arg >= LM_NODES_MAX)) return gauge(g->request, (int)input, arg);
+    at = arg + (input == LM_IN_NODE_FREE ? NODE_FREE : DEVICE_FREE);
   }
-  return *value;
+  uint64_t *known = &g->known[at / 64], bit = (uint64_t)1 << at % 64;
+  if (!(*known & bit)) g->value[at] = gauge(g->request, (int)input, arg);
+  *known |= bit;
+  return g->value[at];
 }
 
 LM_INLINE double read_input(reading *g, unsigned input, unsigned arg) {
   const lm_inputs *r = g->request;
-  lm_assert(input < LM_INPUTS && reading_is_valid(g));
+  lm_assert(input < LM_INPUTS);
   switch (input) {
     case LM_IN_SIZE: return (double)r->size;
     case LM_IN_ALIGN: return (double)r->align;
     case LM_IN_ZERO: return r->zero;
     case LM_IN_LINE: return (double)r->line;
-    case LM_IN_NODE_FREE:
-    case LM_IN_DEVICE_FREE: return read_free(g, (int)input, arg);
-    default:
-      if (!(g->known >> input & 1)) g->value[input] = gauge(r, (int)input, arg);
-      g->known |= 1u << input;
-      return g->value[input];
+    default: return read_gauge(g, input, arg);
   }
 }
 
@@ -334,8 +330,7 @@ static LM_NOINLINE bool run_code(reading *g, const lm_plan *plan, const lm_node 
 /* Prepares a reading of a request: nothing is read so far. */
 LM_INLINE void begin(reading *g, const lm_inputs *request) {
   g->request = request;
-  g->known = 0;
-  g->node_known = g->device_known = 0;
+  memset(g->known, 0, sizeof g->known);
 }
 
 LM_INLINE bool holds_at(reading *g, const lm_plan *plan, const lm_node *node) {

@@ -344,7 +344,13 @@ static void only_what_a_gauge_decides_is_served_by_plan(void **state) {
   lm_thread_self->inside++; /* as while loam calls foreign code */
   assert_null(serve_by_plan(NODE, 200));
   lm_thread_self->inside--;
-  assert_null(serve_by_plan(NODE, 100000));
+  assert_null(serve_by_plan(NODE, 100000)); /* there is no entry for it yet */
+  loam_free(loam_malloc(tags[NODE].site, 100000));
+  p = serve_by_plan(NODE, 100000);
+  assert_non_null(p);
+  assert_int_equal(live_of(NODE), loam_usable_size(p));
+  assert_null(serve_by_plan(NODE, 100000)); /* the bin is empty */
+  loam_free(p);
   assert_null(serve_by_plan(PLAIN, 200));
   assert_null(serve_by_plan(FREE, 200)); /* without a board the gauge reads a file */
 }
