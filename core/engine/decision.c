@@ -65,22 +65,24 @@ LM_INLINE unsigned leaf_from(const lm_plan *plan, int32_t node, const lm_request
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 
+/* Returns whether the plan reads an input of the request that no key contains. */
+LM_INLINE bool reads_unkeyed(const lm_plan *plan, const lm_request *r) {
+  return plan->reads & (1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0));
+}
+
 /* Decides a request. The plan's table has the decision for each class of sizes, for requests that
  * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
  * and for other requests if the plan reads what sets them apart. If needs_lock is not NULL, no lock
  * is taken; where a gauge needs one, *needs_lock is set and the choice is of no use. */
 LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
-  /* The plan may read these inputs of the request, but no key contains them. */
-  uint32_t unkeyed = 1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0);
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
   unsigned step = lm_decision_step_any(r->size);
   int32_t entry = plan->table.entry[step / LM_DECISION_STEP];
-  bool is_unkeyed = plan->reads & unkeyed;
-  if ((r->align > 16 || r->zero) && is_unkeyed) entry = ~0; /* the whole tree */
+  if ((r->align > 16 || r->zero) && reads_unkeyed(plan, r)) entry = ~0; /* the whole tree */
   choice c = { .step = step, .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
-  c.is_keyed = entry >= 0 && !is_unkeyed && !(c.token & LM_TOKEN_COUNTED);
+  c.is_keyed = entry >= 0 && !(c.token & LM_TOKEN_COUNTED) && !reads_unkeyed(plan, r);
   if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
 }

@@ -307,7 +307,7 @@ static double unary(unsigned op, double a) {
 }
 
 /* Runs the instructions of a node; returns whether its condition holds. */
-static LM_NOINLINE bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
+LM_INLINE bool run_code(reading *g, const lm_plan *plan, const lm_node *node) {
   double stack[LM_STACK + 1];
   double *top = stack; /* one above the last number */
   const lm_code *end = plan->code + node->code + node->code_n;
