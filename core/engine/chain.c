@@ -71,7 +71,8 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
   o->why = lm_provider_alloc(&o->r, s, out);
   lm_thread_foreign_end(o->t, section);
   bool in_limit = !o->why && lm_strategy_limit_take(s, out->size - o->r.size);
-  if (in_limit && lm_record_enter(o->t, o->r.site, s, token, out)) return true;
+  out->strategy = s->id;
+  if (in_limit && lm_record_enter(o->t, o->r.site, token, out, NULL)) return true;
   lm_strategy_limit_give(s, (int64_t)(in_limit ? out->size : o->r.size));
   if (o->why) return false;
   section = lm_thread_foreign_begin(o->t);

@@ -14,7 +14,7 @@
 /* Frees a provided block. Returns false if no such block begins at p. */
 static bool free_provided(lm_thread *t, void *p, const lm_stream *on) {
   lm_record b;
-  if (!lm_record_remove(t, p, &b)) return false;
+  if (!lm_record_remove(t, p, &b, NULL)) return false;
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
   lm_lock_suspended section = lm_thread_foreign_begin(t);
   lm_provider_free(&b, on);

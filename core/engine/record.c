@@ -38,8 +38,8 @@ void lm_record_retoken(lm_record *b, lm_token token) {
   b->token = token;
 }
 
-bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, lm_token token,
-                     lm_record *b) {
+bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_record *b,
+                     lm_provided_node *node) {
   lm_object object;
   lm_record inner;
   lm_assert(b->maker != LM_PROVIDER_HEAP && b->base && b->size && !lm_thread_is_active());
@@ -47,8 +47,7 @@ bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, 
   token = lm_site_token_now(site, token);
   bool in_pool = lm_pool_find(b->base, &object);
   b->token = in_pool ? token & ~LM_TOKEN_COUNTED : token;
-  b->strategy = s->id;
-  bool ok = lm_provided_put(b);
+  bool ok = lm_provided_put(b, node);
   if (ok && in_pool) {
     lm_record_of_object(&object, &inner);
     lm_record_retoken(&inner, token | LM_TOKEN_COUNTED);
@@ -60,9 +59,9 @@ bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, 
   return ok;
 }
 
-bool lm_record_remove(lm_thread *t, const void *p, lm_record *out) {
+bool lm_record_remove(lm_thread *t, const void *p, lm_record *out, lm_provided_node **node) {
   lm_thread_enter(t);
-  bool is_there = lm_provided_take(p, out);
+  bool is_there = lm_provided_take(p, out, node);
   if (is_there) lm_site_add_live(out->token, -(int64_t)out->size);
   if (is_there && lm_record_is_nested(p))
     atomic_fetch_sub_explicit(&lm_record_nested, 1, memory_order_relaxed);

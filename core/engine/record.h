@@ -49,14 +49,16 @@ LM_INLINE void lm_record_of_object(const lm_object *object, lm_record *out) {
   out->is_asleep = false;
 }
 
-/* Enters a provided block into the table, as a block of `site` and strategy `s`, and counts it. Its
- * other fields say where it begins, how large it is and who provides it. Returns false if loam has
- * no memory for the entry; nothing has changed then. */
-bool lm_record_enter(lm_thread *t, const loam_site *site, const lm_strategy *s, lm_token token,
-                     lm_record *b);
-/* Takes the provided block that begins at p out of the table, and copies it to *out. Returns false
- * if there is none. */
-bool lm_record_remove(lm_thread *t, const void *p, lm_record *out);
+/* Enters a provided block into the table, as a block of `site` and of its own strategy, and counts
+ * it. Its other fields say where it begins, how large it is and who provides it. `node` is one that
+ * lm_record_remove kept, and then this cannot fail, or NULL. Returns false if loam has no memory for
+ * the entry; nothing has changed then. */
+bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_record *b,
+                     lm_provided_node *node);
+/* Takes the provided block that begins at p out of the table, and copies it to *out. If `node` is
+ * not NULL, *node is what the caller gives to lm_record_enter afterwards. Returns false if there is
+ * no such block. */
+bool lm_record_remove(lm_thread *t, const void *p, lm_record *out, lm_provided_node **node);
 
 /* Gives a live block of a pool another token, and counts it under that one. While active. */
 void lm_record_retoken(lm_record *b, lm_token token);

@@ -61,13 +61,14 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   size_t was = b->size, more = !stays ? o->r.size : o->r.size > was ? o->r.size - was : 0;
   if (more) more += spare_of(s, o->r.size);
   if (!lm_strategy_limit_take(s, more)) return false;
-  bool is_there = lm_record_remove(o->t, b->base, b);
+  lm_provided_node *node;
+  bool is_there = lm_record_remove(o->t, b->base, b, &node);
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   char *p = is_there ? lm_provider_resize(b, o->r.size) : NULL;
   lm_thread_foreign_end(o->t, section);
   if (!p) {
     lm_strategy_limit_give(s, (int64_t)more);
-    if (is_there) lm_record_enter(o->t, lm_site_of(b->token), from, b->token, b);
+    if (is_there) lm_record_enter(o->t, lm_site_of(b->token), b->token, b, node);
     return false;
   }
   b->base = b->made = p;
@@ -76,7 +77,8 @@ static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_reco
   /* In this order the account is never below the bytes that live. */
   lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)was : 0));
   if (!stays) lm_strategy_limit_give(from, (int64_t)was);
-  lm_record_enter(o->t, o->r.site, s, token, b);
+  b->strategy = s->id;
+  lm_record_enter(o->t, o->r.site, token, b, node);
   return true;
 }
 

@@ -88,9 +88,9 @@ static const node *find_locked(uintptr_t p) {
   return below && p - key_of(below) < below->block.size ? below : NULL;
 }
 
-bool lm_provided_put(const lm_provided *block) {
+bool lm_provided_put(const lm_provided *block, node *added) {
   lm_assert(block->size > 0 && block->base);
-  node *added = lm_metadata_alloc(sizeof *added);
+  if (!added) added = lm_metadata_alloc(sizeof *added);
   if (!added) return false;
   lm_thread_add_fork_lock(&blocks.lock);
   added->block = *block;
@@ -114,7 +114,7 @@ bool lm_provided_find(const void *p, lm_provided *out) {
   return n;
 }
 
-bool lm_provided_take(const void *p, lm_provided *out) {
+bool lm_provided_take(const void *p, lm_provided *out, node **kept) {
   lm_assert(out);
   lm_lock_take(&blocks.lock);
   lm_changes_begin(&blocks.changes);
@@ -123,7 +123,8 @@ bool lm_provided_take(const void *p, lm_provided *out) {
   lm_lock_drop(&blocks.lock);
   if (!gone) return false;
   *out = gone->block;
-  lm_metadata_free(gone);
+  if (kept) *kept = gone;
+  else lm_metadata_free(gone);
   return true;
 }
 

@@ -61,13 +61,15 @@ typedef struct lm_provided_tree {
 extern lm_provided_tree *const lm_provided_outside __attribute__((visibility("hidden")));
 
 /* Adds a copy of *block. If a block with this start is there already, its provider has freed it
- * without loam: the new one replaces it. False: no memory, and nothing has changed. */
-bool lm_provided_put(const lm_provided *block);
+ * without loam: the new one replaces it. `node` is one that lm_provided_take kept, and then this
+ * cannot fail; NULL: memory is allocated. False: no memory, and nothing has changed. */
+bool lm_provided_put(const lm_provided *block, lm_provided_node *node);
 /* Copies the block that holds the byte at `p` to *out. False: there is none. */
 bool lm_provided_find(const void *p, lm_provided *out);
-/* Removes the block that begins at `p`, and copies it to *out. False: there is none, and *out has
- * not changed. */
-bool lm_provided_take(const void *p, lm_provided *out);
+/* Removes the block that begins at `p`, and copies it to *out. Its node is freed, or goes to *node
+ * if that is not NULL: then the caller gives it to lm_provided_put. False: there is none, and *out
+ * and *node have not changed. */
+bool lm_provided_take(const void *p, lm_provided *out, lm_provided_node **node);
 /* Notes whether the block that begins at `p` is asleep. Does nothing if no block does. */
 void lm_provided_set_asleep(const void *p, bool is_asleep);
 /* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not

@@ -217,6 +217,40 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
   assert_int_equal(used(s), 0);
 }
 
+/* Takes all memory that loam has for entries of provided blocks, and all that it could get. */
+static void *taken;
+static void *realloc_and_take_all(void *ctx, void *p, size_t size) {
+  void *q = counting.allocator.realloc(ctx, p, size);
+  lm_sys_refuse_from(1);
+  for (void **n; (n = lm_metadata_alloc(sizeof(lm_provided_node))); taken = n) *n = taken;
+  return q;
+}
+
+static void no_memory_loses_no_block_that_its_handler_has_resized(void **state) {
+  (void)state;
+  static loam_handler hungry;
+  hungry = counting;
+  strcpy(hungry.name, "hungry");
+  hungry.allocator.realloc = realloc_and_take_all;
+  loam_handler_register(&hungry);
+  lm_strategy *s = intern((lm_desc){ .kind = LM_KIND_HANDLER, .handler = "hungry" }, "hungry");
+  CHAIN(s);
+  char *p = get(600);
+  fill(p, 600);
+  p = again(NULL, p, 700);
+  assert_non_null(p);
+  lm_sys_refuse_from(0);
+  assert_non_null(taken);
+  for (void **next; taken; taken = next) {
+    next = *(void **)taken;
+    lm_metadata_free(taken);
+  }
+  kept(p, 600, 600);
+  assert_int_equal(owner(p).size, 700);
+  put(p);
+  assert_int_equal(handler_live, 0);
+}
+
 /* ---- handlers and the system ---- */
 
 static void provided_blocks_are_known_like_others(void **state) {
@@ -346,6 +380,7 @@ int main(void) {
     cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),
     cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
+    cmocka_unit_test(no_memory_loses_no_block_that_its_handler_has_resized),
     cmocka_unit_test(provided_blocks_are_known_like_others),
     cmocka_unit_test(a_handler_may_be_built_on_loam_itself),
     cmocka_unit_test(the_hosts_malloc_may_be_loam),

@@ -9,7 +9,7 @@
 static void *at(uintptr_t address) { return (void *)address; }
 
 static void put(uintptr_t base, size_t size, uint32_t token) {
-  assert_true(lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token }));
+  assert_true(lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token }, NULL));
 }
 
 static uint32_t count;
@@ -36,7 +36,7 @@ static void a_block_is_found_from_any_pointer_into_it(void **state) {
     .base = at(0x1000), .size = 0x100, .token = 7, .strategy = 3, .handler = &handler
   };
   lm_provided seen;
-  assert_true(lm_provided_put(&block));
+  assert_true(lm_provided_put(&block, NULL));
   assert_true(lm_provided_find(at(0x1000), &seen));
   assert_memory_equal(&seen, &block, sizeof seen);
   assert_true(lm_provided_find(at(0x10ff), &seen));
@@ -44,7 +44,7 @@ static void a_block_is_found_from_any_pointer_into_it(void **state) {
   assert_false(lm_provided_find(at(0x1100), &seen));
   assert_false(lm_provided_find(at(0xfff), &seen));
   assert_false(lm_provided_find(NULL, &seen));
-  assert_true(lm_provided_take(at(0x1000), &seen));
+  assert_true(lm_provided_take(at(0x1000), &seen, NULL));
   assert_memory_equal(&seen, &block, sizeof seen);
 }
 
@@ -56,23 +56,23 @@ static void a_block_without_bytes_or_made_above_its_base_is_not_valid(void **sta
   lm_provided empty = good, above = good;
   empty.size = 0;
   above.made = at(0x1010);
-  assert_true(lm_provided_put(&good) && lm_provided_is_valid());
+  assert_true(lm_provided_put(&good, NULL) && lm_provided_is_valid());
   lm_provided_each(become, &empty);
   assert_false(lm_provided_is_valid());
   lm_provided_each(become, &above);
   assert_false(lm_provided_is_valid());
   lm_provided_each(become, &good);
-  assert_true(lm_provided_is_valid() && lm_provided_take(at(0x1000), &taken));
+  assert_true(lm_provided_is_valid() && lm_provided_take(at(0x1000), &taken, NULL));
 }
 
 static void only_a_start_is_taken_and_once(void **state) {
   (void)state;
   lm_provided taken = { .token = 99 };
   put(0x1000, 0x100, 7);
-  assert_false(lm_provided_take(at(0x1001), &taken));
+  assert_false(lm_provided_take(at(0x1001), &taken, NULL));
   assert_int_equal(taken.token, 99);
-  assert_true(lm_provided_take(at(0x1000), &taken));
-  assert_false(lm_provided_take(at(0x1000), &taken));
+  assert_true(lm_provided_take(at(0x1000), &taken, NULL));
+  assert_false(lm_provided_take(at(0x1000), &taken, NULL));
   assert_false(lm_provided_find(at(0x1000), &taken));
   assert_int_equal(count_blocks(), 0);
 }
@@ -83,7 +83,7 @@ static void a_block_at_the_same_start_replaces_the_stale_one(void **state) {
   put(0x1000, 0x100, 7);
   put(0x1000, 0x200, 8);
   assert_int_equal(count_blocks(), 1);
-  assert_true(lm_provided_take(at(0x1000), &seen));
+  assert_true(lm_provided_take(at(0x1000), &seen, NULL));
   assert_int_equal(seen.token, 8);
   assert_int_equal(seen.size, 0x200);
 }
@@ -97,9 +97,9 @@ static void a_walk_may_rewrite_tokens(void **state) {
   put(0x1000, 1, 7);
   put(0x2000, 1, 8);
   lm_provided_each(add_one, &one);
-  assert_true(lm_provided_take(at(0x1000), &seen));
+  assert_true(lm_provided_take(at(0x1000), &seen, NULL));
   assert_int_equal(seen.token, 8);
-  assert_true(lm_provided_take(at(0x2000), &seen));
+  assert_true(lm_provided_take(at(0x2000), &seen, NULL));
   assert_int_equal(seen.token, 9);
 }
 
@@ -117,7 +117,7 @@ static void change_slot(size_t slot, size_t new_size) {
     size[slot] = new_size;
     return;
   }
-  assert_true(lm_provided_take(at(start_of(slot)), &taken));
+  assert_true(lm_provided_take(at(start_of(slot)), &taken, NULL));
   assert_int_equal(taken.size, size[slot]);
   assert_int_equal(taken.token, slot);
   size[slot] = 0;
@@ -154,7 +154,7 @@ static void blocks_that_come_in_order_make_no_list(void **state) {
   assert_int_equal(count_blocks(),
                    MANY); /* recursive: with a list for a tree, the stack would overflow */
   lm_provided taken;
-  for (uintptr_t i = 1; i <= MANY; i++) assert_true(lm_provided_take(at(i * 16), &taken));
+  for (uintptr_t i = 1; i <= MANY; i++) assert_true(lm_provided_take(at(i * 16), &taken, NULL));
   print_message("%d blocks in and out: %.0f ns each\n", MANY,
                 (double)(lm_sys_clock_ns() - before) / MANY);
 }
@@ -163,9 +163,9 @@ static void blocks_that_come_in_order_make_no_list(void **state) {
 
 static void put_and_take(bool refused) {
   lm_provided block = { .base = at(0x1000), .size = 16 }, taken;
-  bool done = lm_provided_put(&block);
+  bool done = lm_provided_put(&block, NULL);
   assert_true(done || refused);
-  assert_int_equal(lm_provided_take(at(0x1000), &taken), done);
+  assert_int_equal(lm_provided_take(at(0x1000), &taken, NULL), done);
 }
 
 static void without_memory_a_block_is_refused_and_nothing_changes(void **state) {
@@ -181,10 +181,10 @@ static void *change_own_blocks(void *first) {
   lm_provided seen;
   while (!stop) {
     for (uintptr_t i = 0; i < 100; i++)
-      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 })) return at(1);
+      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 }, NULL)) return at(1);
     for (uintptr_t i = 0; i < 100; i++) {
       if (!lm_provided_find(at(base + i * 64 + 63), &seen)) return at(1);
-      if (!lm_provided_take(at(base + i * 64), &seen)) return at(1);
+      if (!lm_provided_take(at(base + i * 64), &seen, NULL)) return at(1);
     }
   }
   return NULL;
@@ -194,7 +194,7 @@ static int use_map(void *unused) {
   (void)unused;
   lm_provided seen;
   lm_provided block = { .base = at(0x10), .size = 16 };
-  return lm_provided_put(&block) && lm_provided_find(at(0x11), &seen) ? 0 : 1;
+  return lm_provided_put(&block, NULL) && lm_provided_find(at(0x11), &seen) ? 0 : 1;
 }
 
 static void children_of_busy_threads_can_use_it(void **state) {
