@@ -51,8 +51,8 @@ LM_INLINE void lm_record_of_object(const lm_object *object, lm_record *out) {
 
 /* Enters a provided block into the table, as a block of `site` and of its own strategy, and counts
  * it. Its other fields say where it begins, how large it is and who provides it. `node` is one that
- * lm_record_remove kept, and then this cannot fail, or NULL. Returns false if loam has no memory for
- * the entry; nothing has changed then. */
+ * lm_record_remove kept, and then this cannot fail, or NULL. Returns false if loam has no memory
+ * for the entry; nothing has changed then. */
 bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_record *b,
                      lm_provided_node *node);
 /* Takes the provided block that begins at p out of the table, and copies it to *out. If `node` is

@@ -9,7 +9,8 @@
 static void *at(uintptr_t address) { return (void *)address; }
 
 static void put(uintptr_t base, size_t size, uint32_t token) {
-  assert_true(lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token }, NULL));
+  assert_true(
+      lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token }, NULL));
 }
 
 static uint32_t count;
@@ -181,7 +182,8 @@ static void *change_own_blocks(void *first) {
   lm_provided seen;
   while (!stop) {
     for (uintptr_t i = 0; i < 100; i++)
-      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 }, NULL)) return at(1);
+      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 }, NULL))
+        return at(1);
     for (uintptr_t i = 0; i < 100; i++) {
       if (!lm_provided_find(at(base + i * 64 + 63), &seen)) return at(1);
       if (!lm_provided_take(at(base + i * 64), &seen, NULL)) return at(1);
