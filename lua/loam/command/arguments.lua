@@ -114,6 +114,16 @@ function KIND.number(option, value)
   return n
 end
 
+-- The free memory of a node or a device, as a query has it: its number and the bytes.
+function KIND.free(option, value)
+  local at, size = value:match("^(%d%d?)=(.+)$")
+  if not at or tonumber(at) > 63 then
+    arguments.misused(("--%s: '%s' is not N=SIZE, with N from 0 to 63; write 0=2GiB"):format(
+      option[1], value))
+  end
+  return ("%d %d"):format(at, KIND.size(option, size))
+end
+
 function KIND.time(option, value)
   local units = require("loam.command.units")
   local ms = units.parse_time(value)

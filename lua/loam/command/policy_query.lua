@@ -9,7 +9,7 @@ local policy_query = {}
 
 local QUERY_KEYS = {
   "tag", "size", "align", "node", "live", "device", "file", "func", "module", "line", "batch",
-  "request", "pressure",
+  "request", "pressure", "node-free", "device-free",
 }
 
 local function add(lines, key, value)
@@ -20,8 +20,8 @@ end
 ---@param given table options by name
 function policy_query.text(verb, given)
   local lines = { "verb " .. verb }
-  for _, key in ipairs(QUERY_KEYS) do
-    local value = given[key]
+  for _, name in ipairs(QUERY_KEYS) do
+    local value, key = given[name], name:gsub("-", "")
     if type(value) == "table" then
       for _, one in ipairs(value) do add(lines, key, one) end
     elseif value ~= nil then

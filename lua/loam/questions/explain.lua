@@ -82,7 +82,7 @@ local function batch_line(made, asked, text)
   local one = {
     tags = {}, zero = false, node = asked.node, live = asked.live, device = asked.device,
     file = asked.file, func = asked.func, module = asked.module, line = asked.line,
-    pressure = asked.pressure,
+    pressure = asked.pressure, nodefree = asked.nodefree, devicefree = asked.devicefree,
   }
   for i, key in ipairs { "tag", "size", "align", "zero" } do
     if fields[i] and (i < 3 or fields[i] ~= "") then

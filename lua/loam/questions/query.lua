@@ -21,6 +21,17 @@ local function number(key, text)
   return key == "align" and math.max(value, request.LEAST_ALIGN) or value
 end
 
+-- Reads "NUMBER BYTES", the free memory of a node or a device, into `free`.
+local function read_free(key, text, free)
+  local at, bytes = string.match(text, "^(%d+) (%d+)$")
+  at, bytes = tonumber(at), tonumber(bytes)
+  if not at or at > 63 or bytes > 2 ^ 52 then
+    return nil, key .. " '" .. text .. "': must be a number from 0 to 63, a blank, and bytes"
+  end
+  free[at] = bytes
+  return true
+end
+
 -- Reads one line of a query into `asked`. Returns nil and a message if the line is not valid.
 function query.add(asked, key, text)
   if STRINGS[key] then
@@ -33,6 +44,8 @@ function query.add(asked, key, text)
     local value, message = number(key, text)
     if not value then return nil, message end
     asked[key] = value
+  elseif key == "nodefree" or key == "devicefree" then
+    return read_free(key, text, asked[key])
   elseif key == "verb" then
     asked.verb = text
   elseif key == "request" then
@@ -46,7 +59,7 @@ end
 -- Reads the text of a query.
 ---@return table|nil asked, string|nil message
 function query.parse(text)
-  local asked = { tags = {}, requests = {}, zero = false }
+  local asked = { tags = {}, requests = {}, zero = false, nodefree = {}, devicefree = {} }
   for line in string.gmatch(text, "[^\n]+") do
     local key, value = string.match(line, "^(%w+) ?(.*)$")
     if not key then return nil, "a query has lines of `key value`, not '" .. line .. "'" end
@@ -62,14 +75,17 @@ function query.where(asked, tag)
            module = asked.module }
 end
 
----@return table the request of a query (request.point); nodes have the free memory of this machine
+---@return table the request of a query (request.point); nodes have the free memory of this machine,
+---unless the query says another
 function query.point(asked, size)
   local point = request.point(size)
   for _, key in ipairs { "align", "node", "device", "live", "line", "pressure" } do
     point[key] = asked[key] or point[key]
   end
   point.zero = asked.zero
-  point.node_free = core.free()
+  point.node_free, point.device_free = {}, asked.devicefree
+  for node, bytes in pairs(core.free()) do point.node_free[node] = bytes end
+  for node, bytes in pairs(asked.nodefree) do point.node_free[node] = bytes end
   return point
 end
 

@@ -176,6 +176,20 @@ describe("explain", function()
     core.the_free = {}
   end)
 
+  it("takes nodes and devices to have free what the query says", function()
+    local text = support.file("if loam.node(1).free > 5000 then return a end return b")
+    core.the_free = { [0] = 9000, [1] = 5001 }
+    local asked = "verb explain\ntag x\nsize 1\nnodefree "
+    assert.equal("b", inspect(text, asked .. "1 5000")[1].strategy.name)
+    assert.equal("a", inspect(text, asked .. "0 5000")[1].strategy.name)
+    core.the_free = { [0] = 9000, [1] = 4000 }
+    assert.equal("a", inspect(text, asked .. "0 1\nnodefree 1 6000")[1].strategy.name)
+    core.the_free = {}
+    local _, words = inspect(text, asked .. "64 1")
+    assert.matches("nodefree '64 1': must be a number from 0 to 63, a blank, and bytes", words, 1,
+      true)
+  end)
+
   it("of a refused policy is its errors", function()
     local answer = inspect(broken("req.size", "req.szie"), "verb explain\ntag x\nsize 1")[1]
     assert.is_false(answer.ok)

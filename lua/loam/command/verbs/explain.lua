@@ -12,13 +12,12 @@ local explain = {
   usage = "POLICY --tag T --size N [--align A] [--zero] [OPTION]... [--json]\n"
     .. "       loam explain POLICY --batch FILE [OPTION]...\n"
     .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N,\n"
-    .. "               --pressure P",
+    .. "               --pressure P, --node-free N=SIZE, --device-free N=SIZE",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
 Without options, the request is a plain malloc: alignment 16, not zeroed, from a CPU of node
 0, under a tag without live bytes, and with no memory pressure. The free memory of each node
-is what this machine has now, and devices have no free memory. To see decisions with other
-figures, write tests (`loam test`).
+is what this machine has now, and devices have no free memory. The options below say otherwise.
 
 --batch FILE explains many requests. Each line of FILE is one request:
 `tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with a JSON
@@ -37,6 +36,9 @@ object, in the order of FILE.]=],
     { "line", "N", "line of the call", kind = "number" },
     { "pressure", "P", "percent of time that the control group waited for memory", kind = "number",
       most = 100 },
+    { "node-free", "N=SIZE", "free memory of NUMA node N, such as 0=2GiB", kind = "free",
+      many = true },
+    { "device-free", "N=SIZE", "free memory of device N", kind = "free", many = true },
     { "batch", "FILE", "a file of requests, one a line; - is standard input", kind = "path" },
     { "json", nil, "the answer as a JSON object" },
   },
