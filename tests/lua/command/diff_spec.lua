@@ -199,7 +199,7 @@ describe("loam diff", function()
       return support.file("if loam.node(0).free >= " .. bytes .. " then return a end return b")
     end
     local _, out = run(body(4096), body(8192))
-    assert.matches("witness --tag '' --size 0 # with loam.node(0).free == 4096\n", out, 1, true)
+    assert.matches("witness --tag '' --size 0 --node-free 0=4096\n", out, 1, true)
   end)
 
   it("knows that a remainder of integers is an integer below the divisor", function()

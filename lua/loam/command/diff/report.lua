@@ -63,11 +63,10 @@ local function inputs_of(made, region)
   return list
 end
 
--- Returns the arguments with which `loam explain` shows a witness. The command has no option for
--- the free memory of nodes and devices, so those stand behind them, as a comment of a shell.
+-- Returns the arguments with which `loam explain` shows a witness.
 local function witness_words(made, region)
   local where, size = region.sites[1], region.point[made.dims.by_key["i0:0"]]
-  local out, free = { "--tag " .. escape.shell(where.tag), ("--size %d"):format(size) }, {}
+  local out = { "--tag " .. escape.shell(where.tag), ("--size %d"):format(size) }
   for _, field in ipairs { "file", "func", "module" } do
     if where[field] ~= "" then
       out[#out + 1] = "--" .. field .. " " .. escape.shell(where[field])
@@ -76,14 +75,14 @@ local function witness_words(made, region)
   for _, entry in ipairs(inputs_of(made, region)) do
     local kind, n = entry[1]:match("^(%l+)_free:(%d+)$")
     if kind then
-      free[#free + 1] = ("loam.%s(%s).free == %d"):format(kind, n, entry[2])
+      out[#out + 1] = ("--%s-free %s=%d"):format(kind, n, entry[2])
     elseif entry[1] == "zero" then
       out[#out + 1] = "--zero"
     else
       out[#out + 1] = ("--%s %d"):format(entry[1], entry[2])
     end
   end
-  return table.concat(out, " ") .. (#free > 0 and " # with " .. table.concat(free, ", ") or "")
+  return table.concat(out, " ")
 end
 
 local BYTES = { limit = true, soft = true, align = true }
