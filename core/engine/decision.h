@@ -49,11 +49,11 @@
 /* A key identifies the requests that one entry can serve. Its bits, from the lowest:
  *
  *   by site    index of the site times LM_DECISION_STRIDE, plus class times LM_DECISION_STEP, plus
- *              a small number for an aligned request (lm_decision_key_of_request): bits 0 to 31
+ *              a number for an aligned request (lm_decision_key_by_site): bits 0 to 31
  *              of an aligned request also the class of its size before it was rounded up to the
- *              alignment: bits 33 to 39
- *              flags of a pinned request: bits 48 and 49; pinned: bit 50; aligned: bit 51
- *              LM_DECISION_BY_PLAN: bit 52; LM_SITE_KEY_BIT: bit 55
+ *              alignment: bits 33 to 38
+ *              flags of a pinned request: bits 48 to 50; pinned: bit 51; aligned: bit 52
+ *              LM_DECISION_BY_PLAN: bit 53; LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
  *   both       the published word (os/published.h): bits 47, 54 and 56 to 58; epoch: bits 59 to
  *              61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
@@ -68,14 +68,15 @@
  * by a code address, and a thread on the slow path finds nothing at all. The number of an epoch is
  * never 0, so no request has the key 0 of an unused entry. */
 enum { LM_DECISION_CODE_BITS = 47, LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
-#define LM_DECISION_PINNED ((uint64_t)1 << 50)
-#define LM_DECISION_ALIGNED ((uint64_t)1 << 51)
-#define LM_DECISION_BY_PLAN ((uint64_t)1 << 52)
+#define LM_DECISION_PINNED ((uint64_t)1 << 51)
+#define LM_DECISION_ALIGNED ((uint64_t)1 << 52)
+#define LM_DECISION_BY_PLAN ((uint64_t)1 << 53)
 
 _Static_assert(sizeof(lm_decision) == LM_DECISION_STEP, "a key of a site is also an entry's place");
 _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 << 32 &&
                    LM_CLASSES_ALL * LM_DECISION_STEP < 1 << 12 &&
                    LM_CLASSES <= 1 << (54 - LM_DECISION_CODE_CLASS) &&
+                   (uint64_t)LM_GPU_PINNED_FLAGS << LM_DECISION_FLAGS < LM_DECISION_PINNED &&
                    LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 59,
                "the parts of a key do not overlap");
 

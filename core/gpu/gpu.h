@@ -56,7 +56,12 @@ typedef struct lm_gpu_info {
 } lm_gpu_info;
 
 /* Flags of pinned host memory. */
-enum { LM_GPU_MAPPED = 1, LM_GPU_PORTABLE = 2, LM_GPU_WRITE_COMBINED = 4 };
+enum {
+  LM_GPU_MAPPED = 1,
+  LM_GPU_PORTABLE = 2,
+  LM_GPU_WRITE_COMBINED = 4,
+  LM_GPU_PINNED_FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE | LM_GPU_WRITE_COMBINED
+};
 
 /* What the driver's own pools of a device have. */
 typedef struct lm_gpu_pool_figures {

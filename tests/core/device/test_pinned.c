@@ -281,6 +281,20 @@ TEST(pinned_requests_stay_pinned_when_reallocated) {
   all_goes_back();
 }
 
+/* Both have a kept decision where one is possible. */
+TEST(no_flag_of_pinned_memory_is_taken_for_an_alignment) {
+  loam_site *s = loam_site_get("flags");
+  load("local h = loam.host {} ", "return h");
+  for (unsigned flags = 0; flags < 8; flags++)
+    for (int i = 0; i < 3; i++) {
+      void *aligned = loam_aligned_alloc(s, 64, 16), *pinned = loam_pinned_alloc(s, 64, flags);
+      want(is_of(aligned, "host") && is_of(pinned, "pinned"));
+      loam_free(pinned);
+      loam_free(aligned);
+    }
+  all_goes_back();
+}
+
 TEST(write_combined_blocks_stay_so_when_reallocated) {
   enum { FLAGS = LOAM_PINNED_WRITE_COMBINED | LOAM_PINNED_PORTABLE };
   load(HOST, "return h");
@@ -743,6 +757,7 @@ int main(void) {
     cmocka_unit_test(a_limit_holds),
     cmocka_unit_test(a_load_ends_regions_that_no_policy_names),
     cmocka_unit_test(pinned_requests_stay_pinned_when_reallocated),
+    cmocka_unit_test(no_flag_of_pinned_memory_is_taken_for_an_alignment),
     cmocka_unit_test(write_combined_blocks_stay_so_when_reallocated),
     cmocka_unit_test(figures_count_pinned_memory),
     cmocka_unit_test(memory_that_a_stream_reads_is_not_reused_before_that_ends),
