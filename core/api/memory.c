@@ -86,21 +86,16 @@ static void note_caller(const void *caller) {
   if (t) t->caller = caller;
 }
 
-/* Returns whether another allocator may have made the block, before loam started. */
-static bool is_early(const void *ptr) { return !lm_start_is_running() && !loam_owns(ptr); }
-
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
   if (!ptr) return;
   if (lm_unlikely(!lm_in_fork_begin_free(ptr, on))) return;
   lm_control_wake_if_asleep();
-  if (!is_early(ptr) || !lm_engine_ask_foreign(ptr)) {
-    note_caller(caller);
-    lm_record b;
-    bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_find(ptr, &b);
-    lm_engine_free(ptr, size, on);
-    if (tell && b.base == ptr) lm_memory_hook_call(ptr, NULL, 0);
-  }
+  note_caller(caller);
+  lm_record b;
+  bool tell = lm_unlikely(lm_memory_hook_is_wanted()) && lm_record_find(ptr, &b);
+  lm_engine_free(ptr, size, on);
+  if (tell && b.base == ptr) lm_memory_hook_call(ptr, NULL, 0);
   lm_device_idle_poll(lm_thread_self);
   lm_lock_allow_cancel();
   errno = before;

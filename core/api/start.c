@@ -63,15 +63,15 @@ static void start_samples(void) {
   else (void)lm_sample_set(interval); /* without memory for it nothing is sampled */
 }
 
-/* Guards blocks of every host strategy, if LOAM_GUARD is set. A value that is no number is reported
- * as an event, and the policy alone decides. */
+/* Makes policies that are loaded afterwards guard blocks of every host strategy, if LOAM_GUARD is
+ * set. A value that is no number, or too large, is reported as an event and is not used. */
 static void start_guard(void) {
   const char *value = lm_sys_getenv("LOAM_GUARD");
   if (!value || !*value) return;
   unsigned long long every = 0;
   bool is_number = strspn(value, "0123456789") == strlen(value) && strlen(value) <= 10;
   if (is_number) every = strtoull(value, NULL, 10);
-  if (is_number && every <= UINT32_MAX) return lm_policy_image_guard_all((uint32_t)every);
+  if (is_number && every <= UINT32_MAX) return lm_policy_image_guard_every((uint32_t)every);
   lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
                  "LOAM_GUARD=%.100s: it may be N, from 0 to 4294967295, to guard one block in N; "
                  "only the policy decides",
@@ -170,13 +170,13 @@ static loam_status start_as(const loam_config *config) {
   return LOAM_OK;
 }
 
+/* All threads of a process store one id, so whoever finds LM_START_STARTING knows whether the
+ * starting thread is one of this process. */
 static bool begin_from(uint32_t from) {
   lm_assert(from == LM_START_COLD || from == LM_START_STOPPED);
-  if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
-                                               memory_order_acq_rel, memory_order_relaxed))
-    return false;
   atomic_store_explicit(&starter, getpid(), memory_order_relaxed);
-  return true;
+  return atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
+                                                 memory_order_acq_rel, memory_order_relaxed);
 }
 
 static loam_status start(const loam_config *config) {
@@ -202,7 +202,7 @@ loam_status loam_start(const loam_config *given) {
 static void start_from_environment(void) {
   /* A child of a fork in the middle of a start: begin again. */
   uint32_t dead = LM_START_STARTING;
-  if (atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING &&
+  if (atomic_load_explicit(&lm_start_state, memory_order_acquire) == LM_START_STARTING &&
       atomic_load_explicit(&starter, memory_order_relaxed) != getpid())
     atomic_compare_exchange_strong(&lm_start_state, &dead, LM_START_COLD);
   if (!begin_from(LM_START_COLD)) return;

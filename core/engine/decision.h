@@ -169,6 +169,7 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   uint64_t key = lm_decision_enter(t, k);
   lm_decision *d = lm_decision_at(t, k);
   void *p = NULL;
+  lm_load_fence(); /* see lm_decision_serve */
   if (lm_likely(d->key == key && d->left > 0 && !lm_strategy_at(d->strategy)->shares)) {
     uint8_t hint = d->state % LM_STATE_IDS; /* where to look for the token; then where it is */
     p = lm_tcache_take(t, d->bin, d->token, &hint);

@@ -26,6 +26,7 @@ void lm_engine_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_outside_start();
+  lm_provided_start();
   lm_pool_start();
   lm_site_start();
   lm_stats_start();

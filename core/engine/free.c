@@ -50,16 +50,12 @@ void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
   atomic_store_explicit(&on_foreign, free_it, memory_order_relaxed);
 }
 
-bool lm_engine_ask_foreign(void *p) {
-  int (*ask)(void *) = atomic_load_explicit(&on_foreign, memory_order_relaxed);
-  return ask && ask(p);
-}
-
 /* Frees a pointer that loam does not know: the host's function for foreign pointers may know it. If
  * not, the free is reported as wrong. */
 static void free_unknown(lm_thread *t, void *p) {
+  int (*ask)(void *) = atomic_load_explicit(&on_foreign, memory_order_relaxed);
   lm_lock_suspended section = lm_thread_foreign_begin(t);
-  bool done = !lm_range_reserves(p) && lm_engine_ask_foreign(p);
+  bool done = !lm_range_reserves(p) && ask && ask(p);
   lm_thread_foreign_end(t, section);
   if (!done) lm_bad_free_wrong("free", p);
 }

@@ -38,16 +38,23 @@ void lm_record_retoken(lm_record *b, lm_token token) {
   b->token = token;
 }
 
+/* Ends the account of a block that is in the table no more. */
+static void uncount(const lm_record *b) {
+  lm_site_add_live(b->token, -(int64_t)b->size);
+  if (lm_record_is_nested(b->base))
+    atomic_fetch_sub_explicit(&lm_record_nested, 1, memory_order_relaxed);
+}
+
 bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_record *b,
                      lm_provided_node *node) {
   lm_object object;
-  lm_record inner;
+  lm_record inner, stale;
   lm_assert(b->maker != LM_PROVIDER_HEAP && b->base && b->size && !lm_thread_is_active());
   lm_thread_enter(t);
   token = lm_site_token_now(site, token);
   bool in_pool = lm_pool_find(b->base, &object);
   b->token = in_pool ? token & ~LM_TOKEN_COUNTED : token;
-  bool ok = lm_provided_put(b, node);
+  bool ok = lm_provided_put(b, node, &stale);
   if (ok && in_pool) {
     lm_record_of_object(&object, &inner);
     lm_record_retoken(&inner, token | LM_TOKEN_COUNTED);
@@ -55,16 +62,16 @@ bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_rec
   } else if (ok) {
     lm_site_add_live(token, (int64_t)b->size);
   }
+  if (ok && stale.size) uncount(&stale);
   lm_thread_leave(t);
+  if (ok && stale.size) lm_strategy_limit_give(lm_strategy_at(stale.strategy), (int64_t)stale.size);
   return ok;
 }
 
 bool lm_record_remove(lm_thread *t, const void *p, lm_record *out, lm_provided_node **node) {
   lm_thread_enter(t);
   bool is_there = lm_provided_take(p, out, node);
-  if (is_there) lm_site_add_live(out->token, -(int64_t)out->size);
-  if (is_there && lm_record_is_nested(p))
-    atomic_fetch_sub_explicit(&lm_record_nested, 1, memory_order_relaxed);
+  if (is_there) uncount(out);
   lm_thread_leave(t);
   return is_there;
 }

@@ -22,7 +22,7 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
   lm_record_retoken(b, lm_site_token_now(o->r.site, token));
   char *p = lm_pool_resize(b->base, o->r.size) ? b->base : lm_pool_move(b->base, o->r.size);
   if (p && p != b->base)
-    lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, b->strategy, true, NULL });
+    lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, object.strategy, true, NULL });
   if (p) {
     lm_require(lm_pool_find(p, &object));
     lm_site_add_live(object.token, (int64_t)object.size - (int64_t)was);

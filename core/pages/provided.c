@@ -88,20 +88,23 @@ static const node *find_locked(uintptr_t p) {
   return below && p - key_of(below) < below->block.size ? below : NULL;
 }
 
-bool lm_provided_put(const lm_provided *block, node *added) {
+void lm_provided_start(void) { lm_thread_add_fork_lock(&blocks.lock); }
+
+bool lm_provided_put(const lm_provided *block, node *added, lm_provided *stale) {
   lm_assert(block->size > 0 && block->base);
   if (!added) added = lm_metadata_alloc(sizeof *added);
   if (!added) return false;
-  lm_thread_add_fork_lock(&blocks.lock);
   added->block = *block;
   added->rank = rank_of(key_of(added));
   lm_lock_take(&blocks.lock);
   lm_changes_begin(&blocks.changes);
-  node *stale = remove_locked(key_of(added));
+  node *gone = remove_locked(key_of(added));
   insert_locked(added);
   lm_changes_end(&blocks.changes);
   lm_lock_drop(&blocks.lock);
-  lm_metadata_free(stale);
+  stale->size = 0;
+  if (gone) *stale = gone->block;
+  lm_metadata_free(gone);
   return true;
 }
 

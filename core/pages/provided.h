@@ -60,10 +60,13 @@ typedef struct lm_provided_tree {
 /* The tree of this process. */
 extern lm_provided_tree *const lm_provided_outside __attribute__((visibility("hidden")));
 
+/* Registers with threads, once; before anything else here is called. */
+void lm_provided_start(void);
 /* Adds a copy of *block. If a block with this start is there already, its provider has freed it
- * without loam: the new one replaces it. `node` is one that lm_provided_take kept, and then this
- * cannot fail; NULL: memory is allocated. False: no memory, and nothing has changed. */
-bool lm_provided_put(const lm_provided *block, lm_provided_node *node);
+ * without loam: the new one replaces it, and *stale is the old one; else stale->size is 0. `node`
+ * is one that lm_provided_take kept, and then this cannot fail; NULL: memory is allocated. False:
+ * no memory, and nothing has changed. */
+bool lm_provided_put(const lm_provided *block, lm_provided_node *node, lm_provided *stale);
 /* Copies the block that holds the byte at `p` to *out. False: there is none. */
 bool lm_provided_find(const void *p, lm_provided *out);
 /* Removes the block that begins at `p`, and copies it to *out. Its node is freed, or goes to *node

@@ -224,14 +224,17 @@ static loam_status check_strategies(const lm_policy_image *image) {
   return status;
 }
 
-static uint32_t guard_all; /* see lm_policy_image_guard_all */
+static _Atomic uint32_t guard_every; /* see lm_policy_image_guard_every; relaxed, it stands alone */
 
-void lm_policy_image_guard_all(uint32_t every) { guard_all = every; }
+void lm_policy_image_guard_every(uint32_t n) {
+  atomic_store_explicit(&guard_every, n, memory_order_relaxed);
+}
 
 /* Of the policy's guard and the process's, the one that guards more blocks. */
 static uint32_t guard_of(const lm_policy_image_strategy *s) {
-  if (s->kind != LM_KIND_HOST || !guard_all) return s->guard;
-  return s->guard && s->guard < guard_all ? s->guard : guard_all;
+  uint32_t every = atomic_load_explicit(&guard_every, memory_order_relaxed);
+  if (s->kind != LM_KIND_HOST || !every) return s->guard;
+  return s->guard && s->guard < every ? s->guard : every;
 }
 
 static loam_status intern(const lm_policy_image_strategy *s, uint32_t *id) {

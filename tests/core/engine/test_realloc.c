@@ -217,6 +217,32 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
   assert_int_equal(used(s), 0);
 }
 
+/* Its one block begins where its last one did, as if that were free. */
+static void *serve_again(void *ctx, size_t size) {
+  static _Alignas(16) char memory[1000];
+  (void)ctx;
+  return size <= sizeof memory ? memory : NULL;
+}
+static void free_nothing(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
+
+static void a_block_that_its_handler_has_replaced_counts_no_more(void **state) {
+  (void)state;
+  static loam_handler forgetful;
+  forgetful = counting;
+  strcpy(forgetful.name, "forgetful");
+  forgetful.allocator.malloc = serve_again;
+  forgetful.allocator.free = free_nothing;
+  loam_handler_register(&forgetful);
+  lm_desc desc = { .kind = LM_KIND_HANDLER, .limit = 1000, .handler = "forgetful" };
+  lm_strategy *s = intern(desc, "forgetful");
+  CHAIN(s);
+  char *p = get(300);
+  for (int i = 0; i < 5; i++) assert_ptr_equal(get(400), p);
+  assert_int_equal(used(s), 400);
+  put(p);
+  assert_int_equal(used(s), 0);
+}
+
 /* Takes all memory that loam has for entries of provided blocks, and all that it could get. */
 static void *taken;
 static void *realloc_and_take_all(void *ctx, void *p, size_t size) {
@@ -380,6 +406,7 @@ int main(void) {
     cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),
     cmocka_unit_test(a_handler_that_cannot_reallocate_keeps_the_block),
+    cmocka_unit_test(a_block_that_its_handler_has_replaced_counts_no_more),
     cmocka_unit_test(no_memory_loses_no_block_that_its_handler_has_resized),
     cmocka_unit_test(provided_blocks_are_known_like_others),
     cmocka_unit_test(a_handler_may_be_built_on_loam_itself),

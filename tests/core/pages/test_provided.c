@@ -6,11 +6,13 @@
 
 #include "pages/provided.h"
 
+static lm_provided old; /* the block that was replaced; its size is 0 if there was none */
+
 static void *at(uintptr_t address) { return (void *)address; }
 
 static void put(uintptr_t base, size_t size, uint32_t token) {
-  assert_true(
-      lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token }, NULL));
+  assert_true(lm_provided_put(&(lm_provided){ .base = at(base), .size = size, .token = token },
+                              NULL, &old));
 }
 
 static uint32_t count;
@@ -37,7 +39,7 @@ static void a_block_is_found_from_any_pointer_into_it(void **state) {
     .base = at(0x1000), .size = 0x100, .token = 7, .strategy = 3, .handler = &handler
   };
   lm_provided seen;
-  assert_true(lm_provided_put(&block, NULL));
+  assert_true(lm_provided_put(&block, NULL, &old));
   assert_true(lm_provided_find(at(0x1000), &seen));
   assert_memory_equal(&seen, &block, sizeof seen);
   assert_true(lm_provided_find(at(0x10ff), &seen));
@@ -57,7 +59,7 @@ static void a_block_without_bytes_or_made_above_its_base_is_not_valid(void **sta
   lm_provided empty = good, above = good;
   empty.size = 0;
   above.made = at(0x1010);
-  assert_true(lm_provided_put(&good, NULL) && lm_provided_is_valid());
+  assert_true(lm_provided_put(&good, NULL, &old) && lm_provided_is_valid());
   lm_provided_each(become, &empty);
   assert_false(lm_provided_is_valid());
   lm_provided_each(become, &above);
@@ -164,7 +166,7 @@ static void blocks_that_come_in_order_make_no_list(void **state) {
 
 static void put_and_take(bool refused) {
   lm_provided block = { .base = at(0x1000), .size = 16 }, taken;
-  bool done = lm_provided_put(&block, NULL);
+  bool done = lm_provided_put(&block, NULL, &old);
   assert_true(done || refused);
   assert_int_equal(lm_provided_take(at(0x1000), &taken, NULL), done);
 }
@@ -182,7 +184,7 @@ static void *change_own_blocks(void *first) {
   lm_provided seen;
   while (!stop) {
     for (uintptr_t i = 0; i < 100; i++)
-      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 }, NULL))
+      if (!lm_provided_put(&(lm_provided){ .base = at(base + i * 64), .size = 64 }, NULL, &old))
         return at(1);
     for (uintptr_t i = 0; i < 100; i++) {
       if (!lm_provided_find(at(base + i * 64 + 63), &seen)) return at(1);
@@ -196,7 +198,7 @@ static int use_map(void *unused) {
   (void)unused;
   lm_provided seen;
   lm_provided block = { .base = at(0x10), .size = 16 };
-  return lm_provided_put(&block, NULL) && lm_provided_find(at(0x11), &seen) ? 0 : 1;
+  return lm_provided_put(&block, NULL, &old) && lm_provided_find(at(0x11), &seen) ? 0 : 1;
 }
 
 static void children_of_busy_threads_can_use_it(void **state) {

@@ -420,12 +420,12 @@ static uint32_t guard_made(const char *name, lm_kind kind, uint32_t guard) {
 
 static void a_process_guards_more_blocks_than_its_policy(void **state) {
   (void)state;
-  lm_policy_image_guard_all(5);
+  lm_policy_image_guard_every(5);
   assert_int_equal(guard_made("asks for none", LM_KIND_HOST, 0), 5);
   assert_int_equal(guard_made("asks for fewer", LM_KIND_HOST, 100), 5);
   assert_int_equal(guard_made("asks for more", LM_KIND_HOST, 1), 1);
   assert_int_equal(guard_made("cannot guard", LM_KIND_SYSTEM, 0), 0);
-  lm_policy_image_guard_all(0);
+  lm_policy_image_guard_every(0);
   assert_int_equal(guard_made("is of the policy", LM_KIND_HOST, 0), 0);
   assert_int_equal(guard_made("is of the policy too", LM_KIND_HOST, 100), 100);
 }

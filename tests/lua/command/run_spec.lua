@@ -174,6 +174,7 @@ describe("loam run", function()
     local checked = {
       { MALLOC_CHECK_ = "3" }, { MALLOC_CHECK_ = "1", GLIBC_TUNABLES = "x=1" },
       { GLIBC_TUNABLES = "glibc.malloc.check=3" },
+      { MALLOC_CHECK_ = "", GLIBC_TUNABLES = "glibc.malloc.check=3" },
       { GLIBC_TUNABLES = "glibc.malloc.tcache_count=0:glibc.malloc.check=1" },
     }
     for _, env in ipairs(checked) do

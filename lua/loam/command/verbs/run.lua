@@ -57,7 +57,7 @@ program does; if one has another value, the program says so and uses the default
     { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
     { "guard", "N", "guard one block in N of every host strategy; each block by default",
-      kind = "number", least = 1, pattern = "^%d+$", default = "1" },
+      kind = "number", least = 1, most = 2 ^ 32 - 1, pattern = "^%d+$", default = "1" },
     { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
   example = [[
@@ -106,7 +106,8 @@ local function check(context, path)
   if vetted then return false, vetted, why, needs_watcher end
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
-  return policy_query.is_refused(context, answer), nil
+  if policy_query.is_refused(context, answer) then return true, nil end
+  return false, context.api.vet(path) -- the file was mended in the meantime
 end
 
 -- Makes LD_PRELOAD. The dynamic linker splits it at spaces and colons, and has no way to quote
@@ -122,9 +123,10 @@ end
 
 -- Returns whether the user asks glibc's library to check the heap. Any number but 0 does.
 local function is_check_wanted(context)
-  local level = context.getenv("MALLOC_CHECK_")
-    or (":" .. (context.getenv("GLIBC_TUNABLES") or "")):match(":glibc%.malloc%.check=([^:]*)")
-  return (tonumber(level) or 0) ~= 0
+  local tunables = ":" .. (context.getenv("GLIBC_TUNABLES") or "")
+  local levels = { context.getenv("MALLOC_CHECK_") or "",
+                   tunables:match(":glibc%.malloc%.check=([^:]*)") }
+  return (tonumber(levels[1]) or 0) ~= 0 or (tonumber(levels[2]) or 0) ~= 0
 end
 
 -- Sets LOAM_GUARD. If the user has also preloaded glibc's library that checks and traces the heap,
@@ -136,7 +138,7 @@ local function set_guard(context, every)
   local library = others and others:match("libc_malloc_debug%.so[^ :]*")
   local is_replaced = library and not every and is_check_wanted(context)
   if is_replaced then every = 1 end
-  if every then context.posix.setenv("LOAM_GUARD", tostring(every)) end
+  if every then context.posix.setenv("LOAM_GUARD", ("%d"):format(every)) end
   if not library or context.getenv("LOAM_EVENTS") == "none" then return end
   local words = is_replaced
     and "loam checks the heap in place of %s: it guards each block, as --guard 1 does"
