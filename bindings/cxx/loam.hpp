@@ -285,9 +285,9 @@ private:
  * a base class, if that has a virtual destructor. */
 template <class T> void destroy(T *object) noexcept {
   if (!object) return;
-  void *start;
-  if constexpr (std::is_polymorphic_v<T>) start = dynamic_cast<void *>(object);
-  else start = const_cast<std::remove_cv_t<T> *>(object);
+  auto changeable = const_cast<std::remove_cv_t<T> *>(object);
+  void *start = changeable;
+  if constexpr (std::is_polymorphic_v<T>) start = dynamic_cast<void *>(changeable);
   object->~T();
   loam_free(start);
 }

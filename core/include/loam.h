@@ -1586,8 +1586,8 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
 /* Values of a loam_index: LOAM_AT(i) selects element i, LOAM_RANGE(start, stop) a range, in which
  * LOAM_OPEN leaves an end out, and LOAM_ALL the whole dimension. */
 #define LOAM_OPEN INT64_MIN
-#define LOAM_AT(i) ((loam_index){ (i), 0, 0 })
-#define LOAM_RANGE(start, stop) ((loam_index){ (start), (stop), 1 })
+#define LOAM_AT(i) (__extension__(loam_index){ (i), 0, 0 })
+#define LOAM_RANGE(start, stop) (__extension__(loam_index){ (start), (stop), 1 })
 #define LOAM_ALL LOAM_RANGE(LOAM_OPEN, LOAM_OPEN)
 
 #ifdef __cplusplus

@@ -243,6 +243,20 @@ void an_arena_resizes_and_is_cleared(void **) {
                       "the arena has 2 owners: its pieces may be in use");
 }
 
+/* These programs are compiled with -Wpedantic. */
+void an_array_is_indexed_by_the_macros_of_c(void **) {
+  loam_type *type = nullptr;
+  loam_array *array = nullptr, *part = nullptr;
+  loam::check(loam_type_parse("3 * 4 * int32", &type));
+  loam::check(loam_array_new(LOAM_SITE("cxx.array"), type, &array));
+  const loam_index index[] = { LOAM_RANGE(1, LOAM_OPEN), LOAM_AT(0) };
+  loam::check(loam_array_index(array, 2, index, &part));
+  assert_string_equal(loam_type_text(loam_array_type(part)), "2 * int32");
+  loam_array_release(part);
+  loam_array_release(array);
+  loam_type_release(type);
+}
+
 } // namespace
 
 int main() {
@@ -261,6 +275,7 @@ int main() {
     cmocka_unit_test(copies_may_be_anywhere),
     cmocka_unit_test(containers_live_in_an_arena_and_end_with_it),
     cmocka_unit_test(an_arena_resizes_and_is_cleared),
+    cmocka_unit_test(an_array_is_indexed_by_the_macros_of_c),
   };
   return cmocka_run_group_tests_name("cxx", tests, nullptr, nullptr);
 }

@@ -152,6 +152,8 @@ void an_expression_names_its_site(void **) {
   }
   shader *second_base = new (loam::at("scene.shader")) both;
   loam::destroy(second_base);
+  const shader *constant = new (loam::at("scene.shader")) both;
+  loam::destroy(constant);
   loam::destroy(static_cast<shader *>(nullptr));
   assert_int_equal(live_under("scene.shader"), 0);
   assert_true(throws([] { (void)new (loam::at("scene.shader")) shader(true); }));
