@@ -152,11 +152,11 @@ static chunk *next_chunk(arena *a, size_t alignment, size_t size) {
   return c;
 }
 
-/* ---- Plain arenas: pieces follow one another ---------------------------------------------- */
-
-/* The bytes that a piece takes. A piece of size 0 takes one byte: otherwise the next piece would
- * have the same address, and loam_arena_resize could not tell them apart. */
+/* The bytes that a piece takes. A piece of size 0 takes one byte: otherwise the next piece, or the
+ * block behind the chunk, would have the same address. */
 static size_t bytes_taken(size_t size) { return size ? size : 1; }
+
+/* ---- Plain arenas: pieces follow one another ---------------------------------------------- */
 
 /* Puts a piece behind the used part of a chunk; it becomes the arena's last piece. Returns NULL if
  * the chunk has too little room. */
@@ -298,7 +298,7 @@ static char *take_place(arena *a, unsigned order) {
 
 /* Makes a piece with a chunk of its own. Returns NULL without memory. */
 static char *own_chunk_new(arena *a, size_t alignment, size_t size) {
-  chunk *c = make_chunk(a, alignment, size);
+  chunk *c = make_chunk(a, alignment, bytes_taken(size));
   if (!c) return NULL;
   c->used = size;
   c->head = make_head(OWN_CHUNK, size);

@@ -98,6 +98,23 @@ static void a_piece_of_size_0_is_not_taken_for_the_next(void **state) {
   end_arena(a);
 }
 
+static void an_aligned_piece_of_size_0_has_an_address_of_its_own(void **state) {
+  (void)state;
+  for (int flags = 0; flags <= LOAM_ARENA_RESIZABLE; flags += LOAM_ARENA_RESIZABLE) {
+    loam_block *a = new_arena(flags);
+    for (int i = 0; i < 64; i++) {
+      char *p = loam_arena_alloc(a, 64, 0), *block = loam_aligned_alloc(here(), 64, 64);
+      assert_ptr_not_equal(p, block);
+      loam_free(block);
+      p = loam_arena_resize(a, p, 0);
+      loam_owner_info owner;
+      assert_int_equal(loam_owner(p, &owner), LOAM_OK);
+      assert_true((char *)owner.base < p);
+    }
+    end_arena(a);
+  }
+}
+
 static void a_last_piece_that_grows_byte_by_byte_leaves_nothing(void **state) {
   (void)state;
   for (int flags = 0; flags < 4; flags++) {
@@ -481,6 +498,7 @@ int main(void) {
     cmocka_unit_test(a_large_piece_does_not_end_the_chunk_of_small_ones),
     cmocka_unit_test(only_the_last_piece_can_be_resized),
     cmocka_unit_test(a_piece_of_size_0_is_not_taken_for_the_next),
+    cmocka_unit_test(an_aligned_piece_of_size_0_has_an_address_of_its_own),
     cmocka_unit_test(a_last_piece_that_grows_byte_by_byte_leaves_nothing),
     cmocka_unit_test(the_place_that_a_last_piece_leaves_is_used_again),
     cmocka_unit_test(any_piece_can_be_resized),
