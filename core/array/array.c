@@ -329,13 +329,14 @@ static loam_status resize_var(const loam_type *type, const lm_var_layout *m, lm_
   size_t bytes, element_size = type->element->size;
   if (m->offset || m->stride != (ptrdiff_t)element_size)
     return lm_error(LOAM_ESTATE, "a row of selected fields: resize the row of the whole array");
-  if (!lm_mul(count, element_size, &bytes) || bytes > LM_SIZE_MAX)
+  if (!lm_mul(count, element_size, &bytes) || bytes > LM_SIZE_MAX || count > LM_SIZE_MAX)
     return lm_error(LOAM_ENOMEM, "%zu elements of %zu bytes: no address space is that large", count,
                     element_size);
-  for (size_t i = count; i < piece->size; i++)
-    lm_layout_piece_free(type->element, m->element,
-                         lm_layout_move(piece->begin, (ptrdiff_t)i * m->stride));
   size_t was = piece->size;
+  if (count < was)
+    lm_layout_pieces_free(type->element, m->element,
+                          lm_layout_move(piece->begin, (ptrdiff_t)count * m->stride), was - count,
+                          m->stride);
   loam_status status = lm_layout_piece_resize(m->block, &piece->begin, type->element->align, bytes);
   if (status && count < was) status = LOAM_OK; /* a row that shrinks can keep the larger piece */
   else if (!status && count > was)

@@ -130,11 +130,10 @@ loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t align
   return LOAM_OK;
 }
 
-/* Frees the pieces to which `count` values refer; the values are `stride` bytes apart. */
-static void free_elements(const loam_type *type, const size_t *meta, char *at, size_t count,
-                          ptrdiff_t stride) {
+void lm_layout_pieces_free(const loam_type *type, const size_t *meta, char *at, size_t count,
+                           ptrdiff_t stride) {
+  if (!type->has_pieces || !type->size) return;
   lm_assert(!count || at);
-  if (!type->has_pieces) return;
   for (size_t i = 0; i < count; i++)
     lm_layout_piece_free(type, meta, lm_layout_move(at, (ptrdiff_t)i * stride));
 }
@@ -143,7 +142,8 @@ static void free_elements(const loam_type *type, const size_t *meta, char *at, s
 static void free_var(const loam_type *type, const lm_var_layout *m, lm_piece *piece) {
   if (!piece->begin) return;
   lm_assert(m->block);
-  free_elements(type->element, m->element, piece->begin + m->offset, piece->size, m->stride);
+  lm_layout_pieces_free(type->element, m->element, piece->begin + m->offset, piece->size,
+                        m->stride);
   lm_arena_drop(m->block, piece->begin);
   *piece = (lm_piece){ NULL, 0 };
 }
@@ -168,7 +168,7 @@ void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data)
   switch (type->kind) {
     case LOAM_TYPE_FIXED: {
       const lm_fixed_layout *m = lm_layout_fixed(meta);
-      free_elements(type->element, m->element, data, m->size, m->stride);
+      lm_layout_pieces_free(type->element, m->element, data, m->size, m->stride);
       break;
     }
     case LOAM_TYPE_STRUCT:

@@ -136,4 +136,9 @@ loam_status lm_layout_piece_resize(loam_block *block, char **begin, size_t align
  * the value becomes empty, each pointer NULL, and each text missing. */
 void lm_layout_piece_free(const loam_type *type, const size_t *meta, char *data);
 
+/* Calls lm_layout_piece_free for `count` values, of which the first is at `at`; the values are
+ * `stride` bytes apart. Values without bytes refer to nothing, however many they are. */
+void lm_layout_pieces_free(const loam_type *type, const size_t *meta, char *at, size_t count,
+                           ptrdiff_t stride);
+
 #endif

@@ -166,6 +166,20 @@ static void a_row_can_append_one_of_its_own_elements(void **state) {
   loam_array_release(rows);
 }
 
+static void elements_without_bytes_take_no_time(void **state) {
+  (void)state;
+  size_t many = (size_t)1 << 46;
+  loam_array *row = new_array("var * 0 * string");
+  assert_int_equal(loam_array_resize(row, many), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, SIZE_MAX), LOAM_ENOMEM);
+  assert_int_equal(loam_array_resize(row, 0), LOAM_OK);
+  loam_array_release(row);
+  row = new_array("var * {none: 70368744177664 * 0 * string, one: int8}");
+  assert_int_equal(loam_array_resize(row, 3), LOAM_OK);
+  assert_int_equal(loam_array_resize(row, 0), LOAM_OK);
+  loam_array_release(row);
+}
+
 static void a_row_that_grows_keeps_its_values_and_gets_zeros(void **state) {
   (void)state;
   loam_array *rows = new_array("2 * var * var * int32");
@@ -842,6 +856,7 @@ int main(void) {
     CASE(dims_are_sizes_and_strides),
     CASE(rows_are_filled_element_by_element),
     CASE(a_row_can_append_one_of_its_own_elements),
+    CASE(elements_without_bytes_take_no_time),
     CASE(a_row_that_grows_keeps_its_values_and_gets_zeros),
     CASE(resizing_again_and_again_leaks_nothing),
     CASE(text_is_set_and_set_again),
