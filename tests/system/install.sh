@@ -157,6 +157,57 @@ expect "find_package, shared" "$work/build/shared"
 expect "find_package, static" "$work/build/static"
 expect "find_package, C++" "$work/build/words"
 
+# A plugin with the static library in it stays loaded: loam's thread runs its code.
+cat > "$work/plugin.c" <<'C'
+#include <loam.h>
+
+char *words(void);
+char *words(void) {
+  loam_config config = { .size = sizeof config, .control = 1 };
+  (void)loam_start(&config);
+  return loam_malloc(LOAM_SITE("plugin.words"), 100);
+}
+C
+cat > "$work/opens.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+
+int main(int count, char **path) {
+  for (int i = 0; i < 3; i++) {
+    void *plugin = dlopen(path[count - 1], RTLD_NOW);
+    char *(*words)(void) = plugin ? (char *(*)(void))dlsym(plugin, "words") : NULL;
+    if (!words) return fprintf(stderr, "%s\n", dlerror()), 1;
+    words()[99] = 0;
+    dlclose(plugin);
+    usleep(300000);
+  }
+  puts("stayed");
+}
+C
+mkdir "$work/plugin"
+mv "$work/plugin.c" "$work/opens.c" "$work/plugin"
+cat > "$work/plugin/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(plugin C)
+find_package(loam 1.0 REQUIRED)
+add_library(plugin MODULE plugin.c)
+target_link_libraries(plugin PRIVATE loam::static)
+add_executable(opens opens.c)
+target_link_libraries(opens PRIVATE ${CMAKE_DL_LIBS})
+CMAKE
+# shellcheck disable=SC2046
+{
+  cmake -S "$work/plugin" -B "$work/plugin" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$CC" &&
+    cmake --build "$work/plugin" &&
+    "$CC" -shared -fPIC -o "$work/plugin/by_pkg_config.so" "$work/plugin/plugin.c" \
+      $(pkg-config --cflags loam) -Wl,-Bstatic $(pkg-config --libs loam) -Wl,-Bdynamic \
+      $(pkg-config --static --libs loam | sed 's/-lloam//')
+} > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+want=stayed
+expect "find_package, a plugin" "$work/plugin/opens" "$work/plugin/libplugin.so"
+expect "pkg-config, a plugin" "$work/plugin/opens" "$work/plugin/by_pkg_config.so"
+
 # Versions and components that there are, and others, which find_package refuses.
 major=${version%%.*}
 rest=${version#*.}
