@@ -114,7 +114,9 @@ static loam_status ask(const libnuma *numa, const char *text, uint64_t *out) {
   return LOAM_OK;
 }
 
-/* Opens libnuma. The caller closes numa->library if it is not NULL, also after a failure. */
+/* Opens libnuma. The caller closes numa->library if it is not NULL, also after a failure. The
+ * thread cannot be cancelled meanwhile: in a constructor of libnuma it would keep the dynamic
+ * linker's lock. */
 static loam_status open_library(libnuma *numa) {
   numa->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (numa->library) return find_functions(numa);
@@ -122,7 +124,6 @@ static loam_status open_library(libnuma *numa) {
                   "a string of nodes needs libnuma (Debian package libnuma1): %s", dlerror());
 }
 
-/* A thread that is cancelled in a constructor of libnuma would keep the dynamic linker's lock. */
 static loam_status open_and_ask(const char *text, uint64_t *out) {
   libnuma numa = { 0 };
   lm_sys_cancel_off();
@@ -135,8 +136,10 @@ static loam_status open_and_ask(const char *text, uint64_t *out) {
 
 bool lm_numa_can_parse(void) {
   libnuma numa = { 0 };
+  lm_sys_cancel_off();
   loam_status status = open_library(&numa);
   if (numa.library) dlclose(numa.library);
+  lm_sys_cancel_restore();
   return status == LOAM_OK;
 }
 

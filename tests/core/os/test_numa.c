@@ -494,6 +494,24 @@ static void a_walk_with_unpaid_credit_is_not_valid(void **state) {
   assert_false(lm_numa_stripes_is_valid(&runs));
 }
 
+/* libnuma's constructor reads files, which are cancellation points. */
+static void *open_libnuma_when_cancelled(void *was_over) {
+  pthread_cancel(pthread_self());
+  (void)lm_numa_can_parse();
+  *(bool *)was_over = true;
+  pthread_testcancel();
+  return NULL;
+}
+
+static void no_cancelled_thread_keeps_the_lock_of_the_linker(void **state) {
+  (void)state;
+  bool was_over = false;
+  void *end;
+  pthread_t thread = start_thread(open_libnuma_when_cancelled, &was_over);
+  assert_int_equal(pthread_join(thread, &end), 0);
+  assert_true(was_over && end == PTHREAD_CANCELED);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(nodes_with_memory_are_the_nodes, pretend),
@@ -525,6 +543,7 @@ int main(void) {
     cmocka_unit_test(runs_begin_and_end_where_huge_pages_do),
     cmocka_unit_test(odd_places_and_sizes_are_covered_whole),
     cmocka_unit_test(a_walk_with_unpaid_credit_is_not_valid),
+    cmocka_unit_test_setup(no_cancelled_thread_keeps_the_lock_of_the_linker, be_real),
   };
   return cmocka_run_group_tests_name("numa", tests, make_machine, remove_folder);
 }
