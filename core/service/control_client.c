@@ -213,17 +213,27 @@ static loam_status check_line(const char *line) {
 }
 
 /* Sends the request and receives the answer; `passed` as for receive(). */
-static loam_status ask(const lm_control_request *request, loam_write_fn write, void *ctx,
-                       int *passed) {
-  loam_status status = check_line(request->line);
-  if (status != LOAM_OK) return status;
+static loam_status talk(const lm_control_request *request, loam_write_fn write, void *ctx,
+                        int *passed) {
   exchange e = begin(request->pid, request->timeout_ms);
-  status = dial(&e);
+  loam_status status = dial(&e);
   if (status != LOAM_OK) return status;
   status = send_all(&e, request->line, strlen(request->line));
   if (status == LOAM_OK) status = send_all(&e, "\n", 1);
   if (status == LOAM_OK) status = receive_all(&e, write, ctx, passed);
   close(e.fd);
+  return status;
+}
+
+/* Checks the request, and then works like `talk`. A thread that is cancelled completes it first:
+ * otherwise the descriptors would stay open. */
+static loam_status ask(const lm_control_request *request, loam_write_fn write, void *ctx,
+                       int *passed) {
+  loam_status status = check_line(request->line);
+  if (status != LOAM_OK) return status;
+  lm_sys_cancel_off();
+  status = talk(request, write, ctx, passed);
+  lm_sys_cancel_restore();
   return status;
 }
 
@@ -331,10 +341,8 @@ static int pid_of(const char *name) {
   return end && !name[end] && pid > 0 ? pid : 0;
 }
 
-loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
-  char path[LM_CONTROL_PATH];
-  loam_status status = lm_control_dir(NULL, path, sizeof path);
-  if (status != LOAM_OK) return status;
+/* Calls `callback` for each host whose socket is in the folder `path`. Removes stale sockets. */
+static loam_status list_hosts(const char *path, loam_pid_fn callback, void *ctx) {
   DIR *dir = opendir(path);
   if (!dir && errno == ENOENT) return LOAM_OK; /* no host was started yet */
   if (!dir) return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
@@ -346,6 +354,18 @@ loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
   }
   closedir(dir);
   return LOAM_OK;
+}
+
+/* A thread that is cancelled completes the list first: otherwise it could keep the lock of the
+ * folder (lm_control_lock) as long as the process lives. */
+loam_status lm_control_hosts(loam_pid_fn callback, void *ctx) {
+  char path[LM_CONTROL_PATH];
+  loam_status status = lm_control_dir(NULL, path, sizeof path);
+  if (status != LOAM_OK) return status;
+  lm_sys_cancel_off();
+  status = list_hosts(path, callback, ctx);
+  lm_sys_cancel_restore();
+  return status;
 }
 
 /* kill(2) cannot see a process in another container, so remove_stale also checks whether a process

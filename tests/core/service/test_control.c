@@ -594,6 +594,37 @@ static void a_host_that_does_not_answer_is_listed(void **state) {
   close(fd);
 }
 
+static void no_words(void *ctx, const char *text, size_t length) {
+  (void)ctx, (void)text, (void)length;
+}
+
+/* Static, because the address sanitizer does not see that a cancelled thread leaves a frame. */
+static lm_control_request for_status = { .line = "status", .timeout_ms = 5000 };
+
+static void *look_when_cancelled(void *was_over) {
+  pthread_cancel(pthread_self());
+  *(bool *)was_over = lm_control_ask(&for_status, no_words, NULL) == LOAM_OK &&
+                      lm_control_hosts(no_pid, NULL) == LOAM_OK;
+  pthread_testcancel();
+  return NULL;
+}
+
+static void a_cancelled_thread_leaves_no_descriptor_and_no_lock(void **state) {
+  (void)state;
+  bool was_over = false;
+  void *end;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  int before = count_fds();
+  (void)leave_socket();
+  for_status.pid = getpid();
+  assert_int_equal(pthread_join(start_thread(look_when_cancelled, &was_over), &end), 0);
+  assert_true(was_over && end == PTHREAD_CANCELED);
+  while (count_fds() > before) lm_sys_sleep(1000000); /* the service closes its end, too */
+  int folder_of_host = lm_control_lock(folder, 0);
+  assert_true(folder_of_host >= 0);
+  lm_control_unlock(folder_of_host);
+}
+
 static void no_directory_means_no_hosts(void **state) {
   (void)state;
   setenv("LOAM_CONTROL_DIR", "/nonexistent/nowhere", 1);
@@ -726,6 +757,7 @@ int main(void) {
     TEST(a_host_that_does_not_answer_is_given_up),
     TEST(hosts_are_listed_and_stale_sockets_removed),
     TEST(a_host_that_does_not_answer_is_listed),
+    TEST(a_cancelled_thread_leaves_no_descriptor_and_no_lock),
     TEST(no_directory_means_no_hosts),
     TEST(its_thread_takes_no_signals),
     TEST(a_gauge_is_kept_while_it_is_read),
