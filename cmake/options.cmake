@@ -5,6 +5,8 @@ set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_CXX_STANDARD 17)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+# Two files may each have a static function of one name.
+set(CMAKE_UNITY_BUILD OFF)
 
 # What everything built here is compiled with; an installed loam asks none of it of its hosts.
 add_library(loam-options INTERFACE)

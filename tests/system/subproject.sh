@@ -28,9 +28,15 @@ int main(void) {
   puts(whose.tag);
 }
 C
+cat > "$work/src/words.cc" <<'CC'
+#include <cstdio>
+#include <loam.hpp>
+
+int main() { std::puts(loam::block("host.words", 100).tag()); }
+CC
 cat > "$work/src/CMakeLists.txt" <<CMAKE
 cmake_minimum_required(VERSION 3.25)
-project(parent C)
+project(parent C CXX)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 enable_testing()
 add_executable(host host.c)
@@ -47,13 +53,18 @@ else()
   add_subdirectory($top loam)
 endif()
 target_link_libraries(host PRIVATE loam::loam)
+add_executable(whole host.c)
+target_link_libraries(whole PRIVATE loam::static)
+add_executable(words words.cc)
+target_link_libraries(words PRIVATE loam::cxx)
 CMAKE
 
 # configure FOLDER OPTION... - configures the parent.
 configure() {
   local folder=$work/$1
   shift
-  cmake -S "$work/src" -B "$folder" -DCMAKE_C_COMPILER="$CC" "$@" > "$work/log" 2>&1 || {
+  cmake -S "$work/src" -B "$folder" -DCMAKE_C_COMPILER="$CC" \
+    -DCMAKE_CXX_COMPILER="$CXX" "$@" > "$work/log" 2>&1 || {
     cat "$work/log"
     fail "it cannot be configured: $*"
   }
@@ -69,7 +80,8 @@ cached() {
 # tests has its own test alone, and no target of loam's tests, benchmarks or Python is there.
 is_untouched() {
   local line
-  line=$(grep "src/host\.c\",\$" "$work/$1/compile_commands.json" | sed 's/-isystem/-I/g; s/-I /-I/g')
+  line=$(grep "host\.dir/.*src/host\.c\",\$" "$work/$1/compile_commands.json" |
+    sed 's/-isystem/-I/g; s/-I /-I/g')
   [ -n "$line" ] || fail "$1: host.c is not compiled"
   line=${line//"$work/$1"/FOLDER}
   [ "$line" = "$2" ] || fail "$1: host.c is compiled otherwise:"$'\n'"$line"$'\n'"$2"
@@ -98,20 +110,21 @@ for type in Debug Release RelWithDebInfo ''; do
 done
 
 # BUILD_SHARED_LIBS chooses for libraries without a kind; both of loam's have one.
-configure debug -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF
+configure debug -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF -DCMAKE_UNITY_BUILD=ON
 for option in TESTS BENCH WERROR INSTALL; do cached debug "LOAM_$option" OFF; done
 cached debug LOAM_CHECKS 0
 cached debug CMAKE_BUILD_TYPE Debug
 cached debug BUILD_SHARED_LIBS OFF
 echo "ok: a parent gets no tests, no checks and no Python package, and keeps its build type"
 
-# The parent's build, of all its targets, makes what the parent uses: not the command.
+# The parent's build, of all its targets, makes what the parent uses: not the command. The parent
+# joins the sources of a target, which loam's sources do not allow.
 built=debug
 config=()
 if command -v ninja > /dev/null; then
   built=several
   config=(--config RelWithDebInfo)
-  configure several -G "Ninja Multi-Config" -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O0
+  configure several -G "Ninja Multi-Config" -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O0 -DCMAKE_UNITY_BUILD=ON
   if grep -q '^CMAKE_BUILD_TYPE' "$work/several/CMakeCache.txt"; then fail "several: a build type"; fi
 else
   echo "not tested, as ninja is not installed: several types of build at a time"
@@ -123,10 +136,12 @@ cmake --build "$work/$built" "${config[@]}" --target loam-command --parallel 2 >
 
 cmake --build "$work/$built" "${config[@]}" --parallel 2 > "$work/log" 2>&1 ||
   { cat "$work/log"; fail "build"; }
-host=$(find "$work/$built" -name host -type f -perm -u+x)
-[ "$("$host")" = host.words ] || fail "the host"
+for name in host whole words; do
+  host=$(find "$work/$built" -name $name -type f -perm -u+x)
+  [ "$("$host")" = host.words ] || fail "the program $name"
+done
 made=$(find "$work/$built" -name loam -type f -perm -u+x)
 [ -z "$made" ] || fail "the parent's build makes what it does not use: $made"
 cmake --install "$work/$built" "${config[@]}" --prefix "$work/prefix" > "$work/log"
 if [ -e "$work/prefix" ]; then fail "installed: $(find "$work/prefix")"; fi
-echo "ok: a host of the parent is linked with loam::loam"
+echo "ok: programs of the parent are linked with loam::loam, loam::static and loam::cxx"
