@@ -573,7 +573,9 @@ static loam_status make_array(values *v, loam_array **out) {
 }
 
 /* Makes the type of a table: a struct with a field for each column. Each column has memory of its
- * own, so the type is {name: pointer[n * type], ...}, where n is the number of rows. */
+ * own, so the type is {name: pointer[n * type], ...}, where n is the number of rows. A table that
+ * is valid in Arrow and has no such type, because two columns have one name or there are too many
+ * columns, fails with LOAM_EUNSUPPORTED. */
 static loam_status make_table_type(const source *s, const values *column, size_t count,
                                    loam_type **out) {
   loam_type **types = loam_malloc(lm_type_site(), count * (sizeof *types + sizeof(char *)));
@@ -591,7 +593,7 @@ static loam_status make_table_type(const source *s, const values *column, size_t
   else
     for (n--; n > 0; n--) loam_type_release(types[n - 1]);
   loam_free(types);
-  return status;
+  return status == LOAM_EINVAL ? refuse(s, loam_error()) : status;
 }
 
 /* Makes the array of a table, from its imported columns. */

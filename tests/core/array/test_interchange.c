@@ -680,6 +680,19 @@ static void an_imported_list_must_not_reach_beyond_its_child(void **state) {
   expect_view(a, "1 * 2 * int32", "[[2,3]]");
 }
 
+static void a_table_with_two_columns_of_one_name_is_refused(void **state) {
+  (void)state;
+  arrow_of_others table, column;
+  begin_others(&table, "+s", 0, 1);
+  begin_others(&column, "i", 0, 2);
+  column.s.schema.name = "x";
+  table.s.array.n_children = table.s.schema.n_children = 2;
+  table.s.array.children = (struct ArrowArray *[]){ &column.s.array, &column.s.array };
+  table.s.schema.children = (struct ArrowSchema *[]){ &column.s.schema, &column.s.schema };
+  expect_no_import(&table, LOAM_EUNSUPPORTED,
+                   "Arrow format \"+s\": the struct has two fields \"x\"");
+}
+
 /* Arrow's specification recommends aligned buffers, but does not require them. */
 static void numbers_that_are_not_aligned_are_copied(void **state) {
   (void)state;
@@ -871,6 +884,7 @@ int main(void) {
     CASE(an_imported_schema_must_not_be_too_deep),
     CASE(a_node_of_others_must_not_lack_its_pointers),
     CASE(an_imported_list_must_not_reach_beyond_its_child),
+    CASE(a_table_with_two_columns_of_one_name_is_refused),
     CASE(numbers_that_are_not_aligned_are_copied),
     CASE(offsets_that_are_not_aligned_are_read),
     CASE(arrays_without_elements_may_lack_buffers),
