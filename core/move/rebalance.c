@@ -558,12 +558,12 @@ static void register_fork_hook(void) {
 
 /* ---- Functions for service and api --------------------------------------------------------- */
 
-/* Checks the order, and fills in order->node where it is below 0. */
+/* Checks the order, and fills in order->node where it is -1. */
 static loam_status check(lm_job_order *order) {
   char text[256];
   if (!order->demotes || order->to != LOAM_TO_NODE) return LOAM_OK;
-  if (order->node < 0) order->node = lm_numa_memory_only();
-  if (order->node < 0)
+  if (order->node == -1) order->node = lm_numa_memory_only();
+  if (order->node == -1)
     return lm_error(LOAM_EUNSUPPORTED,
                     "no node was named, and this machine has no node without CPUs");
   if (lm_numa_has((unsigned)order->node)) return LOAM_OK;

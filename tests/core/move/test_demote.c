@@ -135,6 +135,9 @@ static void bad_arguments_are_refused(void **state) {
   assert_int_equal(loam_demote(NULL, NULL, NULL, NULL), LOAM_EINVAL);
   assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "node 63"));
+  demotion.node = -2;
+  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_non_null(strstr(loam_error(), "node -2: this machine has node"));
   demotion.tag = NULL;
   assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
 }
