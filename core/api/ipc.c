@@ -33,13 +33,20 @@ typedef struct opened {
   bool is_ended;            /* a reset has closed it */
 } opened;
 
-/* The lock is also held while a manager opens or closes memory: otherwise two threads that open one
- * allocation together would make two entries. A manager, or the owner of the memory, may take
- * seconds. A fork does not wait for that, and the thread is not cancelled in it. */
+/* A long lock, which is also held while a manager opens or closes memory: otherwise two threads
+ * that open one allocation together would make two entries. A manager, or the owner of the memory,
+ * may take seconds. The list changes in guarded sections, so that a forked child has it whole. */
 static struct {
   lm_lock lock;
   opened *first;
 } list;
+
+static lm_lock_suspended take_lock(void) {
+  lm_thread_add_fork_lock(&list.lock);
+  return lm_lock_take_long(&list.lock);
+}
+
+static void drop_lock(lm_lock_suspended section) { lm_lock_drop_long(&list.lock, section); }
 
 /* Returns the manager of a device; NULL, with *status, if there is none. */
 static const loam_manager *manager_of(int device, loam_status *status) {
@@ -133,24 +140,19 @@ static opened *find_locked(const loam_ipc *handle, int device, const void *conte
 
 /* Opens the allocation of a handle, by its owner or by the manager. */
 static loam_status open_foreign_locked(const loam_manager *m, opened *o, void **base) {
-  lm_sys_cancel_off();
-  lm_lock_suspended section = lm_lock_suspend();
-  loam_status status = lm_device_import_is(o->handle.handle)
-                           ? lm_device_import_open(o->handle.handle, o->device, &o->import, base)
-                           : m->open_ipc_handle(m->ctx, o->device, &o->handle, base);
-  lm_lock_resume(section);
-  lm_sys_cancel_restore();
-  return status;
+  return lm_device_import_is(o->handle.handle)
+             ? lm_device_import_open(o->handle.handle, o->device, &o->import, base)
+             : m->open_ipc_handle(m->ctx, o->device, &o->handle, base);
 }
 
-/* Opens the allocation of a handle, and adds an entry whose count is 0. */
+/* Opens the allocation of a handle, and makes an entry with the count 0, which is not listed. */
 static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, int device,
                                opened **out) {
   opened *o = lm_metadata_alloc(sizeof *o);
   void *base;
   if (!o)
     return lm_error(LOAM_ENOMEM, "handle of process %d: no memory for its entry", (int)handle->pid);
-  *o = (opened){ .next = list.first, .handle = *handle, .device = device };
+  *o = (opened){ .handle = *handle, .device = device };
   o->handle.offset = 0;
   loam_status status = open_foreign_locked(m, o, &base);
   if (status != LOAM_OK) {
@@ -159,7 +161,7 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
   }
   o->base = base;
   o->context = lm_gpu_context(device); /* the call may have retained the primary context */
-  *out = list.first = o;
+  *out = o;
   lm_assert(!o->count && !o->handle.offset);
   return LOAM_OK;
 }
@@ -184,8 +186,14 @@ static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int
   loam_status status = o ? LOAM_OK : open_locked(m, handle, device, &o);
   if (status != LOAM_OK) return status;
   size_t end = handle->offset + (handle->size ? handle->size : 1);
-  if (end > o->size) o->size = end;
+  lm_lock_hold_cancel();
+  if (!o->count) {
+    o->next = list.first;
+    list.first = o;
+  }
   o->count++;
+  if (end > o->size) o->size = end;
+  lm_lock_allow_cancel();
   *out = o->base + handle->offset;
   return LOAM_OK;
 }
@@ -196,10 +204,9 @@ loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   const loam_manager *m = manager_of(device, &status);
   if (m) status = check_part(handle);
   if (!m || status) return status;
-  lm_thread_add_fork_lock(&list.lock);
-  lm_lock_take(&list.lock);
+  lm_lock_suspended section = take_lock();
   status = use_locked(m, handle, device, out);
-  lm_lock_drop(&list.lock);
+  drop_lock(section);
   return status;
 }
 
@@ -221,9 +228,12 @@ static loam_status close_locked(const void *at, opened **last) {
   opened **link = link_of_locked(at), *o = *link;
   if (!o) return lm_error(LOAM_EBADPTR, "%p: it is no memory of another process that is open", at);
   lm_assert(o->count);
-  if (--o->count) return LOAM_OK;
-  *link = o->next;
-  *last = o;
+  lm_lock_hold_cancel();
+  if (--o->count == 0) {
+    *link = o->next;
+    *last = o;
+  }
+  lm_lock_allow_cancel();
   return LOAM_OK;
 }
 
@@ -232,40 +242,36 @@ static loam_status close_locked(const void *at, opened **last) {
 static void end_locked(opened *o) {
   loam_status unused;
   const loam_manager *m = o->is_ended ? NULL : manager_of(o->device, &unused);
-  lm_sys_cancel_off();
-  lm_lock_suspended section = lm_lock_suspend();
   if (o->import) lm_device_import_close(o->import);
   else if (m) m->close_ipc_handle(m->ctx, o->device, o->base);
-  lm_lock_resume(section);
-  lm_sys_cancel_restore();
   o->import = NULL;
   o->is_ended = true;
 }
 
 loam_status loam_ipc_close(void *at) {
   opened *last = NULL;
-  lm_lock_take(&list.lock);
+  lm_lock_suspended section = take_lock();
   loam_status status = close_locked(at, &last);
   lm_assert(!last || !last->count);
   if (last) end_locked(last);
-  lm_lock_drop(&list.lock);
+  drop_lock(section);
   lm_metadata_free(last);
   return status;
 }
 
 void lm_ipc_reset(int device, const void *context) {
-  lm_lock_take(&list.lock);
+  lm_lock_suspended section = take_lock();
   for (opened *o = list.first; o; o = o->next)
     if (o->device == device && !o->is_ended && (!context || o->context == context)) end_locked(o);
-  lm_lock_drop(&list.lock);
+  drop_lock(section);
 }
 
 bool lm_ipc_is_elsewhere(int device, const void *context) {
   bool found = false;
-  lm_lock_take(&list.lock);
+  lm_lock_suspended section = take_lock();
   for (const opened *o = list.first; o; o = o->next)
     found |= o->device == device && !o->is_ended && o->context && o->context != context;
-  lm_lock_drop(&list.lock);
+  drop_lock(section);
   return found;
 }
 
@@ -318,8 +324,8 @@ static bool is_valid_locked(const opened *o) {
 
 bool lm_ipc_is_valid(void) {
   bool valid = true;
-  lm_lock_take(&list.lock);
+  lm_lock_suspended section = take_lock();
   for (const opened *o = list.first; o; o = o->next) valid = valid && is_valid_locked(o);
-  lm_lock_drop(&list.lock);
+  drop_lock(section);
   return valid;
 }

@@ -24,13 +24,20 @@ typedef struct pin {
   bool is_ended;       /* a reset has unpinned the range */
 } pin;
 
-/* The lock is also held while a manager pins or unpins: otherwise two threads that pin one range
- * together would pin it twice. To pin a large range takes seconds. A fork does not wait for that,
- * and the thread is not cancelled in it. */
+/* A long lock, which is also held while a manager pins or unpins: otherwise two threads that pin
+ * one range together would pin it twice. To pin a large range takes seconds. The list changes in
+ * guarded sections, so that a forked child has it whole. */
 static struct {
   lm_lock lock;
   pin *first;
 } pins;
+
+static lm_lock_suspended take_lock(void) {
+  lm_thread_add_fork_lock(&pins.lock);
+  return lm_lock_take_long(&pins.lock);
+}
+
+static void drop_lock(lm_lock_suspended section) { lm_lock_drop_long(&pins.lock, section); }
 
 /* Returns the link to the range that begins at `at`, or to NULL. */
 static pin **link_of_locked(const void *at) {
@@ -53,35 +60,15 @@ static loam_status pin_more_locked(pin *p, size_t size, unsigned flags) {
   return LOAM_OK;
 }
 
-static loam_status pin_foreign_locked(const loam_manager *m, int device, void *at, size_t size,
-                                      unsigned flags) {
-  lm_sys_cancel_off();
-  lm_lock_suspended section = lm_lock_suspend();
-  loam_status status = m->mempin(m->ctx, device, at, size, flags);
-  lm_lock_resume(section);
-  lm_sys_cancel_restore();
-  return status;
-}
-
-static void unpin_foreign_locked(const loam_manager *m, const pin *p) {
-  lm_sys_cancel_off();
-  lm_lock_suspended section = lm_lock_suspend();
-  m->memunpin(m->ctx, p->device, p->at, p->size);
-  lm_lock_resume(section);
-  lm_sys_cancel_restore();
-}
-
 /* Pins a range again that a reset has unpinned. */
 static loam_status pin_again_locked(const loam_manager *m, int device, pin *p, size_t size,
                                     unsigned flags) {
-  loam_status status = pin_foreign_locked(m, device, p->at, size, flags);
+  loam_status status = m->mempin(m->ctx, device, p->at, size, flags);
   if (status != LOAM_OK) return status;
-  p->size = size;
-  p->flags = flags;
-  p->device = device;
-  p->context = lm_gpu_context(device);
-  p->is_ended = false;
-  p->count++;
+  const void *context = lm_gpu_context(device);
+  lm_lock_hold_cancel();
+  *p = (pin){ p->next, p->at, size, flags, p->count + 1, device, context, false };
+  lm_lock_allow_cancel();
   return LOAM_OK;
 }
 
@@ -95,13 +82,16 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
   if (!p)
     return lm_error(LOAM_ENOMEM, "%zu bytes at %p: no memory for the entry of the pin", size, at);
   lm_assert(at && size);
-  loam_status status = pin_foreign_locked(m, device, at, size, flags);
+  loam_status status = m->mempin(m->ctx, device, at, size, flags);
   if (status != LOAM_OK) {
     lm_metadata_free(p);
     return status;
   }
-  *p = (pin){ pins.first, at, size, flags, 1, device, lm_gpu_context(device), false };
+  const void *context = lm_gpu_context(device);
+  lm_lock_hold_cancel();
+  *p = (pin){ pins.first, at, size, flags, 1, device, context, false };
   pins.first = p;
+  lm_lock_allow_cancel();
   return LOAM_OK;
 }
 
@@ -115,10 +105,9 @@ loam_status loam_pin(void *at, size_t size, unsigned flags) {
         "flags %u: only a sum of LOAM_PINNED_MAPPED and LOAM_PINNED_PORTABLE is possible", flags);
   const loam_manager *m = lm_manager(device);
   if (!m) return lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
-  lm_thread_add_fork_lock(&pins.lock);
-  lm_lock_take(&pins.lock);
+  lm_lock_suspended section = take_lock();
   loam_status status = pin_locked(m, device, at, size, flags);
-  lm_lock_drop(&pins.lock);
+  drop_lock(section);
   return status;
 }
 
@@ -128,9 +117,12 @@ static loam_status unpin_locked(const void *at, pin **last) {
   pin **link = link_of_locked(at), *p = *link;
   if (!p) return lm_error(LOAM_EBADPTR, "%p: it is not where a pinned range begins", at);
   lm_assert(p->count);
-  if (--p->count) return LOAM_OK;
-  *link = p->next;
-  *last = p;
+  lm_lock_hold_cancel();
+  if (--p->count == 0) {
+    *link = p->next;
+    *last = p;
+  }
+  lm_lock_allow_cancel();
   return LOAM_OK;
 }
 
@@ -138,43 +130,43 @@ static loam_status unpin_locked(const void *at, pin **last) {
  * again must find it unpinned. */
 loam_status loam_unpin(void *at) {
   pin *last = NULL;
-  lm_lock_take(&pins.lock);
+  lm_lock_suspended section = take_lock();
   loam_status status = unpin_locked(at, &last);
   lm_assert(!last || !last->count);
   bool is_pinned = last && !last->is_ended && !lm_gpu_is_barred();
   const loam_manager *m = is_pinned ? lm_manager(last->device) : NULL;
-  if (m) unpin_foreign_locked(m, last);
-  lm_lock_drop(&pins.lock);
+  if (m) m->memunpin(m->ctx, last->device, last->at, last->size);
+  drop_lock(section);
   lm_metadata_free(last);
   return status;
 }
 
 void lm_pin_reset(int device, const void *context) {
-  lm_lock_take(&pins.lock);
+  lm_lock_suspended section = take_lock();
   for (pin *p = pins.first; p; p = p->next) {
     bool is_in = p->device == device && !p->is_ended && (!context || p->context == context);
     const loam_manager *m = is_in ? lm_manager(device) : NULL;
     if (!m) continue;
-    unpin_foreign_locked(m, p);
+    m->memunpin(m->ctx, p->device, p->at, p->size);
     p->is_ended = true;
   }
-  lm_lock_drop(&pins.lock);
+  drop_lock(section);
 }
 
 bool lm_pin_is_elsewhere(int device, const void *context) {
   bool found = false;
-  lm_lock_take(&pins.lock);
+  lm_lock_suspended section = take_lock();
   for (const pin *p = pins.first; p; p = p->next)
     found |= p->device == device && !p->is_ended && p->context && p->context != context;
-  lm_lock_drop(&pins.lock);
+  drop_lock(section);
   return found;
 }
 
 bool lm_pin_is_valid(void) {
   bool valid = true;
-  lm_lock_take(&pins.lock);
+  lm_lock_suspended section = take_lock();
   for (const pin *p = pins.first; p; p = p->next)
     valid = valid && p->count && p->size && *link_of_locked(p->at) == p;
-  lm_lock_drop(&pins.lock);
+  drop_lock(section);
   return valid;
 }

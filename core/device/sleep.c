@@ -10,26 +10,17 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
-/* Guards all blocks. It is taken before the locks of pools and of provided.h. */
+/* Guards all blocks. A long lock, because copies can take seconds. It is taken before the locks of
+ * pools and of provided.h. */
 static lm_lock lock;
 static lm_sleeper *kept; /* freed blocks whose memory work may still use: lm_sleep_free */
 
-static void fork_child(void) { lm_lock_renew(&lock); }
-
-/* Takes the lock, and leaves the guarded section of the thread until drop_lock: copies can take
- * seconds, and a fork does not wait for them. */
 static lm_lock_suspended take_lock(void) {
-  static bool is_hooked; /* guarded by the lock */
-  lm_lock_take(&lock);
-  if (!is_hooked) lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
-  is_hooked = true;
-  return lm_lock_suspend();
+  lm_thread_add_fork_lock(&lock);
+  return lm_lock_take_long(&lock);
 }
 
-static void drop_lock(lm_lock_suspended section) {
-  lm_lock_resume(section);
-  lm_lock_drop(&lock);
-}
+static void drop_lock(lm_lock_suspended section) { lm_lock_drop_long(&lock, section); }
 
 bool lm_sleeper_is_valid(const lm_sleeper *s) {
   if ((s->is_mapped || s->is_torn) && !s->has_memory) return false;

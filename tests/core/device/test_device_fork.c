@@ -112,6 +112,48 @@ TEST(a_fork_does_not_wait_for_memory_to_be_pinned) {
   fork_during("cuMemHostUnregister", trim, pin);
 }
 
+/* ---- Pins, handles of other processes, and memory that sleeps */
+
+static void *pin_existing(void *unused) {
+  static char memory[8192] __attribute__((aligned(4096)));
+  ok(loam_pin(memory, sizeof memory, 0));
+  ok(loam_unpin(memory));
+  return unused;
+}
+
+TEST(a_fork_does_not_wait_for_existing_memory_to_be_pinned) {
+  pin_existing(NULL);
+  fork_during("cuMemHostRegister", pin_existing, pin_existing);
+  fork_during("cuMemHostUnregister", pin_existing, pin_existing);
+}
+
+/* No process has made this handle. */
+static void *open_handle(void *unused) {
+  loam_ipc handle = { .handle = "handle", .size = MIB, .pid = 1 };
+  void *there;
+  want(loam_ipc_open(&handle, 0, &there) != LOAM_OK);
+  return unused;
+}
+
+TEST(a_fork_does_not_wait_for_memory_to_be_opened) {
+  open_handle(NULL);
+  fork_during("cuIpcOpenMemHandle", open_handle, open_handle);
+}
+
+static void *put_to_sleep(void *unused) {
+  ok(loam_sleep(NULL, NULL, NULL));
+  ok(loam_wake(NULL, NULL));
+  return unused;
+}
+
+TEST(a_fork_does_not_wait_for_memory_that_falls_asleep) {
+  load("loam.device { pool = 'sleep' }");
+  void *block = loam_device_alloc(NULL, MIB, NULL);
+  want(block);
+  fork_during("cuMemUnmap", put_to_sleep, put_to_sleep);
+  loam_device_free(block, NULL);
+}
+
 /* ---- The manager */
 
 static void *ask_manager(void *delay_ns) {
@@ -152,6 +194,9 @@ int main(void) {
     cmocka_unit_test(a_fork_does_not_wait_for_a_pool_that_grows),
     cmocka_unit_test(a_fork_does_not_wait_for_a_pool_that_is_trimmed),
     cmocka_unit_test(a_fork_does_not_wait_for_memory_to_be_pinned),
+    cmocka_unit_test(a_fork_does_not_wait_for_existing_memory_to_be_pinned),
+    cmocka_unit_test(a_fork_does_not_wait_for_memory_to_be_opened),
+    cmocka_unit_test(a_fork_does_not_wait_for_memory_that_falls_asleep),
     cmocka_unit_test(a_fork_does_not_wait_for_a_manager_that_is_loaded),
   };
   setenv("STANDIN_LOG", "/dev/null", 1);
