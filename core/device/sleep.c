@@ -217,6 +217,13 @@ void lm_sleep_free(lm_sleeper *s, const lm_stream *on, lm_stream stream) {
   drop_lock(section);
 }
 
+bool lm_sleep_begin_copy(const lm_sleeper *from, const lm_sleeper *to, lm_lock_suspended *section) {
+  *section = take_lock();
+  return !(from && from->is_asleep) && !(to && to->is_asleep);
+}
+
+void lm_sleep_end_copy(lm_lock_suspended section) { drop_lock(section); }
+
 /* ---- A call: the blocks that sleep or wake together */
 
 typedef struct call {

@@ -16,7 +16,7 @@
  * (3) the saved contents are dropped. A failure in (1) or (2) takes the memory away again, so all
  * blocks sleep on, with their contents.
  *
- * One lock is held during all of this, and while such a block is freed. */
+ * One lock is held during all of this, and while such a block is freed, or a copy of it begins. */
 #ifndef LM_SLEEP_H
 #define LM_SLEEP_H
 
@@ -67,6 +67,12 @@ loam_status lm_sleep_put(const lm_sleep_choice *choice, lm_sleep_to to, const ch
                          size_t *bytes);
 /* Wakes the chosen blocks that are asleep, and fills in their bytes. Like lm_sleep_put. */
 loam_status lm_sleep_wake(const lm_sleep_choice *choice, size_t *bytes);
+
+/* Begins a copy between two blocks, of which each may be NULL. Returns false if one of them is
+ * asleep. Between lm_sleep_begin_copy, whatever it returns, and lm_sleep_end_copy, no block falls
+ * asleep or wakes. The thread is in no active section. */
+bool lm_sleep_begin_copy(const lm_sleeper *from, const lm_sleeper *to, lm_lock_suspended *section);
+void lm_sleep_end_copy(lm_lock_suspended section);
 
 /* Returns whether the laws of a block hold. */
 bool lm_sleeper_is_valid(const lm_sleeper *s);

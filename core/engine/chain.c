@@ -14,6 +14,7 @@
 #include "device/device_pool.h"
 #include "device/pinned.h"
 #include "device/provider.h"
+#include "device/sleep.h"
 #include "engine/decision.h"
 #include "engine/engine.h"
 #include "engine/last_words.h"
@@ -259,18 +260,37 @@ static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, con
   return is->base;
 }
 
+/* Returns the block that can sleep; NULL: this one cannot. */
+static const lm_sleeper *sleeper_of(const lm_record *b) {
+  return b->maker == LM_PROVIDER_SLEEP ? b->sleeper : NULL;
+}
+
+/* Copies the first `size` bytes of a block of device memory. Another thread may put one of the two
+ * blocks to sleep: before the copy, which then fails, or after it has begun, and the copy is work
+ * that loam_sleep waits for. */
+static bool copy_on_device(lm_order *o, const lm_record *from, const lm_record *to, size_t size) {
+  lm_lock_suspended section;
+  const lm_sleeper *first = sleeper_of(from), *second = sleeper_of(to);
+  bool may_sleep = first || second;
+  bool is_awake = !may_sleep || lm_sleep_begin_copy(first, second, &section);
+  bool is_copied = is_awake &&
+                   lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
+  if (may_sleep) lm_sleep_end_copy(section);
+  if (!is_awake) return cannot(o, "the block is asleep, and loam_wake has to come first");
+  return is_copied || cannot(o, lm_provider_words);
+}
+
 /* Copies the contents of a block that is reallocated, as far as they fit, and frees it. Only a
  * driver can copy what a device has. If it fails, frees the new block instead and returns false. */
 static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   bool is_copied = true;
-  if (from->is_asleep) is_copied = false;
-  else if (o->r.want != LM_WANT_DEVICE || from->device < 0) memcpy(to->base, from->base, size);
-  else is_copied = lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
+  if (o->r.want == LM_WANT_DEVICE && from->device >= 0)
+    is_copied = copy_on_device(o, from, to, size);
+  else memcpy(to->base, from->base, size);
   const lm_record *gone = is_copied ? from : to;
   lm_engine_free(gone->base, SIZE_MAX, gone->maker == LM_PROVIDER_HEAP ? NULL : &o->r.stream);
-  if (from->is_asleep) return cannot(o, "the block is asleep, and loam_wake has to come first");
-  return is_copied || cannot(o, lm_provider_words);
+  return is_copied;
 }
 
 /* ---- The chain ---------------------------------------------------------------------------- */

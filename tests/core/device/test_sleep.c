@@ -1,4 +1,5 @@
 /* test_sleep.c - device memory that sleeps and wakes at the same addresses, by tag. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -200,6 +201,34 @@ TEST(a_sleeping_block_is_not_reallocated) {
   void *a = make("model", 1);
   ok(loam_sleep("model", NULL, NULL));
   want(!loam_realloc(NULL, a, 2 * ROUND) && says("asleep"));
+  ok(loam_wake("model", NULL));
+  want(has(a, 1));
+  loam_free(a);
+}
+
+static _Atomic bool is_reallocating;
+
+static void *reallocate(void *at) {
+  is_reallocating = true;
+  want(!loam_realloc(NULL, at, 2 * ROUND) && says("asleep"));
+  return NULL;
+}
+
+/* In the middle of loam_sleep: another thread reallocates the block. It comes far enough to see
+ * that the block is awake, unless the machine is slow. */
+static pthread_t reallocating;
+static void reallocate_elsewhere(void *at) {
+  want(!pthread_create(&reallocating, NULL, reallocate, at));
+  while (!is_reallocating) lm_sys_sleep(1000000);
+  lm_sys_sleep(50000000);
+}
+
+TEST(a_block_that_falls_asleep_is_not_reallocated) {
+  begin();
+  void *a = make("model", 1);
+  standin_before("cuMemUnmap", reallocate_elsewhere, a);
+  ok(loam_sleep("model", NULL, NULL));
+  want(!pthread_join(reallocating, NULL));
   ok(loam_wake("model", NULL));
   want(has(a, 1));
   loam_free(a);
@@ -556,6 +585,7 @@ int main(void) {
     cmocka_unit_test(a_sleeping_block_can_be_freed),
     cmocka_unit_test(the_limit_counts_what_is_asleep),
     cmocka_unit_test(a_sleeping_block_is_not_reallocated),
+    cmocka_unit_test(a_block_that_falls_asleep_is_not_reallocated),
     cmocka_unit_test(a_reset_ends_what_is_asleep),
     cmocka_unit_test(memory_that_pools_keep_goes_back_for_what_wakes),
     cmocka_unit_test(figures_say_what_is_asleep),
