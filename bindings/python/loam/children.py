@@ -129,7 +129,7 @@ def enlist() -> None:
 
 
 def _orders() -> _Orders:
-    entered = [(one.name, True) for one in list(_everywhere)]
+    entered = [(one.name, True) for one in list(_everywhere.values())]
     own = _current.get()
     if own is not None:
         entered.append((own, False))

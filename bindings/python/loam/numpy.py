@@ -161,4 +161,3 @@ def _enter(name: str) -> contextvars.Token[Any] | None:
 
 
 tags._enter = _enter
-tags._leave = _variable.reset

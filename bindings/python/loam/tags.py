@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-import threading
 from types import TracebackType
 from typing import Any, Callable, TypeVar
 
@@ -14,26 +13,24 @@ from . import _loam
 __all__ = ["current_tag", "tag"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_Hook = Callable[[str], Any]
 
 _current: contextvars.ContextVar[str | None] = contextvars.ContextVar("loam.tag", default=None)
 
-# The tags that this context has entered, outermost first: each with what takes _current back, and
-# with what _enter returned. A tag may be entered in several contexts at a time, so it cannot keep
-# this itself.
-_Entry = tuple["tag", contextvars.Token["str | None"], Any]
+# The tags that this context has entered, outermost first. A tag may be entered in several contexts
+# at a time, so it cannot keep this itself. An entry has the tag, the token that takes _current
+# back, the token that takes NumPy's handler back or None, and its key in _everywhere.
+_Token = contextvars.Token[Any]
+_Entry = tuple["tag", _Token, "_Token | None", object]
 _entered: contextvars.ContextVar[tuple[_Entry, ...]] = contextvars.ContextVar(
     "loam.entered", default=())
 
-# The entered tags with `everywhere`; the last one is in force. A tag that was entered twice is here
-# twice.
-_everywhere: list[tag] = []
-_lock = threading.Lock()
+# The tags with `everywhere` that are entered, each by a key of its own; the last one is in force.
+# All threads use it without a lock, which a forked child could find locked for good: each use is
+# one step of the interpreter.
+_everywhere: dict[object, tag] = {}
 
-# Functions that enter and leave a tag for NumPy. loam.numpy sets them; this module imports neither
-# loam.numpy nor NumPy.
-_enter: _Hook | None = None
-_leave: Callable[[Any], None] | None = None
+# Enters a tag for NumPy. loam.numpy sets it; this module imports neither loam.numpy nor NumPy.
+_enter: Callable[[str], "_Token | None"] | None = None
 
 # True once libraries allocate through C functions, in threads that Python does not know.
 _is_told = False
@@ -48,8 +45,8 @@ def current_tag() -> str | None:
 
 
 def _of_everyone() -> str | None:
-    with _lock:
-        return _everywhere[-1].name if _everywhere else None
+    entered = list(_everywhere.values())
+    return entered[-1].name if entered else None
 
 
 def _tell() -> None:
@@ -64,6 +61,41 @@ def tell_entries() -> None:
         _loam.entries_variable(_current)
         _is_told = True
     _tell()
+
+
+def _take_back(token: _Token, is_last: bool) -> _Token:
+    """Gives a variable the value that it had before an entry.
+
+    If later entries are in force, the variable keeps its value: then the token that this function
+    returns gives it the earlier one. Raises ValueError if another context made the entry.
+    """
+    variable = token.var
+    now = variable.get()
+    variable.reset(token)
+    return token if is_last else variable.set(now)
+
+
+def _leave(left: tag) -> object:
+    """Removes the latest entry of a tag in this context, and returns its key in _everywhere.
+
+    Generators may leave their tags in another order than they entered them. So the entry after the
+    removed one gets the tokens that take back what was before both. Raises ValueError if this
+    context has not entered the tag.
+    """
+    entered = _entered.get()
+    at = max((i for i, entry in enumerate(entered) if entry[0] is left), default=None)
+    if at is None:
+        raise ValueError
+    _, token, of_numpy, key = entered[at]
+    after = list(entered[at + 1:])
+    token = _take_back(token, is_last=not after)
+    if of_numpy is not None:
+        of_numpy = _take_back(of_numpy, is_last=not after)
+    if after:
+        later, _, of_later, later_key = after[0]
+        after[0] = (later, token, of_numpy or of_later, later_key)
+    _entered.set((*entered[:at], *after))
+    return key
 
 
 class tag:
@@ -98,34 +130,23 @@ class tag:
         self.everywhere = everywhere
 
     def __enter__(self) -> tag:
-        token = _current.set(self.name)
-        entry = (self, token, _enter(self.name) if _enter else None)
-        _entered.set((*_entered.get(), entry))
+        of_numpy = _enter(self.name) if _enter else None  # may fail, so it comes first
+        key = object()
+        _entered.set((*_entered.get(), (self, _current.set(self.name), of_numpy, key)))
         if self.everywhere:
-            with _lock:
-                _everywhere.append(self)
+            _everywhere[key] = self
         if _is_told:
             _tell()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        entered = _entered.get()
-        # The latest entry of this tag: generators may leave their tags in another order.
-        at = max((i for i, entry in enumerate(entered) if entry[0] is self), default=None)
-        if at is None:
+        try:
+            key = _leave(self)
+        except ValueError:
             raise RuntimeError(f"{self!r} is left where it was not entered: another thread or task "
-                               "entered it")
-        _entered.set(entered[:at] + entered[at + 1:])
-        _, token, of_numpy = entered[at]
-        if of_numpy is not None and _leave:
-            _leave(of_numpy)
-        _current.reset(token)
-        if self.everywhere:
-            with _lock:
-                # The last entry of this tag: other threads may have entered other tags since.
-                at = len(_everywhere) - 1 - _everywhere[::-1].index(self)
-                del _everywhere[at]
+                               "entered it") from None
+        _everywhere.pop(key, None)
         if _is_told:
             _tell()
 

@@ -10,7 +10,7 @@ import tempfile
 import loam
 
 import _children
-from _support import POLICY, Case, main
+from _support import POLICY, Case, main, run_child
 
 METHODS = ("fork", "spawn", "forkserver")
 OTHER = POLICY.replace('"test"', '"other"')
@@ -121,6 +121,29 @@ class Children(Case):
         got = ask("spawn")
         self.assertEqual((got["policy"], got["tag"]), ("test", None))
         loam.numpy.install()
+
+
+class Forks(Case):
+    def test_a_fork_beside_threads_that_enter_tags_has_tags(self):
+        run_child("""
+            import loam, os, signal, threading
+            is_over = threading.Event()
+            def enter():
+                while not is_over.is_set():
+                    with loam.tag("others", everywhere=True):
+                        pass
+            threads = [threading.Thread(target=enter) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for _ in range(5):
+                child = os.fork()
+                if not child:
+                    signal.alarm(60)
+                    with loam.tag("own", everywhere=True):
+                        os._exit(loam.current_tag() != "own")
+                assert os.waitpid(child, 0)[1] == 0
+            is_over.set()
+            """)
 
 
 UNDER_RUN = """

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import tracemalloc
+import unittest.mock
 
 import numpy
 
@@ -279,6 +280,42 @@ class Tags(Installed):
         self.assertEqual([next(first), next(second)], ["shared", "shared"])
         self.assertEqual(list(second) + list(first), [])
         self.assertIsNone(loam.current_tag())
+
+    def test_tags_of_generators_end_in_any_order(self):
+        def produce(tag):
+            with loam.tag(tag):
+                yield tag_now()
+                yield tag_now()
+        with loam.tag("outer"):
+            first, second = produce("first"), produce("second")
+            self.assertEqual([next(first), next(second)], ["first", "second"])
+            first.close()
+            self.assertEqual((tag_now(), loam.current_tag()), ("second", "second"))
+        self.assertEqual((next(second), loam.current_tag()), ("second", "second"))
+        second.close()
+        self.assertEqual((tag_now(), loam.current_tag()), ("numpy.data", None))
+
+    def test_a_tag_that_cannot_be_entered_is_not_in_force(self):
+        with unittest.mock.patch.object(loam.tags, "_enter", side_effect=loam.NoMemoryError("no")):
+            with self.assertRaises(loam.NoMemoryError):
+                loam.tag("refused").__enter__()
+        self.assertIsNone(loam.current_tag())
+
+    def test_a_task_cannot_leave_the_tag_of_another(self):
+        async def produce():
+            with loam.tag("others"):
+                yield
+
+        async def close(generator):
+            with self.assertRaisesRegex(RuntimeError, "another thread or task entered it"):
+                await generator.aclose()
+            self.assertEqual((tag_now(), loam.current_tag()), ("others", "others"))
+
+        async def both():
+            generator = produce()
+            await generator.__anext__()
+            await asyncio.create_task(close(generator))
+        asyncio.run(both())
 
     def test_a_tag_is_left_where_it_was_entered(self):
         entered = loam.tag("entered")
