@@ -286,11 +286,14 @@ static bool is_optional_compound(const struct loam_type_info *info) {
   return kind == LOAM_TYPE_FIXED || kind == LOAM_TYPE_VAR || kind == LOAM_TYPE_STRUCT;
 }
 
-bool array_is_value(const loam_array *array) {
-  struct loam_type_info info = info_of(loam_array_type(array));
-  if (is_optional_compound(&info)) return false;
-  return info.kind < LOAM_TYPE_POINTER || info.kind > LOAM_TYPE_STRUCT;
+/* Returns whether values of a type have parts: all but scalars and text, and options of these. */
+static bool has_parts(const loam_type *type) {
+  struct loam_type_info info = info_of(type);
+  return is_optional_compound(&info) ||
+         (info.kind >= LOAM_TYPE_POINTER && info.kind <= LOAM_TYPE_STRUCT);
 }
+
+bool array_is_value(const loam_array *array) { return !has_parts(loam_array_type(array)); }
 
 bool array_is_followed(const loam_array *array) {
   struct loam_type_info info = info_of(loam_array_type(array));
@@ -499,6 +502,33 @@ static int write_plain(loam_array *array, const struct loam_type_info *of, bool 
   return -1;
 }
 
+/* Returns whether the values of a type behind its dimensions are bytes, which come from buffers. */
+static bool has_bytes(const loam_type *type) {
+  struct loam_type_info info = info_of(type);
+  while (has_parts(type) && info.kind != LOAM_TYPE_STRUCT) {
+    type = info.element;
+    info = info_of(type);
+  }
+  return (info.kind == LOAM_TYPE_OPTION ? info_of(info.element).kind : info.kind) ==
+         LOAM_TYPE_BYTES;
+}
+
+/* Returns the result of tolist() for an object that has it, such as an Array or an array of NumPy,
+ * because an assignment may change the memory that it shows. Returns other objects themselves.
+ * A new reference, or NULL with an exception set. */
+static PyObject *detach(const loam_type *type, PyObject *value) {
+  if (PyList_Check(value) || PyTuple_Check(value) || PyDict_Check(value) || has_bytes(type))
+    return Py_NewRef(value);
+  PyObject *method = PyObject_GetAttrString(value, "tolist");
+  PyObject *list = method ? PyObject_CallNoArgs(method) : NULL;
+  if (!method && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    return Py_NewRef(value);
+  }
+  Py_XDECREF(method);
+  return list;
+}
+
 static int assign_and_release(loam_array *array, PyObject *value, const array_rows *rows) {
   int status = array && value ? array_assign(array, value, rows) : -1;
   loam_array_release(array);
@@ -522,15 +552,27 @@ static int write_list(loam_array *array, bool is_var, PyObject *items, const arr
   return 0;
 }
 
-static int write_sequence(loam_array *array, bool is_var, PyObject *value, const array_rows *rows) {
+/* Returns a new list of the elements of a sequence, for a dimension of a type. All of them become
+ * independent of the array before the first of them is assigned. NULL with an exception set. */
+static PyObject *list_elements(const loam_type *type, PyObject *value) {
+  const loam_type *element = info_of(type).element;
   bool is_text = PyUnicode_Check(value) || PyBytes_Check(value) || PyDict_Check(value);
   PyObject *items = is_text || !PySequence_Check(value) ? NULL : PySequence_List(value);
-  if (!items) {
-    if (!PyErr_Occurred()) fail_type(loam_array_type(array), "a sequence", value);
-    return -1;
+  if (!items && !PyErr_Occurred()) return fail_type(type, "a sequence", value);
+  for (Py_ssize_t i = 0; items && has_parts(element) && i < PyList_GET_SIZE(items); i++) {
+    PyObject *item = detach(element, PyList_GET_ITEM(items, i));
+    if (!item || PyList_SetItem(items, i, item)) Py_CLEAR(items);
   }
-  int status = write_list(array, is_var, items, rows);
-  Py_DECREF(items);
+  return items;
+}
+
+static int write_sequence(loam_array *array, bool is_var, PyObject *value, const array_rows *rows) {
+  const loam_type *type = loam_array_type(array);
+  PyObject *detached = detach(type, value);
+  PyObject *items = detached ? list_elements(type, detached) : NULL;
+  int status = items ? write_list(array, is_var, items, rows) : -1;
+  Py_XDECREF(items);
+  Py_XDECREF(detached);
   return status;
 }
 
@@ -567,10 +609,14 @@ static int write_tuple(loam_array *array, size_t count, PyObject *tuple, const a
 }
 
 static int write_struct(loam_array *array, size_t count, PyObject *value, const array_rows *rows) {
-  if (PyDict_Check(value)) return write_dict(array, value, rows);
-  if (PyTuple_Check(value)) return write_tuple(array, count, value, rows);
-  fail_type(loam_array_type(array), "a dict or a tuple", value);
-  return -1;
+  PyObject *detached = detach(loam_array_type(array), value);
+  int status = -1;
+  if (!detached) return -1;
+  if (PyDict_Check(detached)) status = write_dict(array, detached, rows);
+  else if (PyTuple_Check(detached)) status = write_tuple(array, count, detached, rows);
+  else fail_type(loam_array_type(array), "a dict or a tuple", value);
+  Py_DECREF(detached);
+  return status;
 }
 
 /* Assigns a value to the target of a pointer, or to an option of a value with parts. Makes the

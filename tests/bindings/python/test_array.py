@@ -385,6 +385,29 @@ class Views(Case):
         self.assertEqual(array.tolist(), [[{"x": 10, "y": 2}, {"x": 20, "y": 5}], [],
                                           [{"x": 30, "y": None}]])
 
+    def test_an_array_is_assigned_to_a_part_of_itself(self):
+        rows = [[1, 2], [3, 4], [5, 6]]
+        moved = [[1, 2], [1, 2], [3, 4]]
+        for see in (lambda a: a[:-1], lambda a: numpy.asarray(a)[:-1], lambda a: [a[0], a[1]],
+                    lambda a: memoryview(a)[:-1]):
+            a = loam.Array("3 * 2 * int64", rows)
+            a[1:] = see(a)
+            self.assertEqual(a.tolist(), moved)
+        square = loam.Array("2 * 2 * int64", [[1, 2], [3, 4]])
+        square[()] = square.T
+        self.assertEqual(square.tolist(), [[1, 3], [2, 4]])
+        ragged = loam.Array("2 * var * int64", [[1], [2, 3]])
+        ragged[()] = [ragged[1], ragged[0]]
+        self.assertEqual(ragged.tolist(), [[2, 3], [1]])
+
+    def test_a_struct_is_assigned_from_a_view(self):
+        pairs = loam.Array("2 * {x: int64, s: string}", [(1, "a"), (2, "b")])
+        pairs[0] = pairs[1]
+        self.assertEqual(pairs.tolist(), [{"x": 2, "s": "b"}] * 2)
+        points = loam.Array("2 * {x: int64, y: float64}")
+        points[()] = numpy.array([(1, 2), (3, 4)], [("a", "i8"), ("b", "f8")])
+        self.assertEqual(points.tolist(), [{"x": 1, "y": 2}, {"x": 3, "y": 4}])
+
     def test_what_is_not_there_is_pythons_error(self):
         array = loam.Array(TYPE, VALUE)
         for key, error, words in [
