@@ -387,32 +387,56 @@ static int write_date(char *data, PyObject *value) {
   return 0;
 }
 
-/* Writes a number of microseconds in another unit: exactly, or ValueError. */
-static int write_time_in(const loam_type *type, loam_type_kind kind, char *data, long long us) {
-  long long units = units_of(kind), written = us / (SECOND / (units > SECOND ? SECOND : units));
-  bool fits = units <= SECOND ? us % (SECOND / units) == 0
-                              : !__builtin_mul_overflow(us, units / SECOND, &written);
+/* Writes microseconds and nanoseconds in the unit of a kind: exactly, or ValueError. */
+static int write_time_in(const loam_type *type, loam_type_kind kind, char *data, PyObject *value,
+                         long long us, long long ns) {
+  long long units = units_of(kind), written;
+  bool fits;
+  if (units > SECOND)
+    fits = !__builtin_mul_overflow(us, units / SECOND, &written) &&
+           !__builtin_add_overflow(written, ns, &written);
+  else {
+    fits = !ns && us % (SECOND / units) == 0;
+    written = us / (SECOND / units);
+  }
   if (fits) WRITE(int64_t, written);
-  else PyErr_Format(PyExc_ValueError, "%lld us: a %s cannot hold it", us, loam_type_text(type));
+  else PyErr_Format(PyExc_ValueError, "%R: a %s cannot hold it", value, loam_type_text(type));
   return fits ? 0 : -1;
 }
 
-static int write_timedelta(const loam_type *type, loam_type_kind kind, char *data,
+static bool read_part(PyObject *delta, const char *name, long long *out) {
+  PyObject *part = PyObject_GetAttrString(delta, name);
+  *out = part ? PyLong_AsLongLong(part) : -1;
+  Py_XDECREF(part);
+  return !PyErr_Occurred();
+}
+
+/* Writes a timedelta, which belongs to `value`. It is read by its attributes, because a subclass
+ * may compute these: pandas' Timedelta does, and has nanoseconds too. */
+static int write_timedelta(const loam_type *type, loam_type_kind kind, char *data, PyObject *delta,
                            PyObject *value) {
-  long long us = 0, rest = PyDateTime_DELTA_GET_SECONDS(value) * SECOND +
-                           PyDateTime_DELTA_GET_MICROSECONDS(value);
-  if (__builtin_mul_overflow((long long)PyDateTime_DELTA_GET_DAYS(value), DAY, &us) ||
-      __builtin_add_overflow(us, rest, &us)) {
+  long long days, seconds, us, ns = 0;
+  if (!read_part(delta, "days", &days) || !read_part(delta, "seconds", &seconds) ||
+      !read_part(delta, "microseconds", &us))
+    return -1;
+  if (!PyDelta_CheckExact(delta) && PyObject_HasAttrString(delta, "nanoseconds") &&
+      !read_part(delta, "nanoseconds", &ns))
+    return -1;
+  if (__builtin_mul_overflow(days, DAY, &days) ||
+      __builtin_add_overflow(days, seconds * SECOND + us, &us)) {
     PyErr_Format(PyExc_OverflowError, "%R: a %s cannot hold it", value, loam_type_text(type));
     return -1;
   }
-  return write_time_in(type, kind, data, us);
+  return write_time_in(type, kind, data, value, us, ns);
 }
 
-/* Python refuses the difference if the datetime has a time zone. */
+/* Python refuses the difference if the datetime has a time zone. It is no timedelta for a datetime
+ * that is none, such as pandas' NaT. */
 static int write_datetime(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   PyObject *begin = epoch(), *since = begin ? PyNumber_Subtract(value, begin) : NULL;
-  int status = since ? write_timedelta(type, kind, data, since) : -1;
+  int status = -1;
+  if (since && PyDelta_Check(since)) status = write_timedelta(type, kind, data, since, value);
+  else if (since) fail_type(type, "a datetime", value);
   Py_XDECREF(begin);
   Py_XDECREF(since);
   return status;
@@ -432,7 +456,7 @@ static int write_time(const loam_type *type, char *data, PyObject *value) {
 static int write_moment(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   if (!has_datetime()) return -1;
   bool is_delta = is_timedelta(kind);
-  if (is_delta && PyDelta_Check(value)) return write_timedelta(type, kind, data, value);
+  if (is_delta && PyDelta_Check(value)) return write_timedelta(type, kind, data, value, value);
   if (kind >= LOAM_TYPE_DATETIME && !is_delta && PyDateTime_Check(value))
     return write_datetime(type, kind, data, value);
   if (is_nanoseconds(kind) && PyLong_Check(value)) return write_integer(type, kind, data, value);

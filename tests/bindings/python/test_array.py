@@ -171,6 +171,26 @@ class Values(Case):
             with self.assertRaisesRegex(TypeError, "takes a timedelta"):
                 loam.Array("timedelta", wrong)
 
+    def test_times_of_subclasses_are_exact_or_refused(self):
+        class Delta(datetime.timedelta):  # as pandas' Timedelta: its attributes are computed
+            days, seconds, microseconds, nanoseconds = 1, 2, 3, 4
+
+        class Moment(datetime.datetime):
+            def __sub__(self, other):
+                return Delta()
+
+        class Never(datetime.datetime):  # as pandas' NaT
+            def __sub__(self, other):
+                return self
+        exact = (86402 * 10**6 + 3) * 1000 + 4
+        self.assertEqual(loam.Array("timedelta['ns']", Delta()).tolist(), exact)
+        self.assertEqual(loam.Array("datetime['ns']", Moment(2024, 1, 1)).tolist(), exact)
+        for text, wrong in [("timedelta", Delta()), ("datetime", Moment(2024, 1, 1))]:
+            with self.assertRaisesRegex(ValueError, f"{text} cannot hold it"):
+                loam.Array(text, wrong)
+        with self.assertRaisesRegex(TypeError, "datetime takes a datetime, not Never"):
+            loam.Array("datetime", Never(2024, 1, 1))
+
     def test_decimals_are_pythons(self):
         values = [decimal.Decimal("-12.50"), decimal.Decimal("999.99"), decimal.Decimal("0.00")]
         array = loam.Array("3 * decimal[5, 2]", ["-12.5", values[1], 0])
