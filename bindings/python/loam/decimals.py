@@ -34,7 +34,10 @@ def bytes_of(number: Decimal | int | str, digits: int, scale: int, type: str) ->
     if not exact.is_finite():
         raise ValueError(f"{number!r}: a {type} is finite")
     if exact.adjusted() >= digits - scale and exact:
-        raise OverflowError(f"{number!r} has more digits before the point than {type}")
+        # Python refuses repr() of an integer of thousands of digits.
+        given = str(exact) if isinstance(number, int) else repr(number)
+        given = given if len(given) <= 60 else given[:60] + "..."
+        raise OverflowError(f"{given} has more digits before the point than {type}")
     try:
         units = exact.scaleb(scale, _EXACT).quantize(Decimal(1), context=_EXACT)
     except Inexact:

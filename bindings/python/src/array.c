@@ -280,7 +280,7 @@ static bool follow_indices(path *p) {
 
 static bool follow_field(path *p, PyObject *key) {
   loam_array *next = NULL;
-  const char *name = PyUnicode_AsUTF8(key);
+  const char *name = binding_utf8(key);
   if (!name || !follow_indices(p)) return false;
   loam_status status = loam_array_field(p->now, name, &next);
   return step_to(p, status, next, PyExc_KeyError);
@@ -295,7 +295,7 @@ static bool follow_fields(path *p, PyObject *keys) {
     return false;
   }
   for (Py_ssize_t i = 0; i < n; i++) {
-    names[i] = PyUnicode_AsUTF8(PyList_GET_ITEM(keys, i));
+    names[i] = binding_utf8(PyList_GET_ITEM(keys, i));
     if (!names[i]) return false;
   }
   if (!follow_indices(p)) return false;

@@ -45,6 +45,16 @@ PyObject *binding_text(const char *text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
+const char *binding_utf8(PyObject *text) {
+  Py_ssize_t size;
+  if (!PyUnicode_Check(text))
+    return PyErr_Format(PyExc_TypeError, "a str is needed, not %s", Py_TYPE(text)->tp_name), NULL;
+  const char *utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (!utf8 || strlen(utf8) == (size_t)size) return utf8;
+  PyErr_Format(PyExc_ValueError, "%R has a NUL", text);
+  return NULL;
+}
+
 void binding_trace(const void *owner, size_t bytes) {
   (void)PyTraceMalloc_Track(BINDING_DOMAIN, (uintptr_t)owner, bytes);
 }

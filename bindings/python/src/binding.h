@@ -34,6 +34,10 @@ PyObject *binding_put(PyObject *dict, const char *key, PyObject *value);
 /* Returns a str. Bytes that are not UTF-8 are escaped, because file names may have any bytes. */
 PyObject *binding_text(const char *text);
 
+/* Returns the UTF-8 of a str, which lives as long as the str; NULL with an exception set, also for
+ * an object that is no str, and for text with a NUL, which would end the text in C. */
+const char *binding_utf8(PyObject *text);
+
 /* The domain under which loam tells Python's tracemalloc of its memory: "loam" in ASCII. */
 enum { BINDING_DOMAIN = 0x6c6f616d };
 

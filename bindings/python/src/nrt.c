@@ -33,7 +33,7 @@ static void *nrt_realloc(void *ptr, size_t size, void *site) {
  * may outlive everything else. */
 static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
   (void)self;
-  const char *name = PyUnicode_AsUTF8(tag);
+  const char *name = binding_utf8(tag);
   loam_site *site = name ? loam_site_get(name) : NULL;
   if (!site) return name ? binding_fail(LOAM_EINVAL) : NULL;
   loam_nrt_allocator *made = malloc(sizeof *made);

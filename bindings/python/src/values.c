@@ -2,6 +2,7 @@
 #include "array.h"
 
 #include <datetime.h>
+#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -331,43 +332,78 @@ PyObject *array_value(const loam_array *array) {
 
 #define WRITE(type_, value_) (*(type_ *)data = (type_)(value_))
 
-static int write_unsigned(char *data, PyObject *value) {
+/* Raises an exception whose text has a value before `words`. The value's text is cut if it is long;
+ * Python itself refuses to show an integer of thousands of digits. Returns -1. */
+static int fail_value(PyObject *error, PyObject *value, PyObject *words) {
+  enum { CHARACTERS = 60 };
+  PyObject *text = words ? PyObject_Repr(value) : NULL;
+  if (words && !text) {
+    PyErr_Clear();
+    text = PyUnicode_FromFormat("a large %s", Py_TYPE(value)->tp_name);
+  }
+  PyObject *begin = text ? PyUnicode_Substring(text, 0, CHARACTERS) : NULL;
+  if (begin)
+    PyErr_Format(error, "%U%s: %U", begin, PyUnicode_GET_LENGTH(text) > CHARACTERS ? "..." : "",
+                 words);
+  Py_XDECREF(begin);
+  Py_XDECREF(text);
+  Py_XDECREF(words);
+  return -1;
+}
+
+static int write_unsigned(const loam_type *type, char *data, PyObject *value) {
   PyObject *number = PyNumber_Index(value);
   unsigned long long n = number ? PyLong_AsUnsignedLongLong(number) : 0;
   Py_XDECREF(number);
-  if (PyErr_Occurred()) return -1;
-  WRITE(uint64_t, n);
-  return 0;
+  if (!PyErr_Occurred()) {
+    WRITE(uint64_t, n);
+    return 0;
+  }
+  if (!PyErr_ExceptionMatches(PyExc_OverflowError)) return -1;
+  PyErr_Clear();
+  return fail_value(PyExc_OverflowError, value,
+                    PyUnicode_FromFormat("%s is from 0 to %llu", loam_type_text(type),
+                                         (unsigned long long)UINT64_MAX));
 }
 
 static int write_integer(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
-  if (kind == LOAM_TYPE_UINT64) return write_unsigned(data, value);
+  if (kind == LOAM_TYPE_UINT64) return write_unsigned(type, data, value);
   PyObject *number = PyNumber_Index(value);
   int overflow = 0;
   long long n = number ? PyLong_AsLongLongAndOverflow(number, &overflow) : 0;
   Py_XDECREF(number);
   if (PyErr_Occurred()) return -1;
-  if (overflow || n < scalars[kind].least || n > scalars[kind].most) {
-    PyErr_Format(PyExc_OverflowError, "%R: %s is from %lld to %lld", value, loam_type_text(type),
-                 scalars[kind].least, scalars[kind].most);
-    return -1;
-  }
+  if (overflow || n < scalars[kind].least || n > scalars[kind].most)
+    return fail_value(PyExc_OverflowError, value,
+                      PyUnicode_FromFormat("%s is from %lld to %lld", loam_type_text(type),
+                                           scalars[kind].least, scalars[kind].most));
   memcpy(data, &n, info_of(type).size); /* little endian: the low bytes are first */
   return 0;
 }
 
-static int write_float(loam_type_kind kind, char *data, PyObject *value) {
+/* Returns whether a float32 can hold a number; an infinity is not a large number. */
+static bool fits_float(double x) { return isinf(x) || !isinf((float)x); }
+
+static int fail_large(const loam_type *type, PyObject *value) {
+  return fail_value(PyExc_OverflowError, value,
+                    PyUnicode_FromFormat("%s has no number as large", loam_type_text(type)));
+}
+
+static int write_float(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   double x = PyFloat_AsDouble(value);
   if (x == -1 && PyErr_Occurred()) return -1;
   if (kind == LOAM_TYPE_FLOAT16) return PyFloat_Pack2(x, data, 1);
+  if (kind == LOAM_TYPE_FLOAT32 && !fits_float(x)) return fail_large(type, value);
   if (kind == LOAM_TYPE_FLOAT32) WRITE(float, x);
   else WRITE(double, x);
   return 0;
 }
 
-static int write_complex(loam_type_kind kind, char *data, PyObject *value) {
+static int write_complex(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   Py_complex z = PyComplex_AsCComplex(value);
   if (PyErr_Occurred()) return -1;
+  if (kind == LOAM_TYPE_COMPLEX64 && (!fits_float(z.real) || !fits_float(z.imag)))
+    return fail_large(type, value);
   if (kind == LOAM_TYPE_COMPLEX64) {
     ((float *)data)[0] = (float)z.real;
     ((float *)data)[1] = (float)z.imag;
@@ -474,9 +510,11 @@ static int write_moment(const loam_type *type, loam_type_kind kind, char *data, 
 
 static int write_number(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   if (is_moment(kind)) return write_moment(type, kind, data, value);
-  if (kind >= LOAM_TYPE_COMPLEX64) return write_complex(kind, data, value);
-  if (kind >= LOAM_TYPE_FLOAT16) return write_float(kind, data, value);
+  if (kind >= LOAM_TYPE_COMPLEX64) return write_complex(type, kind, data, value);
+  if (kind >= LOAM_TYPE_FLOAT16) return write_float(type, kind, data, value);
   if (kind != LOAM_TYPE_BOOL) return write_integer(type, kind, data, value);
+  bool is_other = value == Py_None || PyUnicode_Check(value) || PyBytes_Check(value);
+  if (is_other) return fail_type(type, "a bool", value), -1;
   int is_true = PyObject_IsTrue(value);
   if (is_true >= 0) WRITE(uint8_t, is_true);
   return is_true < 0 ? -1 : 0;
@@ -519,9 +557,12 @@ static int write_plain(loam_array *array, const struct loam_type_info *of, bool 
     PyErr_SetString(PyExc_ValueError, "the array is read-only");
     return -1;
   }
-  if (kind == LOAM_TYPE_DECIMAL) return write_decimal(type, of, loam_array_data(array), value);
-  if (write_number(type, kind, loam_array_data(array), value)) return -1;
+  char *data = loam_array_data(array), before[2 * sizeof(double)];
+  if (kind == LOAM_TYPE_DECIMAL) return write_decimal(type, of, data, value);
+  memcpy(before, data, of->size);
+  if (write_number(type, kind, data, value)) return -1;
   if (!loam_array_is_missing(array) || PyFloat_Check(value) || PyComplex_Check(value)) return 0;
+  memcpy(data, before, of->size);
   PyErr_Format(PyExc_ValueError, "%R stands for a missing %s", value, loam_type_text(type));
   return -1;
 }
@@ -607,8 +648,7 @@ static int write_dict(loam_array *array, PyObject *dict, const array_rows *rows)
   for (Py_ssize_t i = 0; !status && i < PyList_GET_SIZE(items); i++) {
     PyObject *item = PyList_GET_ITEM(items, i);
     PyObject *key = PyTuple_GET_ITEM(item, 0);
-    const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
-    if (!name && !PyErr_Occurred()) fail_type(loam_array_type(array), "fields' names", key);
+    const char *name = binding_utf8(key);
     loam_array *field = name ? field_of(array, name) : NULL;
     status = assign_and_release(field, PyTuple_GET_ITEM(item, 1), rows);
   }

@@ -314,8 +314,34 @@ class Values(Case):
                     array[0] = beyond
         with self.assertRaisesRegex(OverflowError, "300: int8 is from -128 to 127"):
             loam.Array("int8", 300)
+        for kind, most in (("int8", 127), ("uint64", 2**64 - 1), ("decimal[8, 2]", 999999)):
+            with self.assertRaisesRegex(OverflowError, r"(10{59}\.\.\.|a large int)"):
+                loam.Array(kind, 10**5000)
+        with self.assertRaisesRegex(OverflowError, f"-1: uint64 is from 0 to {2**64 - 1}"):
+            loam.Array("uint64", -1)
+
+    def test_a_value_that_would_be_missing_is_refused_and_changes_nothing(self):
+        array = loam.Array("2 * ?int8", [1, 2])
         with self.assertRaisesRegex(ValueError, "-128 stands for a missing .int8"):
-            loam.Array("?int8", -128)
+            array[0] = -128
+        self.assertEqual(array.tolist(), [1, 2])
+
+    def test_floats_have_ends(self):
+        for kind, value in (("float16", 1e5), ("float32", -1e39), ("complex64", 1e39j)):
+            with self.subTest(kind), self.assertRaises(OverflowError):
+                loam.Array(kind, value)
+            self.assertEqual(loam.Array(kind, float("inf")).tolist(), float("inf"))
+        with self.assertRaisesRegex(OverflowError, "1e.39: float32 has no number as large"):
+            loam.Array("float32", 1e39)
+        self.assertEqual(loam.Array("2 * float32", [float("inf"), 2.0**127]).tolist(),
+                         [float("inf"), 2.0**127])
+
+    def test_a_bool_is_no_text_and_not_none(self):
+        self.assertEqual(loam.Array("3 * bool", [True, 0, numpy.True_]).tolist(),
+                         [True, False, True])
+        for wrong in (None, "false", b"0"):
+            with self.assertRaisesRegex(TypeError, "bool takes a bool, not"):
+                loam.Array("1 * bool", [wrong])
 
     def test_what_does_not_fit_says_so(self):
         array = loam.Array(TYPE, VALUE)
@@ -437,7 +463,8 @@ class Views(Case):
                 ("z", KeyError, "has no field of that name"),
                 (1.5, TypeError, "integer"), ((0, 0, 0), IndexError, "has no dimension"),
                 (slice(0, 1, 0), ValueError, "a step of 0"), ([], KeyError, "no field is named"),
-                ([1], TypeError, "")]:
+                ([1], TypeError, "a str is needed, not int"), ("y\0", ValueError, "has a NUL"),
+                (["y\0"], ValueError, "has a NUL")]:
             with self.subTest(key=key), self.assertRaisesRegex(error, words):
                 array[key]
         with self.assertRaisesRegex(TypeError, "float64 has no len"):
