@@ -21,7 +21,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from . import _loam, events
+from . import _loam, events, tags
 from .errors import Error
 from .events import logger, reporting
 from .tags import _current, _everywhere, tag
@@ -122,10 +122,14 @@ class _Heir:
 
 def enlist() -> None:
     """Makes the children that this process starts from now on take over its orders."""
+    tags._on_first = None
     import multiprocessing.process as process
     config = getattr(process.current_process(), "_config", None)
     if isinstance(config, dict):
         config.setdefault("loam", _Heir())
+
+
+tags._on_first = enlist
 
 
 def _orders() -> _Orders:

@@ -32,6 +32,10 @@ _everywhere: dict[object, tag] = {}
 # Enters a tag for NumPy. loam.numpy sets it; this module imports neither loam.numpy nor NumPy.
 _enter: Callable[[str], "_Token | None"] | None = None
 
+# Called when the first tag is entered: children of this process are to enter it too. loam.children
+# sets it, and takes it away.
+_on_first: Callable[[], None] | None = None
+
 # True once libraries allocate through C functions, in threads that Python does not know.
 _is_told = False
 
@@ -130,6 +134,8 @@ class tag:
         self.everywhere = everywhere
 
     def __enter__(self) -> tag:
+        if _on_first:
+            _on_first()
         of_numpy = _enter(self.name) if _enter else None  # may fail, so it comes first
         key = object()
         _entered.set((*_entered.get(), (self, _current.set(self.name), of_numpy, key)))

@@ -16,7 +16,7 @@ def tell(size=1000):
         owner = loam.owner(numpy.ones(size))
     return {"pid": os.getpid(), "policy": info.name, "path": info.path, "watching": info.watching,
             "tag": owner and owner.tag, "strategy": owner and owner.strategy,
-            "function": owner and owner.func}
+            "function": owner and owner.func, "entered": loam.current_tag()}
 
 
 def put(queue, size=1000):

@@ -78,6 +78,23 @@ class Children(Case):
                 self.assertEqual((got["tag"], got["strategy"], got["function"]),
                                  ("aligned.part", "aligned", "tell"))
 
+    def test_they_are_in_a_tag_also_where_nothing_else_of_loam_is_used(self):
+        here = os.path.dirname(os.path.abspath(__file__))
+        path = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+        for method in ("spawn", "forkserver"):
+            out, _ = run_child(f"""
+                import loam
+                with loam.tag("alone"):
+                    import multiprocessing, _children
+                    context = multiprocessing.get_context("{method}")
+                    queue = context.Queue()
+                    child = context.Process(target=_children.put, args=(queue,))
+                    child.start()
+                    print(queue.get(timeout=300)["entered"])
+                    child.join(300)
+                """, PYTHONPATH=path)
+            self.assertEqual((method, out), (method, "alone\n"))
+
     def test_their_own_children_obey_too(self):
         loam.policy.load(text=POLICY)
         for method in ("spawn", "forkserver"):
