@@ -52,6 +52,7 @@ class AllocationLog:
     `rows` holds a LogRow for each event; csv() gives them as text. The log is for debugging: it
     calls Python for each block and keeps all rows in memory. It uses the process's one
     on_memory() function. A function that was set before is called too, and is set again by stop().
+    Logs may stop in any order.
 
     Memory that a GPU may still use is freed in a batch later, and its rows come at that time. A row
     is made after the operation. So if one thread frees a block and another thread gets its address
@@ -66,6 +67,7 @@ class AllocationLog:
         self._live: dict[int, tuple[int, Optional[Owner]]] = {}
         self._started = 0.0
         self._is_running = False
+        self._is_hooked = False  # _note is set as the function, or a later function calls it
         self._before: Optional[hooks.MemoryHook] = None
 
     def start(self) -> AllocationLog:
@@ -73,16 +75,28 @@ class AllocationLog:
         if self._is_running:
             raise RuntimeError("the log is running already")
         self._started = self._started or time.perf_counter()
-        self._before = hooks.on_memory(self._note)
-        self._is_running = True
+        if not self._is_hooked:
+            self._before = hooks.on_memory(self._note)
+        self._is_hooked = self._is_running = True
         return self
 
     def stop(self) -> None:
         """Stops the log; its rows stay. Does nothing if it does not run."""
         if self._is_running:
             self._is_running = False
-            hooks.on_memory(self._before)
-            self._before = None
+            self._remove()
+
+    def _remove(self) -> None:
+        """Sets the function of before again, unless a later function is set, which may call this
+        log's. A log that stopped earlier is removed too, if that is possible now."""
+        now = hooks.on_memory(self._before)
+        if now != self._note:
+            hooks.on_memory(now)
+            return
+        earlier = getattr(self._before, "__self__", None)
+        self._is_hooked, self._before = False, None
+        if isinstance(earlier, AllocationLog) and not earlier._is_running:
+            earlier._remove()
 
     def __enter__(self) -> AllocationLog:
         return self.start()
@@ -102,6 +116,12 @@ class AllocationLog:
         return text.getvalue()
 
     def _note(self, old: int, new: int, size: int) -> None:
+        if self._is_running:
+            self._add_row(old, new, size)
+        if self._before is not None:
+            self._before(old, new, size)
+
+    def _add_row(self, old: int, new: int, size: int) -> None:
         now = time.perf_counter() - self._started
         action = "allocate" if not old else "resize" if new else "free"
         known = self._live.pop(old, (0, None)) if old else (0, None)
@@ -112,5 +132,3 @@ class AllocationLog:
             now, action, new or old, old if new else 0, size,
             whose.device if whose else -1, whose.stream if whose else 0,
             whose.tag if whose else "", whose.strategy if whose else "", threading.get_ident()))
-        if self._before is not None:
-            self._before(old, new, size)

@@ -223,6 +223,25 @@ class Logs(Case):
         self.assertEqual(max(row.size for row in log.rows), 5000)
 
 
+    def test_logs_stop_in_any_order(self):
+        first, second = loam.AllocationLog().start(), loam.AllocationLog().start()
+        first.stop()
+        loam.Block(5000, "log.second")
+        self.assertFalse([row for row in first.rows if row.tag == "log.second"])
+        first.start()
+        loam.Block(5000, "log.both")
+        first.stop()
+        second.stop()
+        loam.Block(5000, "log.neither")
+        self.assertIsNone(loam.on_memory(None))
+        for log, expected in ((first, ["log.both"]), (second, ["log.second", "log.both"])):
+            self.assertEqual([row.tag for row in log.rows
+                              if row.action == "allocate" and row.size == 5000], expected)
+        with loam.AllocationLog() as log:
+            loam.Block(5000, "log.later")
+        self.assertIn("log.later", {row.tag for row in log.rows})
+
+
 def traced():
     gc.collect()
     only = tracemalloc.DomainFilter(inclusive=True, domain=loam.tracemalloc_domain)
