@@ -74,6 +74,8 @@ class Event(NamedTuple):
 _callback: Callable[[Event], object] | None = None
 _starting = threading.Lock()
 _delivering = threading.RLock()
+_is_delivering = False  # with _delivering held
+_raised: set[str] = set()  # texts of exceptions whose events are logged next, with _delivering held
 _thread: threading.Thread | None = None
 
 # Called after a policy has gone live. loam.children sets it.
@@ -133,25 +135,43 @@ def _repeats(event: Event) -> bool:
 def deliver(raised: str | None = None) -> None:
     """Logs all events that have happened so far, before it returns.
 
+    Inside a callback it logs nothing: the thread logs the events after the callback has returned.
     `raised` is the text of an exception: the event of that refusal is logged at DEBUG.
     """
+    global _is_delivering
     with _delivering:
-        for number, generation, pointer, message in _loam.events_take():
-            kind, level = _KINDS.get(number, ("event", logging.WARNING))
-            if kind == "policy_refused" and message == raised:
-                level = logging.DEBUG
-            if kind == "policy_live" and _on_live:
-                _on_live()
-            event = Event(kind, generation, pointer or 0, message)
-            if _repeats(event):
-                level = logging.DEBUG
-            logger.log(level, "%s", message, extra={"event": event})
-            _call(event)
+        if raised is not None:
+            _raised.add(raised)
+        if _is_delivering:
+            return
+        _is_delivering = True
+        try:
+            texts = set(_raised)
+            _raised.clear()
+            for row in _loam.events_take():
+                _log(*row, texts)
+        finally:
+            _is_delivering = False
+
+
+def _log(number: int, generation: int, pointer: int | None, message: str, raised: set[str]) -> None:
+    """Logs an event and calls the callback."""
+    kind, level = _KINDS.get(number, ("event", logging.WARNING))
+    if kind == "policy_refused" and message in raised:
+        level = logging.DEBUG
+    if kind == "policy_live" and _on_live:
+        _on_live()
+    event = Event(kind, generation, pointer or 0, message)
+    if _repeats(event):
+        level = logging.DEBUG
+    logger.log(level, "%s", message, extra={"event": event})
+    _call(event)
 
 
 @contextlib.contextmanager
 def reporting() -> Iterator[None]:
-    """Starts the thread that logs events, and logs all events of the body before the body ends.
+    """Starts the thread that logs events, and logs all events of the body before the body ends;
+    inside a callback they are logged after it.
 
     The thread waits until the body has ended, so that it does not log a refusal that the body
     raises.
@@ -188,8 +208,8 @@ def _after_fork() -> None:
 
     Events that were waiting belong to the parent and are dropped.
     """
-    global _thread, _starting, _delivering
-    _starting, _delivering = threading.Lock(), threading.RLock()
+    global _thread, _starting, _delivering, _is_delivering
+    _starting, _delivering, _is_delivering = threading.Lock(), threading.RLock(), False
     _loam.events_take()
     if _thread is not None:
         _thread = None

@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import tempfile
+import threading
 import time
 
 import loam
@@ -286,6 +287,31 @@ class Events(Case):
         self.assertIn("soft_limit", [record.event.kind for record in log.records])
         message = heard[-1].message
         self.assertIn("strategy 'cache' has passed its soft limit of 2097152 bytes: ", message)
+
+    def test_a_callback_that_loads_is_not_called_within_itself(self):
+        running, heard, ended = [], [], threading.Event()
+
+        def load(event):
+            heard.append((len(running), event.kind, event.message))
+            running.append(event)
+            if len(heard) == 1:
+                loam.policy.load(text=POLICY, name="second.lua")
+                with self.assertRaises(loam.PolicyError):
+                    loam.policy.load(text="no policy", name="third.lua")
+            running.pop()
+            if len(heard) == 3:
+                ended.set()
+
+        self.addCleanup(events.on_event, None)
+        with self.assertLogs("loam", logging.DEBUG) as log:
+            events.on_event(load)
+            loam.policy.load(text=POLICY, name="first.lua")
+            self.assertTrue(ended.wait(60))
+            events.on_event(None)
+        self.assertEqual([(depth, kind) for depth, kind, _ in heard],
+                         [(0, "policy_live"), (0, "policy_live"), (0, "policy_refused")])
+        self.assertIn("second.lua is live", heard[1][2])
+        self.assertEqual(log.records[-1].levelno, logging.DEBUG)  # an exception says it already
 
     def test_a_callback_that_fails_is_logged(self):
         def fails(event):
