@@ -1,13 +1,19 @@
 /* sites.c - the Python function that allocates, as a site.
  *
  * The function is the one in the innermost frame whose module is not part of NumPy. The names in a
- * code object are read once and kept in a table, with a reference to the code object; the
- * interpreter's lock guards the table. A call without that lock (NumPy makes some) has no site. */
+ * code object are read once. The site that they give hangs on the code object, in the interpreter's
+ * place for data of extensions, and ends with it. The interpreter's lock guards it. A call without
+ * that lock (NumPy makes some) has no site. */
 #include "sites.h"
 
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+/* Python 3.12 has these functions under new names. */
+#if PY_VERSION_HEX < 0x030c0000
+#define PyUnstable_Eval_RequestCodeExtraIndex _PyEval_RequestCodeExtraIndex
+#define PyUnstable_Code_GetExtra _PyCode_GetExtra
+#define PyUnstable_Code_SetExtra _PyCode_SetExtra
+#endif
 
 enum { FRAMES = 32, TAG = 256 };
 
@@ -16,37 +22,39 @@ struct sites {
   loam_site *unnamed; /* used when there is no memory for a site */
 };
 
-/* The site of a code object under a tag. */
+/* ---- What is known of code objects */
+
+/* The site of a code object under a description. */
 typedef struct known {
-  PyObject *code; /* NULL: a free place */
+  struct known *next; /* of the same code object */
   const sites *by;
   loam_site *site; /* NULL: the code is NumPy's own; the caller's frame decides */
 } known;
 
-/* Open addressing; never more than half full; a power of two. */
-static struct {
-  known *at;
-  size_t size, used;
-} table;
+/* The number of loam's place in a code object; -1: there is none, and nothing is kept. */
+static Py_ssize_t place = -1;
 
-/* ---- The table */
-
-static known *place(known *at, size_t size, const PyObject *code, const sites *by) {
-  size_t i = (((uintptr_t)code >> 4) * 31 + ((uintptr_t)by >> 4)) & (size - 1);
-  while (at[i].code && (at[i].code != code || at[i].by != by)) i = (i + 1) & (size - 1);
-  return &at[i];
+static void forget(void *first) {
+  for (known *k = first, *next; k; k = next) {
+    next = k->next;
+    free(k);
+  }
 }
 
-static int grow(void) {
-  size_t size = table.size ? 2 * table.size : 256;
-  known *bigger = calloc(size, sizeof *bigger);
-  if (!bigger) return 0;
-  for (size_t i = 0; i < table.size; i++)
-    if (table.at[i].code) *place(bigger, size, table.at[i].code, table.at[i].by) = table.at[i];
-  free(table.at);
-  table.at = bigger;
-  table.size = size;
-  return 1;
+static known *first_of(PyObject *code) {
+  void *first = NULL;
+  if (place < 0 || PyUnstable_Code_GetExtra(code, place, &first)) return NULL;
+  return first;
+}
+
+/* Keeps a site, if there is memory for it. The first entry stays where it is, because the
+ * interpreter ends an entry that another one replaces. */
+static void keep(PyObject *code, const sites *by, loam_site *site) {
+  known *first = first_of(code), *k = place < 0 ? NULL : malloc(sizeof *k);
+  if (!k) return;
+  *k = (known){ first ? first->next : NULL, by, site };
+  if (first) first->next = k;
+  else if (PyUnstable_Code_SetExtra(code, place, k)) free(k);
 }
 
 /* ---- Frames */
@@ -91,27 +99,21 @@ static loam_site *site_of(const sites *s, PyFrameObject *frame, PyObject *code) 
 }
 
 /* Keeps an exception that is being raised, and raises none. */
-static known *learn(const sites *s, PyFrameObject *frame, PyObject *code) {
+static loam_site *learn(const sites *s, PyFrameObject *frame, PyObject *code) {
   PyObject *type, *value, *traceback;
-  if (2 * table.used >= table.size && !grow()) return NULL;
   PyErr_Fetch(&type, &value, &traceback);
   loam_site *site = site_of(s, frame, code);
+  keep(code, s, site);
   PyErr_Restore(type, value, traceback);
-  known *k = place(table.at, table.size, code, s);
-  if (!k->code) {
-    Py_INCREF(code);
-    *k = (known){ code, s, site };
-    table.used++;
-  }
-  return k;
+  return site;
 }
 
 /* Returns NULL if the frame is NumPy's own. */
 static loam_site *site_at(const sites *s, PyFrameObject *frame) {
   PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-  known *k = table.size ? place(table.at, table.size, code, s) : NULL;
-  if (!k || !k->code) k = learn(s, frame, code);
-  loam_site *site = k ? k->site : s->unnamed;
+  const known *k = first_of(code);
+  while (k && k->by != s) k = k->next;
+  loam_site *site = k ? k->site : learn(s, frame, code);
   Py_DECREF(code);
   return site;
 }
@@ -142,6 +144,7 @@ loam_site *sites_here(const sites *s) {
 const sites *sites_make(const char *tag, loam_site *unnamed) {
   sites *s = calloc(1, sizeof *s);
   if (!s) return NULL;
+  if (place < 0) place = PyUnstable_Eval_RequestCodeExtraIndex(forget);
   snprintf(s->tag, sizeof s->tag, "%s", tag);
   s->unnamed = unnamed;
   return s;

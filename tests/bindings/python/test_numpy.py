@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import ctypes
 import gc
@@ -10,6 +11,7 @@ import tempfile
 import threading
 import tracemalloc
 import unittest.mock
+import weakref
 
 import numpy
 
@@ -407,6 +409,20 @@ class Sites(Installed):
             space = {"numpy": numpy}
             exec(f"def f{n}(): return numpy.empty(5)", space)
             self.assertEqual(loam.owner(space[f"f{n}"]()).func, f"f{n}")
+
+    def test_code_that_goes_is_not_kept(self):
+        gone = []
+        for n in range(3):
+            code = compile("array = numpy.empty(5)", "typed", "exec")
+            gone.append(weakref.ref(code))
+            for tag in (None, "first", "second"):
+                space = {"numpy": numpy, "__name__": "typed"}
+                with loam.tag(tag) if tag else contextlib.nullcontext():
+                    exec(code, space)
+                    exec(code, space)
+                self.assertEqual(loam.owner(space["array"]).tag, tag or "numpy.typed.module")
+        del code
+        self.assertEqual([ref() for ref in gone], [None] * 3)
 
     def test_a_policy_sees_the_function(self):
         loam.policy.load(text="""
