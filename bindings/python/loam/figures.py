@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any, Iterable, NamedTuple
 
 from . import _loam
@@ -82,8 +83,8 @@ def block_leaks() -> list[dict[str, Any]]:
 
 
 def _address(of: Any) -> int:
-    if isinstance(of, int):
-        return of
+    if isinstance(of, numbers.Integral):  # also one of NumPy, which has an interface too
+        return int(of)
     if isinstance(of, _loam.Array):  # one of rows, text or pointers has no buffer
         return of.address
     pointer = getattr(of, "data_ptr", None)  # PyTorch: a tensor with a gradient has no interface

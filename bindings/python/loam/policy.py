@@ -62,6 +62,8 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
     """
     if (path is None) == (text is None):
         raise TypeError("load() takes either a path or a text")
+    if not isinstance(text, (str, type(None))):
+        raise TypeError(f"the text of a policy is a str, not {type(text).__name__}")
     with events.reporting():
         if text is None:
             _loam.policy_load(path)
@@ -82,6 +84,8 @@ def watch(path: _Path) -> Info:
     switched. If the first load fails, its exception is raised and the file is followed
     nevertheless. Later failures are events (see loam.events), and the live policy stays.
     """
+    if path is None:
+        raise TypeError("watch() takes a path; unwatch() stops following")
     children.enlist()
     with events.reporting():
         _loam.policy_watch(path)
@@ -162,6 +166,8 @@ def _problems(answer: dict[str, Any], key: str) -> tuple[Problem, ...]:
 def _ask(path: _Path, verb: str, asked: Iterable[tuple[str, object]]) -> dict[str, Any]:
     lines = [f"verb {verb}"]
     for key, value in asked:
+        if key == "tag" and not isinstance(value, str):
+            raise TypeError(f"a tag is a string, not {type(value).__name__}")
         if "\n" in str(value):
             raise ValueError(f"{key} {value!r}: it contains a newline")
         lines.append(f"{key} {value}")
@@ -175,7 +181,8 @@ def check(path: _Path, tags: Iterable[str] = ()) -> Check:
     The file is compiled for the tags that the policy itself names, and for `tags`. Raises FileError
     if the file cannot be read.
     """
-    answer = _ask(path, "check", [("tag", tag) for tag in tags])
+    asked = (tags,) if isinstance(tags, str) else tags
+    answer = _ask(path, "check", [("tag", tag) for tag in asked])
     errors, warnings = _problems(answer, "errors"), _problems(answer, "warnings")
     return Check(not errors and answer.get("ok", True), errors, warnings, answer)
 

@@ -7,6 +7,8 @@ import tempfile
 import threading
 import time
 
+import numpy
+
 import loam
 from loam import _loam, events
 
@@ -81,6 +83,8 @@ class Loading(Files):
             loam.policy.load("a\0b")
         with self.assertRaises(TypeError):
             loam.policy.load(7)
+        self.assertRaisesRegex(TypeError, "a str, not bytes", loam.policy.load, text=b"text")
+        self.assertRaisesRegex(TypeError, "watch.. takes a path", loam.policy.watch, None)
 
     def test_edits_are_followed_and_broken_ones_are_not(self):
         self.save(POLICY)
@@ -154,6 +158,14 @@ class Asking(Files):
             loam.policy.explain(self.path, "a\nb", 1)
         with self.assertRaises(ValueError):
             loam.policy.explain(self.path, "a", -1)
+        for ask in (lambda: loam.policy.explain(self.path, None, 1),
+                    lambda: loam.policy.check(self.path, [None])):
+            self.assertRaisesRegex(TypeError, "a tag is a string, not NoneType", ask)
+
+    def test_one_tag_may_be_checked_alone(self):
+        self.save(POLICY)
+        alone, listed = (loam.policy.check(self.path, tags) for tags in ("one", ["one"]))
+        self.assertEqual(alone.answer, listed.answer)
 
 
 class Figures(Case):
@@ -191,6 +203,10 @@ class Figures(Case):
         self.assertIsNone(loam.owner(0))
         with self.assertRaises(TypeError):
             loam.owner("text")
+
+    def test_a_number_of_numpy_is_an_address(self):
+        block = loam.Block(100, "numbered")
+        self.assertEqual(loam.owner(numpy.uint64(block.address)).tag, "numbered")
 
     def test_idle_memory_goes_back(self):
         self.assertGreaterEqual(loam.trim(), 0)
