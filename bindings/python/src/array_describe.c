@@ -110,7 +110,8 @@ static bool describe_field(fields *s, const loam_array *array, int ndim,
   loam_array *at;
   loam_status status = loam_array_field(array, f->name, &at);
   if (status) return binding_fail(status), false;
-  size_t offset = (size_t)((char *)loam_array_data(at) - (char *)loam_array_data(array));
+  const char *begin = loam_array_data(array); /* NULL for an empty row, whose fields are as in C */
+  size_t offset = begin ? (size_t)((const char *)loam_array_data(at) - begin) : f->offset;
   size_t shape[ARRAY_MOST], size = size_of(f->type);
   int all = (int)loam_array_dims(at, ARRAY_MOST, shape, NULL);
   array_values value;

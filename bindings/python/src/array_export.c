@@ -171,16 +171,20 @@ PyObject *array_shape(const size_t *shape, int n) {
   return array_tuple(numbers, n);
 }
 
-/* Returns the dict of __array_interface__ for an array whose rows are held. */
+/* Returns the dict of __array_interface__ for an array whose rows are held. An empty row has no
+ * address, but NumPy takes an address of 0 for a scalar: it gets another one, where it reads
+ * nothing. */
 static PyObject *interface_of(PyObject *self) {
+  static char nothing[16];
   layout l;
   if (!lay_out(array_of(self), &l)) return NULL;
   bool is_struct = !PyUnicode_Check(l.values.descr);
   PyObject *typestr = is_struct ? PyUnicode_FromFormat("|V%zu", l.values.size)
                                 : Py_NewRef(l.values.descr);
+  char *data = loam_array_data(l.array);
   PyObject *interface = Py_BuildValue("{sNsNsNs(NO)si}", "shape", array_shape(l.shape, l.ndim),
                                       "strides", array_tuple(l.strides, l.ndim), "typestr", typestr,
-                                      "data", PyLong_FromVoidPtr(loam_array_data(l.array)),
+                                      "data", PyLong_FromVoidPtr(data ? data : nothing),
                                       array_is_readonly(l.array) ? Py_True : Py_False, "version",
                                       3);
   if (interface && is_struct && PyDict_SetItemString(interface, "descr", l.values.descr))

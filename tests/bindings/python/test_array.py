@@ -596,6 +596,14 @@ class Numpy(Case):
             self.assertEqual((seen.dtype, seen.shape), (numpy.dtype(code), (2, 2)), name)
             self.assertEqual((seen.strides, seen.tolist()), (array.strides, array.tolist()))
 
+    def test_numpy_sees_an_empty_row(self):
+        for kind in ("float64", "datetime", "time", "{t: time, x: float64}",
+                     "{x: int8, y: 2 * float64, z: {n: int16}}"):
+            with self.subTest(kind):
+                empty, full = loam.Array(f"2 * var * {kind}"), loam.Array(f"1 * {kind}")
+                seen = numpy.asarray(empty[1])
+                self.assertEqual((seen.shape, seen.dtype), ((0,), numpy.asarray(full).dtype))
+
     def test_numpy_takes_tensors_and_gives_them(self):
         for name, code in self.SCALARS.items():
             if name in ("bool", "?float32"):
