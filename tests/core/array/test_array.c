@@ -74,6 +74,15 @@ static void an_array_may_have_no_elements(void **state) {
   loam_array_release(a);
 }
 
+static void a_row_of_elements_without_size_is_resized(void **state) {
+  (void)state;
+  loam_array *a = new_array("var * 1 * 0 * string");
+  assert_int_equal(loam_array_resize(a, (size_t)1 << 40), LOAM_OK);
+  assert_int_equal(loam_array_resize(a, 1), LOAM_OK);
+  expect_json(a, "[[[]]]");
+  loam_array_release(a);
+}
+
 static void bounds_hold_the_first_element_or_nothing(void **state) {
   (void)state;
   loam_array *a = new_array("3 * 4 * int32"), *none = new_array("3 * 0 * int32");
@@ -851,6 +860,7 @@ int main(void) {
     CASE(bytes_are_those_in_place_and_in_arenas),
     CASE(large_data_have_a_block_of_their_own),
     CASE(an_array_may_have_no_elements),
+    CASE(a_row_of_elements_without_size_is_resized),
     CASE(bounds_hold_the_first_element_or_nothing),
     CASE(a_broken_array_breaks_its_laws),
     CASE(dims_are_sizes_and_strides),
