@@ -35,7 +35,7 @@ class PolicyError(Error):
 
     `file` and `line` are the place of the fault, `kind` is its class ("syntax", "field", ...) and
     `reason` describes it. If the refusal has no place, `file`, `line` and `kind` are None and
-    `reason` is the whole text.
+    `reason` is the whole text. A policy that takes too much time or memory has the kind "budget".
     """
 
     status = -3
@@ -62,7 +62,7 @@ class StateError(Error, RuntimeError):
 
 
 _KINDS: tuple[type[Error], ...] = (InvalidError, NoMemoryError, PolicyError, FileError, StateError)
-_UNSUPPORTED = -7
+_UNSUPPORTED, _BUDGET = -7, -8
 
 
 def of_status(status: int, words: str) -> Error:
@@ -70,6 +70,7 @@ def of_status(status: int, words: str) -> Error:
     for kind in _KINDS:
         if kind.status == status:
             return kind(words)
-    error = StateError(words) if status == _UNSUPPORTED else Error(words)
+    kind = {_UNSUPPORTED: StateError, _BUDGET: PolicyError}.get(status, Error)
+    error = kind(words)
     error.status = status
     return error

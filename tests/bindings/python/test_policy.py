@@ -56,6 +56,12 @@ class Loading(Files):
         self.assertIn("did you mean 'tag'?", str(error))
         self.assertEqual(loam.policy.info().generation, before)
 
+    def test_a_policy_that_takes_too_long_is_refused_too(self):
+        with self.assertRaises(loam.PolicyError) as caught:
+            loam.policy.load(text="\nwhile true do end")
+        self.assertEqual((caught.exception.kind, caught.exception.line, caught.exception.status),
+                         ("budget", 2, -8))
+
     def test_a_refusal_without_a_line_says_the_rest(self):
         with self.assertRaises(loam.PolicyError) as caught:
             loam.policy.load(text="", name="empty.lua")
