@@ -1,12 +1,13 @@
 """The extension module: the functions of loam.h with Python's types."""
 
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, final, type_check_only
 
 _Path = str | os.PathLike[str]
 
 TRACEMALLOC_DOMAIN: int
 
+@final
 class Block:
     """A block of memory with counted references: a buffer, also for NumPy and through DLPack."""
 
@@ -35,6 +36,7 @@ class Block:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
+@final
 class Array:
     """An array of a type that a datashape describes; indices, slices and fields make views."""
 
@@ -53,6 +55,7 @@ class Array:
     def tolist(self) -> Any: ...
     def debug(self) -> str: ...
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
     def __getitem__(self, key: Any) -> Any: ...
     def __setitem__(self, key: Any, value: Any) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -79,6 +82,8 @@ class Array:
     @property
     def __array_interface__(self) -> dict[str, Any]: ...
 
+@final
+@type_check_only
 class Piece:
     """A piece of an arena: a buffer of bytes, which keeps the arena alive."""
 
@@ -86,6 +91,7 @@ class Piece:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class Arena:
     """Many small pieces of memory under one tag, which are freed together."""
 

@@ -400,6 +400,11 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value) {
 
 static Py_ssize_t array_size(PyObject *self) { return array_length(array_of(self)); }
 
+/* Without this function an array without dimensions would be iterated as an empty one. */
+static PyObject *array_iterate(PyObject *self) {
+  return array_size(self) < 0 ? NULL : PySeqIter_New(self);
+}
+
 /* ---- Properties and methods ---- */
 
 static void put_text(void *ctx, const char *text, size_t length) {
@@ -596,6 +601,7 @@ static PyType_Slot slots[] = {
   { Py_tp_repr, (void *)array_repr },
   { Py_tp_methods, methods },
   { Py_tp_getset, properties },
+  { Py_tp_iter, (void *)array_iterate },
   { Py_sq_item, (void *)array_item },
   { Py_mp_length, (void *)array_size },
   { Py_mp_subscript, (void *)array_get },

@@ -467,8 +467,10 @@ class Views(Case):
                 (["y\0"], ValueError, "has a NUL")]:
             with self.subTest(key=key), self.assertRaisesRegex(error, words):
                 array[key]
-        with self.assertRaisesRegex(TypeError, "float64 has no len"):
-            len(loam.Array("float64"))
+        for read in (len, list, set):
+            for kind in ("float64", "{x: int32}"):
+                with self.assertRaisesRegex(TypeError, "has no len"):
+                    read(loam.Array(kind))
 
     def test_a_view_keeps_what_it_shows(self):
         before = live()
