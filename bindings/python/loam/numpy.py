@@ -44,7 +44,6 @@ return loam.policy {
 _lock = threading.RLock()
 _sites = False
 _touch = False
-_default: Any = None  # the variable's default while installed everywhere: a capsule
 _handlers: dict[tuple[str | None, bool, bool], Any] = {}
 
 
@@ -84,6 +83,11 @@ def _swap(old: Any, new: Any) -> None:
                      "install(everywhere=False), which serves one context")
 
 
+def _default() -> Any:
+    """Returns the variable's default, a capsule: loam's while loam is installed everywhere."""
+    return contextvars.Context().run(_variable.get)
+
+
 def _own() -> Any:
     """Returns the handler that this context has set itself, or None."""
     return contextvars.copy_context().get(_variable)
@@ -111,7 +115,7 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     Calling it again changes the options. Code that is inside a tag keeps the old options until the
     next tag.
     """
-    global _sites, _touch, _default
+    global _sites, _touch
     events.start()
     children.enlist()
     with _lock:
@@ -120,8 +124,7 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
         _sites, _touch = sites, touch
         new = _handler(None)
         if everywhere:
-            _swap(_default or _numpy.default_handler(), new)
-            _default = new
+            _swap(_default(), new)
         own = _own()
         if not everywhere or (own is not None and tags.current_tag() is None):
             _numpy.set_handler(new)
@@ -133,11 +136,9 @@ def uninstall() -> None:
     Arrays stay valid: each is freed by the handler that made it. Another context that is inside a
     tag keeps loam's handler until that tag ends.
     """
-    global _default
     with _lock:
-        if _default is not None:
-            _swap(_default, _numpy.default_handler())
-            _default = None
+        if _numpy.is_ours(_default()):
+            _swap(_default(), _numpy.default_handler())
         own = _own()
         if own is not None and _numpy.is_ours(own):
             _numpy.set_handler(None)
@@ -150,9 +151,10 @@ def is_installed() -> bool:
 
 def _arguments() -> dict[str, bool] | None:
     """Returns the arguments of install() that hold here, or None if loam is not installed."""
-    if _default is None and not is_installed():
+    everywhere = _numpy.is_ours(_default())
+    if not everywhere and not is_installed():
         return None
-    return {"sites": _sites, "touch": _touch, "everywhere": _default is not None}
+    return {"sites": _sites, "touch": _touch, "everywhere": everywhere}
 
 
 def _enter(name: str) -> contextvars.Token[Any] | None:
@@ -160,4 +162,11 @@ def _enter(name: str) -> contextvars.Token[Any] | None:
     return _variable.set(_handler(name)) if _numpy.is_ours(_variable.get()) else None
 
 
+def _after_fork() -> None:
+    """Starts with a free lock in a forked child: another thread may have held the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
 tags._enter = _enter
+os.register_at_fork(after_in_child=_after_fork)

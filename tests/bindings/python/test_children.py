@@ -144,14 +144,12 @@ class Forks(Case):
     def test_a_fork_beside_threads_that_enter_tags_has_tags(self):
         run_child("""
             import loam, os, signal, threading
-            is_over = threading.Event()
             def enter():
-                while not is_over.is_set():
+                while True:
                     with loam.tag("others", everywhere=True):
                         pass
-            threads = [threading.Thread(target=enter) for _ in range(3)]
-            for thread in threads:
-                thread.start()
+            for _ in range(3):
+                threading.Thread(target=enter, daemon=True).start()
             for _ in range(5):
                 child = os.fork()
                 if not child:
@@ -159,7 +157,27 @@ class Forks(Case):
                     with loam.tag("own", everywhere=True):
                         os._exit(loam.current_tag() != "own")
                 assert os.waitpid(child, 0)[1] == 0
-            is_over.set()
+            os._exit(0)
+            """)
+
+    def test_a_fork_beside_a_thread_that_installs_can_install(self):
+        run_child("""
+            import loam, numpy, os, signal, threading
+            def install():
+                while True:
+                    loam.numpy.install()
+            loam.numpy.install()
+            threading.Thread(target=install, daemon=True).start()
+            for _ in range(20):
+                child = os.fork()
+                if not child:
+                    signal.alarm(60)
+                    loam.numpy.install(sites=True)
+                    made = loam.owner(numpy.ones(5)).tag
+                    loam.numpy.uninstall()
+                    os._exit((made, loam.owner(numpy.ones(5))) != ("numpy.__main__.module", None))
+                assert os.waitpid(child, 0)[1] == 0
+            os._exit(0)
             """)
 
 
