@@ -13,8 +13,12 @@ enum { MOST = ARRAY_MOST };
 
 static PyObject *take_tensor(PyObject *capsule, PyObject *of) {
   loam_array *array;
+  if (!PyCapsule_IsValid(capsule, "dltensor"))
+    return PyErr_Format(PyExc_ValueError,
+                        "%R is no DLPack tensor of version 0, or another reader "
+                        "has taken it",
+                        capsule);
   struct DLManagedTensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
-  if (!tensor) return NULL;
   loam_status status = loam_array_from_dlpack(tensor, &array);
   if (status) return binding_fail(status);
   PyCapsule_SetName(capsule, "used_dltensor"); /* this object ends the tensor from now on */

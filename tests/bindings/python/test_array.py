@@ -619,6 +619,16 @@ class Numpy(Case):
             gc.collect()
             self.assertEqual(back[0].tolist(), [4, 5])
 
+    def test_a_tensor_is_taken_once(self):
+        class Lender:
+            capsule = loam.Array("2 * int8", [1, 2]).__dlpack__()
+
+            def __dlpack__(self):
+                return self.capsule
+        self.assertEqual(loam.Array.from_dlpack(Lender()).tolist(), [1, 2])
+        with self.assertRaisesRegex(ValueError, "used_dltensor.* another reader has taken it"):
+            loam.Array.from_dlpack(Lender())
+
     def test_a_field_is_seen_where_it_stands(self):
         array = loam.Array("4 * {a: int8, x: 2 * float64}", [(i, [i, -i]) for i in range(4)])
         seen = numpy.asarray(array["x"])
