@@ -142,7 +142,7 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 
 /* ---- By the code that calls --------------------------------------------------------------- */
 
-/* Serves a request whose decision holds although lm_decision_serve returned NULL. */
+/* Serves a request for which an entry holds, and lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
   lm_thread *t = lm_thread_self_or_empty;
   void *p = NULL;
@@ -271,8 +271,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* Frees an object of which the thread cache has no room, or that is not live, or of which more is
- * to be done than counting. Ends the active section. */
+/* Frees an object for which the thread cache has no room, that is not live, or whose free has to do
+ * more than to count. Ends the active section. */
 static LM_NOINLINE void free_full(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   bool done = lm_tcache_give_full(t, ptr, met) || lm_sampled_free(t, ptr, met);

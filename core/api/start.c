@@ -38,7 +38,7 @@ _Atomic uint32_t lm_start_state = LM_START_COLD;
 static _Atomic pid_t
     starter; /* of LM_START_STARTING, which a forked child inherits without the thread */
 
-/* Returns whether a variable is 1, not 0; `usual` if it is not set. Any other value is reported as
+/* Returns whether a variable is 1; `usual` if it is not set. Any other value is reported as
  * an event, so that a misspelt value is noticed, and `usual` is returned. */
 static bool is_on(const char *name, bool usual) {
   const char *value = lm_sys_getenv(name);
@@ -87,7 +87,7 @@ static const char *missing_function(const loam_system *s) {
   return s->usable_size ? NULL : "usable_size";
 }
 
-/* The fields that the host knew when it was compiled. */
+/* Copies the fields that the host knew when it was compiled; the others are 0. */
 static loam_status read_config(const loam_config *given, loam_config *out) {
   *out = (loam_config){ .size = sizeof *out };
   if (!given) return LOAM_OK;
@@ -102,8 +102,8 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
 /* Returns whether a configuration asks for the service thread. */
 static bool has_service(const loam_config *config) { return config->watch || config->control > 0; }
 
-/* Reads the files of the machine that a policy may need which is published later. The program may
- * have given up the right to open files by then. */
+/* Reads the files of the machine now that a policy may need which is published later: the program
+ * may have given up the right to open files by then. */
 static void learn_machine(void) {
   (void)lm_large_guard_max();
   (void)lm_numa_nodes();

@@ -11,8 +11,9 @@
 
 /* ---- Evaluating a plan -------------------------------------------------------------------- */
 
-/* Reads a gauge that lm_decision_gauge does not read itself. One that needs a lock or a system call
- * is not read if the caller cannot wait: *needs_lock is then set. */
+/* Reads a gauge that lm_decision_gauge does not read itself. The free memory of a device is a
+ * figure that is kept. The others need a lock or a system call: if the caller cannot wait, they
+ * are not read, and *needs_lock is set. */
 static LM_NOINLINE double slow_gauge(const lm_inputs *inputs, int input, unsigned arg) {
   if (input == LM_IN_DEVICE_FREE) return (double)lm_gpu_free(arg);
   if (inputs->needs_lock) {
@@ -25,7 +26,7 @@ static LM_NOINLINE double slow_gauge(const lm_inputs *inputs, int input, unsigne
 }
 
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
-  int64_t value = -1; /* there is none without a lock, a system call or a call of the driver */
+  int64_t value = -1; /* below 0: slow_gauge has to read it */
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS);
   if (input == LM_IN_NODE) value = lm_numa_here_fast();
   else if (input == LM_IN_LIVE) value = lm_live_of(lm_thread_self, inputs->site);
@@ -236,7 +237,7 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }
 
-/* Takes an object by the entry for this choice, which is not a keyed one. Returns NULL, and has
+/* Takes an object by the entry for this choice. The choice is not keyed. Returns NULL, and has
  * done nothing, if the entry does not hold or its bin has no object that can bear the token now. */
 LM_INLINE void *serve_chosen(lm_thread *t, const lm_request *r, uint64_t epoch, const choice *c) {
   lm_decision_key k = key_for(t, r, c);
@@ -244,8 +245,8 @@ LM_INLINE void *serve_chosen(lm_thread *t, const lm_request *r, uint64_t epoch, 
   uint64_t key = k.key + epoch + lm_load(uint64_t, &lm_published.now.word);
   bool is_counted = c->token & LM_TOKEN_COUNTED;
   void *p = NULL;
-  /* While a policy goes live, or a tag begins to be counted, the entry may have the token of before
-   * and the choice that of afterwards. */
+  /* While a policy goes live, or a tag begins to be counted, the entry may have the old token and
+   * the choice the new one. */
   if (lm_unlikely(d->key != key || d->strategy != c->strategy || d->token != c->token)) return NULL;
   if (lm_unlikely(r->size > LM_SMALL_MAX)) return take_large(t, r, d, is_counted);
   if (lm_likely(!lm_count_down(&d->left)))

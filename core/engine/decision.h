@@ -181,8 +181,8 @@ LM_INLINE void *lm_decision_refill(lm_thread *t, lm_decision_key k) {
   return p;
 }
 
-/* Returns whether an entry has ended the stock that it drew, so that the request which the entry
- * does not serve any more is to be sampled. */
+/* Returns whether an entry has served all blocks of the count that it drew, so that the next
+ * request is to be sampled. */
 LM_INLINE bool lm_decision_is_due(const lm_decision *d, uint64_t key) {
   return d->key == key && !d->left && d->start != LM_STATS_STOCK && lm_sample_is_on();
 }
@@ -251,21 +251,24 @@ LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const l
 
 /* ---- New decisions ------------------------------------------------------------------------- */
 
-/* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most LM_LARGE_MAX
- * bytes. Counts the block in a tally (engine/stats.h) and not in the entry, because the blocks of a
- * large class have different sizes. Returns NULL if no entry holds, or if its bin is empty. */
+/* Like lm_decision_serve, for a request by site of more than LM_SMALL_MAX and at most
+ * LM_LARGE_MAX bytes. Counts the block in a tally (engine/stats.h) and not in the entry, because
+ * the blocks of a large class have different sizes. Returns NULL if no entry holds, if its bin
+ * is empty, or if a lock is needed that may wait for a fork. */
 void *lm_decision_serve_large(lm_thread *t, const lm_request *r);
 
-/* Evaluates the plan of the site of a request whose decision depends on more than its key, and
- * takes an object by the entry for the key and the strategy. Makes no system call, and takes no
- * lock that may wait for a fork, so the caller need not be in a guarded section. Returns NULL, and
- * has done nothing, if that is not possible; lm_decision_make then serves the request. The thread
- * is not active. `t` may be the empty area. r->site is not NULL. */
+/* Evaluates the plan of the request's site. If the decision depends on more than the key, takes an
+ * object by the entry for the key and the strategy. Makes no system call, and takes no lock that
+ * may wait for a fork, so the caller need not be in a guarded section. Returns NULL, and has done
+ * nothing, for a decision that depends on the key alone, and where no object can be taken so;
+ * lm_decision_make then serves the request. The thread is not active. `t` may be the empty area.
+ * r->site is not NULL. */
 void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the
- * plan leads to. Keeps the decision in an entry. Returns NULL if thread caches cannot serve the
- * request; lm_engine_alloc can. The thread is not active, and r->site is not NULL. */
+ * plan leads to. Keeps the decision in an entry, if the bin can have a name. Returns NULL if thread
+ * caches cannot serve the request; lm_engine_alloc may. The thread is not active, and r->site is
+ * not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 
 /* Returns whether the policy now decides a request of the site for `size` bytes, at most

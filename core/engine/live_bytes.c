@@ -4,8 +4,8 @@
  * The result: every live block of the tag has a COUNTED token and is counted once (plan/site.h).
  *
  *   1. The tag's sites are marked. An active section that begins later gives its blocks COUNTED
- *      tokens, and counts the blocks in that section (lm_decision_make, serve_from_pool in chain.c,
- *      lm_record_enter, pool_resize in resize.c).
+ *      tokens, and counts the blocks in that section (decision.c; serve_from_pool and
+ *      take_from_device_pool in chain.c; lm_record_enter; pool_resize in resize.c).
  *   2. All threads take the slow path. A section that begins later has forgotten its decisions for
  *      the tag's sites, and frees by compare and exchange of the token.
  *   3. Grace: every section that began before steps 1 and 2 has ended. Now each block of the tag

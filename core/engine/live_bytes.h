@@ -10,7 +10,7 @@
 
 #include "plan/site.h"
 
-/* The most bytes that a thread keeps to itself, allocated or freed. */
+/* The most bytes of one tag that a thread keeps to itself, allocated or freed. */
 enum { LM_LIVE_UNTOLD = 128 << 10 };
 
 /* Adds bytes to the live bytes of the site's tag; `bytes` is below 0 for a free. The calling thread

@@ -60,7 +60,8 @@ bool lm_record_enter(lm_thread *t, const loam_site *site, lm_token token, lm_rec
  * no such block. */
 bool lm_record_remove(lm_thread *t, const void *p, lm_record *out, lm_provided_node **node);
 
-/* Gives a live block of a pool another token, and counts it under that one. While active. */
+/* Gives a live block of a pool another token, and counts it under that one and no more under the
+ * old one. The thread is active. */
 void lm_record_retoken(lm_record *b, lm_token token);
 
 /* Fills *out for loam_owner. False: no live block is there. */

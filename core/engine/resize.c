@@ -45,8 +45,8 @@ static bool resize_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *
   return p;
 }
 
-/* The most bytes by which the system's allocator may exceed the size of a request, since some
- * allocators round up to size classes. The bytes are taken from the limit before the resize,
+/* An estimate of the bytes by which the system's allocator exceeds the size of a request, since
+ * some allocators round up to size classes. The bytes are taken from the limit before the resize,
  * because a block that was resized cannot be refused. */
 static size_t spare_of(const lm_strategy *s, size_t size) {
   return s->desc.kind == LM_KIND_SYSTEM ? size / 4 + 64 : 0;

@@ -18,7 +18,7 @@ typedef enum lm_provider {
   LM_PROVIDER_STREAM,  /* the driver's own pool, in the order of a stream */
   LM_PROVIDER_MANAGED, /* the driver: managed memory, which moves between host and device */
   LM_PROVIDER_SLEEP,   /* loam maps memory of the driver for this block alone: device/sleep.h */
-  LM_PROVIDER_POOL,    /* loam's pool of device memory: device/device_pool.h */
+  LM_PROVIDER_POOL,    /* loam's pool of device memory: only in a record; device/device_pool.h */
   LM_PROVIDER_HEAP     /* loam's pools of host memory: only in a record (engine/record.h) */
 } lm_provider;
 
@@ -49,8 +49,8 @@ typedef struct lm_provided_node {
   struct lm_provided_node *left, *right;
 } lm_provided_node;
 
-/* `changes` counts the nodes that are added or removed, and the blocks that fall asleep or wake
- * (os/changes.h). */
+/* `changes` is odd while nodes are added or removed, or a block falls asleep or wakes
+ * (os/changes.h). Changes of tokens do not count. */
 typedef struct lm_provided_tree {
   lm_lock lock; /* guards all nodes */
   lm_changes changes;
@@ -73,10 +73,11 @@ bool lm_provided_find(const void *p, lm_provided *out);
  * if that is not NULL: then the caller gives it to lm_provided_put. False: there is none, and *out
  * and *node have not changed. */
 bool lm_provided_take(const void *p, lm_provided *out, lm_provided_node **node);
-/* Notes whether the block that begins at `p` is asleep. Does nothing if no block does. */
+/* Notes whether the block that begins at `p` is asleep. Does nothing if no block begins there. */
 void lm_provided_set_asleep(const void *p, bool is_asleep);
 /* Calls `visit` for each block, in the order of addresses, with the lock held: `visit` must not
- * call loam. It may change the block's token, and nothing else. */
+ * allocate, free, or call a function that takes this lock. It may change the block's token, and
+ * nothing else. */
 void lm_provided_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
 /* Returns whether the law of each block and the law of the treap (provided.c) hold. Takes the
  * lock. */

@@ -229,15 +229,17 @@ enum {
   GAUGES = DEVICE_FREE + LM_NODES_MAX
 };
 
-/* The gauges that one evaluation has read. Each is read once, so that all conditions of the plan
- * see one value of it. `value` of a gauge whose bit in `known` is not set is not initialised. */
+/* The gauges that one evaluation has read. Each is read once (read_gauge has the exception), so
+ * that all conditions of the plan see one value of it. `value` of a gauge whose bit in `known`
+ * is not set is not initialised. */
 typedef struct reading {
   const lm_inputs *request;
   uint64_t known[(GAUGES + 63) / 64]; /* bits of gauges */
   double value[GAUGES];
 } reading;
 
-/* Returns the fixed value of a gauge; 0 for a node or a device without one. */
+/* Returns the fixed value of a gauge; 0 for a node or a device that the request has no value
+ * for. */
 static LM_NOINLINE double fixed(const lm_inputs *r, int input, unsigned arg) {
   lm_assert(input >= LM_IN_NODE && input < LM_INPUTS && input != LM_IN_LINE);
   if (input == LM_IN_NODE_FREE) return arg < r->node_free_n ? r->node_free[arg] : 0;
@@ -345,7 +347,7 @@ bool lm_plan_node_holds(const lm_plan *plan, uint32_t node, const lm_inputs *req
   return holds_at(&g, plan, &plan->node[node]);
 }
 
-/* Follows the tree from a node (or ~leaf); returns the leaf. */
+/* Follows the tree from a node (or ~leaf); returns the index of the leaf. */
 static unsigned decide(const lm_plan *plan, int32_t at, const lm_inputs *request) {
   reading g;
   begin(&g, request);

@@ -34,13 +34,14 @@ they drop, and programs that keep some as they change their user, such as setpri
 
 With --guard the policy decides as before, and each block of host memory (1 in N with a number)
 ends at a page that cannot be touched. An access behind its end, or after its free, ends the
-program with a message that names the block. So it is if LD_PRELOAD names glibc's
-libc_malloc_debug.so.0, and MALLOC_CHECK_ or glibc.malloc.check in GLIBC_TUNABLES is not 0.
-A guarded block takes two system calls and at least a page.
+program with a message that names the block. `loam run` guards each block also if LD_PRELOAD
+names glibc's libc_malloc_debug.so.0, and MALLOC_CHECK_, or glibc.malloc.check in
+GLIBC_TUNABLES, is a number other than 0. A guarded block costs two system calls and at least
+a page.
 
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
-program does; if one has another value, the program says so and uses the default:
+program does. A program that finds a value which it does not know says so, and uses the default:
 
   LOAM_BAD_FREE=report   a wrong free shows the message, and the program goes on
   LOAM_BAD_FREE=ignore   the program goes on without a message
@@ -50,6 +51,7 @@ program does; if one has another value, the program says so and uses the default
                          why a program has no board or cannot be asked
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
   LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
+  LOAM_GUARD=N           guards blocks, as --guard does
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
@@ -121,7 +123,7 @@ local function preload_list(context, library)
   return others and others ~= "" and library .. ":" .. others or library
 end
 
--- Returns whether the user asks glibc's library to check the heap. Any number but 0 does.
+-- Returns whether the user asks glibc's library to check the heap: by any number but 0.
 local function is_check_wanted(context)
   local tunables = ":" .. (context.getenv("GLIBC_TUNABLES") or "")
   local levels = { context.getenv("MALLOC_CHECK_") or "",
@@ -131,7 +133,7 @@ end
 
 -- Sets LOAM_GUARD. If the user has also preloaded glibc's library that checks and traces the heap,
 -- it watches a malloc that the program does not call under loam: then loam checks the heap in its
--- place, or a note says that nobody does.
+-- place, or a note says that nothing checks it.
 ---@param every number|nil of --guard
 local function set_guard(context, every)
   local others = context.getenv("LD_PRELOAD")
