@@ -63,8 +63,9 @@ static void start_samples(void) {
   else (void)lm_sample_set(interval); /* without memory for it nothing is sampled */
 }
 
-/* Makes policies that are loaded afterwards guard blocks of every host strategy, if LOAM_GUARD is
- * set. A value that is no number, or too large, is reported as an event and is not used. */
+/* Makes the built-in default, and policies that are loaded afterwards, guard blocks of every host
+ * strategy, if LOAM_GUARD is set. A value that is no number, or too large, is reported as an event
+ * and is not used. */
 static void start_guard(void) {
   const char *value = lm_sys_getenv("LOAM_GUARD");
   if (!value || !*value) return;
@@ -145,11 +146,11 @@ static loam_status start_as(const loam_config *config) {
   lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
+  start_guard();
   lm_policy_start();
   lm_tails_learn();
   lm_quota_file_start(config->control_dir, may_have);
   start_samples();
-  start_guard();
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
@@ -157,6 +158,7 @@ static loam_status start_as(const loam_config *config) {
   if (!lm_handler_set_system(config->system))
     return lm_error(LOAM_ENOMEM, "no memory for a copy of loam_config.system");
   lm_guard_fault_enable(config->guard_report);
+  lm_guard_fault_install(); /* for the built-in default: start_guard */
   lm_control_set_guest(config->guest && !has_service(config));
   lm_pressure_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);

@@ -228,6 +228,7 @@ static _Atomic uint32_t guard_every; /* see lm_policy_image_guard_every; relaxed
 
 void lm_policy_image_guard_every(uint32_t n) {
   atomic_store_explicit(&guard_every, n, memory_order_relaxed);
+  lm_strategy_builtin.desc.guard = n;
 }
 
 /* Of the policy's guard and the process's, the one that guards more blocks. */

@@ -129,8 +129,9 @@ void lm_policy_image_close(lm_policy_image *image);
 loam_status lm_policy_image_find(lm_policy_image *image, const loam_where *where,
                                  const lm_plan **out);
 
-/* Images that are opened from now on guard at least one block in n of their host strategies, also
- * if the policy guards fewer or none; 0: as the policies say. Call it before a policy is loaded. */
+/* The built-in default, and images that are opened from now on, guard at least one block in n of
+ * their host strategies, also if the policy guards fewer or none; 0: as the policies say. Call it
+ * before the first block is made and a policy is loaded. */
 void lm_policy_image_guard_every(uint32_t n);
 
 /* Returns the bytes that the image was opened with. */

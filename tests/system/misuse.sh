@@ -96,6 +96,9 @@ if [ -x "${LOAM:-}" ]; then
   faults "LOAM_GUARD" env LOAM_GUARD=1 "$LOAM" run --policy "$policy"
   debug=$(find /lib/ -name libc_malloc_debug.so.0 2> /dev/null | head -n 1)
   [ -z "$debug" ] || faults "MALLOC_CHECK_" env MALLOC_CHECK_=3 LD_PRELOAD="$debug" "$LOAM" run --policy "$policy"
+  without() { shift; env LD_PRELOAD="$LOAM_PRELOAD" LOAM_GUARD=1 "$@"; }
+  faults "LOAM_GUARD without a policy" without
+  grep -q "strategy 'default'" "$work/err" || fail "LOAM_GUARD without a policy: $(cat "$work/err")"
   (LOAM_GUARD=-1 "$LOAM" run --policy "$policy" -- true) 2> "$work/err" || fail "LOAM_GUARD=-1 ends a program"
   grep -q "^loam: .*LOAM_GUARD=-1: it may be N, from 0 to 4294967295" "$work/err" || fail "LOAM_GUARD=-1: $(cat "$work/err")"
   echo "ok: --guard, LOAM_GUARD and MALLOC_CHECK_ guard blocks under a policy that guards none"
