@@ -6,6 +6,7 @@
 typedef struct Arena {
   PyObject_HEAD loam_block *block;
   bool is_changing; /* an operation has not ended; a function of loam.on_memory may run in it */
+  PyObject *weak;   /* weak references to this object */
 } Arena;
 
 typedef struct Piece {
@@ -135,6 +136,7 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 
 static void arena_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_ClearWeakRefs(self);
   binding_untrace(((Arena *)self)->block);
   loam_block_release(((Arena *)self)->block);
   type->tp_free(self);
@@ -206,11 +208,14 @@ static const char prose[] =
     "Pieces stand one after another, and only the last piece can be resized; with `resizable`,\n"
     "every piece can. With `zero`, new bytes are zero.";
 
+static PyMemberDef arena_members[] = { BINDING_WEAK(Arena), { 0 } };
+
 static PyType_Slot arena_slots[] = {
   { Py_tp_doc, (void *)prose },
   { Py_tp_new, (void *)arena_new },
   { Py_tp_dealloc, (void *)arena_dealloc },
   { Py_tp_methods, arena_methods },
+  { Py_tp_members, arena_members },
   { Py_tp_getset, arena_properties },
   { Py_mp_length, (void *)arena_length },
   { 0, NULL },

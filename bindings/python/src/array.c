@@ -177,6 +177,7 @@ static PyObject *array_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
 static void array_dealloc(PyObject *self) {
   Array *a = (Array *)self;
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_ClearWeakRefs(self);
   if (!a->is_view) binding_untrace(a->array);
   loam_array_release(a->array);
   a->family->inside -= a->is_inside;
@@ -594,12 +595,15 @@ static const char prose[] =
     "scalars as buffers, through __array_interface__ and through DLPack. While views of a row's\n"
     "elements are in use, no row can be resized (BufferError).";
 
+static PyMemberDef members[] = { BINDING_WEAK(Array), { 0 } };
+
 static PyType_Slot slots[] = {
   { Py_tp_doc, (void *)prose },
   { Py_tp_new, (void *)array_new },
   { Py_tp_dealloc, (void *)array_dealloc },
   { Py_tp_repr, (void *)array_repr },
   { Py_tp_methods, methods },
+  { Py_tp_members, members },
   { Py_tp_getset, properties },
   { Py_tp_iter, (void *)array_iterate },
   { Py_sq_item, (void *)array_item },

@@ -19,6 +19,7 @@ typedef struct Array {
   PyObject *base; /* whose memory it shows; NULL: it has memory of its own */
   bool is_inside; /* the data stand in a row */
   bool is_view;   /* of another Array: `base` is an Array too */
+  PyObject *weak; /* weak references to this object */
 } Array;
 
 /* The most dimensions of an array, and the most fields of a key. */

@@ -7,8 +7,15 @@
 #include <Python.h>
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <structmember.h>
 
 #include "loam.h"
+
+/* The member of a type by which Python finds the weak references to its objects: the field `weak`
+ * of their struct. The type's dealloc begins with PyObject_ClearWeakRefs. */
+#define BINDING_WEAK(type) \
+  { "__weaklistoffset__", T_PYSSIZET, offsetof(type, weak), READONLY, NULL }
 
 /* Returns whether this thread holds the interpreter's lock, with the thread state that
  * PyGILState_Ensure would use. Any thread may call it, with the lock or without. PyGILState_Check

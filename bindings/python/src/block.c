@@ -16,6 +16,7 @@ typedef struct Block {
   Py_ssize_t exports;              /* buffers in use; release() fails while there are any */
   bool is_given; /* __array_interface__ has given the address, whose users are not counted */
   int is_readonly;
+  PyObject *weak; /* weak references to this object */
 } Block;
 
 static loam_block *block_of(PyObject *self) {
@@ -124,6 +125,7 @@ static void end(Block *self) {
 
 static void block_dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
+  PyObject_ClearWeakRefs(self);
   end((Block *)self);
   type->tp_free(self);
   Py_DECREF(type);
@@ -338,12 +340,15 @@ static const char prose[] =
     "DLPack; each user keeps the memory alive. block[i:j] is a block over a part, without a\n"
     "copy. NoMemoryError if there is no memory, or if the policy denies it.";
 
+static PyMemberDef members[] = { BINDING_WEAK(Block), { 0 } };
+
 static PyType_Slot slots[] = {
   { Py_tp_doc, (void *)prose },
   { Py_tp_new, (void *)block_new },
   { Py_tp_dealloc, (void *)block_dealloc },
   { Py_tp_repr, (void *)block_repr },
   { Py_tp_methods, methods },
+  { Py_tp_members, members },
   { Py_tp_getset, properties },
   { Py_mp_length, (void *)block_length },
   { Py_mp_subscript, (void *)block_slice },

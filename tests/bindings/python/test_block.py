@@ -20,6 +20,17 @@ class Making(Case):
         self.assertEqual(loam.owner(loam.Block(1 << 20, "block.large")[7:]).tag, "block.large")
         self.assertEqual(repr(block), "<loam.Block of 100 bytes, embedded, tag 'block.small'>")
 
+    def test_blocks_arrays_and_arenas_have_weak_references(self):
+        for make in (lambda: loam.Block(8), lambda: loam.Array("3 * int32"), loam.Arena):
+            one, ended = make(), []
+            weak = weakref.ref(one, ended.append)
+            kept = weakref.WeakValueDictionary(it=one)
+            self.assertIs(weak(), one)
+            self.assertIs(kept["it"], one)
+            del one
+            gc.collect()
+            self.assertEqual((weak(), ended, len(kept)), (None, [weak], 0))
+
     def test_the_contexts_tag_is_taken(self):
         with loam.tag("block.context"):
             self.assertEqual(loam.Block(1).tag, "block.context")
