@@ -6,7 +6,8 @@
 
 #include "pages/provided.h"
 
-static lm_provided old; /* the block that was replaced; its size is 0 if there was none */
+/* The block that this thread's last one has replaced; its size is 0 if there was none. */
+static _Thread_local lm_provided old;
 
 static void *at(uintptr_t address) { return (void *)address; }
 
@@ -215,6 +216,12 @@ static void children_of_busy_threads_can_use_it(void **state) {
   assert_int_equal(count_blocks(), 0);
 }
 
+static int set_up(void **state) {
+  (void)state;
+  lm_provided_start();
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_block_is_found_from_any_pointer_into_it),
@@ -227,5 +234,5 @@ int main(void) {
     cmocka_unit_test(without_memory_a_block_is_refused_and_nothing_changes),
     cmocka_unit_test(children_of_busy_threads_can_use_it),
   };
-  return cmocka_run_group_tests_name("provided", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("provided", tests, set_up, NULL);
 }
