@@ -359,7 +359,7 @@ WORK
 
 program /usr/bin/rsync rsync <<'WORK'
 mkdir -p a/b && cp "$NUMBERS" a/n && cp "$TEXT" a/b/t
-rsync -a a/ c/ && diff -r a c && echo x >> a/n
+rsync -a a/ c/ && diff -r a c && echo x >> a/n && touch -d @1000000000 a/n # rsync -i tells of another second
 rsync -ac --no-whole-file -i a/ c/ && diff -r a c
 rsync -a nosuch/ d/ > log 2>&1 || echo "status $?"
 WORK
