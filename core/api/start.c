@@ -88,7 +88,7 @@ static const char *missing_function(const loam_system *s) {
   return s->usable_size ? NULL : "usable_size";
 }
 
-/* Copies the fields that the host knew when it was compiled; the others are 0. */
+/* Copies the fields that the host knew when it was compiled. Fields that it did not know are 0. */
 static loam_status read_config(const loam_config *given, loam_config *out) {
   *out = (loam_config){ .size = sizeof *out };
   if (!given) return LOAM_OK;

@@ -114,9 +114,9 @@ static loam_status ask(const libnuma *numa, const char *text, uint64_t *out) {
   return LOAM_OK;
 }
 
-/* Opens libnuma. The caller closes numa->library if it is not NULL, also after a failure. The
- * thread cannot be cancelled meanwhile: in a constructor of libnuma it would keep the dynamic
- * linker's lock. */
+/* Opens libnuma. The caller closes numa->library if it is not NULL, also after a failure. This
+ * function turns the cancellation of the thread off: a thread that is cancelled in a constructor of
+ * libnuma would keep the dynamic linker's lock. */
 static loam_status open_library(libnuma *numa) {
   numa->library = dlopen(library_name, RTLD_NOW | RTLD_LOCAL);
   if (numa->library) return find_functions(numa);

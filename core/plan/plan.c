@@ -221,8 +221,8 @@ bool lm_plan_is_valid(const lm_plan *plan) {
 
 /* ---- Deciding ----------------------------------------------------------------------------- */
 
-/* The gauges of one evaluation: first those of the inputs without an argument, by input; then the
- * free memory of each node and of each device. */
+/* The numbers of the gauges of one evaluation. A gauge without an argument has the number of its
+ * input. Behind these stand the free memory of each node, and the free memory of each device. */
 enum {
   NODE_FREE = LM_INPUTS,
   DEVICE_FREE = NODE_FREE + LM_NODES_MAX,

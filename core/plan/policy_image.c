@@ -231,7 +231,8 @@ void lm_policy_image_guard_every(uint32_t n) {
   lm_strategy_builtin.desc.guard = n;
 }
 
-/* Of the policy's guard and the process's, the one that guards more blocks. */
+/* Returns the guard of a strategy: the policy asks for one and the process for another, and the one
+ * that guards more blocks holds. */
 static uint32_t guard_of(const lm_policy_image_strategy *s) {
   uint32_t every = atomic_load_explicit(&guard_every, memory_order_relaxed);
   if (s->kind != LM_KIND_HOST || !every) return s->guard;

@@ -85,6 +85,7 @@ local function new_context(answers, inspect)
     end,
     vet = function()
       if not answers then return nil end
+      if type(answers.vetted) == "function" then return answers.vetted() end
       return answers.vetted, answers.why, answers.needs_watcher
     end,
     has_limit = function() return answers ~= nil and answers.has_limit == true end,

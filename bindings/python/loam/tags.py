@@ -82,9 +82,9 @@ def _take_back(token: _Token, is_last: bool) -> _Token:
 def _leave(left: tag) -> object:
     """Removes the latest entry of a tag in this context, and returns its key in _everywhere.
 
-    Generators may leave their tags in another order than they entered them. So the entry after the
-    removed one gets the tokens that take back what was before both. Raises ValueError if this
-    context has not entered the tag.
+    Generators may leave their tags in another order than they entered them. So the entry behind
+    the removed one gets new tokens: they bring back the values from before both entries. Raises
+    ValueError if this context has not entered the tag.
     """
     entered = _entered.get()
     at = max((i for i, entry in enumerate(entered) if entry[0] is left), default=None)

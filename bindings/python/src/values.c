@@ -617,8 +617,9 @@ static int write_list(loam_array *array, bool is_var, PyObject *items, const arr
   return 0;
 }
 
-/* Returns a new list of the elements of a sequence, for a dimension of a type. All of them become
- * independent of the array before the first of them is assigned. NULL with an exception set. */
+/* Returns a new list of the elements of a sequence, for a dimension of a type. Each element is
+ * made independent of the array (detach), because assigning one may change the memory that another
+ * one shows. NULL with an exception set. */
 static PyObject *list_elements(const loam_type *type, PyObject *value) {
   const loam_type *element = info_of(type).element;
   bool is_text = PyUnicode_Check(value) || PyBytes_Check(value) || PyDict_Check(value);

@@ -134,6 +134,20 @@ describe("loam run", function()
     assert.is_nil(context.executed)
   end)
 
+  it("takes a policy that was mended while its errors were looked for", function()
+    local looks = 0
+    local function vetted()
+      looks = looks + 1
+      if looks == 2 then return "00c0ffee00c0ffee:31z02", "has apply = \"live\"" end
+    end
+    local check = { verb = "check", policy = "p.lua", ok = true, errors = {} }
+    local _, context = run("run --policy p.lua -- prog",
+      { vetted = vetted, check = check, board = "/run/7.board" })
+    assert.equal("00c0ffee00c0ffee:31z02", context.set.LOAM_VETTED)
+    assert.equal("1", context.set.LOAM_SERVICE)
+    assert.same({ "prog" }, { unpack(context.executed) })
+  end)
+
   it("starts nothing under a policy that is refused", function()
     local status, context = run("run --policy p.lua -- prog", { check = REFUSED })
     assert.equal(2, status)
