@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -89,12 +90,13 @@ static int native_inspect(lua_State *L) {
   return answer(L, status, &text);
 }
 
-/* inspect_text(name, text, query): like inspect, of a policy's text. */
+/* inspect_text(name, text, query): like inspect, of a policy's text or image. */
 static int native_inspect_text(lua_State *L) {
   lm_json answered = { 0 };
   lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
   source.text = lua_tolstring(L, 2, &source.length);
-  loam_status status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  loam_status status = lm_policy_open_text(source.name, &source.text, &source.length);
+  if (status == LOAM_OK) status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
   return answer(L, status, &answered);
 }
 
@@ -428,6 +430,12 @@ static int native_cpu(lua_State *L) {
   return 1;
 }
 
+/* is_stream(path): whether the path leads to a pipe or a device, whose bytes can be read once. */
+static int native_is_stream(lua_State *L) {
+  struct stat st;
+  return push_bool(L, !stat(text_at(L, 1), &st) && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)));
+}
+
 /* is_terminal(descriptor), exists(path), is_readable(path): a boolean. */
 static int native_is_terminal(lua_State *L) { return push_bool(L, isatty(number_at(L, 1))); }
 static int native_exists(lua_State *L) { return push_bool(L, !access(text_at(L, 1), F_OK)); }
@@ -620,6 +628,7 @@ void lm_native_open(lua_State *L) {
     { "has_limit", native_has_limit },
     { "compile", native_compile },
     { "is_terminal", native_is_terminal },
+    { "is_stream", native_is_stream },
     { "exists", native_exists },
     { "is_readable", native_is_readable },
     { "process", native_process },

@@ -32,6 +32,7 @@ local function new_context(answers, inspect)
     cpu = function() return context.cpu or 0 end,
     screen = context.screen,
     exists = function(path) return context.exists[path] or false end,
+    is_stream = function(path) return context.streams ~= nil and context.streams[path] or false end,
     read = function(path)
       local text = context.files[path]
       return text, not text and path .. ": No such file or directory" or nil

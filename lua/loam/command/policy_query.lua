@@ -54,13 +54,15 @@ local function ask_manifest(context, verb, path, query)
 end
 
 -- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.
----@param policy string|table a path, or { name, text } of a policy that no file has
+---@param policy string|table a path; or { name, text } of a policy that no file has; or { name,
+---  words } of a policy that cannot be read
 ---@return string
 function policy_query.ask(context, verb, policy, given)
   local query, path = policy_query.text(verb, given), policy
   local text, words, status
   if type(policy) == "table" then
     path = policy.name
+    if not policy.text then return unread(verb, path, policy.words) end
     text, words, status = context.api.inspect_text(path, policy.text, query)
   elseif manifest.is_one(path) then
     text = ask_manifest(context, verb, path, query)

@@ -9,6 +9,7 @@ local posix = {
   is_terminal = native.is_terminal,
   is_readable = native.is_readable,
   exists = native.exists,
+  is_stream = native.is_stream,
   process = native.process, -- the id of this process; exec does not change it
   readlink = native.readlink,
   getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too

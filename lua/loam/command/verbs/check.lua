@@ -2,6 +2,7 @@
 
 local describe = require("loam.command.describe")
 local policy_query = require("loam.command.policy_query")
+local policy_stream = require("loam.command.policy_stream")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -12,8 +13,10 @@ local check = {
   about = [[
 Compiles each policy for every tag that can come: tags that pick treats alike are a class,
 with one plan. Compares the plans with plain Lua, decides the invariants, runs the tests,
-and checks the options against this machine. Exit status 0: a reload would take all
-policies. 1: it would refuse one.]],
+and checks the options against this machine. POLICY is a file, the pipe
+of a shell such as <(git show HEAD:prod.lua), or `-`, which is standard input; so it is for
+explain, plan, test and diff. Exit status 0: a reload would take all policies. 1: it would
+refuse one.]],
   options = {
     { "tag", "T", "show the class of this tag too (may be repeated)", kind = "tag", many = true },
     { "json", nil, "one JSON object for each policy, one a line" },
@@ -49,7 +52,8 @@ local function details(context, answer)
 end
 
 local function check_one(context, given, path, only)
-  local text = policy_query.ask(context, "check", path, given)
+  local policy = policy_stream.open(context, path)
+  local text = policy_query.ask(context, "check", policy, given)
   local answer = policy_query.read(context, text)
   if given.json then
     context.write(text .. "\n")
@@ -59,7 +63,7 @@ local function check_one(context, given, path, only)
   if #answer.warnings > 0 then
     context.warn(terminal.faults(answer.warnings, context.paint_error, "yellow", "warning"))
   end
-  context.write(summary(context.paint("bold", terminal.plain(path)), answer))
+  context.write(summary(context.paint("bold", terminal.plain(policy_stream.name(policy))), answer))
   if only then details(context, answer) end
   return 0
 end

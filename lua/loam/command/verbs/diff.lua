@@ -4,6 +4,7 @@ local arguments = require("loam.command.arguments")
 local confirm = require("loam.command.diff.confirm")
 local impact = require("loam.command.diff.impact")
 local policy_query = require("loam.command.policy_query")
+local policy_stream = require("loam.command.policy_stream")
 local programs = require("loam.command.diff.programs")
 local regions = require("loam.command.diff.regions")
 local report = require("loam.command.diff.report")
@@ -14,7 +15,8 @@ local diff = {
   usage = "[OLD] NEW [--pid PID]... [--allow KIND]... [--json | --markdown]",
   takes = { name = "OLD or NEW", least = 1, most = 2 },
   about = [[
-OLD and NEW are policies or images. The comparison is exact for all tags, files, functions,
+OLD and NEW are policies or images: files, the pipe of a shell such as <(git show HEAD:prod.lua),
+or `-`, which is standard input. The comparison is exact for all tags, files, functions,
 modules and lines, all sizes and all other inputs of a policy. Each region of requests that
 differ is shown with its sizes, its conditions and a witness: the request with the shortest
 tag and then the smallest size. Both policies have explained each witness as shown.
@@ -82,9 +84,6 @@ local function allowed_kinds(given)
   return allowed
 end
 
--- Returns the name of a policy: its path.
-local function name_of(policy) return type(policy) == "table" and policy.name or policy end
-
 -- Returns the answers of both policies to the query `nodes`; or nil and the errors of those that
 -- cannot be read.
 local function read_both(context, policies)
@@ -114,7 +113,7 @@ local function doubt(context, policies, made)
     local refusal = answer:match("^{.*") or answer:match("\n({[^\n]*)$")
     if refusal then return nil, policy_query.read(context, refusal).errors end
     local region, reason = confirm.check(made, side, answer)
-    if region then return report.doubt(made, region, name_of(policies[i]), reason) end
+    if region then return report.doubt(made, region, policy_stream.name(policies[i]), reason) end
   end
   return nil
 end
@@ -127,6 +126,9 @@ local function read_arguments(context, given)
   if not given[2] and not given.pid then
     arguments.misused("NEW is missing; OLD may be left out with --pid")
   end
+  if given[1] == "-" and given[2] == "-" then
+    arguments.misused("standard input cannot be both OLD and NEW")
+  end
   for i = 1, 2 do
     local text = given[i] or ""
     if text:match("^%d+$") and not context.posix.exists(text) then
@@ -135,8 +137,9 @@ local function read_arguments(context, given)
     end
   end
   local list = given.pid and programs.list(context, given)
-  if given[2] then return list, { given[1], given[2] } end
-  return list, { programs.obeyed(context, list), given[1] }
+  local first = policy_stream.open(context, given[1])
+  if not given[2] then return list, { programs.obeyed(context, list), first } end
+  return list, { first, policy_stream.open(context, given[2]) }
 end
 
 -- Counts the blocks of the programs. Returns nil without programs.
@@ -155,8 +158,8 @@ end
 function diff.run(context, given)
   local allowed = allowed_kinds(given)
   local list, policies = read_arguments(context, given)
-  local shown = { name_of(policies[1]), name_of(policies[2]), json = given.json,
-                  markdown = given.markdown }
+  local shown = { policy_stream.name(policies[1]), policy_stream.name(policies[2]),
+                  json = given.json, markdown = given.markdown }
   local texts, errors = read_both(context, policies)
   if not texts then
     report.refused(context, shown, errors)

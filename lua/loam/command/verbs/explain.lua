@@ -4,6 +4,7 @@
 local describe = require("loam.command.describe")
 local arguments = require("loam.command.arguments")
 local policy_query = require("loam.command.policy_query")
+local policy_stream = require("loam.command.policy_stream")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -68,13 +69,19 @@ local function text_of(bytes)
   return bytes:sub(at + 1, at + size)
 end
 
--- Returns the lines of a policy file; none if it cannot be read.
-local function read_lines(path)
-  local lines = {}
+-- Returns the bytes of a file; nil if it cannot be read.
+local function read_file(path)
   local file = io.open(path, "rb")
-  if not file then return lines end
-  for line in text_of(file:read("*a") or ""):gmatch("([^\n]*)\n?") do lines[#lines + 1] = line end
+  if not file then return nil end
+  local bytes = file:read("*a")
   file:close()
+  return bytes
+end
+
+-- Returns the lines of an opened policy; none if it cannot be read.
+local function lines_of(policy)
+  local bytes, lines = type(policy) == "table" and policy.text or read_file(policy), {}
+  for line in text_of(bytes or ""):gmatch("([^\n]*)\n?") do lines[#lines + 1] = line end
   return lines
 end
 
@@ -83,8 +90,8 @@ local function quoted(path, lines, number)
   return ("  %s:%d: %s\n"):format(terminal.plain(path), number, terminal.plain(text))
 end
 
-local function show_path(context, path, answer)
-  local lines, last = read_lines(path), nil
+local function show_path(context, policy, answer)
+  local path, lines, last = policy_stream.name(policy), lines_of(policy), nil
   for _, step in ipairs(answer.path) do
     if step.line ~= last then
       context.write(quoted(path, lines, step.line))
@@ -96,13 +103,13 @@ local function show_path(context, path, answer)
   if answer.line and answer.line ~= last then context.write(quoted(path, lines, answer.line)) end
 end
 
-local function show(context, path, answer)
+local function show(context, policy, answer)
   local strategy = answer.strategy
   context.write(("%s, %s: %s\n"):format(describe.tag(answer.tag), units.exact(answer.size),
     context.paint("bold", describe.chain(answer.chain or { strategy.name }))))
   context.write(("  %s is %s\n"):format(terminal.plain(strategy.name), describe.strategy(strategy)))
   context.write(#answer.path == 0 and "for every request of this tag:\n" or "because\n")
-  show_path(context, path, answer)
+  show_path(context, policy, answer)
 end
 
 local function check_given(given)
@@ -116,24 +123,28 @@ local function check_given(given)
       arguments.misused("--" .. name .. " does not go with --batch: each line of FILE has its own")
     end
   end
+  if given.batch == "-" and given[1] == "-" then
+    arguments.misused("standard input cannot be both the policy and the requests of --batch")
+  end
   if given.batch == "-" then given.batch = "/dev/stdin" end
 end
 
 -- Shows an answer. A batch is answered in JSON, also for lines that are wrong; but if the whole
 -- policy is refused, its errors are shown in words.
-local function show_answer(context, given, text)
+local function show_answer(context, given, policy, text)
   local answer = policy_query.read(context, text:match("^[^\n]*"))
   if given.json or given.batch and not answer.policy then
     context.write(text .. "\n")
   elseif not policy_query.is_refused(context, answer) then
-    show(context, given[1], answer)
+    show(context, policy, answer)
   end
 end
 
 function explain.run(context, given)
   check_given(given)
-  local text = policy_query.ask(context, "explain", given[1], given)
-  if text ~= "" then show_answer(context, given, text) end
+  local policy = policy_stream.open(context, given[1])
+  local text = policy_query.ask(context, "explain", policy, given)
+  if text ~= "" then show_answer(context, given, policy, text) end
   -- JSON escapes quotes inside strings, so this can only be a member of an answer.
   return text:find('"ok":false', 1, true) and 1 or 0
 end

@@ -2,6 +2,7 @@
 
 local describe = require("loam.command.describe")
 local policy_query = require("loam.command.policy_query")
+local policy_stream = require("loam.command.policy_stream")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -104,7 +105,7 @@ local function show(context, answer)
 end
 
 function plan.run(context, given)
-  local text = policy_query.ask(context, "plan", given[1], given)
+  local text = policy_query.ask(context, "plan", policy_stream.open(context, given[1]), given)
   local answer = policy_query.read(context, text)
   if given.json then
     context.write(text .. "\n")
