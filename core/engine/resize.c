@@ -34,17 +34,6 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
   return p;
 }
 
-static bool resize_host(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
-  size_t was = b->size;
-  /* Only a large block can grow in place, and then by whole pages. */
-  size_t whole = lm_align_up(o->r.size, LM_PAGE), more = o->r.size > was ? whole - was : 0;
-  if (!lm_strategy_limit_take(s, more)) return false;
-  char *p = pool_resize(o, s, token, b);
-  lm_strategy_limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)was : 0));
-  if (p && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
-  return p;
-}
-
 /* An estimate of the bytes by which the system's allocator exceeds the size of a request, since
  * some allocators round up to size classes. The bytes are taken from the limit before the resize,
  * because a block that was resized cannot be refused. */
@@ -55,36 +44,37 @@ static size_t spare_of(const lm_strategy *s, size_t size) {
 /* Resizes a provided block by the allocator that made it. During the call the table of provided
  * blocks does not have the block: as soon as the allocator frees the old address, another thread
  * may get a block there. */
-static bool resize_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
-  lm_strategy *from = lm_strategy_at(b->strategy);
-  bool stays = lm_strategy_limit_is_shared(from, s);
-  size_t was = b->size, more = !stays ? o->r.size : o->r.size > was ? o->r.size - was : 0;
-  if (more) more += spare_of(s, o->r.size);
-  if (!lm_strategy_limit_take(s, more)) return false;
+static char *provider_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_record *b) {
   lm_provided_node *node;
-  bool is_there = lm_record_remove(o->t, b->base, b, &node);
+  if (!lm_record_remove(o->t, b->base, b, &node)) return NULL;
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
-  char *p = is_there ? lm_provider_resize(b, o->r.size) : NULL;
+  char *p = lm_provider_resize(b, o->r.size);
   lm_thread_foreign_end(o->t, section);
-  if (!p) {
-    lm_strategy_limit_give(s, (int64_t)more);
-    if (is_there) lm_record_enter(o->t, lm_site_of(b->token), b->token, b, node);
-    return false;
+  if (p) {
+    b->base = b->made = p;
+    b->size = lm_provider_size(b, p, o->r.size);
+    b->asked = o->r.size ? o->r.size : 1;
+    b->strategy = s->id;
   }
-  b->base = b->made = p;
-  b->size = lm_provider_size(b, p, o->r.size);
-  b->asked = o->r.size ? o->r.size : 1;
-  /* In this order the account is never below the bytes that live. */
-  lm_strategy_limit_give(s, (int64_t)more - (int64_t)b->size + (stays ? (int64_t)was : 0));
-  if (!stays) lm_strategy_limit_give(from, (int64_t)was);
-  b->strategy = s->id;
-  lm_record_enter(o->t, o->r.site, token, b, node);
-  return true;
+  lm_record_enter(o->t, p ? o->r.site : lm_site_of(b->token), p ? token : b->token, b, node);
+  return p;
 }
 
+/* Takes what the block may grow from the limit before it grows, and gives back afterwards what it
+ * did not need: so the account is never below the bytes that live. */
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+  lm_strategy *from = lm_strategy_at(b->strategy);
+  bool in_heap = b->maker == LM_PROVIDER_HEAP, stays = lm_strategy_limit_is_shared(from, s);
   lm_assert(lm_record_is_valid(b));
-  if (b->maker != LM_PROVIDER_HEAP)
-    return lm_provider_can_resize(b, &o->r, s) && resize_provided(o, s, token, b);
-  return lm_strategy_is_kin(lm_strategy_at(b->strategy), s) && resize_host(o, s, token, b);
+  if (!(in_heap ? lm_strategy_is_kin(from, s) : lm_provider_can_resize(b, &o->r, s))) return false;
+  /* Only a large block can grow in place, and then by whole pages. */
+  size_t size = in_heap ? lm_align_up(o->r.size, LM_PAGE) : o->r.size, was = b->size;
+  size_t kept = stays ? was : 0, more = o->r.size > kept ? size - kept : 0;
+  if (more) more += spare_of(s, o->r.size);
+  if (!lm_strategy_limit_take(s, more)) return false;
+  char *p = in_heap ? pool_resize(o, s, token, b) : provider_resize(o, s, token, b);
+  lm_strategy_limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)kept : 0));
+  if (p && !stays) lm_strategy_limit_give(from, (int64_t)was);
+  if (p && in_heap && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
+  return p;
 }
