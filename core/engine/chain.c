@@ -176,11 +176,6 @@ static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_
   else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
 }
 
-static LM_NOINLINE void count_miss(const lm_order *o, lm_strategy *s) {
-  lm_stats_bump(&s->failed);
-  if (o->why == at_limit) lm_stats_bump(&s->at_limit);
-}
-
 /* Reports once in each generation that a member could not serve. The host's callback may call loam
  * and so change the error words of the thread, so they are set again. */
 static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
@@ -223,41 +218,21 @@ static void *fail_chain(const lm_order *o, lm_strategy *tried, bool ends_chain) 
   return fail(o, words);
 }
 
-/* Returns the key under which the statistics count a block of the order. */
-static uint64_t counts_of(const lm_order *o, const lm_strategy *s, const lm_record *b) {
-  bool is_pooled = b->maker == LM_PROVIDER_HEAP;
-  unsigned class_ = is_pooled ? lm_class_counted_object(b->size) : lm_class_counted(b->size);
-  return lm_stats_key(o->r.site->index, s->id, class_);
-}
-
-/* Samples a block that is new or has another size. A handler's block in memory of loam's pools was
- * drawn for when the handler allocated it. */
-static void sample(const lm_order *o, const lm_strategy *s, const lm_record *b) {
-  if (b->maker == LM_PROVIDER_HEAP || !lm_pool_owns(b->base))
-    lm_sample_maybe(o->t, o->r.site, s->id, b->base, b->size);
-}
-
-/* Counts a new block and returns its address. `misses` members of the chain could not serve. */
-static void *note_served(lm_order *o, lm_strategy *s, uint32_t misses, const lm_record *b) {
+/* Counts a block that was served, and returns its address. A resized block (`was`) counts as a new
+ * one if its site or strategy changed, else by the bytes that it grew. A handler's block in memory
+ * of loam's pools is not sampled here: it was drawn for when the handler allocated it. */
+static void *note(const lm_order *o, const lm_strategy *s, const lm_record *was,
+                  const lm_record *b) {
   lm_assert(lm_record_is_valid(b));
-  lm_stats_note(o->t, counts_of(o, s, b), 1, b->size);
-  sample(o, s, b);
-  if (misses) {
-    lm_stats_bump(&s->served_late);
-    lm_stats_bump(&lm_stats_fallbacks);
-  }
-  return b->base;
-}
-
-/* Counts a resized block and returns its address. It counts as a new block if its site or strategy
- * changed, else by the bytes that it grew. */
-static void *note_resized(lm_order *o, lm_strategy *s, const lm_record *was, const lm_record *is) {
-  bool is_new = lm_site_token_index(was->token) != o->r.site->index ||
+  bool is_pooled = b->maker == LM_PROVIDER_HEAP;
+  bool is_new = !was || lm_site_token_index(was->token) != o->r.site->index ||
                 !lm_strategy_is_kin(lm_strategy_at(was->strategy), s);
-  if (is_new) lm_stats_note(o->t, counts_of(o, s, is), 1, is->size);
-  else if (is->size > was->size) lm_stats_note(o->t, counts_of(o, s, is), 0, is->size - was->size);
-  sample(o, s, is);
-  return is->base;
+  size_t more = is_new ? b->size : b->size > was->size ? b->size - was->size : 0;
+  unsigned class_ = is_pooled ? lm_class_counted_object(b->size) : lm_class_counted(b->size);
+  lm_stats_note(o->t, lm_stats_key(o->r.site->index, s->id, class_), is_new, more);
+  if (is_pooled || !lm_pool_owns(b->base))
+    lm_sample_maybe(o->t, o->r.site, s->id, b->base, b->size);
+  return b->base;
 }
 
 /* Returns the block that can sleep; NULL: this one cannot. */
@@ -318,41 +293,43 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
     b = *was;
     if (lm_resize(o, s, token, &b)) {
       if (was_sample) lm_probe_free((uintptr_t)was->base);
-      return note_resized(o, s, was, &b);
+      return note(o, s, was, &b);
     }
     if (was_sample) lm_sample_put_back(&sample);
   }
-  if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b)))
-    return note_served(o, s, misses, &b);
-  count_miss(o, s);
+  if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b))) {
+    if (misses) {
+      lm_stats_bump(&s->served_late);
+      lm_stats_bump(&lm_stats_fallbacks);
+    }
+    return note(o, s, NULL, &b);
+  }
+  lm_stats_bump(&s->failed);
+  if (o->why == at_limit) lm_stats_bump(&s->at_limit);
   return NULL;
 }
 
-/* Serves the order by the handler that it names; the policy is not evaluated. */
-static void *serve_by_handler(lm_order *o, const lm_record *was) {
-  lm_strategy *s = lm_provider_of_handler(o->r.handler);
-  if (!s) return NULL;
-  lm_thread_enter(o->t);
-  lm_token token = atomic_load_explicit(&lm_decision_now(o->r.site)->token, memory_order_relaxed);
-  lm_thread_leave(o->t);
-  void *p = serve_by(o, s, token, 0, was);
-  return p ? p : fail_chain(o, s, false);
-}
-
 /* Copies the chain that the plan names for the order: the plan may be reclaimed once the thread has
- * left its active section. Returns its length; *token is of the plan's generation. */
+ * left its active section. If the order names a handler, the handler's strategy is the whole chain,
+ * and the plan is not evaluated. Returns the length of the chain; 0 if there is no room for the
+ * handler's strategy. *token is of the plan's generation. */
 static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token *token) {
   lm_inputs inputs;
+  const lm_strategy *only = o->r.handler ? lm_provider_of_handler(o->r.handler) : NULL;
+  uint32_t n = only != NULL;
+  if (only) chain[0] = only->id;
   lm_thread_enter(o->t);
   lm_site_plan *now = lm_decision_now(o->r.site);
-  const lm_plan *plan = o->t->inside ? lm_plan_default()
-                                     : atomic_load_explicit(&now->plan, memory_order_acquire);
-  lm_decision_inputs(&o->r, &inputs);
-  const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
   *token = atomic_load_explicit(&now->token, memory_order_relaxed);
-  uint32_t n = leaf->n;
-  lm_assert(n > 0 && n <= LM_CHAIN_MAX);
-  memcpy(chain, &plan->chain[leaf->first], n * sizeof *chain);
+  if (!o->r.handler) {
+    const lm_plan *plan = o->t->inside ? lm_plan_default()
+                                       : atomic_load_explicit(&now->plan, memory_order_acquire);
+    lm_decision_inputs(&o->r, &inputs);
+    const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
+    n = leaf->n;
+    lm_assert(n > 0 && n <= LM_CHAIN_MAX);
+    memcpy(chain, &plan->chain[leaf->first], n * sizeof *chain);
+  }
   lm_thread_leave(o->t);
   return n;
 }
@@ -363,8 +340,8 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
   lm_strategy *tried = NULL; /* could not serve, which is not reported yet */
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
-  if (lm_unlikely(o->r.handler != NULL)) return serve_by_handler(o, was);
   uint32_t n = decide(o, chain, &token);
+  if (!n) return NULL;
   for (uint32_t i = 0; i < n; i++) {
     lm_strategy *s = lm_strategy_at(chain[i]);
     if (!lm_provider_fits(&o->r, s)) continue;
