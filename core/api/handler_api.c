@@ -71,7 +71,7 @@ const loam_handler *lm_handler_api_for_data(loam_site **site) {
 void *lm_handler_api_realloc(const loam_handler *handler, loam_site *site, void *ptr, size_t size) {
   int before = errno;
   lm_assert(handler && ptr);
-  void *p = lm_engine_realloc_by(handler, site, ptr, size);
+  void *p = lm_engine_serve(&(lm_request){ .site = site, .size = size, .handler = handler }, ptr);
   if (p && lm_memory_hook_is_wanted()) lm_memory_hook_call(ptr, p, size);
   errno = p ? before : ENOMEM;
   return p;

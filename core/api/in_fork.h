@@ -14,32 +14,18 @@
 #include "os/lock.h"
 #include "os/spare.h"
 
-void *lm_in_fork_alloc(const lm_request *r);
-bool lm_in_fork_free(void *ptr, const lm_stream *on, bool has_begun);
-
 /* Does the frees that were noted while a thread forked. Does nothing in an inner guarded section,
  * because this function itself may have called its caller. */
 void lm_in_fork_free_noted(void);
 
 /* Begins a slow request. Returns NULL in a guarded section; or the block that serves the request,
  * in none. */
-LM_INLINE void *lm_in_fork_begin(const lm_request *r) {
-  return lm_likely(lm_lock_try_hold()) ? NULL : lm_in_fork_alloc(r);
-}
-
+void *lm_in_fork_begin(const lm_request *r);
 /* Begins a slow free. Returns true in a guarded section; or false, in none, if the block is free or
  * will be freed after the fork. */
-LM_INLINE bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
-  bool has_begun = lm_lock_try_hold();
-  return lm_likely(has_begun && !lm_spare_is_used()) || !lm_in_fork_free(ptr, on, has_begun);
-}
-
-/* Begins a slow realloc of `ptr`, which is NULL or no spare block. Returns NULL in a guarded
- * section; or the new block, in none. */
-void *lm_in_fork_begin_realloc(void *ptr, size_t size);
-
-/* Reallocates a spare block: moves it to where the policy wants it. Returns NULL if there is no
- * memory. The caller is in no guarded section, nor after the call. */
-void *lm_in_fork_realloc_spare(loam_site *site, void *ptr, size_t size);
+bool lm_in_fork_begin_free(void *ptr, const lm_stream *on);
+/* Begins a slow realloc. Returns true in a guarded section; or false, in none, if *out is the
+ * answer. */
+bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out);
 
 #endif

@@ -51,7 +51,7 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   void *p = lm_in_fork_begin(r);
   if (lm_unlikely(p != NULL)) return p;
   lm_start_awake();
-  return end_slow(answer(NULL, lm_engine_alloc(r), r->size, before));
+  return end_slow(answer(NULL, lm_engine_serve(r, NULL), r->size, before));
 }
 
 /* The part of serve_cached that needs a guarded section. */
@@ -260,13 +260,12 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   if (way == LM_REALLOC_STAYS) return ptr;
   void *p = way == LM_REALLOC_MOVES ? move_object(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
-  if (lm_unlikely(lm_spare_usable(ptr))) return lm_in_fork_realloc_spare(site, ptr, size);
-  p = lm_in_fork_begin_realloc(ptr, size);
-  if (lm_unlikely(p != NULL)) return p;
+  if (lm_unlikely(!lm_in_fork_begin_realloc(site, ptr, size, &p))) return p;
   int before = errno;
   lm_start_awake();
   note_caller(__builtin_return_address(0));
-  return end_slow(answer(ptr, lm_engine_realloc(site, ptr, size), size, before));
+  p = lm_engine_serve(&(lm_request){ .site = site, .size = size }, ptr);
+  return end_slow(answer(ptr, p, size, before));
 }
 
 /* ---- free --------------------------------------------------------------------------------- */

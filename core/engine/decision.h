@@ -267,7 +267,7 @@ void *lm_decision_serve_by_plan(lm_thread *t, const lm_request *r);
 
 /* Evaluates the plan of the request's site, and takes an object from the thread cache that the
  * plan leads to. Keeps the decision in an entry, if the bin can have a name. Returns NULL if thread
- * caches cannot serve the request; lm_engine_alloc may. The thread is not active, and r->site is
+ * caches cannot serve the request; lm_engine_serve may. The thread is not active, and r->site is
  * not NULL. */
 void *lm_decision_make(lm_thread *t, const lm_request *r);
 

@@ -10,20 +10,14 @@
 #include "engine/sample.h"
 #include "engine/stats.h"
 
-/* Memory for a request of any kind. NULL: the policy denies it, or no member of the chain can
- * serve it. */
-void *lm_engine_alloc(const lm_request *r);
-
-/* A block of `size` bytes with the contents of the block at ptr, as far as they go. ptr may be
- * NULL. A NULL site: the block keeps its own. On failure it returns NULL, and the block is
- * unchanged. */
-void *lm_engine_realloc(loam_site *site, void *ptr, size_t size);
-/* lm_engine_realloc by a handler of the host in place of the policy; NULL: by the policy. */
-void *lm_engine_realloc_by(const loam_handler *handler, loam_site *site, void *ptr, size_t size);
+/* Memory for a request of any kind; with the contents of the block at `ptr`, as far as they go,
+ * unless `ptr` is NULL. If such a request has no site, the block keeps its own. NULL: the policy
+ * denies it, or no member of the chain can serve it; the block at `ptr` is then unchanged. */
+void *lm_engine_serve(const lm_request *r, void *ptr);
 
 /* Says how a realloc gives a block its new size. */
 typedef enum lm_realloc_way {
-  LM_REALLOC_ASKS,  /* lm_engine_realloc has to do it */
+  LM_REALLOC_ASKS,  /* lm_engine_serve has to do it */
   LM_REALLOC_STAYS, /* not at all: the block is an object of a pool and fits the new size too */
   LM_REALLOC_MOVES  /* the block is an object of a pool, and needs another size class */
 } lm_realloc_way;

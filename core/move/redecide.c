@@ -44,7 +44,7 @@ static lm_redecision refused(const char *why) {
   return (lm_redecision){ LM_REDECIDE_REFUSED, NULL, why };
 }
 
-/* Tries the members of a leaf's chain in order, like lm_engine_alloc. */
+/* Tries the members of a leaf's chain in order, like lm_chain_serve. */
 static lm_redecision try_chain(const lm_plan *plan, const lm_leaf *leaf, const lm_object *object) {
   const char *why = "the policy has no strategy for it";
   lm_assert(leaf->first + leaf->n <= plan->chains);

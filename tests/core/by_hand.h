@@ -82,7 +82,12 @@ static loam_site *site;
 
 /* The engine's own way, past the public functions. */
 static inline void *alloc(loam_site *of, size_t size, size_t align, bool zero) {
-  return lm_engine_alloc(&(lm_request){ .site = of, .size = size, .align = align, .zero = zero });
+  return lm_engine_serve(&(lm_request){ .site = of, .size = size, .align = align, .zero = zero },
+                         NULL);
+}
+
+static inline void *resize_by_hand(loam_site *of, void *p, size_t size) {
+  return lm_engine_serve(&(lm_request){ .site = of, .size = size }, p);
 }
 
 static inline void begin_counting(loam_site *of) {
@@ -170,7 +175,7 @@ static inline void *churn(void *arg) {
     loam_site *s = racing[roll(&seed, TAGS)];
     size_t size = some_size(&seed);
     if (!*p) *p = alloc(s, size, 16, false);
-    else if (roll(&seed, 3) == 0) *p = lm_engine_realloc(roll(&seed, 2) ? s : NULL, *p, size);
+    else if (roll(&seed, 3) == 0) *p = resize_by_hand(roll(&seed, 2) ? s : NULL, *p, size);
     else {
       put(*p);
       *p = NULL;

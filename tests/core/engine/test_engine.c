@@ -103,7 +103,7 @@ static void zeroed_stays_zero_where_it_grows(void **state) {
     memset(p, 0xff, lm_record_usable(p));
     size_t was = lm_record_usable(p);
     put(dirty);
-    p = lm_engine_realloc(NULL, p, size * 3);
+    p = resize_by_hand(NULL, p, size * 3);
     for (size_t i = was; i < lm_record_usable(p); i++) assert_int_equal(p[i], 0);
     put(p);
   }
@@ -229,7 +229,7 @@ static void deny_is_null_and_counted(void **state) {
   CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
   assert_null(get(10));
   assert_non_null(strstr(loam_error(), "'engine.test'"));
-  assert_null(lm_engine_realloc(site, NULL, 10));
+  assert_null(resize_by_hand(site, NULL, 10));
   assert_int_equal(lm_stats_denied, denied + 2);
   assert_int_equal(lm_stats_failed, failed);
 }
@@ -393,7 +393,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
       "strategy 'short.a' cannot serve size 900 under tag 'engine.test': this would pass "
       "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
-  p = lm_engine_realloc(site, p, 3000);
+  p = resize_by_hand(site, p, 3000);
   assert_int_equal(shortfall.n, 2);
   assert_non_null(strstr(shortfall.words, "size 3000"));
   put(p);
@@ -431,7 +431,7 @@ static void *press(void *arg) {
     size_t size = some_size(&seed);
     if (!*p) *p = get(size);
     else if (roll(&seed, 2)) {
-      void *q = lm_engine_realloc(NULL, *p, size);
+      void *q = resize_by_hand(NULL, *p, size);
       if (q) *p = q;
     } else {
       put(*p);
@@ -459,7 +459,7 @@ static void a_limit_holds_under_threads_and_ends_at_0(void **state) {
 /* ---- freeing what is not to be freed ---- */
 
 static void realloc_it(void *p) {
-  assert_null(lm_engine_realloc(NULL, p, 10));
+  assert_null(resize_by_hand(NULL, p, 10));
   assert_non_null(strstr(loam_error(), "realloc"));
 }
 
@@ -541,7 +541,7 @@ static void try_everything(bool refused) {
     assert_true(p || refused);
     if (!p) continue;
     fill(p, sizes[i]);
-    char *q = lm_engine_realloc(NULL, p, sizes[i] * 3);
+    char *q = resize_by_hand(NULL, p, sizes[i] * 3);
     assert_true(q || refused);
     kept(q ? q : p, sizes[i], sizes[i]);
     put(q ? q : p);
@@ -648,7 +648,7 @@ static void a_thread_that_ends_serves_nothing_from_its_bins(void **state) {
 static int use_in_child(void *argument) {
   char *p = get(100), *q = get(100000);
   if (!p || !q) return 1;
-  p = lm_engine_realloc(NULL, p, 70000);
+  p = resize_by_hand(NULL, p, 70000);
   begin_counting(tag("fork.child"));
   put(p);
   put(q);

@@ -25,9 +25,9 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   put(before);
   put(held);
   put(provided);
-  more = lm_engine_realloc(NULL, more, 200000);
+  more = resize_by_hand(NULL, more, 200000);
   assert_int_equal(live_of(s), lm_record_usable(more));
-  more = lm_engine_realloc(site, more, 200001); /* to a tag that is counted as well */
+  more = resize_by_hand(site, more, 200001); /* to a tag that is counted as well */
   assert_int_equal(live_of(s), 0);
   put(more);
 }

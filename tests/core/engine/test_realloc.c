@@ -17,7 +17,7 @@ static bool stays(loam_site *whose, void *p, size_t size) {
 
 /* As loam_realloc does it, but for objects that move to another size class. */
 static void *again(loam_site *whose, void *p, size_t size) {
-  return stays(whose, p, size) ? p : lm_engine_realloc(whose, p, size);
+  return stays(whose, p, size) ? p : resize_by_hand(whose, p, size);
 }
 
 /* ---- realloc ---- */
@@ -380,17 +380,17 @@ static void an_empty_guarded_block_is_replaced(void **state) {
   assert_non_null(p);
   assert_int_equal(lm_record_usable(p), 0);
   for (size_t size = 0; size < 3; size++) {
-    p = lm_engine_realloc(NULL, p, size);
+    p = resize_by_hand(NULL, p, size);
     assert_non_null(p);
     memset(p, 1, size);
-    p = lm_engine_realloc(NULL, p, 0);
+    p = resize_by_hand(NULL, p, 0);
     assert_int_equal(lm_record_usable(p), 0);
   }
   put(p);
   CHAIN(host("plain"));
   p = get(0);
   CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
-  p = lm_engine_realloc(NULL, p, 100);
+  p = resize_by_hand(NULL, p, 100);
   memset(p, 1, 100);
   put(p);
 }

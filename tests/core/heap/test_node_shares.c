@@ -31,7 +31,7 @@ static void a_share_is_served_and_the_whole_is_told(void **state) {
     assert_int_equal(lm_strategy_whole(object.strategy), whole->id);
     assert_string_equal(owner(p).strategy, "share.told");
     fill(p, size);
-    p = lm_engine_realloc(NULL, p, size * 3);
+    p = resize_by_hand(NULL, p, size * 3);
     kept(p, size, size);
     put(p);
   }

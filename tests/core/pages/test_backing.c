@@ -137,7 +137,7 @@ static void a_block_grows_and_keeps_what_it_holds(void **state) {
     memset(p, 3, size);
     for (; size < 4 << 20; size *= 3) {
       other = get(70000);
-      p = lm_engine_realloc(NULL, p, size * 3);
+      p = resize_by_hand(NULL, p, size * 3);
       assert_non_null(p);
       assert_true(is_all(p, 3, size));
       memset(p, 3, size * 3);
