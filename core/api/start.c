@@ -7,7 +7,6 @@
 #include "api/start.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,13 +132,11 @@ static loam_status start_policy(const loam_config *config) {
 /* A guest takes a place on the board of its tree. If it was started by a set LD_PRELOAD, and not by
  * `loam run`, there is no board yet, and it makes one. */
 static void join_board(const loam_config *config, bool may_make) {
-  char dir[LM_CONTROL_PATH], words[LM_ERROR_SIZE];
+  char dir[LM_CONTROL_PATH];
   loam_status status = may_make ? lm_control_dir(config->control_dir, dir, sizeof dir) : LOAM_OK;
   if (status == LOAM_OK) status = lm_board_join(may_make ? dir : NULL);
   if (lm_board_halves()) learn_machine();
-  if (status == LOAM_OK) return;
-  snprintf(words, sizeof words, "%s", loam_error());
-  lm_error_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", words);
+  if (status != LOAM_OK) lm_error_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", loam_error());
 }
 
 static loam_status start_as(const loam_config *config) {
@@ -181,22 +178,18 @@ static bool begin_from(uint32_t from) {
                                                  memory_order_acq_rel, memory_order_relaxed);
 }
 
-static loam_status start(const loam_config *config) {
-  uint32_t before = atomic_load_explicit(&lm_start_state, memory_order_acquire);
-  if ((before != LM_START_COLD && before != LM_START_STOPPED) || !begin_from(before))
-    return lm_error(LOAM_ESTATE, "loam is started already");
-  loam_status status = start_as(config);
-  atomic_store_explicit(&lm_start_state, status ? before : LM_START_RUNNING, memory_order_release);
-  return status;
-}
-
 /* Cancellation is off: a thread cancelled here would leave a start that never ends. */
 loam_status loam_start(const loam_config *given) {
   loam_config config;
   loam_status status = read_config(given, &config);
   if (status) return status;
   lm_sys_cancel_off();
-  status = start(&config);
+  uint32_t before = atomic_load_explicit(&lm_start_state, memory_order_acquire);
+  bool is_first = (before == LM_START_COLD || before == LM_START_STOPPED) && begin_from(before);
+  status = is_first ? start_as(&config) : lm_error(LOAM_ESTATE, "loam is started already");
+  if (is_first)
+    atomic_store_explicit(&lm_start_state, status ? before : LM_START_RUNNING,
+                          memory_order_release);
   lm_sys_cancel_restore();
   return status;
 }

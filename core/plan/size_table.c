@@ -49,20 +49,8 @@ static int32_t walk_from(walk *w, int32_t at, unsigned depth) {
 
 /* ---- Filling ------------------------------------------------------------------------------ */
 
-/* The least and the greatest size of a class. */
-static void sizes_of(unsigned c, size_t *lo, size_t *hi) {
-  if (c < LM_CLASSES) {
-    *lo = lm_class_min_size(c);
-    *hi = lm_class_max_size(c);
-    return;
-  }
-  *lo = c == LM_CLASSES ? LM_SMALL_EAGER + 1 : ((size_t)lm_class_slots(c - 1) << LM_SLOT_SHIFT) + 1;
-  *hi = (size_t)lm_class_slots(c) << LM_SLOT_SHIFT;
-}
-
 static int32_t entry_of(const lm_plan *plan, unsigned c) {
-  walk w = { .plan = plan, .fuel = FUEL };
-  sizes_of(c, &w.lo, &w.hi);
+  walk w = { plan, lm_class_counted_from(c), lm_class_counted_to(c), FUEL };
   int32_t way = walk_from(&w, plan->nodes ? 0 : ~0, DEPTH);
   return way <= 0 || lm_pool_bin(lm_strategy_at((uint32_t)way - 1), c) ? way : 0;
 }
