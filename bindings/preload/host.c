@@ -120,38 +120,22 @@ static uint64_t hash_add(uint64_t hash, const void *bytes, size_t length) {
   return hash;
 }
 
-static uint64_t hash_of_generation(const loam_event *event) {
-  return hash_add(14695981039346656037u, &event->generation, sizeof event->generation);
+/* Returns a hash of the generation and the words of an event. */
+static uint64_t hash_of(const loam_event *event) {
+  uint64_t hash = hash_add(14695981039346656037u, &event->generation, sizeof event->generation);
+  return hash_add(hash, event->message, strlen(event->message));
 }
 
-/* Returns the hash of the SHORTFALL that says what an UNSERVED says; 0: there is none. Their words
- * are "strategy 'S' cannot serve REQUEST: WHY" and "REQUEST: strategy 'S' cannot serve it: WHY";
- * words about the chain may stand behind the name. */
-static uint64_t hash_of_shortfall(const loam_event *unserved) {
-  static const char quote[] = "strategy '", verb[] = " cannot serve ", it[] = " cannot serve it";
-  const char *request = unserved->message, *strategy = strstr(request, quote);
-  const char *why = strategy ? strstr(strategy, it) : NULL;
-  if (!why || strategy < request + strlen(": ")) return 0;
-  size_t name = strcspn(strategy + strlen(quote), "'") + strlen("'");
-  why += strlen(it);
-  uint64_t hash = hash_add(hash_of_generation(unserved), strategy, strlen(quote) + name);
-  hash = hash_add(hash, verb, strlen(verb));
-  hash = hash_add(hash, request, (size_t)(strategy - request) - strlen(": "));
-  return hash_add(hash, why, strlen(why));
-}
-
-/* Tells whether the event is a SHORTFALL whose reason was printed with an UNSERVED. The core tells
- * a host first that a request got no memory, and then that a strategy could not serve it. A
- * generation has one UNSERVED, so one hash is enough. Threads race for it without harm: a line may
- * be printed twice. */
+/* Tells whether the event is a SHORTFALL whose words were printed with an UNSERVED. The core tells
+ * a host first that a request got no memory, and then, in equal words, that a strategy could not
+ * serve it. A generation has one UNSERVED, so one hash is enough. Threads race for it without harm:
+ * a line may be printed twice. */
 static bool is_printed(const loam_event *event) {
   static _Atomic uint64_t printed;
   if (event->kind == LOAM_EVENT_UNSERVED)
-    atomic_store_explicit(&printed, hash_of_shortfall(event), memory_order_relaxed);
-  if (event->kind != LOAM_EVENT_SHORTFALL) return false;
-  size_t length = strlen(event->message);
-  return hash_add(hash_of_generation(event), event->message, length) ==
-         atomic_load_explicit(&printed, memory_order_relaxed);
+    atomic_store_explicit(&printed, hash_of(event), memory_order_relaxed);
+  return event->kind == LOAM_EVENT_SHORTFALL &&
+         hash_of(event) == atomic_load_explicit(&printed, memory_order_relaxed);
 }
 
 /* Writes what a person has to know who did not set LOAM_EVENTS: a limit, a denial or a lack of

@@ -33,8 +33,8 @@ bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
   return true;
 }
 
-/* A spare block moves to where the policy wants it. While a fork lasts, an object of a pool moves to
- * spare memory; a block of another kind waits for the fork. */
+/* A spare block moves to where the policy wants it. While a fork lasts, an object of a pool moves
+ * to spare memory; a block of another kind waits for the fork. */
 bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out) {
   size_t from = lm_spare_usable(ptr);
   bool is_spare = from;

@@ -256,9 +256,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   size_t from = 0;
   loam_site *of = site;
   bool is_quick = t && size <= LM_LARGE_MAX && lm_start_is_running() && !lm_memory_hook_is_wanted();
-  lm_realloc_way way = is_quick ? lm_engine_realloc_way(t, ptr, size, &of, &from) : LM_REALLOC_ASKS;
-  if (way == LM_REALLOC_STAYS) return ptr;
-  void *p = way == LM_REALLOC_MOVES ? move_object(t, of, ptr, from, size) : NULL;
+  if (is_quick && lm_engine_realloc_stays(t, ptr, size, &of, &from)) return ptr;
+  void *p = from ? move_object(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
   if (lm_unlikely(!lm_in_fork_begin_realloc(site, ptr, size, &p))) return p;
   int before = errno;

@@ -247,10 +247,26 @@ lm_device_pool *lm_provider_pool(const lm_request *request, const lm_strategy *s
   return lm_device_pool_of_pinned(device, lm_gpu()->host_context(device), &pinned);
 }
 
-bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_stream stream) {
+/* Returns the block that can sleep; NULL: this one cannot. */
+static const lm_sleeper *sleeper_of(const lm_provided *b) {
+  return b->maker == LM_PROVIDER_SLEEP ? b->sleeper : NULL;
+}
+
+/* Another thread may put one of the two blocks to sleep: before the copy, which then fails, or
+ * after it has begun, and the copy is work that loam_sleep waits for. */
+bool lm_provider_copy(const lm_provided *from, const lm_provided *to, size_t size,
+                      lm_stream stream) {
+  lm_lock_suspended section;
   const lm_gpu_ops *gpu = lm_gpu_started();
-  return gpu && gpu->copy(device, (lm_devptr)(uintptr_t)to, (lm_devptr)(uintptr_t)from, size,
-                          stream) == LM_GPU_OK;
+  const lm_sleeper *first = sleeper_of(from), *second = sleeper_of(to);
+  bool may_sleep = first || second;
+  bool is_awake = !may_sleep || lm_sleep_begin_copy(first, second, &section);
+  bool is_copied = is_awake && gpu &&
+                   gpu->copy(from->device, (lm_devptr)(uintptr_t)to->base,
+                             (lm_devptr)(uintptr_t)from->base, size, stream) == LM_GPU_OK;
+  if (may_sleep) lm_sleep_end_copy(section);
+  if (!is_awake) lm_error_null("the block is asleep, and loam_wake has to come first");
+  return is_copied;
 }
 
 /* ---- All providers */

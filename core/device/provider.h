@@ -66,9 +66,10 @@ void *lm_provider_resize(const lm_provided *block, size_t size);
 /* Returns the usable bytes at `p`, which lm_provider_resize has returned for `size`. */
 size_t lm_provider_size(const lm_provided *block, void *p, size_t size);
 
-/* Copies between two blocks, at least one in device memory, in the order of a stream. Returns
- * false, with the thread's error words set, if the driver failed. */
-bool lm_provider_copy(int device, void *to, const void *from, size_t size, lm_stream stream);
+/* Copies `size` bytes between two blocks of device memory, in the order of a stream. Returns false,
+ * with the thread's error words set, if the driver failed or if one of the blocks is asleep. */
+bool lm_provider_copy(const lm_provided *from, const lm_provided *to, size_t size,
+                      lm_stream stream);
 /* Returns the device that lm_desc.device means for the calling thread: 0 is the device of the
  * thread's current context, n is device n - 1. */
 int lm_provider_device(uint8_t device);

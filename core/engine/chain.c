@@ -14,7 +14,6 @@
 #include "device/device_pool.h"
 #include "device/pinned.h"
 #include "device/provider.h"
-#include "device/sleep.h"
 #include "engine/decision.h"
 #include "engine/engine.h"
 #include "engine/last_words.h"
@@ -89,20 +88,19 @@ static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
   lm_token token = owner.token;
   lm_stream_ref line = lm_device_pool_stream(c, o->r.want, o->r.stream);
   void *p = NULL;
-  for (bool is_taken = false; !is_taken;) {
+  do {
     lm_thread_enter(o->t);
     owner.token = lm_site_token_now(o->r.site, token);
     if (p) lm_device_pool_set_owner(c, p, &owner, out);
-    is_taken = p || lm_device_pool_take(c, size, line, &owner, out);
+    bool is_taken = p || lm_device_pool_take(c, size, line, &owner, out);
     if (is_taken) lm_site_add_live(out->token, (int64_t)out->size);
     lm_thread_leave(o->t);
-    if (is_taken) break;
+    if (is_taken) return true;
     lm_lock_suspended section = lm_thread_foreign_begin(o->t);
     p = lm_device_pool_take_slow(c, size, line);
     lm_thread_foreign_end(o->t, section);
-    if (!p) return cannot(o, lm_provider_words);
-  }
-  return true;
+  } while (p);
+  return cannot(o, lm_provider_words);
 }
 
 static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
@@ -119,36 +117,27 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
   return ok;
 }
 
-/* Serves the order from the pool of a twin, which grows if it has no memory for the order. The loop
- * tries again because another thread may take the memory that this thread added to the pool. */
-static bool serve_from_twin(lm_order *o, lm_strategy *s, int device, lm_token token,
-                            lm_record *out) {
+/* Serves the order by a strategy of pinned memory that has twins: from the pool of a twin, which
+ * grows if it has no memory for the order; else from the device's pool. The loop tries again
+ * because another thread may take the memory that this thread added to the pool. */
+static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
   enum { TRIES = 8 };
-  size_t size = lm_class_size(lm_class_of(o->r.size));
-  for (int i = 0; i < TRIES; i++) {
-    if (serve_from_pool(o, s, token, false, out)) {
-      if (s->desc.asked) lm_decision_remember_pinned(o->t, &o->r, s);
+  bool is_asked = o->r.want == LM_WANT_PINNED, for_host = o->r.want == LM_WANT_HOST || is_asked;
+  bool by_twin = for_host && !(o->r.flags & LM_GPU_WRITE_COMBINED) &&
+                 lm_pinned_serves(s, o->r.size, o->r.align);
+  int device = by_twin ? lm_provider_device(s->desc.device) : 0;
+  lm_strategy *twin = by_twin ? lm_pinned_twin(s, device, is_asked) : s;
+  for (int i = 0; by_twin && i < TRIES && lm_pool_reserve(twin); i++) {
+    if (serve_from_pool(o, twin, token, false, out)) {
+      if (twin->desc.asked) lm_decision_remember_pinned(o->t, &o->r, twin);
       return true;
     }
-    if (lm_strategy_limit_left(s) < size) return cannot(o, at_limit);
+    if (o->why == at_limit) return false;
     lm_lock_suspended section = lm_thread_foreign_begin(o->t);
-    const char *why = lm_pinned_grow(s, device, o->r.size);
+    const char *why = lm_pinned_grow(twin, device, o->r.size);
     lm_thread_foreign_end(o->t, section);
-    if (why == lm_pinned_elsewhere) return serve_from_device_pool(o, s->whole, token, out);
+    if (why == lm_pinned_elsewhere) break;
     if (why) return cannot(o, why);
-  }
-  return false;
-}
-
-/* Serves the order by a strategy of pinned memory that has twins: by the pool of a twin where that
- * is possible, else by the device's pool. */
-static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  bool for_host = o->r.want == LM_WANT_HOST || o->r.want == LM_WANT_PINNED;
-  if (for_host && !(o->r.flags & LM_GPU_WRITE_COMBINED) &&
-      lm_pinned_serves(s, o->r.size, o->r.align)) {
-    int device = lm_provider_device(s->desc.device);
-    lm_strategy *twin = lm_pinned_twin(s, device, o->r.want == LM_WANT_PINNED);
-    if (lm_pool_reserve(twin)) return serve_from_twin(o, twin, device, token, out);
   }
   return serve_from_device_pool(o, s, token, out);
 }
@@ -163,59 +152,50 @@ static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-/* Writes why a member could not serve the order. */
-static void copy_why(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
-  size_t limit = s->desc.limit;
+/* Writes what is used of the limit of a member. */
+static void copy_limit(const lm_strategy *s, char *words, size_t size) {
   unsigned long long used = lm_strategy_limit_used(s);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
-  if (o->why == at_limit && limit && s->desc.shared[0])
-    snprintf(words, size, "%s, which '%s' shares: %llu of %zu bytes are used, %lld by this process",
-             at_limit, s->desc.shared, used, limit, (long long)(own > 0 ? own : 0));
-  else if (o->why == at_limit && limit)
-    snprintf(words, size, "%s: %llu of %zu bytes are used", at_limit, used, limit);
-  else snprintf(words, size, "%s", o->why == lm_provider_words ? loam_error() : o->why);
+  if (s->desc.shared[0])
+    snprintf(words, size, ", which '%s' shares: %llu of %zu bytes are used, %lld by this process",
+             s->desc.shared, used, s->desc.limit, (long long)(own > 0 ? own : 0));
+  else snprintf(words, size, ": %llu of %zu bytes are used", used, s->desc.limit);
 }
 
-/* Reports once in each generation that a member could not serve. The host's callback may call loam
- * and so change the error words of the thread, so they are set again. */
+/* Writes that a member could not serve the order, and why. `more` stands behind its name. */
+static void copy_why(const lm_order *o, const lm_strategy *s, const char *more, char *words,
+                     size_t size) {
+  char limit[LM_STRATEGY_NAME + 128] = "";
+  if (o->why == at_limit && s->desc.limit) copy_limit(s, limit, sizeof limit);
+  snprintf(words, size, "strategy '%s'%s cannot serve it: %s%s", s->desc.name, more,
+           o->why == lm_provider_words ? loam_error() : o->why, limit);
+}
+
+/* Tells the host what became of an order. */
+static void tell(const lm_order *o, loam_event_kind kind, const char *words) {
+  lm_error_event(kind, atomic_load(&lm_site_generation), NULL,
+                 "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
+                 o->r.site->where.tag, words);
+}
+
+/* Tells the host, once in each generation, that a member could not serve. The next one is tried. */
 static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
   char words[LM_ERROR_SIZE / 4];
   if (!lm_site_generation_first(&s->told_failed)) return;
-  copy_why(o, s, words, sizeof words);
-  lm_error_event(
-      LOAM_EVENT_SHORTFALL, atomic_load(&lm_site_generation), NULL,
-      "strategy '%s' cannot serve size %zu under tag '%s': %s (told once; loam stats counts)",
-      s->desc.name, o->r.size, o->r.site->where.tag, words);
-  if (o->why == lm_provider_words) (void)lm_error_null("%s", words);
+  copy_why(o, s, "", words, sizeof words);
+  tell(o, LOAM_EVENT_SHORTFALL, words);
 }
 
-/* Reports, once in each generation, that the policy leaves an order without memory. */
-static LM_NOINLINE void report_unserved(const lm_order *o, const char *words) {
+/* Ends an order that gets no memory: sets the error words and returns NULL. If a limit or the
+ * policy is the reason (`is_refused`), tells the host, once in each generation. `tried` is the
+ * member that was tried last, or NULL. UNSERVED comes before SHORTFALL, so that a reader of both
+ * knows that the SHORTFALL is no news. */
+static void *fail(const lm_order *o, const char *words, bool is_refused, lm_strategy *tried) {
   static _Atomic uint64_t told;
-  if (lm_site_generation_first(&told))
-    lm_error_event(LOAM_EVENT_UNSERVED, atomic_load(&lm_site_generation), NULL,
-                   "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
-                   o->r.site->where.tag, words);
-}
-
-/* Ends an order that gets no memory: sets the error words and returns NULL. */
-static void *fail(const lm_order *o, const char *words) {
+  if (is_refused && lm_site_generation_first(&told)) tell(o, LOAM_EVENT_UNSERVED, words);
+  if (tried && lm_site_generation_first(&tried->told_failed)) tell(o, LOAM_EVENT_SHORTFALL, words);
+  if (tried) lm_last_words_tell(&o->r, is_refused);
   return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
-}
-
-/* Ends an order that no member could serve. `tried` is the member that was tried last, and its miss
- * is not reported yet; `ends_chain`: it is the last of several members. UNSERVED comes before
- * SHORTFALL, so that a reader of both knows that the SHORTFALL is no news. */
-static void *fail_chain(const lm_order *o, lm_strategy *tried, bool ends_chain) {
-  char words[LM_ERROR_SIZE / 4];
-  lm_stats_bump(&lm_stats_failed);
-  int used = snprintf(words, sizeof words, "strategy '%s'%s cannot serve it: ", tried->desc.name,
-                      ends_chain ? ", the last of its chain," : "");
-  copy_why(o, tried, words + used, sizeof words - (size_t)used);
-  if (o->why == at_limit) report_unserved(o, words);
-  report_miss(o, tried);
-  lm_last_words_tell(&o->r, o->why == at_limit);
-  return fail(o, words);
 }
 
 /* Counts a block that was served, and returns its address. A resized block (`was`) counts as a new
@@ -235,33 +215,13 @@ static void *note(const lm_order *o, const lm_strategy *s, const lm_record *was,
   return b->base;
 }
 
-/* Returns the block that can sleep; NULL: this one cannot. */
-static const lm_sleeper *sleeper_of(const lm_record *b) {
-  return b->maker == LM_PROVIDER_SLEEP ? b->sleeper : NULL;
-}
-
-/* Copies the first `size` bytes of a block of device memory. Another thread may put one of the two
- * blocks to sleep: before the copy, which then fails, or after it has begun, and the copy is work
- * that loam_sleep waits for. */
-static bool copy_on_device(lm_order *o, const lm_record *from, const lm_record *to, size_t size) {
-  lm_lock_suspended section;
-  const lm_sleeper *first = sleeper_of(from), *second = sleeper_of(to);
-  bool may_sleep = first || second;
-  bool is_awake = !may_sleep || lm_sleep_begin_copy(first, second, &section);
-  bool is_copied = is_awake &&
-                   lm_provider_copy(from->device, to->base, from->base, size, o->r.stream);
-  if (may_sleep) lm_sleep_end_copy(section);
-  if (!is_awake) return cannot(o, "the block is asleep, and loam_wake has to come first");
-  return is_copied || cannot(o, lm_provider_words);
-}
-
 /* Copies the contents of a block that is reallocated, as far as they fit, and frees it. Only a
  * driver can copy what a device has. If it fails, frees the new block instead and returns false. */
 static bool move_contents(lm_order *o, const lm_record *from, const lm_record *to) {
   size_t size = from->size < o->r.size ? from->size : o->r.size;
   bool is_copied = true;
   if (o->r.want == LM_WANT_DEVICE && from->device >= 0)
-    is_copied = copy_on_device(o, from, to, size);
+    is_copied = lm_provider_copy(from, to, size, o->r.stream) || cannot(o, lm_provider_words);
   else memcpy(to->base, from->base, size);
   const lm_record *gone = is_copied ? from : to;
   lm_engine_free(gone->base, SIZE_MAX, gone->maker == LM_PROVIDER_HEAP ? NULL : &o->r.stream);
@@ -347,10 +307,8 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     if (!lm_provider_fits(&o->r, s)) continue;
     if (tried) report_miss(o, tried);
     if (s->desc.kind == LM_KIND_DENY) {
-      static const char words[] = "the policy denies it";
       lm_stats_bump(&lm_stats_denied);
-      report_unserved(o, words);
-      return fail(o, words);
+      return fail(o, "the policy denies it", true, NULL);
     }
     void *p = serve_by(o, s, token, misses, was);
     if (p) return p;
@@ -367,5 +325,9 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
-  return fail_chain(o, tried, misses && n > 1 && tried->id == chain[n - 1]);
+  char words[LM_ERROR_SIZE / 4];
+  bool ends_chain = misses && n > 1 && tried->id == chain[n - 1];
+  lm_stats_bump(&lm_stats_failed);
+  copy_why(o, tried, ends_chain ? ", the last of its chain," : "", words, sizeof words);
+  return fail(o, words, o->why == at_limit, tried);
 }

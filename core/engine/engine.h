@@ -15,17 +15,11 @@
  * denies it, or no member of the chain can serve it; the block at `ptr` is then unchanged. */
 void *lm_engine_serve(const lm_request *r, void *ptr);
 
-/* Says how a realloc gives a block its new size. */
-typedef enum lm_realloc_way {
-  LM_REALLOC_ASKS,  /* lm_engine_serve has to do it */
-  LM_REALLOC_STAYS, /* not at all: the block is an object of a pool and fits the new size too */
-  LM_REALLOC_MOVES  /* the block is an object of a pool, and needs another size class */
-} lm_realloc_way;
-/* Returns how loam_realloc gives the block at `ptr` a size of at most LM_LARGE_MAX. Changes no
- * block. If the answer is LM_REALLOC_MOVES, *from is the usable bytes of the block, and *site, if
- * it was NULL, is the block's site. */
-lm_realloc_way lm_engine_realloc_way(lm_thread *t, void *ptr, size_t size, loam_site **site,
-                                     size_t *from);
+/* Returns whether the block at `ptr` is an object of a pool that has room for `size` bytes, at most
+ * LM_LARGE_MAX, and the policy decides as before: then a realloc has nothing to do. If such an
+ * object of a size class has to move, *from is its usable bytes and *site, if it was NULL, is its
+ * site; else *from is 0, and lm_engine_serve has to do the realloc. Changes no block. */
+bool lm_engine_realloc_stays(lm_thread *t, void *ptr, size_t size, loam_site **site, size_t *from);
 
 /* Frees the block at ptr, of whatever kind, or tells the host that there is none. `size` is the
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;

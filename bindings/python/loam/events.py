@@ -25,7 +25,6 @@ import atexit
 import contextlib
 import logging
 import os
-import re
 import threading
 from typing import Callable, Iterator, NamedTuple
 
@@ -113,23 +112,17 @@ def _call(event: Event) -> None:
         logger.exception("the callback of loam.on_event failed for: %s", event.message)
 
 
-# The words of a shortfall, and of an unserved request.
-_SHORTFALL = re.compile(r"(strategy '.*') cannot serve (size \d+ under tag '.*'): (.*)", re.DOTALL)
-_UNSERVED = re.compile(r"(size \d+ under tag '.*'): (strategy '.*?')(?:, the last of its chain,)? "
-                       r"cannot serve it: (.*)", re.DOTALL)
-
-# Of the unserved request that was logged last: generation, request, strategy and reason.
-_unserved: tuple[int, str, str, str] | None = None
+# Generation and words of the unserved request that was logged last.
+_unserved: tuple[int, str] | None = None
 
 
 def _repeats(event: Event) -> bool:
-    """Whether the event is a shortfall whose reason the last unserved request has given."""
+    """Whether the event is a shortfall that the last unserved request has told in equal words."""
     global _unserved
+    said = (event.generation, event.message)
     if event.kind == "unserved":
-        found = _UNSERVED.fullmatch(event.message)
-        _unserved = (event.generation, found[1], found[2], found[3]) if found else None
-    found = _SHORTFALL.fullmatch(event.message) if event.kind == "shortfall" else None
-    return bool(found and _unserved == (event.generation, found[2], found[1], found[3]))
+        _unserved = said
+    return event.kind == "shortfall" and _unserved == said
 
 
 def deliver(raised: str | None = None) -> None:

@@ -140,7 +140,7 @@ class Refusals(Case):
             """)
         self.assertEqual(out, "True True\n1000000.0\n")
         for line in errors.splitlines():
-            self.assertRegex(line, "^last words: |serve size 200000001 under tag 'numpy.data'")
+            self.assertRegex(line, "^last words: |size 200000001 under tag 'numpy.data': strategy ")
 
 
 if __name__ == "__main__":

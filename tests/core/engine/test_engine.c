@@ -390,7 +390,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
   assert_int_equal(shortfall.generation, lm_site_generation);
   assert_string_equal(
       shortfall.words,
-      "strategy 'short.a' cannot serve size 900 under tag 'engine.test': this would pass "
+      "size 900 under tag 'engine.test': strategy 'short.a' cannot serve it: this would pass "
       "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
   p = resize_by_hand(site, p, 3000);

@@ -2,17 +2,13 @@
  * the answer differs; handlers and the system keep their own. */
 #include "by_hand.h"
 
-static lm_realloc_way way(loam_site *whose, void *p, size_t size) {
-  size_t from;
-  if (size > LM_LARGE_MAX) return LM_REALLOC_ASKS;
-  lm_realloc_way found = lm_engine_realloc_way(lm_thread_get(), p, size, &whose, &from);
-  if (found == LM_REALLOC_MOVES) assert_int_equal(from, lm_record_usable(p));
-  if (found == LM_REALLOC_MOVES) assert_non_null(whose);
-  return found;
-}
-
 static bool stays(loam_site *whose, void *p, size_t size) {
-  return way(whose, p, size) == LM_REALLOC_STAYS;
+  size_t from = 0;
+  if (size > LM_LARGE_MAX) return false;
+  bool found = lm_engine_realloc_stays(lm_thread_get(), p, size, &whose, &from);
+  if (from) assert_int_equal(from, lm_record_usable(p));
+  if (from) assert_non_null(whose);
+  return found;
 }
 
 /* As loam_realloc does it, but for objects that move to another size class. */
