@@ -54,7 +54,7 @@ static void leave(lm_thread *t) {
 
 static struct {
   lm_lock lock;
-  _Atomic bool wanted;
+  bool wanted; /* a tag was marked whose live blocks are not counted yet; under the lock */
 } beginning;
 
 static bool begins_to_count(lm_token token) {
@@ -81,8 +81,7 @@ static void count_provided(void *ctx, lm_provided *entry) {
 }
 
 /* A site of each counted tag, in the order of their marks, and the number of marks. The holder of
- * the load lock (service/policy.c) writes both. Release of a site pairs with the acquire in
- * lm_live_each. */
+ * beginning.lock writes both. Release of a site pairs with the acquire in lm_live_each. */
 static LM_SPARSE const loam_site *_Atomic counted[LM_LIVE_TAGS];
 static _Atomic uint32_t counted_n;
 
@@ -104,16 +103,19 @@ uint32_t lm_live_each(lm_live_visit *visit, void *ctx) {
   return n > LM_LIVE_TAGS ? n - LM_LIVE_TAGS : 0;
 }
 
+/* A load and a new site may mark at one time. */
 void lm_live_mark(loam_site *site) {
+  lm_lock_take(&beginning.lock);
   if (!atomic_load_explicit(&site->counted, memory_order_relaxed)) list_tag(site);
-  if (lm_site_begin_counting(site))
-    atomic_store_explicit(&beginning.wanted, true, memory_order_relaxed);
+  if (lm_site_begin_counting(site)) beginning.wanted = true;
+  lm_lock_drop(&beginning.lock);
 }
 
 void lm_live_begin(void) {
   lm_assert(!lm_thread_is_active());
   lm_lock_take(&beginning.lock);
-  if (atomic_exchange_explicit(&beginning.wanted, false, memory_order_relaxed)) {
+  if (beginning.wanted) {
+    beginning.wanted = false;
     lm_thread_set_slow_all(LM_SLOW_COUNTING | LM_SLOW_STALE);
     (void)lm_thread_grace();
     lm_walk_each(count_object, NULL);

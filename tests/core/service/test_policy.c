@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "cli/vet.h"
+#include "engine/live_bytes.h"
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "pages/metadata.h"
@@ -794,6 +795,53 @@ static void a_generation_that_no_load_made_is_not_valid(void **state) {
   assert_true(lm_policy_is_valid());
 }
 
+enum { EARLY = 2000, LATE = 4000 };
+
+static _Atomic bool is_loaded;
+
+/* Makes sites of new tags until the load is done. Returns how many. */
+static void *see_new_tags(void *made) {
+  char tag[32];
+  for (size_t *n = made; *n < LATE && !is_loaded; ++*n) {
+    snprintf(tag, sizeof tag, "counted.late.%zu", *n);
+    if (!loam_site_get(tag)) break;
+  }
+  return made;
+}
+
+static void count_tag(void *ctx, const loam_site *site, uint64_t bytes) {
+  (void)site;
+  (void)bytes;
+  ++*(uint32_t *)ctx;
+}
+
+static void tags_that_a_load_and_new_sites_count_at_one_time_are_all_known(void **state) {
+  static const char text[] =
+      "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+      "return loam.policy { name = '%s', pick = function(req)\n"
+      "  if req.tag:under('%s') and req.live > 1 then return a end\n"
+      "  return b\n"
+      "end }\n";
+  char words[512], tag[32];
+  uint32_t known = 0;
+  size_t late = 0;
+  pthread_t thread;
+  (void)state;
+  for (int i = 0; i < EARLY; i++) {
+    snprintf(tag, sizeof tag, "counted.early.%d", i);
+    assert_non_null(loam_site_get(tag));
+  }
+  snprintf(words, sizeof words, text, "late", "counted.late");
+  assert_int_equal(lm_policy_load("late", "", words, strlen(words)), LOAM_OK);
+  assert_int_equal(pthread_create(&thread, NULL, see_new_tags, &late), 0);
+  snprintf(words, sizeof words, text, "both", "counted");
+  assert_int_equal(lm_policy_load("both", "", words, strlen(words)), LOAM_OK);
+  is_loaded = true;
+  pthread_join(thread, NULL);
+  uint32_t unlisted = lm_live_each(count_tag, &known);
+  assert_int_equal(known + unlisted, EARLY + late);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* before any load */
@@ -830,6 +878,7 @@ int main(void) {
     cmocka_unit_test(a_fork_and_a_load_do_not_wait_for_each_other),
     cmocka_unit_test(a_load_fails_cleanly_when_the_system_refuses),
     cmocka_unit_test(a_child_forked_during_a_load_obeys_what_is_live_in_it), /* last: many sites */
+    cmocka_unit_test(tags_that_a_load_and_new_sites_count_at_one_time_are_all_known),
     cmocka_unit_test(a_generation_that_no_load_made_is_not_valid),
   };
   setenv("LOAM_CONTROL", "0", 1);
