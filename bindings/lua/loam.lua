@@ -185,7 +185,7 @@ end
 -- Returns the address of `size` bytes from `offset` on, which must be in the block.
 local function inside(p, offset, size)
   local has = native.block_size(p)
-  if offset + size > has then
+  if size > has or offset > has - size then -- offset + size may overflow in Lua 5.4
     error(("%d bytes from %d on: the block has %d"):format(size, offset, has), 3)
   end
   return native.at(native.block_data(p), offset)

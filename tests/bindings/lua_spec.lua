@@ -228,6 +228,10 @@ describe("loam for Lua", function()
         assert.has_error(function() b:read(wrong[1], wrong[2]) end)
       end
       assert.has_error(function() b:write("abcd", 7) end, "4 bytes from 7 on: the block has 10")
+      local far = 0x7fffffffffffffff -- in Lua 5.4, far + 1 is negative
+      assert.has_error(function() b:read(far, 1) end)
+      assert.has_error(function() b:read(1, far) end)
+      assert.has_error(function() b:write("x", far) end)
       for _, wrong in ipairs { -1, 0.5, 0 / 0 } do
         assert.has_error(function() b:write("x", wrong) end)
         assert.has_error(function() b:read(wrong, 5) end)
