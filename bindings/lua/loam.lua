@@ -37,11 +37,14 @@ local function given(value)
   return nil, words()
 end
 
--- Returns a number that must be whole and not negative, such as a size. `what` names it in the
--- error, which is blamed on the caller of the function that checks.
+-- Returns a number that must be whole, not negative and below 2^63, such as a size. LuaJIT would
+-- convert a larger one to another size. `what` names it in the error, which is blamed on the caller
+-- of the function that checks.
 local function whole(value, what)
   if type(value) ~= "number" or value < 0 or value % 1 ~= 0 then
     error(("%s %s: a whole number from 0 on is expected"):format(what, tostring(value)), 3)
+  elseif value >= 2 ^ 63 then
+    error(("%s %s: it must be below 2^63"):format(what, tostring(value)), 3)
   end
   return value
 end
@@ -288,18 +291,24 @@ end
 
 local array = {}
 
+-- Whether a value is a number that C can have as an index.
+local function is_index(value)
+  return type(value) == "number" and value % 1 == 0 and value > -2 ^ 63 and value < 2 ^ 63
+end
+
 -- Turns an index of Lua into one of C: { start, stop, step }. {2, 4} is the elements 2, 3 and 4.
 local function c_index(index, level)
-  if type(index) == "number" and index % 1 == 0 then
+  if is_index(index) then
     if index == 0 then error("element 0: the first element is 1", level) end
     return { index > 0 and index - 1 or index, nil, 0 }
   elseif type(index) ~= "table" then
     error(("element %s: a whole number or a range is expected"):format(tostring(index)), level)
   end
   local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1
-  if first == 0 or last == 0 or step <= 0 or first % 1 + last % 1 + step % 1 ~= 0 then
+  local are_whole = is_index(first) and is_index(last) and is_index(step)
+  if not are_whole or first == 0 or last == 0 or step <= 0 then
     error(("{%s, %s, %s}: elements begin with 1, and a step is positive; all are whole numbers")
-      :format(first, last, step), level)
+      :format(tostring(first), tostring(last), tostring(step)), level)
   end
   local stop = last
   if last < 0 then stop = last < -1 and last + 1 or nil end

@@ -63,6 +63,14 @@ describe("loam for Lua", function()
           ("size %s: a whole number from 0 on is expected"):format(tostring(wrong)))
       end
     end
+    for _, large in ipairs { 2 ^ 63, 2 ^ 64, 1e300 } do
+      local words = ("size %s: it must be below 2^63"):format(tostring(large))
+      for _, call in ipairs { loam.block, loam.malloc } do
+        assert.has_error(function() call("of.type", large) end, words)
+      end
+      assert.has_error(function() loam.block("of.type", 10):slice(large, 1) end)
+      assert.has_error(function() loam.array("of.type", "var * int8"):resize(large) end)
+    end
     assert.has_error(function() loam.start { no_such_field = 1 } end)
     assert.has_error(function() loam.start { policy = {} } end)
     local b, a = loam.block("of.type", 10), loam.array("of.type", "3 * int32")
@@ -376,7 +384,8 @@ describe("loam for Lua", function()
       assert.equal("[10,30,50]", (assert(a:at({ 1, -1, 2 })):json():gsub("%s", "")))
       assert.equal("[10,20,30,40,50]", (assert(a:at({})):json():gsub("%s", "")))
       assert.has_error(function() a:at(0) end)
-      for _, wrong in ipairs { "2", true, 1.5, 0 / 0, { 1.5 }, { 1, 2, 0 }, { 1, 2, 0 / 0 } } do
+      for _, wrong in ipairs { "2", true, 1.5, 0 / 0, 2 ^ 64, -2 ^ 63, { 1.5 }, { 1, 2, 0 },
+        { 1, 2, 0 / 0 }, { -2 ^ 63 }, { 1, 1e300 } } do
         assert.has_error(function() a:at(wrong) end)
         assert.has_error(function() a:get(wrong) end)
       end
