@@ -449,10 +449,12 @@ local groups = { tag = 1, strategy = 2, generation = 4 } -- LOAM_BY_*
 -- Returns a list of rows grouped by the arguments: "tag", "strategy" and "generation". Without
 -- arguments the rows are grouped by tag and strategy.
 function loam.rows(...)
-  local keys = 0
+  local keys, seen = 0, {}
   for _, name in ipairs(select("#", ...) > 0 and { ... } or { "tag", "strategy" }) do
-    keys = keys
-      + (groups[name] or error(("rows by %s: use tag, strategy, generation"):format(name), 2))
+    local key = groups[name]
+      or error(("rows by %s: use tag, strategy, generation"):format(tostring(name)), 2)
+    if not seen[name] then keys = keys + key end
+    seen[name] = true
   end
   return given(native.rows(keys))
 end
