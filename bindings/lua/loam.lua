@@ -249,9 +249,8 @@ function loam.wrap(site, p, size, dtor, ctx)
   whole(size, "size")
   return make("block", native.block_wrap, site_of(site), p, size, dtor, ctx)
 end
-local function itself(p) return p end
 -- Returns a handle for a block from C, and takes over the reference.
-function loam.take(c_block) return make("block", itself, c_block) end
+function loam.take(c_block) return make("block", native.address, c_block) end
 
 -- ---- Arenas
 

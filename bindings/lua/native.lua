@@ -58,6 +58,18 @@ local function written(call)
 end
 jit.off(written, true)
 
+local makers = {}
+
+-- Returns an address that the caller gave. LuaJIT would take a handle for the address of the
+-- handle, so that C would write over it.
+function native.address(p)
+  if ffi.istype(makers.block, p) or ffi.istype(makers.arena, p) or ffi.istype(makers.array, p) then
+    error("an address expected, got " .. tostring(ffi.typeof(p)), 3)
+  end
+  return p
+end
+local address = native.address
+
 -- ---- Life and policy
 
 function native.start(config)
@@ -100,21 +112,23 @@ native.scope_leave = C.loam_scope_leave
 native.malloc = C.loam_malloc
 native.calloc = C.loam_calloc
 native.aligned_alloc = C.loam_aligned_alloc
-native.realloc = C.loam_realloc
-native.free = C.loam_free
-function native.usable_size(p) return tonumber(C.loam_usable_size(p)) end
+function native.realloc(site, p, size) return C.loam_realloc(site, address(p), size) end
+function native.free(p) C.loam_free(address(p)) end
+function native.usable_size(p) return tonumber(C.loam_usable_size(address(p))) end
 
 function native.owner(p)
   local info = ffi.new("loam_owner_info")
-  if C.loam_owner(p, info) ~= 0 then return nil end
+  if C.loam_owner(address(p), info) ~= 0 then return nil end
   local out = fields(info, "line generation size", "tag file func module strategy kind handler")
   out.base = info.base
   return out
 end
 
-function native.at(p, offset) return ffi.cast("void *", ffi.cast("char *", p) + offset) end
-function native.read(p, size) return ffi.string(p, size) end
-function native.write(p, text) ffi.copy(p, text, #text) end
+function native.at(p, offset)
+  return ffi.cast("void *", ffi.cast("char *", address(p)) + offset)
+end
+function native.read(p, size) return ffi.string(address(p), size) end
+function native.write(p, text) ffi.copy(address(p), text, #text) end
 
 local ctypes = { bool = "bool *", int8 = "int8_t *", int16 = "int16_t *", int32 = "int32_t *",
   int64 = "int64_t *", uint8 = "uint8_t *", uint16 = "uint16_t *", uint32 = "uint32_t *",
@@ -143,8 +157,6 @@ function native.load_text(p)
 end
 
 -- ---- Handles
-
-local makers = {}
 
 local function release_block(handle)
   local p = handle.p
@@ -191,7 +203,9 @@ function native.clear(handle) handle.p = nil end
 native.block_new = C.loam_block_new
 native.block_zeroed = C.loam_block_zeroed
 native.block_aligned = C.loam_block_aligned
-native.block_wrap = C.loam_block_wrap
+function native.block_wrap(site, p, size, dtor, ctx)
+  return C.loam_block_wrap(site, address(p), size, dtor, ctx)
+end
 native.block_slice = C.loam_block_slice
 native.block_retain = C.loam_block_retain
 native.block_data = C.loam_block_data

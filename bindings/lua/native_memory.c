@@ -40,6 +40,9 @@ static int scope_leave(lua_State *L) {
 
 /* ---- Memory */
 
+/* Returns an address that the caller gave. */
+static int address(lua_State *L) { return native_push(L, native_pointer(L, 1)); }
+
 static int allocate(lua_State *L) {
   loam_site *site = native_pointer(L, 1);
   return native_push(L, loam_malloc(site, native_size(L, 2)));
@@ -189,6 +192,7 @@ const luaL_Reg native_memory[] = {
   { "site_at", site_at },
   { "scope_enter", scope_enter },
   { "scope_leave", scope_leave },
+  { "address", address },
   { "malloc", allocate },
   { "calloc", allocate_zeroed },
   { "aligned_alloc", allocate_aligned },

@@ -143,6 +143,15 @@ describe("loam for Lua", function()
     assert.equal("\0ten\0", loam.read(loam.at(p, 9), 5))
     assert.equal("of.bytes", loam.owner(loam.at(p, 4000)).tag)
     loam.free(p)
+    local b = loam.block("of.bytes", 10)
+    for _, call in ipairs { loam.free, loam.usable_size, loam.owner } do
+      assert.has_error(function() call(b) end)
+    end
+    assert.has_error(function() loam.read(b, 1) end)
+    assert.has_error(function() loam.write(b, "x") end)
+    assert.has_error(function() loam.at(b, 1) end)
+    assert.has_error(function() loam.realloc(nil, b, 1) end)
+    assert.has_error(function() loam.wrap("of.bytes", b, 1) end)
     p = assert(loam.aligned_alloc("of.bytes", 4096, 10))
     loam.free(p)
     loam.free(nil)
@@ -286,6 +295,9 @@ describe("loam for Lua", function()
       b:release()
       loam.free(p)
       assert.is_nil((loam.take(nil)))
+      for _, wrong in ipairs { loam.block("of.block", 10), "text", 5, {} } do
+        assert.has_error(function() loam.take(wrong) end)
+      end
     end)
 
     it("are counted by kind", function()
