@@ -191,7 +191,11 @@ local function inside(p, offset, size)
   if size > has or offset > has - size then -- offset + size may overflow in Lua 5.4
     error(("%d bytes from %d on: the block has %d"):format(size, offset, has), 3)
   end
-  return native.at(native.block_data(p), offset)
+  local data = native.block_data(p)
+  if data == nil then -- an arena has pieces, and a wrapped block may have the address NULL
+    error(("block %s: it has no memory that can be read here"):format(native.block_tag(p)), 3)
+  end
+  return native.at(data, offset)
 end
 
 -- Returns `size` bytes from `offset` on as a string; without them, all bytes.

@@ -258,6 +258,18 @@ describe("loam for Lua", function()
       b:release()
     end)
 
+    it("are not read where they have no memory that Lua can read", function()
+      local none = assert(loam.wrap("of.block", nil, 10))
+      local words = "block of.block: it has no memory that can be read here"
+      assert.has_error(function() none:read() end, words)
+      assert.has_error(function() none:write("x") end, words)
+      local pieces = assert(loam.arena("of.block"))
+      assert(pieces:alloc(10))
+      assert.has_error(function() none.read(pieces, 0, 4) end, words)
+      local taken = assert(loam.take(pieces:give()))
+      assert.has_error(function() taken:read(0, 4) end, words)
+    end)
+
     it("live as long as a slice or another handle does", function()
       local b = assert(loam.zeroed("of.block", 100))
       local part, other = assert(b:slice(10, 20)), b:retain()
