@@ -49,6 +49,29 @@ local function whole(value, what)
   return value
 end
 
+-- Raises an error for a text with a NUL, because C would read it only so far. `what` names it, and
+-- `level` is the level of `error`.
+local function without_nul(value, what, level)
+  if type(value) == "string" and value:find("\0", 1, true) then
+    error(("a %s holds no NUL"):format(what), level)
+  end
+end
+
+-- Raises an error for what is no text, or one that C cannot read. `what` names it in the error.
+-- The error is blamed on the caller of the function that checks.
+local function must_be_text(value, what)
+  if type(value) ~= "string" then
+    error(("%s: a string expected, got %s"):format(what, type(value)), 3)
+  end
+  without_nul(value, what, 4)
+end
+
+-- Like without_nul, for each text in a table of named values.
+local function without_nuls(values)
+  for name, value in pairs(values) do without_nul(value, tostring(name), 4) end
+  return values
+end
+
 function loam.version() return native.version() end
 
 local function series(version) return version:match("^%d+%.%d+") end
@@ -59,13 +82,23 @@ end
 -- ---- Life and policy
 
 -- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
-function loam.start(config) return check(native.start(config or {})) end
+function loam.start(config) return check(native.start(without_nuls(config or {}))) end
 function loam.stop() native.stop() end
 function loam.trim() return native.trim() end
 
-function loam.policy.load(path) return check(native.policy_load(path)) end
-function loam.policy.load_text(name, text) return check(native.policy_load_text(name, text)) end
-function loam.policy.watch(path) return check(native.policy_watch(path)) end
+function loam.policy.load(path)
+  must_be_text(path, "path")
+  return check(native.policy_load(path))
+end
+function loam.policy.load_text(name, text)
+  must_be_text(name, "name")
+  must_be_text(text, "text")
+  return check(native.policy_load_text(name, text))
+end
+function loam.policy.watch(path)
+  if path ~= nil then must_be_text(path, "path") end
+  return check(native.policy_watch(path))
+end
 
 -- Returns the live policy and the last attempt to change it, as a table. `hash` is hexadecimal, and
 -- `watching` a boolean.
@@ -76,7 +109,11 @@ function loam.policy.info()
 end
 
 -- Returns the answer of loam_policy_inspect as JSON text. `query` is lines such as "verb check".
-function loam.policy.inspect(path, query) return given(native.policy_inspect(path, query)) end
+function loam.policy.inspect(path, query)
+  must_be_text(path, "path")
+  must_be_text(query, "query")
+  return given(native.policy_inspect(path, query))
+end
 
 -- ---- Sites
 
@@ -86,7 +123,7 @@ local function site_of(site)
   if type(site) ~= "string" then return site end
   local found = by_tag[site]
   if not found then
-    if site:find("\0", 1, true) then error("a tag holds no NUL", 3) end
+    without_nul(site, "tag", 4)
     found = native.site_get(site)
     if found == nil then error(words(), 3) end
     by_tag[site] = found
@@ -97,7 +134,7 @@ end
 -- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
 function loam.site(what)
   if type(what) == "string" then return site_of(what) end
-  return given(native.site_at(what))
+  return given(native.site_at(type(what) == "table" and without_nuls(what) or what))
 end
 
 -- Returns the site of a tag at the line that calls this function.
@@ -332,6 +369,7 @@ function array:at(...)
   return kept(self, make("array", native.array_index, p, parts))
 end
 function array:field(name)
+  must_be_text(name, "field name")
   return kept(self, make("array", native.array_field, live(self, "array"), name))
 end
 
@@ -435,11 +473,13 @@ end)
 
 -- Makes an array of a datashape such as "3 * var * float64".
 function loam.array(site, datashape)
+  must_be_text(datashape, "datashape")
   return make("array", native.array_new, site_of(site), datashape)
 end
 -- Makes an array over the data of a block from `offset` on (0 if it is left out).
 function loam.array_over(over, datashape, offset)
   whole(offset or 0, "offset")
+  must_be_text(datashape, "datashape")
   return kept(over, make("array", native.array_wrap, live(over, "block"), offset or 0, datashape))
 end
 

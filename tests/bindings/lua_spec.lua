@@ -82,6 +82,32 @@ describe("loam for Lua", function()
     a:release()
   end)
 
+  it("refuses a text that C would not read to its end, and what is no text", function()
+    local a = loam.array("of.text", "{x: int32}")
+    local block = loam.zeroed("of.text", 8)
+    local calls = {
+      path = loam.policy.load,
+      name = function(wrong) return loam.policy.load_text(wrong, plain) end,
+      text = function(wrong) return loam.policy.load_text("plain.lua", wrong) end,
+      query = function(wrong) return loam.policy.inspect("policies/default.lua", wrong) end,
+      datashape = function(wrong) return loam.array("of.text", wrong) end,
+      ["field name"] = function(wrong) return a:field(wrong) end,
+    }
+    for what, call in pairs(calls) do
+      assert.has_error(function() call("x\0y") end, ("a %s holds no NUL"):format(what))
+      assert.has_error(function() call(5) end, what .. ": a string expected, got number")
+      assert.has_error(function() call(nil) end, what .. ": a string expected, got nil")
+    end
+    assert.has_error(function() loam.policy.watch("x\0y") end, "a path holds no NUL")
+    assert.has_error(function() loam.policy.inspect("x\0y", "") end, "a path holds no NUL")
+    assert.has_error(function() loam.array_over(block, "x\0y") end, "a datashape holds no NUL")
+    assert.has_error(function() loam.start { policy = "x\0y" } end, "a policy holds no NUL")
+    assert.has_error(function() loam.site { tag = "x\0y" } end, "a tag holds no NUL")
+    assert.has_error(function() loam.malloc("x\0y", 1) end, "a tag holds no NUL")
+    a:release()
+    block:release()
+  end)
+
   it("loads a policy and says which is live", function()
     assert.is_true(loam.policy.load_text("plain.lua", plain))
     local info = loam.policy.info()
