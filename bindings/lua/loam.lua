@@ -362,11 +362,19 @@ local function c_indices(...)
   return parts
 end
 
+-- Returns loam's words on an index that failed, with elements counted from 1.
+local function words_from_one(text)
+  local function next_number(before, number) return ("%s%.0f"):format(before, number + 1) end
+  return (text:gsub("^(index %d+ is )(%d+)", next_number):gsub("(row )(%d+)", next_number))
+end
+
 -- Returns a view: for each dimension a number, which selects one element, or a range {first, last,
 -- step}; {} is the whole dimension.
 function array:at(...)
   local p, parts = live(self, "array"), c_indices(...)
-  return kept(self, make("array", native.array_index, p, parts))
+  local view, why = kept(self, make("array", native.array_index, p, parts))
+  if not view then return nil, words_from_one(why) end
+  return view
 end
 function array:field(name)
   must_be_text(name, "field name")
@@ -448,7 +456,7 @@ end
 local function on_element(self, act, value, parts)
   local holder = native.handle("array")
   local p = kept(self, element(self, parts))
-  if p == nil then return nil, words() end
+  if p == nil then return nil, words_from_one(words()) end
   native.fill(holder, p)
   local first, second = act(p, value)
   holder:release()

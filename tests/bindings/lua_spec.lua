@@ -441,9 +441,18 @@ describe("loam for Lua", function()
         assert.has_error(function() a:get(wrong) end)
       end
       assert.has_error(function() a:at(nil) end)
-      local none, words = a:at(6)
+      for index, given in pairs { [6] = "6", [-6] = "-6" } do
+        for _, call in ipairs { a.at, a.get, function(of, i) return of:set(1, i) end } do
+          local none, words = call(a, index)
+          assert.is_nil(none)
+          assert.equal(("index 1 is %s: there are 5 elements"):format(given), words)
+        end
+      end
+      local rows = assert(loam.array("of.array", "2 * var * int32"))
+      assert(rows:at(2)):resize(3)
+      local none, words = rows:at({}, { 2 })
       assert.is_nil(none)
-      assert.is_string(words)
+      assert.matches("other elements of row 2, which has 3, than of row 1, which has 0", words)
     end)
 
     it("hold numbers of their type, and no others", function()
