@@ -49,6 +49,11 @@ local function whole(value, what)
   return value
 end
 
+-- Whether a value is a number that C can have as an index or offset.
+local function is_index(value)
+  return type(value) == "number" and value % 1 == 0 and value > -2 ^ 63 and value < 2 ^ 63
+end
+
 -- Raises an error for a text with a NUL, because C would read it only so far. `what` names it, and
 -- `level` is the level of `error`.
 local function without_nul(value, what, level)
@@ -64,6 +69,12 @@ local function must_be_text(value, what)
     error(("%s: a string expected, got %s"):format(what, type(value)), 3)
   end
   without_nul(value, what, 4)
+end
+
+local function must_be_bytes(value)
+  if type(value) ~= "string" then
+    error(("bytes: a string expected, got %s"):format(type(value)), 3)
+  end
 end
 
 -- Like without_nul, for each text in a table of named values.
@@ -183,9 +194,20 @@ function loam.usable_size(p) return native.usable_size(p) end
 function loam.owner(p) return given(native.owner(p)) end
 
 -- Bytes at an address. As in C, nothing checks that the address has so many bytes.
-function loam.at(p, offset) return native.at(p, offset) end
-function loam.read(p, size) return native.read(p, size) end
-function loam.write(p, text) native.write(p, text) end
+function loam.at(p, offset)
+  if not is_index(offset) then
+    error(("offset %s: a whole number is expected"):format(tostring(offset)), 2)
+  end
+  return native.at(p, offset)
+end
+function loam.read(p, size)
+  whole(size, "size")
+  return native.read(p, size)
+end
+function loam.write(p, text)
+  must_be_bytes(text)
+  native.write(p, text)
+end
 
 -- ---- Handles: Lua's objects for blocks, arenas and arrays, each with one reference
 
@@ -245,6 +267,7 @@ end
 
 -- Copies a string into the block, to `offset` (0 if it is left out).
 function block:write(text, offset)
+  must_be_bytes(text)
   whole(offset or 0, "offset")
   return kept(self, native.write(inside(live(self, "block"), offset or 0, #text), text))
 end
@@ -288,6 +311,9 @@ end
 -- because any thread may call it. A nil `dtor` means that the memory outlives the block.
 function loam.wrap(site, p, size, dtor, ctx)
   whole(size, "size")
+  if type(dtor) == "function" then
+    error("dtor: the address of a C function expected, got a function of Lua", 2)
+  end
   return make("block", native.block_wrap, site_of(site), p, size, dtor, ctx)
 end
 -- Returns a handle for a block from C, and takes over the reference.
@@ -330,11 +356,6 @@ end
 -- ---- Arrays: elements are counted from 1, as everywhere in Lua, and from -1 at the end
 
 local array = {}
-
--- Whether a value is a number that C can have as an index.
-local function is_index(value)
-  return type(value) == "number" and value % 1 == 0 and value > -2 ^ 63 and value < 2 ^ 63
-end
 
 -- Turns an index of Lua into one of C: { start, stop, step }. {2, 4} is the elements 2, 3 and 4.
 local function c_index(index, level)

@@ -169,7 +169,18 @@ describe("loam for Lua", function()
     assert.equal("\0ten\0", loam.read(loam.at(p, 9), 5))
     assert.equal("of.bytes", loam.owner(loam.at(p, 4000)).tag)
     loam.free(p)
+    for _, wrong in ipairs { -1, 1.5, "x", 2 ^ 64 } do
+      assert.has_error(function() loam.read(p, wrong) end)
+    end
+    assert.has_error(function() loam.read(p) end, "size nil: a whole number from 0 on is expected")
+    for _, wrong in ipairs { 1.5, "x", 0 / 0 } do
+      assert.has_error(function() loam.at(p, wrong) end)
+    end
+    assert.has_error(function() loam.at(p) end, "offset nil: a whole number is expected")
+    assert.is_true(loam.at(loam.at(p, 10), -10) == p)
+    assert.has_error(function() loam.write(p, 5) end, "bytes: a string expected, got number")
     local b = loam.block("of.bytes", 10)
+    assert.has_error(function() b:write(5) end, "bytes: a string expected, got number")
     for _, call in ipairs { loam.free, loam.usable_size, loam.owner } do
       assert.has_error(function() call(b) end)
     end
@@ -326,6 +337,7 @@ describe("loam for Lua", function()
       local b = assert(loam.wrap("of.block", p, 100))
       assert.equal("external", b:kind())
       assert.is_true(b:data() == p)
+      assert.has_error(function() loam.wrap("of.block", p, 100, function() end) end)
       local given = b:give()
       assert.has_error(function() b:size() end)
       b = assert(loam.take(given))
