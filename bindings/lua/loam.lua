@@ -77,6 +77,16 @@ local function must_be_bytes(value)
   end
 end
 
+-- Raises an error if a table of named values has another name than those of `known`.
+local function must_know(values, what, known)
+  if type(values) ~= "table" then
+    error(("%s: a table expected, got %s"):format(what, type(values)), 3)
+  end
+  for name in pairs(values) do
+    if not known[name] then error(("%s: there is no %s"):format(what, tostring(name)), 3) end
+  end
+end
+
 -- Like without_nul, for each text in a table of named values.
 local function without_nuls(values)
   for name, value in pairs(values) do without_nul(value, tostring(name), 4) end
@@ -142,10 +152,13 @@ local function site_of(site)
   return found
 end
 
+local parts_of_site = { tag = true, file = true, func = true, module = true, line = true }
+
 -- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
 function loam.site(what)
   if type(what) == "string" then return site_of(what) end
-  return given(native.site_at(type(what) == "table" and without_nuls(what) or what))
+  must_know(what, "site", parts_of_site)
+  return given(native.site_at(without_nuls(what)))
 end
 
 -- Returns the site of a tag at the line that calls this function.
@@ -344,10 +357,12 @@ function arena:finalize() return kept(self, check(native.arena_finalize(live(sel
 native.define("arena", arena, arena.size)
 
 local ZEROED, RESIZABLE = 1, 2 -- LOAM_ARENA_*
+local arena_options = { zeroed = true, resizable = true, first = true }
 
 -- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
 function loam.arena(site, options)
   local o = options or {}
+  must_know(o, "arena", arena_options)
   whole(o.first or 0, "first")
   local flags = (o.zeroed and ZEROED or 0) + (o.resizable and RESIZABLE or 0)
   return make("arena", native.arena_new, site_of(site), flags, o.first or 0)

@@ -27,6 +27,8 @@ describe("loam for Lua", function()
   it("refuses a site of a place whose texts are no strings", function()
     assert.has_error(function() loam.site { tag = 5, file = "f" } end)
     assert.has_error(function() loam.site { tag = "t", func = 7 } end)
+    assert.has_error(function() loam.site { tag = "t", fil = "f" } end, "site: there is no fil")
+    assert.has_error(function() loam.site(nil) end, "site: a table expected, got nil")
   end)
 
   it("keeps no callback after a wrong argument", function()
@@ -374,6 +376,13 @@ describe("loam for Lua", function()
       assert.equal(0, a:size())
       a:release()
       assert.equal(0, live("of.arena"))
+    end)
+
+    it("have no options but theirs", function()
+      assert.has_error(function() loam.arena("of.arena", { resizeable = true }) end,
+        "arena: there is no resizeable")
+      assert.has_error(function() loam.arena("of.arena", true) end,
+        "arena: a table expected, got boolean")
     end)
 
     it("have pieces, and no data of their own", function()
