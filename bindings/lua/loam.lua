@@ -471,6 +471,8 @@ local function value_at(p)
   local kind = native.array_type(p):gsub("^%?", "")
   local data = native.array_data(p)
   if kind == "string" or kind == "bytes" then return native.load_text(data) end
+  local room = kind:match("^string%[(%d+)%]$")
+  if room then return (native.read(data, tonumber(room)):gsub("%z+$", "")) end
   local value, known = native.load(data, kind)
   if not known then return no_value(kind) end
   return value

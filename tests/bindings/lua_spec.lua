@@ -508,6 +508,13 @@ describe("loam for Lua", function()
       assert.equal("Grüße\0!", a:get(2))
       assert.equal("", a:get(1))
       assert.has_error(function() a:set(5, 1) end, "5 is no value of string")
+      for _, kind in ipairs { "string[8]", "?string[8]", "string[8, 'utf8']" } do
+        local fixed = assert(loam.array("of.array", "2 * " .. kind))
+        for _, text in ipairs { "", "Grüße", "Grüß\0!" } do
+          assert.is_true(fixed:set(text, 2))
+          assert.equal(text, fixed:get(2))
+        end
+      end
     end)
 
     it("are refused in words", function()
