@@ -103,7 +103,10 @@ fn text(of: *const c_char) -> String {
 }
 
 fn c_string(of: impl Into<Vec<u8>>) -> Result<CString, Error> {
-    CString::new(of).map_err(|_| Error { words: "the text has a zero byte".into() })
+    CString::new(of).map_err(|refused| {
+        let text = String::from_utf8_lossy(&refused.into_vec()).into_owned();
+        Error { words: format!("text {text:?}: it has a zero byte") }
+    })
 }
 
 /// A site: a tag that memory is allocated for. Sites live as long as the process; equal tags have one

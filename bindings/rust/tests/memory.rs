@@ -78,7 +78,8 @@ fn alignments_are_kept() {
 fn what_cannot_be_had_is_an_error() {
     assert!(Vec::<u8>::new().try_reserve(1 << 60).is_err());
     assert!(Site::new(&"x".repeat(300)).is_err());
-    assert!(Site::new("a\0b").is_err());
+    let zero = Site::new("a\0b").unwrap_err();
+    assert_eq!(zero.to_string(), r#"text "a\0b": it has a zero byte"#);
     let refused = loam::load_policy_text("bad.lua", "return loam.policy {").unwrap_err();
     assert!(refused.to_string().starts_with("bad.lua:"), "{refused}");
     let missing = loam::load_policy("/nowhere.lua").unwrap_err();
