@@ -513,9 +513,18 @@ function array:set(value, ...)
   return on_element(self, set_value, value, parts)
 end
 
-native.define("array", array, function(self)
-  return kept(self, native.array_shape(live(self, "array"))[1] or 0)
-end)
+-- Returns the number of elements; 0 for an array without dimensions.
+local function array_length(self)
+  local size = kept(self, native.array_shape(live(self, "array")))[1]
+  if size then return size end
+  local all = self:at({}) -- the elements of a row of a var dimension, as a fixed dimension
+  if not all then return 0 end
+  size = all:shape()[1]
+  all:release()
+  return size
+end
+
+native.define("array", array, array_length)
 
 -- Makes an array of a datashape such as "3 * var * float64".
 function loam.array(site, datashape)
