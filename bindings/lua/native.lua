@@ -150,9 +150,12 @@ function native.store(p, kind, value)
   return true
 end
 
+-- A struct without a name is a new type wherever its text is parsed, and LuaJIT keeps each type.
+local text_value = ffi.typeof("struct { char *begin; size_t size; } *")
+
 -- Returns the text of the string value at p.
 function native.load_text(p)
-  local text = ffi.cast("struct { char *begin; size_t size; } *", p)[0]
+  local text = ffi.cast(text_value, p)[0]
   return ffi.string(text.begin, text.size)
 end
 

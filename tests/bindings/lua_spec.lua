@@ -511,6 +511,14 @@ describe("loam for Lua", function()
       assert.matches("complex128", words)
     end)
 
+    it("give text as often as it is asked for", function()
+      local a = assert(loam.array("of.array", "string"))
+      assert(a:set("often"))
+      for _ = 1, 70000 do -- LuaJIT has less than 65536 types
+        if a:get() ~= "often" then error("another text") end
+      end
+    end)
+
     it("hold text", function()
       local a = assert(loam.array("of.array", "2 * string"))
       assert.is_true(a:set("Grüße\0!", 2))
