@@ -459,6 +459,10 @@ local function must_fit(value, kind)
   if ok and limit then
     ok = value >= limit[1] and value < limit[2] and value % 1 == 0
   end
+  -- A finite number from here on would become infinite.
+  if kind == "float32" and ok and math.abs(value) >= 2 ^ 128 - 2 ^ 103 then
+    ok = math.abs(value) == math.huge
+  end
   if not ok then error(("%s is no value of %s"):format(tostring(value), kind), 4) end
 end
 

@@ -506,6 +506,14 @@ describe("loam for Lua", function()
         assert.equal(("%.0f"):format(value), large:json())
       end
       assert.has_error(function() large:set(2 ^ 64) end)
+      local single = assert(loam.array("of.array", "float32"))
+      for _, value in ipairs { 2 ^ 128 - 2 ^ 104, -2 ^ 127, 1 / 0, -1 / 0 } do
+        assert.is_true(single:set(value))
+        assert.equal(value, single:get())
+      end
+      for _, wrong in ipairs { 2 ^ 128 - 2 ^ 103, 1e300, -1e300 } do
+        assert.has_error(function() single:set(wrong) end)
+      end
       local none, words = assert(loam.array("of.array", "complex128")):get()
       assert.is_nil(none)
       assert.matches("complex128", words)
