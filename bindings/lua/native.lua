@@ -10,12 +10,17 @@ local bit = require("bit")
 local ffi = require("ffi")
 local library = require("loam.library")
 
-ffi.cdef(require("loam.cdef"))
-ffi.cdef([[
-  struct loam_lua_block { void *p; };
-  struct loam_lua_arena { void *p; };
-  struct loam_lua_array { void *p; };
-]])
+-- A program may drop this module and load it again. LuaJIT keeps the declarations, and the methods
+-- of the handles, of the first time.
+local is_declared = pcall(ffi.typeof, "struct loam_lua_array")
+if not is_declared then
+  ffi.cdef(require("loam.cdef"))
+  ffi.cdef([[
+    struct loam_lua_block { void *p; };
+    struct loam_lua_arena { void *p; };
+    struct loam_lua_array { void *p; };
+  ]])
+end
 
 local C = library.load()
 local native = { C = C, built = library.version, null = ffi.cast("void *", nil) }
@@ -177,8 +182,10 @@ end
 -- release, which ends the handle's reference immediately.
 function native.define(kind, methods, length)
   methods.release = kind == "array" and release_array or release_block
-  makers[kind] = ffi.metatype("struct loam_lua_" .. kind,
-    { __index = methods, __gc = methods.release, __len = length })
+  local has_methods = is_declared or makers[kind]
+  makers[kind] = ffi.typeof("struct loam_lua_" .. kind)
+  if has_methods then return end
+  ffi.metatype(makers[kind], { __index = methods, __gc = methods.release, __len = length })
 end
 
 -- Returns an empty handle. loam.lua makes the handle before the object that it will hold, so that

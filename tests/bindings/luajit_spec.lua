@@ -31,4 +31,29 @@ describe("loam for LuaJIT", function()
     assert.equal(1, tonumber(loam.C.loam_block_refcount(given)))
     nrt.release(given)
   end)
+
+  -- In a process of its own, because busted lets each declaration of FFI be made again.
+  it("is loaded again where a program has dropped the module", function()
+    local text = [[
+      local loam = require("loam")
+      local old = assert(loam.array("of.again", "2 * int8"))
+      package.loaded["loam"] = nil
+      assert(require("loam").array("of.again", "2 * int8"):json() == old:json())
+      for name in pairs(package.loaded) do
+        if name:match("^loam") then package.loaded[name] = nil end
+      end
+      local again = require("loam")
+      assert(again ~= loam and #assert(again.block("of.again", 10)) == 10)
+      assert(again.array("of.again", "2 * int8"):json() == old:json())
+      print(again.array_over(again.zeroed("of.again", 20), "20 * int8"):bytes())]]
+    local file = os.tmpname()
+    local out = assert(io.open(file, "w"))
+    out:write(("package.path = %q\n"):format(package.path), text)
+    out:close()
+    local answer = assert(io.popen("$(readlink /proc/$PPID/exe) " .. file .. " 2>&1"))
+    local words = answer:read("*a")
+    answer:close()
+    os.remove(file)
+    assert.equal("20\n", words)
+  end)
 end)
