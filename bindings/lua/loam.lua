@@ -102,8 +102,25 @@ end
 
 -- ---- Life and policy
 
+-- The least number of a field of loam_config, and the first that it does not hold. Others are int.
+local holds = { max_leaves = { 0, 2 ^ 32 }, step_ms = { 0, 2 ^ 32 }, step_bytes = { 0, 2 ^ 53 } }
+local int = { -2 ^ 31, 2 ^ 31 }
+
+local function must_hold(name, value)
+  local range = holds[name] or int
+  if is_index(value) and value >= range[1] and value < range[2] then return end
+  error(("%s %s: a whole number from %.0f to %.0f is expected")
+    :format(tostring(name), tostring(value), range[1], range[2] - 1), 3)
+end
+
 -- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
-function loam.start(config) return check(native.start(without_nuls(config or {}))) end
+function loam.start(config)
+  config = without_nuls(config or {})
+  for name, value in pairs(config) do
+    if type(value) == "number" then must_hold(name, value) end
+  end
+  return check(native.start(config))
+end
 function loam.stop() native.stop() end
 function loam.trim() return native.trim() end
 

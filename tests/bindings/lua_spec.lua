@@ -75,6 +75,9 @@ describe("loam for Lua", function()
     end
     assert.has_error(function() loam.start { no_such_field = 1 } end)
     assert.has_error(function() loam.start { policy = {} } end)
+    local words = " -1: a whole number from 0 to 4294967295 is expected"
+    assert.has_error(function() loam.start { max_leaves = -1 } end, "max_leaves" .. words)
+    assert.has_error(function() loam.start { step_ms = 2 ^ 32 } end)
     local b, a = loam.block("of.type", 10), loam.array("of.type", "3 * int32")
     assert.has_error(function() b.size(a) end)
     assert.has_error(function() b.size(1) end)
