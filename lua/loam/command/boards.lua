@@ -26,6 +26,14 @@ local function better(a, b)
   return (b.status.since_ms or 0) > (a.status.since_ms or 0) and b or a
 end
 
+-- Whether a status is that of this command. In another PID namespace, such as a container, its
+-- process id may be that of another program. A command that `docker exec` started under loam does
+-- not know its namespace, so its own state is `unknown` too.
+local function is_command(context, status)
+  if status.pid ~= context.posix.process() then return false end
+  return status.state ~= "unknown" or status.program == "loam"
+end
+
 -- Reads all boards that this user may see. The command itself is left out: it is on a board when it
 -- runs under loam. Raises an error if it has too few descriptors or too little memory to read the
 -- boards: a program that is not shown would seem not to run.
@@ -42,7 +50,7 @@ function boards.read(context)
       local path = status.folder .. "/" .. status.other_version
       if not is_known[path] then others[#others + 1] = path end -- a folder may be visited twice
       is_known[path] = true
-    elseif row and status.pid ~= context.posix.process() then
+    elseif row and not is_command(context, status) then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end
   end

@@ -101,6 +101,12 @@ describe("loam wait", function()
     assert.equal("no program of yours runs under loam\n", context.err)
   end)
 
+  it("waits for a program of another container that has the process id of the command", function()
+    assert.equal(3, (wait("--timeout 0", { row(4242, { state = "unknown", program = "host" }) })))
+    -- Under `docker exec`, this is the command itself.
+    assert.equal(0, (wait("--timeout 0", { row(4242, { state = "unknown", program = "loam" }) })))
+  end)
+
   it("looks until all obey, and rests at most 100 ms", function()
     local looks = {}
     for i = 1, 10 do looks[i] = { row(7), obeys(8) } end
