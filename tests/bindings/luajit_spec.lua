@@ -4,6 +4,20 @@ local loam = require("loam")
 
 ffi.cdef("void *malloc(size_t size); void free(void *p, size_t n, void *ctx);")
 
+-- Runs a program in a process of its own, and returns what it prints.
+local function run(text, environment)
+  local file = os.tmpname()
+  local out = assert(io.open(file, "w"))
+  out:write(("package.path = %q\n"):format(package.path), text)
+  out:close()
+  local command = ("%s $(readlink /proc/$PPID/exe) %s 2>&1"):format(environment or "", file)
+  local answer = assert(io.popen(command))
+  local words = answer:read("*a")
+  answer:close()
+  os.remove(file)
+  return words
+end
+
 describe("loam for LuaJIT", function()
   setup(function() assert(loam.start { control = -1 }) end)
 
@@ -46,14 +60,17 @@ describe("loam for LuaJIT", function()
       assert(again ~= loam and #assert(again.block("of.again", 10)) == 10)
       assert(again.array("of.again", "2 * int8"):json() == old:json())
       print(again.array_over(again.zeroed("of.again", 20), "20 * int8"):bytes())]]
-    local file = os.tmpname()
-    local out = assert(io.open(file, "w"))
-    out:write(("package.path = %q\n"):format(package.path), text)
-    out:close()
-    local answer = assert(io.popen("$(readlink /proc/$PPID/exe) " .. file .. " 2>&1"))
-    local words = answer:read("*a")
-    answer:close()
-    os.remove(file)
-    assert.equal("20\n", words)
+    assert.equal("20\n", run(text))
+  end)
+
+  it("uses the engine of the preload library, where that serves malloc", function()
+    if (os.getenv("LOAM_SANITIZE") or "") ~= "" then return pending("no library is preloaded") end
+    local build = package.path:match("([^;]*)/luajit/%?%.lua")
+    local words = run([[
+      local loam, ffi = require("loam"), require("ffi")
+      ffi.cdef("void *malloc(size_t size);")
+      print(loam.start {})
+      print(loam.owner(ffi.C.malloc(100)).tag)]], "LD_PRELOAD=" .. build .. "/libloam-preload.so")
+    assert.matches("^nil\tloam is started already\nmalloc%.luajit[%w_-]*\n$", words)
   end)
 end)
