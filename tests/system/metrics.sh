@@ -121,7 +121,7 @@ grep -qi 'content-type: application/openmetrics-text; version=1.0.0' "$work/head
 valid "$work/page" openmetrics
 has "$work/page" 'tag="quote\"back\\slash"'
 has "$work/page" 'tag="line\nloam_up 1\n# EOF\n"'
-[ "$(grep -c 'loam_live_bytes.*tag="ÿ' "$work/page")" = 2 ] || fail "tags that are not UTF-8"
+[ "$(grep -c "loam_live_bytes{pid=\"$a\".*tag=\"ÿ" "$work/page")" = 2 ] || fail "tags that are not UTF-8"
 curl -fsS -D "$work/head" "$url" > "$work/page" || fail "curl"
 grep -qi 'content-type: text/plain; version=0.0.4' "$work/head" || fail "$(cat "$work/head")"
 valid "$work/page" text
