@@ -492,6 +492,7 @@ local function value_at(p)
   local kind = native.array_type(p):gsub("^%?", "")
   local data = native.array_data(p)
   if kind == "string" or kind == "bytes" then return native.load_text(data) end
+  if kind:match("^categorical") then return given(native.array_category(p)) end
   local room = kind:match("^string%[(%d+)%]$")
   if room then return (native.read(data, tonumber(room)):gsub("%z+$", "")) end
   local value, known = native.load(data, kind)

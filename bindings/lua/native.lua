@@ -300,6 +300,20 @@ function native.array_is_readonly(p)
   return info.readonly ~= 0
 end
 
+-- Returns the name of the category that a scalar categorical holds, or nil for a code without one.
+function native.array_category(p)
+  local info, field = ffi.new("struct loam_type_info"), ffi.new("struct loam_type_field")
+  local kind = C.loam_array_type(p)
+  C.loam_type_info(kind, info)
+  if info.element ~= nil then -- of an option
+    kind = info.element
+    C.loam_type_info(kind, info)
+  end
+  local ctype = info.size == 1 and "uint8_t *" or "uint16_t *"
+  local code = ffi.cast(ctype, C.loam_array_data(p))[0]
+  return C.loam_type_field(kind, code, field) == 0 and ffi.string(field.name) or nil
+end
+
 function native.array_resize(p, count) return C.loam_array_resize(p, count) == 0 end
 function native.array_set_text(p, text) return C.loam_array_set_text(p, text, #text) == 0 end
 function native.array_omit(p) return C.loam_array_omit(p) == 0 end

@@ -109,6 +109,21 @@ static int array_is_readonly(lua_State *L) {
   return 1;
 }
 
+/* Returns the name of the category that a scalar categorical holds; nil for a code without one. */
+static int array_category(lua_State *L) {
+  const loam_array *array = native_object(L, 1);
+  const loam_type *type = loam_array_type(array);
+  struct loam_type_info info;
+  struct loam_type_field field;
+  loam_type_info(type, &info);
+  if (info.element) loam_type_info(type = info.element, &info); /* of an option */
+  const void *data = loam_array_data(array);
+  size_t code = info.size == 1 ? *(const uint8_t *)data : *(const uint16_t *)data;
+  if (loam_type_field(type, code, &field) != LOAM_OK) return native_push(L, NULL);
+  lua_pushstring(L, field.name);
+  return 1;
+}
+
 static int array_resize(lua_State *L) {
   loam_array *array = native_object(L, 1);
   return native_done(L, loam_array_resize(array, native_size(L, 2)));
@@ -154,6 +169,7 @@ const luaL_Reg native_arrays[] = {
   { "array_bytes", array_bytes },
   { "array_shape", array_shape },
   { "array_is_readonly", array_is_readonly },
+  { "array_category", array_category },
   { "array_resize", array_resize },
   { "array_set_text", array_set_text },
   { "array_omit", array_omit },

@@ -122,6 +122,28 @@ describe("arrays of loam for Lua", function()
     assert.matches("complex128", words)
   end)
 
+  it("hold categories by their names", function()
+    local a = assert(loam.array("of.array", "3 * ?categorical[['low', 'mid \"1\"', 'Größe']]"))
+    for _, name in ipairs { "low", 'mid "1"', "Größe" } do
+      assert.is_true(a:set(name, 2))
+      assert.equal(name, a:get(2))
+    end
+    assert.is_true(a:set(nil, 2))
+    assert.is_nil((a:get(2)))
+    local codes = assert(loam.zeroed("of.block", 2))
+    codes:write("\7")
+    local unknown = assert(loam.array_over(codes, "2 * categorical[['low', 'high']]"))
+    assert.equal("low", unknown:get(2))
+    local none, words = unknown:get(1)
+    assert.is_nil(none)
+    assert.equal("category 7: the categorical has 2", words)
+    local names = {}
+    for i = 1, 300 do names[i] = ("'n%d'"):format(i) end
+    local many = assert(loam.array("of.array", "categorical[[" .. table.concat(names, ",") .. "]]"))
+    assert.is_true(many:set("n300"))
+    assert.equal("n300", many:get())
+  end)
+
   it("give text as often as it is asked for", function()
     local a = assert(loam.array("of.array", "string"))
     assert(a:set("often"))
