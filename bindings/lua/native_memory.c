@@ -121,8 +121,9 @@ static void push_uint64(lua_State *L, uint64_t value) {
 }
 
 static uint64_t check_uint64(lua_State *L, int argument) {
-  lua_Number value = luaL_checknumber(L, argument);
-  return value >= 0x1p63 ? (uint64_t)value : (uint64_t)luaL_checkinteger(L, argument);
+  lua_Number value = luaL_checknumber(L, argument); /* rounded, if it is a large integer */
+  int is_large = value >= 0x1p63 && !lua_isinteger(L, argument);
+  return is_large ? (uint64_t)value : (uint64_t)luaL_checkinteger(L, argument);
 }
 
 /* The numbers that Lua and a datashape both have: the name, the type of C, the function that pushes

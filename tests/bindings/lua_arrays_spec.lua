@@ -109,6 +109,11 @@ describe("arrays of loam for Lua", function()
       assert.equal(("%.0f"):format(value), large:json())
     end
     assert.has_error(function() large:set(2 ^ 64) end)
+    if _VERSION == "Lua 5.4" then
+      local most = 0x7fffffffffffffff -- as a float it would be 2^63
+      assert.is_true(large:set(most))
+      assert.equal(most, large:get())
+    end
     local single = assert(loam.array("of.array", "float32"))
     for _, value in ipairs { 2 ^ 128 - 2 ^ 104, -2 ^ 127, 1 / 0, -1 / 0 } do
       assert.is_true(single:set(value))
