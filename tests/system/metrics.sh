@@ -129,6 +129,23 @@ valid "$work/page" text
 [ "$(curl -sS -o "$work/page" -w '%{http_code}' "${url%metrics}")" = 200 ] || fail "the root"
 echo "ok: both formats are valid, with hostile tags"
 
+# The server sees at one time that all connections have ended: as many as it may have, when it does
+# not listen. Its next wait can last a minute.
+"$python" - "$url" "$listener" << 'PY' || fail "it does not listen after 64 clients at a time"
+import os, signal, socket, sys, time, urllib.parse, urllib.request
+url, server = sys.argv[1], int(sys.argv[2])
+place = urllib.parse.urlsplit(url)
+clients = [socket.create_connection((place.hostname, place.port)) for _ in range(64)]
+while len(os.listdir(f"/proc/{server}/fd")) < 64:
+    time.sleep(0.01)
+os.kill(server, signal.SIGSTOP)
+for client in clients:
+    client.close()
+os.kill(server, signal.SIGCONT)
+assert urllib.request.urlopen(url, timeout=45).status == 200
+PY
+echo "ok: it listens again after as many clients as it may have"
+
 # ---- Prometheus
 
 mkdir "$work/text"

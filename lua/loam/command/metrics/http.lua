@@ -33,7 +33,7 @@ void MHD_destroy_response(void *response);
 local USE_EPOLL = 512
 local OPTION_END, OPTION_CONNECTION_LIMIT, OPTION_CONNECTION_TIMEOUT = 0, 2, 3
 local OPTION_LISTEN_SOCKET = 12
-local INFO_EPOLL_FD = 3
+local INFO_EPOLL_FD, INFO_CONNECTIONS = 3, 4
 local KIND_HEADER, KIND_ARGUMENT = 1, 8
 local MUST_COPY = 2
 
@@ -158,6 +158,17 @@ local function patience(library, daemon, ms)
   return math.min(WAIT_MOST_MS, tonumber(ms[0]))
 end
 
+-- Serves the clients that wait. The library does not listen while it has CONNECTIONS_MOST
+-- connections. When some have ended it listens again as it runs the next time, so that has to be
+-- before the next wait.
+local function run(library, daemon)
+  local function connections() return library.MHD_get_daemon_info(daemon, INFO_CONNECTIONS)[0] end
+  repeat
+    local before = connections()
+    library.MHD_run(daemon)
+  until connections() >= before
+end
+
 -- Serves requests until Ctrl-C or SIGTERM.
 ---@param context loam.Context
 ---@param library table of http.open()
@@ -171,7 +182,7 @@ function http.serve(context, library, descriptor, source)
   local events = library.MHD_get_daemon_info(daemon, INFO_EPOLL_FD)[0]
   local ms = ffi.new("unsigned long long[1]")
   while not context.posix.wait_for(events, patience(library, daemon, ms)) do
-    library.MHD_run(daemon)
+    run(library, daemon)
   end
   library.MHD_stop_daemon(daemon)
   callback:free()
