@@ -816,12 +816,11 @@ static void count_tag(void *ctx, const loam_site *site, uint64_t bytes) {
 }
 
 static void tags_that_a_load_and_new_sites_count_at_one_time_are_all_known(void **state) {
-  static const char text[] =
-      "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
-      "return loam.policy { name = '%s', pick = function(req)\n"
-      "  if req.tag:under('%s') and req.live > 1 then return a end\n"
-      "  return b\n"
-      "end }\n";
+  static const char text[] = "local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
+                             "return loam.policy { name = '%s', pick = function(req)\n"
+                             "  if req.tag:under('%s') and req.live > 1 then return a end\n"
+                             "  return b\n"
+                             "end }\n";
   char words[512], tag[32];
   uint32_t known = 0;
   size_t late = 0;
