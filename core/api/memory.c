@@ -209,15 +209,9 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
     return fail_argument();
   }
   if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
-  lm_thread *t = lm_thread_self_or_empty;
-  lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = alignment };
-  bool holds = false;
-  void *p = NULL;
-  if (lm_likely(lm_decision_can_serve(&r)))
-    p = lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds);
-  if (lm_likely(p != NULL)) return p;
   lm_pool_note_oversized(size, alignment);
-  return serve(&r, holds);
+  site = lm_decision_site(lm_thread_self_or_empty, site);
+  return serve(&(lm_request){ .site = site, .size = size, .align = alignment }, false);
 }
 
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {

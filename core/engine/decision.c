@@ -37,7 +37,6 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 
 /* The decision of a plan for one request. */
 typedef struct choice {
-  unsigned step; /* lm_decision_step_any of the size */
   lm_token token;
   int32_t strategy; /* id; below 0: no thread cache serves the request */
   bool is_keyed;    /* the decision depends on the key of the request alone */
@@ -66,11 +65,6 @@ LM_INLINE unsigned leaf_from(const lm_plan *plan, int32_t node, const lm_request
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 
-/* Returns whether the plan reads an input of the request that no key contains. */
-LM_INLINE bool reads_unkeyed(const lm_plan *plan, const lm_request *r) {
-  return plan->reads & (1u << LM_IN_ZERO | (r->align > 16 ? 1u << LM_IN_ALIGN : 0));
-}
-
 /* Decides a request. The plan's table has the decision for each class of sizes, for requests that
  * have align <= 16 and need no zeroed memory. The tree is evaluated where the table refers to it,
  * and for other requests if the plan reads what sets them apart. If needs_lock is not NULL, no lock
@@ -79,11 +73,12 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  unsigned step = lm_decision_step_any(r->size);
-  int32_t entry = plan->table.entry[step / LM_DECISION_STEP];
-  if ((r->align > 16 || r->zero) && reads_unkeyed(plan, r)) entry = ~0; /* the whole tree */
-  choice c = { .step = step, .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
-  c.is_keyed = entry >= 0 && !(c.token & LM_TOKEN_COUNTED) && !reads_unkeyed(plan, r);
+  int32_t entry = plan->table.entry[class_of(r->size)];
+  bool reads_zero = plan->reads & 1u << LM_IN_ZERO, is_aligned = r->align > 16;
+  if ((r->zero && reads_zero) || (is_aligned && plan->reads & 1u << LM_IN_ALIGN))
+    entry = ~0; /* the whole tree */
+  choice c = { .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
+  c.is_keyed = entry >= 0 && !is_aligned && !(c.token & LM_TOKEN_COUNTED) && !reads_zero;
   if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
 }
@@ -104,10 +99,8 @@ LM_INLINE uint64_t place_by_strategy(uint32_t strategy) {
 /* Returns the key of the entry that serves a request with this choice. */
 LM_INLINE lm_decision_key key_for(const lm_thread *t, const lm_request *r, const choice *c) {
   if (c->is_keyed) return lm_decision_key_of_request(t, r);
-  lm_decision_key k = lm_decision_key_by_site(r, c->step);
-  k.key += LM_DECISION_BY_PLAN;
-  k.place = k.key + place_by_strategy((uint32_t)c->strategy);
-  return k;
+  uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r)) + LM_DECISION_BY_PLAN;
+  return (lm_decision_key){ key, key + place_by_strategy((uint32_t)c->strategy) };
 }
 
 /* ---- Filling entries ---------------------------------------------------------------------- */
@@ -193,16 +186,12 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
   lm_decision_key k = lm_decision_key_of_request(t, r);
   uint64_t key = lm_decision_enter(t, k);
   const lm_decision *d = lm_decision_at(t, k);
-  uint32_t strategy = 0;
   void *p = NULL;
   lm_assert(r->size > LM_SMALL_MAX && !r->by_code);
-  if (lm_likely(d->key == key)) {
-    strategy = d->strategy;
-    lm_load_fence();
-    p = take_large(t, r, d, false);
-  }
+  lm_load_fence();
+  if (lm_likely(d->key == key)) p = take_large(t, r, d, false);
   lm_thread_leave(t);
-  lm_sample_maybe(t, r->site, strategy, p, lm_align_up(r->size, LM_PAGE));
+  lm_sample_maybe(t, r->site, d->strategy, p, lm_align_up(r->size, LM_PAGE));
   return p;
 }
 

@@ -17,8 +17,7 @@
  * more if
  *   - the plan reads a gauge for the request;
  *   - the plan treats sizes of the request's class in different ways;
- *   - the plan reads req.zero, or the request has an alignment above 16 and the plan reads
- *     req.align;
+ *   - the plan reads req.zero, or the request has an alignment above 16;
  *   - the live bytes of the tag are counted (engine/live_bytes.h), which lm_decision_serve does not
  *     do.
  * In these cases the plan is evaluated for each request (lm_decision_serve_by_plan). An entry is
@@ -48,11 +47,9 @@
 
 /* A key identifies the requests that one entry can serve. Its bits, from the lowest:
  *
- *   by site    index of the site times LM_DECISION_STRIDE, plus class times LM_DECISION_STEP, plus
- *              a number for an aligned request (lm_decision_key_by_site): bits 0 to 31
- *              of an aligned request also the class of its size before it was rounded up to the
- *              alignment: bits 33 to 38
- *              flags of a pinned request: bits 48 to 50; pinned: bit 51; aligned: bit 52
+ *   by site    index of the site times LM_DECISION_STRIDE, plus class times LM_DECISION_STEP: bits
+ *              0 to 31
+ *              flags of a pinned request: bits 48 to 50; pinned: bit 51
  *              LM_DECISION_BY_PLAN: bit 53; LM_SITE_KEY_BIT: bit 55
  *   by code    return address: bits 0 to 46; class: bits 48 to 53
  *   both       the published word (os/published.h): bits 47, 54 and 56 to 58; epoch: bits 59 to
@@ -69,7 +66,6 @@
  * never 0, so no request has the key 0 of an unused entry. */
 enum { LM_DECISION_CODE_BITS = 47, LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
 #define LM_DECISION_PINNED ((uint64_t)1 << 51)
-#define LM_DECISION_ALIGNED ((uint64_t)1 << 52)
 #define LM_DECISION_BY_PLAN ((uint64_t)1 << 53)
 
 _Static_assert(sizeof(lm_decision) == LM_DECISION_STEP, "a key of a site is also an entry's place");
@@ -228,25 +224,14 @@ LM_INLINE lm_decision_key lm_decision_key_of_code(const lm_thread *t, uintptr_t 
   return (lm_decision_key){ class_ + code + t->scoped, lm_decision_place_of_code(code, step) };
 }
 
-/* Returns the key, by site, of any request that thread caches can serve (lm_decision_can_serve).
- * `step` is lm_decision_step_any of its size. */
-LM_INLINE lm_decision_key lm_decision_key_by_site(const lm_request *r, uint64_t step) {
-  uint64_t key = r->site->key + step;
-  /* 1 << 28 puts the class of the size alone at bit 33. Requests of different sizes may be rounded
-   * up to one class; 36 + 1 gives them different places, as any odd number does. */
-  if (r->align > 16)
-    key += LM_DECISION_ALIGNED + step * (((uint64_t)1 << 28) + 36) +
-           lm_decision_step_any(lm_decision_bytes(r));
+/* Returns the key, by site or by code, of a request with align <= 16 that thread caches can serve
+ * (lm_decision_can_serve). `t` is the calling thread. */
+LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
+  if (r->by_code) return lm_decision_key_of_code(t, r->code, r->size);
+  uint64_t key = r->site->key + lm_decision_step_any(r->size);
   if (r->want == LM_WANT_PINNED)
     key += LM_DECISION_PINNED + ((uint64_t)r->flags << LM_DECISION_FLAGS);
   return (lm_decision_key){ key, key };
-}
-
-/* Returns the key, by site or by code, of any request that thread caches can serve
- * (lm_decision_can_serve). `t` is the calling thread. */
-LM_INLINE lm_decision_key lm_decision_key_of_request(const lm_thread *t, const lm_request *r) {
-  return r->by_code ? lm_decision_key_of_code(t, r->code, r->size)
-                    : lm_decision_key_by_site(r, lm_decision_step_any(r->size));
 }
 
 /* ---- New decisions ------------------------------------------------------------------------- */
