@@ -182,9 +182,10 @@ def reporting() -> Iterator[None]:
 
 
 def _listen() -> None:
-    while True:
-        _loam.events_wait()
+    """Logs events until the main thread has ended: see src/events.c."""
+    while _loam.events_wait():
         deliver()
+    deliver()  # what happened before that end
 
 
 def start() -> None:

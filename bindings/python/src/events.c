@@ -3,12 +3,19 @@
  * The callback may run in any thread, inside a free, with or without the interpreter's lock, and
  * while the interpreter ends. So it only pushes a copy on a list and posts a semaphore. It takes no
  * lock, so the list is whole after a fork. A Python thread waits for the semaphore and takes the
- * list. */
+ * list.
+ *
+ * A process whose main thread ends by itself, and does not call exit, ends with its last thread. A
+ * child of a fork is such a process if a thread made it and returns. Its last thread must not be
+ * the one that waits for events, so that thread ends after the main thread. */
+#define _GNU_SOURCE 1
 #include "binding.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -24,6 +31,9 @@ typedef struct event {
 
 static _Atomic(event *) newest;
 static sem_t arrived;
+
+/* Release pairs with the acquire in events_wait. */
+static atomic_bool is_main_ended;
 
 /* Writes an event that cannot be logged any more, or that comes from a signal handler: with one
  * call that is allowed there. */
@@ -59,18 +69,39 @@ static void push(void *ctx, const loam_event *told) {
   sem_post(&arrived);
 }
 
+/* The destructor of a key that the main thread alone has set. */
+static void note_main_end(void *set) {
+  (void)set;
+  atomic_store_explicit(&is_main_ended, true, memory_order_release);
+  sem_post(&arrived);
+}
+
+/* Sets the key, if the caller is the main thread. In a forked child that is the thread that forked.
+ * The interpreter's lock guards `has_key`. */
+static void watch_main_end(void) {
+  static pthread_key_t key;
+  static bool has_key;
+  if (gettid() != getpid()) return;
+  if (!has_key) has_key = pthread_key_create(&key, note_main_end) == 0;
+  if (has_key) pthread_setspecific(key, &arrived);
+}
+
+/* events_start(): makes loam report events here. Returns False if the preload library reports them.
+ * A forked child calls it again, in its main thread, if it is to have a thread that waits. */
 static PyObject *events_start(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
   if (binding_is_preloaded()) /* the preload library reports events and handles bad frees */
     Py_RETURN_FALSE;
   sem_init(&arrived, 0, 0);
+  atomic_store_explicit(&is_main_ended, false, memory_order_relaxed);
+  watch_main_end();
   loam_on_event(push, NULL);
   Py_RETURN_TRUE;
 }
 
-/* events_wait(): waits until an event has happened. Signals do not interrupt it: Python handles
- * them in the main thread. */
+/* events_wait(): waits until an event has happened, and returns True. Returns False once the main
+ * thread has ended. Signals do not interrupt it: Python handles them in the main thread. */
 static PyObject *events_wait(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -78,7 +109,7 @@ static PyObject *events_wait(PyObject *self, PyObject *none) {
   while (sem_wait(&arrived) && errno == EINTR)
     ;
   Py_END_ALLOW_THREADS;
-  Py_RETURN_NONE;
+  return PyBool_FromLong(!atomic_load_explicit(&is_main_ended, memory_order_acquire));
 }
 
 /* ---- Taking events */

@@ -179,6 +179,26 @@ class Forks(Case):
             sums = pool.map(numpy.sum, [numpy.ones(n) for n in range(0, 20_000, 1000)])
         self.assertEqual(sums, list(range(0, 20_000, 1000)))
 
+    def test_a_child_of_a_thread_ends_with_its_thread(self):
+        out = quiet("""
+import os, signal, time
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)  # ends the thread, which is all that the child has of the program
+    until, ended = time.monotonic() + 60, 0
+    while not ended and time.monotonic() < until:
+        time.sleep(0.01)
+        ended, status = os.waitpid(pid, os.WNOHANG)
+    if not ended:
+        os.kill(pid, signal.SIGKILL)
+    print(bool(ended))
+thread = threading.Thread(target=fork)
+thread.start()
+thread.join()
+""")
+        self.assertEqual(out, "True\n")
+
     def test_a_child_logs_its_own_events_alone(self):
         out = quiet("""
 import ctypes, logging, os, time
