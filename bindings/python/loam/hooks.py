@@ -23,8 +23,10 @@ def on_memory(callback: Optional[MemoryHook]) -> Optional[MemoryHook]:
 
     The function runs in the thread that allocates, which may be in the middle of any operation. It
     must not wait for another thread. The blocks that it allocates are not reported, and its
-    exceptions go to sys.unraisablehook. A process has one such function. Raises RuntimeError under
-    `loam run`, where each malloc of the process would be reported.
+    exceptions go to sys.unraisablehook. A KeyboardInterrupt or SystemExit that comes in the main
+    thread, as from a signal handler, is raised there soon after the function has ended. A process
+    has one such function. Raises RuntimeError under `loam run`, where each malloc of the process
+    would be reported.
     """
     return _loam.hook_memory(callback)
 

@@ -3,18 +3,50 @@
  * A callback of loam may run in any thread, with or without the interpreter's lock, also while an
  * exception is set. So it takes the lock, puts the exception aside, and calls the Python function.
  * loam holds no lock then, and does not report what the function allocates and frees. */
+#define _GNU_SOURCE 1
 #include "binding.h"
 
 #include <stdbool.h>
+#include <unistd.h>
 
 /* The Python functions; NULL: none. They are read and written with the interpreter's lock. */
 static PyObject *memory_function, *block_function;
 
-/* Calls a function with a tuple, which it releases. An exception of the function is reported by
- * sys.unraisablehook, because the code that allocates cannot handle it. */
+/* Raises an exception, whose reference it takes. */
+static int raise_again(void *error) {
+  PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+  Py_DECREF(error);
+  return -1;
+}
+
+/* Returns whether the exception that is set is one that ends programs, such as SystemExit or
+ * KeyboardInterrupt, in the main thread. Python runs signal handlers in that thread at any moment,
+ * so a handler has probably raised it. */
+static bool is_end(void) {
+  return !PyErr_ExceptionMatches(PyExc_Exception) && gettid() == getpid();
+}
+
+/* Clears the exception that is set, and has it raised in the main thread soon after the callback of
+ * loam. Returns false, with the exception set again, if that is not possible. */
+static bool defer(void) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(value, trace);
+  if (Py_AddPendingCall(raise_again, value)) {
+    PyErr_Restore(type, value, trace);
+    return false;
+  }
+  Py_DECREF(type);
+  Py_XDECREF(trace);
+  return true;
+}
+
+/* Calls a function with a tuple, which it releases. The code that allocates cannot handle an
+ * exception of the function. So sys.unraisablehook reports it, unless it is to end the program. */
 static void call(PyObject *function, PyObject *arguments) {
   PyObject *result = arguments ? PyObject_Call(function, arguments, NULL) : NULL;
-  if (!result) PyErr_WriteUnraisable(function);
+  if (!result && !(is_end() && defer())) PyErr_WriteUnraisable(function);
   Py_XDECREF(result);
   Py_XDECREF(arguments);
 }

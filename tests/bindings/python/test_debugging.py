@@ -5,7 +5,9 @@ import copy
 import ctypes
 import gc
 import os
+import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import tracemalloc
@@ -128,7 +130,6 @@ class Hooks(Case):
         self.assertEqual(len(memoryview(piece)), 10)
 
     def test_a_hook_may_raise_and_allocate_in_any_thread(self):
-        import sys
         raised, before = [], sys.unraisablehook
         sys.unraisablehook = lambda info: raised.append(type(info.exc_value))
 
@@ -156,6 +157,21 @@ class Hooks(Case):
         self.assertEqual(set(raised), {KeyError})
         with self.assertRaises(TypeError):
             loam.on_memory(7)
+
+    def test_a_signal_in_a_hook_ends_the_program(self):
+        def stop(*_):
+            sys.exit("stopped")
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, stop))
+
+        def hook(*_):
+            set_hook(None)
+            signal.raise_signal(signal.SIGTERM)
+        for set_hook in (loam.on_memory, loam.on_block):
+            set_hook(hook)
+            with self.assertRaisesRegex(SystemExit, "stopped"):
+                loam.Block(100)
+                for _ in range(1000):
+                    pass
 
     def test_a_hook_ends_with_the_interpreter(self):
         run_child("""
