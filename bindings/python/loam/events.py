@@ -76,6 +76,7 @@ _delivering = threading.RLock()
 _is_delivering = False  # with _delivering held
 _raised: set[str] = set()  # texts of exceptions whose events are logged next, with _delivering held
 _thread: threading.Thread | None = None
+_LAST_S = 10.0  # how long the end of the interpreter waits for a callback in another thread
 
 # Called after a policy has gone live. loam.children sets it.
 _on_live: Callable[[], None] | None = None
@@ -86,7 +87,8 @@ def on_event(callback: Callable[[Event], object] | None) -> None:
 
     The callback runs in the thread that logs events, soon after the event happened. It may free
     memory, load a policy and wait. While it runs, no further event is logged. An exception that
-    it raises is logged as an error. A process has one callback; None removes it.
+    it raises is logged as an error. The end of the program waits for it for ten seconds at most. A
+    process has one callback; None removes it.
 
     A host that keeps a cache can shrink it before requests fail:
 
@@ -210,5 +212,18 @@ def _after_fork() -> None:
         start()
 
 
+def _deliver_last() -> None:
+    """Logs the last events, at the end of the interpreter.
+
+    The callback may be running in another thread. It gets time to return. But it may wait for
+    something that the program does no more, so this function waits for a while only.
+    """
+    if _delivering.acquire(timeout=_LAST_S):
+        try:
+            deliver()
+        finally:
+            _delivering.release()
+
+
 os.register_at_fork(after_in_child=_after_fork)
-atexit.register(deliver)
+atexit.register(_deliver_last)

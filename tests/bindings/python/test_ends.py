@@ -76,6 +76,21 @@ class Exits(Case):
               "for _ in range(3): threading.Thread(target=work, daemon=True).start()\n"
               "import time; time.sleep(0.1)\n")
 
+    def test_a_callback_may_wait_for_ever(self):
+        quiet("""
+import ctypes, logging
+from loam import _loam
+logging.getLogger("loam").addHandler(logging.NullHandler())
+loam.events._LAST_S = 0.1
+runs = threading.Event()
+def wait(event):
+    runs.set()
+    threading.Event().wait()
+loam.on_event(wait)
+ctypes.CDLL(_loam.__file__).loam_free(ctypes.c_void_p(16))
+assert runs.wait(60)
+""")
+
     def test_an_exit_in_the_middle_leaves_quietly(self):
         quiet("a = numpy.ones(1000)\nimport os\nos._exit(0)\n")
         run_child(START + "a = numpy.ones(1000)\nraise SystemExit(3)\n", code=3)
