@@ -122,6 +122,8 @@ class _Heir:
 
 def enlist() -> None:
     """Makes the children that this process starts from now on take over its orders."""
+    if sys.is_finalizing():
+        return  # it starts none any more, and can import nothing
     tags._on_first = None
     import multiprocessing.process as process
     config = getattr(process.current_process(), "_config", None)

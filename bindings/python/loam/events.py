@@ -25,6 +25,7 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
 from typing import Callable, Iterator, NamedTuple
 
@@ -127,6 +128,17 @@ def _repeats(event: Event) -> bool:
     return event.kind == "shortfall" and _unserved == said
 
 
+def _turn() -> contextlib.AbstractContextManager[object]:
+    """Returns the lock for delivering.
+
+    While the interpreter ends, it returns no lock. Only this thread runs then, and another thread
+    may have ended with the lock.
+    """
+    if sys.is_finalizing():
+        return contextlib.nullcontext()
+    return _delivering
+
+
 def deliver(raised: str | None = None) -> None:
     """Logs all events that have happened so far, before it returns.
 
@@ -134,7 +146,7 @@ def deliver(raised: str | None = None) -> None:
     `raised` is the text of an exception: the event of that refusal is logged at DEBUG.
     """
     global _is_delivering
-    with _delivering:
+    with _turn():
         if raised is not None:
             _raised.add(raised)
         if _is_delivering:
@@ -173,7 +185,7 @@ def reporting() -> Iterator[None]:
     """
     start()
     raised = None
-    with _delivering:
+    with _turn():
         try:
             yield
         except Error as error:
@@ -191,8 +203,14 @@ def _listen() -> None:
 
 
 def start() -> None:
-    """Starts the thread that logs events. Does nothing if it is running."""
+    """Starts the thread that logs events. Does nothing if it is running.
+
+    Does nothing while the interpreter ends either: the new thread would not begin, and
+    Thread.start() would wait for it.
+    """
     global _thread
+    if sys.is_finalizing():
+        return
     with _starting:
         if _thread is None and _loam.events_start():
             _thread = threading.Thread(target=_listen, name="loam-events", daemon=True)

@@ -91,6 +91,28 @@ ctypes.CDLL(_loam.__file__).loam_free(ctypes.c_void_p(16))
 assert runs.wait(60)
 """)
 
+    def test_a_finalizer_may_load_a_policy(self):
+        waits = """
+import ctypes, logging, threading
+from loam import _loam
+logging.getLogger("loam").addHandler(logging.NullHandler())
+loam.events._LAST_S = 0.1
+names = {"runs": threading.Event(), "ever": threading.Event()}
+exec("def wait(event): runs.set(); ever.wait()", names)  # holds no name of the main module
+loam.on_event(names["wait"])
+ctypes.CDLL(_loam.__file__).loam_free(ctypes.c_void_p(16))
+assert names["runs"].wait(60)
+"""
+        for before in ("", "loam.start()", waits):
+            out, errors = run_child("import os, loam\n" + before + f"""
+class Last:
+    def __del__(self, load=loam.policy.load, write=os.write):
+        load(text={POLICY!r})
+        write(1, b"loaded")
+last = Last()
+""")
+            self.assertEqual((out, errors), ("loaded", ""))
+
     def test_an_exit_in_the_middle_leaves_quietly(self):
         quiet("a = numpy.ones(1000)\nimport os\nos._exit(0)\n")
         run_child(START + "a = numpy.ones(1000)\nraise SystemExit(3)\n", code=3)
