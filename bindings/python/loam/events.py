@@ -72,7 +72,7 @@ class Event(NamedTuple):
 
 
 _callback: Callable[[Event], object] | None = None
-_starting = threading.Lock()
+_starting = threading.RLock()  # a signal handler may call start() while this thread has the lock
 _delivering = threading.RLock()
 _is_delivering = False  # with _delivering held
 _raised: set[str] = set()  # texts of exceptions whose events are logged next, with _delivering held
@@ -223,7 +223,7 @@ def _after_fork() -> None:
     Events that were waiting belong to the parent and are dropped.
     """
     global _thread, _starting, _delivering, _is_delivering
-    _starting, _delivering, _is_delivering = threading.Lock(), threading.RLock(), False
+    _starting, _delivering, _is_delivering = threading.RLock(), threading.RLock(), False
     _loam.events_take()
     if _thread is not None:
         _thread = None

@@ -335,6 +335,21 @@ class Events(Case):
         self.assertIn("second.lua is live", heard[1][2])
         self.assertEqual(log.records[-1].levelno, logging.DEBUG)  # an exception says it already
 
+    def test_a_signal_handler_may_load_while_the_thread_starts(self):
+        out, _ = run_child(f"""
+import loam, signal, threading
+signal.signal(signal.SIGUSR1, lambda *_: loam.policy.load(text={POLICY!r}))
+class Interrupted(threading.Thread):
+    def start(self):
+        signal.raise_signal(signal.SIGUSR1)
+        super().start()
+threading.Thread = Interrupted
+signal.alarm(60)
+loam.events.start()
+print(loam.policy.info().name)
+""")
+        self.assertEqual(out, "test\n")
+
     def test_a_callback_that_fails_is_logged(self):
         def fails(event):
             raise ValueError("not today")
