@@ -68,9 +68,11 @@ describe("a profile of stacks", function()
   end)
 
   it("leaves out the innermost functions of loam", function()
-    local made = stacks.live(samples(1, { row("x", 1, { 4098, 4099, 4100 }) }), SUBJECT,
-      symbols_of { [4098] = { name = "lm_decision_make" }, [4099] = { name = "serve_slow" },
-                   [4100] = { name = "main" } })
+    local own = { "note_sample.constprop.0", "lm_decision_make", "serve_guarded", "serve_slow" }
+    local frames, known = {}, {}
+    for i, name in ipairs(own) do frames[i], known[4096 + i] = 4096 + i, { name = name } end
+    frames[#own + 1], known[4200] = 4200, { name = "main" }
+    local made = stacks.live(samples(1, { row("x", 1, frames) }), SUBJECT, symbols_of(known))
     assert.equal("main", names(made.samples[1]))
   end)
 

@@ -14,16 +14,17 @@ local stacks = {}
 -- Functions of loam itself. A stack begins with them if loam is linked into the program.
 local OWN = { "^lm_", "^loam_" }
 local OWN_STATIC = {
-  serve_slow = true, serve_cached = true, serve = true, learn = true, note_sample = true,
-  malloc_large = true, move_object = true, sample = true, note_served = true,
-  note_resized = true, serve_by = true,
+  serve_slow = true, serve_cached = true, serve_guarded = true, serve = true, learn = true,
+  malloc_large = true, code_refill = true, move_object = true, serve_by = true, note = true,
+  note_sample = true,
 }
 
+-- A compiler may give a static function a suffix, such as `.constprop.0`.
 local function is_own(name)
   for _, pattern in ipairs(OWN) do
     if name:find(pattern) then return true end
   end
-  return OWN_STATIC[name] == true
+  return OWN_STATIC[name:match("^[^.]*")] == true
 end
 
 -- Returns a function that finds the mapping of an address. `list` is in rising order.
