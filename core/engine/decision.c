@@ -37,6 +37,7 @@ double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg) {
 
 /* The decision of a plan for one request. */
 typedef struct choice {
+  unsigned step; /* lm_decision_step_any of the bytes that decide the class */
   lm_token token;
   int32_t strategy; /* id; below 0: no thread cache serves the request */
   bool is_keyed;    /* the decision depends on the key of the request alone */
@@ -73,21 +74,24 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   lm_site_plan *now = lm_decision_now(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
-  int32_t entry = plan->table.entry[class_of(r->size)];
-  bool reads_zero = plan->reads & 1u << LM_IN_ZERO, is_aligned = r->align > 16;
-  if ((r->zero && reads_zero) || (is_aligned && plan->reads & 1u << LM_IN_ALIGN))
-    entry = ~0; /* the whole tree */
-  choice c = { .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
-  c.is_keyed = entry >= 0 && !is_aligned && !(c.token & LM_TOKEN_COUNTED) && !reads_zero;
+  unsigned step = lm_decision_step_any(r->size);
+  int32_t entry = plan->table.entry[step / LM_DECISION_STEP];
+  bool is_aligned = r->align > 16;
+  uint32_t apart = (uint32_t)r->zero << LM_IN_ZERO | (uint32_t)is_aligned << LM_IN_ALIGN;
+  if (plan->reads & apart) entry = ~0; /* the whole tree */
+  if (lm_unlikely(is_aligned)) step = lm_decision_step_any(lm_decision_bytes(r));
+  choice c = { .step = step, .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
+  c.is_keyed = entry >= 0 && !is_aligned && !(c.token & LM_TOKEN_COUNTED) &&
+               !(plan->reads & 1u << LM_IN_ZERO);
   if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
 }
 
-/* Returns the bin that serves a request with this choice; 0: there is none. */
-static uint32_t bin_for(const lm_request *r, const choice *c) {
+/* Returns the bin that serves requests with this choice; 0: there is none. */
+static uint32_t bin_for(const choice *c) {
   if (c->strategy < 0) return 0;
   lm_strategy *s = lm_strategy_here(lm_strategy_at((uint32_t)c->strategy));
-  return lm_pool_bin(s, class_of(lm_decision_bytes(r)));
+  return lm_pool_bin(s, c->step / LM_DECISION_STEP);
 }
 
 /* Returns what the strategy adds to the place of an entry with LM_DECISION_BY_PLAN. 37 gives
@@ -99,7 +103,7 @@ LM_INLINE uint64_t place_by_strategy(uint32_t strategy) {
 /* Returns the key of the entry that serves a request with this choice. */
 LM_INLINE lm_decision_key key_for(const lm_thread *t, const lm_request *r, const choice *c) {
   if (c->is_keyed) return lm_decision_key_of_request(t, r);
-  uint64_t key = r->site->key + lm_decision_step_any(lm_decision_bytes(r)) + LM_DECISION_BY_PLAN;
+  uint64_t key = r->site->key + c->step + LM_DECISION_BY_PLAN;
   return (lm_decision_key){ key, key + place_by_strategy((uint32_t)c->strategy) };
 }
 
@@ -203,7 +207,7 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
   choice c = choose(r, NULL);
-  lm_decision made = { .bin = bin_for(r, &c) };
+  lm_decision made = { .bin = bin_for(&c) };
   size_t bytes = lm_decision_bytes(r), usable = lm_align_up(r->size, LM_PAGE);
   bool is_small = bytes <= LM_SMALL_MAX;
   void *p = NULL;
