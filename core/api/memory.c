@@ -328,30 +328,13 @@ void loam_free_sized(void *ptr, size_t size) {
 
 void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }
 
-/* ---- Questions ---------------------------------------------------------------------------- */
+/* ---- Sizes, and memory that is free -------------------------------------------------------- */
 
 size_t loam_usable_size(const void *ptr) { return lm_record_usable(ptr); }
 
 LM_HOT size_t loam_live_size(const void *ptr) {
   size_t size = lm_load(uint64_t, &lm_record_nested) ? 0 : lm_pool_live_size(ptr);
   return lm_likely(size != 0) ? size : lm_record_usable(ptr);
-}
-
-int loam_owns(const void *ptr) {
-  lm_provided block;
-  return lm_pool_owns(ptr) || lm_spare_usable(ptr) || lm_provider_find(ptr, &block) ||
-         lm_range_reserves(ptr);
-}
-
-int loam_forbids_huge(const void *ptr) {
-  lm_record b;
-  return lm_record_find(ptr, &b) && lm_strategy_at(b.strategy)->desc.huge == LM_HUGE_NEVER;
-}
-
-loam_status loam_owner(const void *ptr, loam_owner_info *out) {
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
-  if (lm_record_owner(ptr, out)) return LOAM_OK;
-  return lm_error(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
 
 size_t loam_trim(void) { return lm_sweep_trim(); }

@@ -48,36 +48,6 @@ static bool is_on(const char *name, bool usual) {
   return usual;
 }
 
-/* Samples from the start on, if LOAM_PROFILE is set. A value that is no interval is reported as an
- * event, and nothing is sampled. */
-static void start_samples(void) {
-  const char *value = lm_sys_getenv("LOAM_PROFILE");
-  uint64_t interval;
-  if (!value || !*value) return;
-  if (!lm_sample_parse(value, &interval))
-    lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
-                   "LOAM_PROFILE=%.100s: it may be the mean bytes between samples, such as 512KiB, "
-                   "at most 1024GiB; nothing is sampled",
-                   value);
-  else (void)lm_sample_set(interval); /* without memory for it nothing is sampled */
-}
-
-/* Makes the built-in default, and policies that are loaded afterwards, guard blocks of every host
- * strategy, if LOAM_GUARD is set. A value that is no number, or too large, is reported as an event
- * and is not used. */
-static void start_guard(void) {
-  const char *value = lm_sys_getenv("LOAM_GUARD");
-  if (!value || !*value) return;
-  unsigned long long every = 0;
-  bool is_number = strspn(value, "0123456789") == strlen(value) && strlen(value) <= 10;
-  if (is_number) every = strtoull(value, NULL, 10);
-  if (is_number && every <= UINT32_MAX) return lm_policy_image_guard_every((uint32_t)every);
-  lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
-                 "LOAM_GUARD=%.100s: it may be N, from 0 to 4294967295, to guard one block in N; "
-                 "only the policy decides",
-                 value);
-}
-
 static const char *missing_function(const loam_system *s) {
   if (!s->malloc) return "malloc";
   if (!s->calloc) return "calloc";
@@ -143,11 +113,11 @@ static loam_status start_as(const loam_config *config) {
   lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
-  start_guard();
+  lm_policy_image_guard_as(lm_sys_getenv("LOAM_GUARD"));
   lm_policy_start();
   lm_tails_learn();
   lm_quota_file_start(config->control_dir, may_have);
-  start_samples();
+  lm_sample_set_as(lm_sys_getenv("LOAM_PROFILE"));
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
   if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
@@ -155,7 +125,7 @@ static loam_status start_as(const loam_config *config) {
   if (!lm_handler_set_system(config->system))
     return lm_error(LOAM_ENOMEM, "no memory for a copy of loam_config.system");
   lm_guard_fault_enable(config->guard_report);
-  lm_guard_fault_install(); /* for the built-in default: start_guard */
+  lm_guard_fault_install(); /* for the built-in default: LOAM_GUARD */
   lm_control_set_guest(config->guest && !has_service(config));
   lm_pressure_set_guest(config->guest && !has_service(config));
   loam_status status = start_policy(config);

@@ -64,8 +64,6 @@ bool lm_record_remove(lm_thread *t, const void *p, lm_record *out, lm_provided_n
  * old one. The thread is active. */
 void lm_record_retoken(lm_record *b, lm_token token);
 
-/* Fills *out for loam_owner. False: no live block is there. */
-bool lm_record_owner(const void *p, loam_owner_info *out);
 /* Usable bytes of the live block that begins at p; 0 if there is none, and for an empty guarded
  * block (lm_large_is_empty). */
 size_t lm_record_usable(const void *p);

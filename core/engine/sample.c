@@ -318,6 +318,20 @@ bool lm_sample_parse(const char *text, uint64_t *interval) {
   return false;
 }
 
+static void set_as(const char *text) {
+  uint64_t interval;
+  if (lm_sample_parse(text, &interval)) (void)lm_sample_set(interval);
+  else
+    lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
+                   "LOAM_PROFILE=%.100s: it may be the mean bytes between samples, such as 512KiB, "
+                   "at most 1024GiB; nothing is sampled",
+                   text);
+}
+
+LM_COMMON void lm_sample_set_as(const char *text) {
+  if (text && *text) set_as(text);
+}
+
 LM_COMMON void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
 
 /* ---- The law ------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* policy_image.c - checks and opens policy images, and finds the plan of a site. */
 #include "plan/policy_image.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/handler.h"
@@ -229,6 +230,18 @@ static _Atomic uint32_t guard_every; /* see lm_policy_image_guard_every; relaxed
 void lm_policy_image_guard_every(uint32_t n) {
   atomic_store_explicit(&guard_every, n, memory_order_relaxed);
   lm_strategy_builtin.desc.guard = n;
+}
+
+void lm_policy_image_guard_as(const char *text) {
+  if (!text || !*text) return;
+  unsigned long long every = 0;
+  bool is_number = strspn(text, "0123456789") == strlen(text) && strlen(text) <= 10;
+  if (is_number) every = strtoull(text, NULL, 10);
+  if (is_number && every <= UINT32_MAX) return lm_policy_image_guard_every((uint32_t)every);
+  lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
+                 "LOAM_GUARD=%.100s: it may be N, from 0 to 4294967295, to guard one block in N; "
+                 "only the policy decides",
+                 text);
 }
 
 /* Returns the guard of a strategy: the policy asks for one and the process for another, and the one

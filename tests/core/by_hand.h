@@ -10,6 +10,7 @@
 #include "device/handler.h"
 #include "engine/engine.h"
 #include "engine/live_bytes.h"
+#include "engine/owner.h"
 #include "heap/sweep.h"
 #include "image.h"
 #include "os/error.h"
@@ -111,7 +112,7 @@ static inline void put(void *p) { lm_engine_free(p, SIZE_MAX, NULL); }
 
 static inline loam_owner_info owner(const void *p) {
   loam_owner_info o = { 0 };
-  assert_true(lm_record_owner(p, &o));
+  assert_true(lm_owner_find(p, &o));
   return o;
 }
 

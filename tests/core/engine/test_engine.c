@@ -500,7 +500,7 @@ static void tells_a_free_of_what_is_not_loams(void **state) {
   told(put, libcs, "which loam did not allocate");
   told(realloc_it, (void *)16, "which loam did not allocate");
   loam_owner_info o;
-  assert_false(lm_record_owner(on_stack, &o));
+  assert_false(lm_owner_find(on_stack, &o));
   free(libcs);
   put(NULL);
 }
