@@ -219,6 +219,25 @@ describe("loam diff", function()
     assert.matches("where req.size / 3 > 0 and req.size / 3 <= 100.25\n", out, 1, true)
   end)
 
+  it("says which limits do not count memory that is live already", function()
+    local function policy(options)
+      return "local s = loam.host { " .. options .. " }\n"
+        .. "return loam.policy { name = \"p\", pick = function() return s end }\n"
+    end
+    local function says(old, new)
+      local _, out = run(policy(old), policy(new))
+      return out:find("(its limit does not count memory that is live already)\n", 1, true) ~= nil
+    end
+    local plain, limited = "name = \"s\"", "name = \"s\", limit = 8192"
+    assert.is_true(says(plain, limited))
+    assert.is_true(says(limited, "name = \"t\", limit = 8192"))
+    assert.is_true(says(limited, "name = \"s\", limit = 9000, align = 64"))
+    assert.is_true(says(limited, "name = \"s\", limit = 8192, shared = \"s\""))
+    assert.is_false(says(limited, "name = \"s\", limit = 9000, soft = 5000"))
+    assert.is_false(says(limited, plain))
+    assert.is_false(says(plain, "name = \"t\""))
+  end)
+
   it("escapes tags", function()
     local old = support.file("if req.tag == \"a|`\\n\\255'\" then return a end return b")
     local new = support.file("return b")

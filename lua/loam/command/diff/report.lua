@@ -104,11 +104,17 @@ local function options_words(options)
   return table.concat(out, ", ")
 end
 
-local function strategy_words(entry)
+local function change_words(entry)
   if entry.change == "renamed" then return "renamed to " .. escape.text(entry.new.name) end
   if entry.change ~= "changed" then return entry.change end
   local words = options_words(entry.options)
   return "changed" .. (words == "" and "" or ": " .. escape.text(words))
+end
+
+local function strategy_words(entry)
+  local words = change_words(entry)
+  if not strategies.counts_anew(entry) then return words end
+  return words .. " (its limit does not count memory that is live already)"
 end
 
 -- Returns the conditions of a region as a list: those on the site first.

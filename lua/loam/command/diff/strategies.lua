@@ -99,6 +99,18 @@ function strategies.pair(old, new)
   return changes
 end
 
+-- Returns whether a strategy has a limit that does not count memory which is live when the edit
+-- goes live. A limit goes on counting only if it was there, and nothing but `limit` and `soft` is
+-- edited (core/heap/strategy.h).
+function strategies.counts_anew(entry)
+  if not entry.old or not entry.new or not entry.new.report.limit then return false end
+  if entry.change == "renamed" or not entry.old.report.limit then return true end
+  for _, one in ipairs(entry.options) do
+    if one.option ~= "limit" and one.option ~= "soft" then return true end
+  end
+  return false
+end
+
 -- ---- kinds of differences between two chains
 
 local RANK = { denied = 1, fallback = 2, limits = 3, options = 7, moved = 7, granted = 8 }
