@@ -23,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <memory_resource>
@@ -51,13 +52,14 @@ inline void check(loam_status status) {
 }
 
 /* A site argument: converts from a tag, from a loam_site * or from nothing. Throws loam::error if
- * the tag is not valid. */
+ * the tag is not valid (LOAM_EINVAL), or if there is no memory for the site (LOAM_ENOMEM). */
 class site {
 public:
   site() noexcept = default;
   site(loam_site *of) noexcept : site_(of) {}
   site(const char *tag) : site_(loam_site_get(tag)) {
-    if (!site_) throw error(LOAM_EINVAL);
+    bool is_long = tag && std::strlen(tag) > 255; /* else there is no memory for the site */
+    if (!site_) throw error(is_long ? LOAM_EINVAL : LOAM_ENOMEM);
   }
   site(const std::string &tag) : site(tag.c_str()) {}
   loam_site *get() const noexcept { return site_; }

@@ -243,6 +243,7 @@ static loam_status read_open(attempt *a, int fd) {
 loam_status lm_policy_file_read(const char *path, lm_reading reading, char **text, size_t *length) {
   attempt a = { .path = path, .is_checked = must_be_safe(reading) };
   size_t n = strlen(path);
+  if (!n) return lm_error(LOAM_EIO, "the path of the policy is empty");
   if (n >= PATH_MAX) /* else the message would hold the path alone, and no reason */
     return lm_error(LOAM_EIO, "%.40s...: a path of %zu bytes, at most %d are possible", path, n,
                     PATH_MAX - 1);

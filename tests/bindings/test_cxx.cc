@@ -12,6 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 extern "C" {
 #include <cmocka.h>
 }
@@ -109,6 +113,40 @@ void what_cannot_be_had_throws(void **) {
   assert_string_not_equal(
       thrown_by<loam::error>([] { loam::resource named(std::string(300, 'x')); }).c_str(),
       "nothing");
+}
+
+/* A sanitizer needs memory itself, and ends the process without it. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool may_lack_memory = false;
+#else
+constexpr bool may_lack_memory = true;
+#endif
+
+/* Makes sites until there is no memory for one. */
+[[noreturn]] void fill_with_sites() {
+  rlimit none = { 0, 0 };
+  setrlimit(RLIMIT_DATA, &none);
+  try {
+    for (int i = 0;; i++) loam::site(("cxx." + std::to_string(i)).c_str());
+  } catch (const loam::error &why) {
+    _exit(why.status() == LOAM_ENOMEM ? 0 : 1);
+  }
+}
+
+void a_site_without_memory_is_no_wrong_tag(void **) {
+  try {
+    loam::site(std::string(256, 'x'));
+    fail();
+  } catch (const loam::error &why) {
+    assert_int_equal(why.status(), LOAM_EINVAL);
+  }
+  int status;
+  if (!may_lack_memory) return;
+  pid_t child = fork();
+  if (!child) fill_with_sites();
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 void all_resources_are_equal_and_arenas_are_not(void **) {
@@ -266,6 +304,7 @@ int main() {
     cmocka_unit_test(containers_live_on_the_allocator),
     cmocka_unit_test(alignment_is_what_is_asked),
     cmocka_unit_test(what_cannot_be_had_throws),
+    cmocka_unit_test(a_site_without_memory_is_no_wrong_tag),
     cmocka_unit_test(all_resources_are_equal_and_arenas_are_not),
     cmocka_unit_test(a_scope_names_what_brings_no_site),
     cmocka_unit_test(a_block_ends_with_its_last_copy),

@@ -387,6 +387,7 @@ static void refused_file(const char *path, loam_status expected, const char *say
 static void what_is_no_file_is_refused_in_words(void **state) {
   (void)state;
   refused_file("/nonexistent/policy.lua", LOAM_EIO, "No such file");
+  refused_file("", LOAM_EIO, "the path of the policy is empty");
   refused_file(folder, LOAM_EIO, "is a directory");
   refused_file("/dev/null", LOAM_EIO, "not a regular file");
   unlink(file);
