@@ -36,13 +36,14 @@ bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
 /* A spare block moves to where the policy wants it. While a fork lasts, an object of a pool moves
  * to spare memory; a block of another kind waits for the fork. */
 bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out) {
+  lm_object object = { 0 };
   size_t from = lm_spare_usable(ptr);
   bool is_spare = from;
   *out = NULL;
   if (lm_likely(!is_spare && lm_lock_try_hold())) return true;
-  if (lm_pool_owns(ptr) && !lm_record_is_nested(ptr)) from = lm_record_usable(ptr);
+  if (!lm_record_is_nested(ptr) && lm_pool_find(ptr, &object)) from = object.size;
   if (is_spare) *out = loam_malloc(site, size);
-  else if (from || !ptr) *out = lm_spare_alloc(size, 16);
+  else if (object.base == ptr) *out = lm_spare_alloc(size, 16); /* `ptr` may be NULL */
   if (*out && ptr) {
     memcpy(*out, ptr, from < size ? from : size);
     loam_free(ptr);

@@ -6,6 +6,7 @@
 
 #include "api/handler_api.h"
 #include "api/memory.h"
+#include "by_hand.h"
 #include "os/fork_gate.h"
 #include "os/lock.h"
 #include "os/spare.h"
@@ -278,9 +279,9 @@ static void plain_free(void *ctx, void *ptr, size_t size) {
   free(ptr);
 }
 
-static _Atomic int made;
+static _Atomic int blocks_made;
 static const loam_handler plain = {
-  "plain", 1, { &made, plain_malloc, plain_calloc, plain_realloc, plain_free }
+  "plain", 1, { &blocks_made, plain_malloc, plain_calloc, plain_realloc, plain_free }
 };
 
 static void *grow_by_handler(void *ctx) {
@@ -302,7 +303,35 @@ static void a_handler_makes_its_blocks_while_a_fork_lasts(void **state) {
   lm_fork_gate_open();
   pthread_join(thread, &result);
   assert_non_null(result);
-  assert_int_equal(made, 1);
+  assert_int_equal(blocks_made, 1);
+}
+
+static void *grow(void *ctx) {
+  void **p = ctx;
+  *p = loam_realloc(NULL, *p, 3000);
+  return *p;
+}
+
+/* The objects of pools are small, large, and guarded ones of size 0, which have no memory. */
+static void a_realloc_of_an_object_does_not_wait_for_a_fork(void **state) {
+  loam_free(loam_malloc(NULL, 1)); /* starts loam */
+  assert_int_equal(set_up(state), 0);
+  CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
+  void *p[] = { NULL, loam_malloc(site, 0), loam_malloc(site, 100), NULL, NULL };
+  CHAIN(host("plain"));
+  p[3] = loam_malloc(site, 100);
+  p[4] = loam_malloc(site, 100000);
+  for (size_t i = 1; i < LM_COUNT(p); i++) assert_non_null(p[i]);
+  for (size_t i = 0; i < LM_COUNT(p); i++) {
+    pthread_t thread;
+    lm_fork_gate_close(false);
+    assert_int_equal(pthread_create(&thread, NULL, grow, &p[i]), 0);
+    lm_sys_sleep(200000000);
+    lm_fork_gate_open();
+    pthread_join(thread, NULL);
+    if (lm_spare_usable(p[i]) < 3000) fail_msg("object %zu has waited", i);
+    loam_free(p[i]);
+  }
 }
 
 static void *use_spare_memory(void *ctx) {
@@ -428,6 +457,7 @@ int main(void) {
     cmocka_unit_test(noted_frees_are_found_again),
     cmocka_unit_test(a_slow_request_does_the_frees_that_were_noted),
     cmocka_unit_test(a_handler_makes_its_blocks_while_a_fork_lasts),
+    cmocka_unit_test(a_realloc_of_an_object_does_not_wait_for_a_fork),
     cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(a_child_inherits_no_area_that_is_in_neither_list),
     cmocka_unit_test(
