@@ -198,6 +198,15 @@ static void *fail(const lm_order *o, const char *words, bool is_refused, lm_stra
   return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
 }
 
+/* Ends an order that no member could serve. `tried` was tried last; `ends_chain`: it is the last of
+ * several members. Not inlined, so that lm_chain_serve leaves the stack to handlers and drivers. */
+static LM_NOINLINE void *fail_chain(const lm_order *o, lm_strategy *tried, bool ends_chain) {
+  char words[LM_ERROR_SIZE / 4];
+  lm_stats_bump(&lm_stats_failed);
+  copy_why(o, tried, ends_chain ? ", the last of its chain," : "", words, sizeof words);
+  return fail(o, words, o->why == at_limit, tried);
+}
+
 /* Counts a block that was served, and returns its address. A resized block (`was`) counts as a new
  * one if its site or strategy changed, else by the bytes that it grew. A handler's block in memory
  * of loam's pools is not sampled here: it was drawn for when the handler allocated it. */
@@ -325,9 +334,5 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
     lm_pool_note_oversized(o->r.size, was->size); /* the old block is large enough */
     return was->base;
   }
-  char words[LM_ERROR_SIZE / 4];
-  bool ends_chain = misses && n > 1 && tried->id == chain[n - 1];
-  lm_stats_bump(&lm_stats_failed);
-  copy_why(o, tried, ends_chain ? ", the last of its chain," : "", words, sizeof words);
-  return fail(o, words, o->why == at_limit, tried);
+  return fail_chain(o, tried, misses && n > 1 && tried->id == chain[n - 1]);
 }

@@ -566,6 +566,25 @@ static void survives_each_refusal_of_memory(void **state) {
   }
 }
 
+static char *handler_stack;
+static void *note_stack(void *ctx, size_t size) {
+  handler_stack = __builtin_frame_address(0);
+  return count_malloc(ctx, size);
+}
+
+/* A thread may have a stack of 16 KiB, and a handler may itself call malloc. */
+static void a_request_leaves_the_stack_to_a_handler(void **state) {
+  (void)state;
+  static const loam_handler noting = {
+    "noting", 1, { NULL, note_stack, count_calloc, count_realloc, count_free }
+  };
+  if (SANITIZED) return;
+  assert_int_equal(loam_handler_register(&noting), LOAM_OK);
+  CHAIN(handled("noting"));
+  put(get(100));
+  assert_in_range((char *)__builtin_frame_address(0) - handler_stack, 1, 1500);
+}
+
 /* Takes blocks of `size` bytes until there is no memory. Returns the last; each names the one
  * before. */
 static void **take_all(size_t size, size_t *count) {
@@ -701,6 +720,7 @@ int main(void) {
     cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
     cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
     cmocka_unit_test(survives_each_refusal_of_memory),
+    cmocka_unit_test(a_request_leaves_the_stack_to_a_handler),
     cmocka_unit_test(without_memory_a_small_request_gets_a_larger_object),
     cmocka_unit_test(any_thread_may_free),
     cmocka_unit_test(a_thread_that_ends_serves_nothing_from_its_bins),
