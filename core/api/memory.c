@@ -1,8 +1,9 @@
 /* memory.c - loam_malloc and its family.
  *
  * Each allocating function makes the key of its request and tries lm_decision_serve, which is
- * inlined and serves most requests. For any other request it describes the request (lm_request),
- * and `serve` serves it by the thread cache (serve_cached) or by the engine (lm_memory_alloc).
+ * inlined and serves most requests. For any other request, and each one with an alignment above 16,
+ * it describes the request (lm_request), and `serve` serves it by the thread cache (serve_cached)
+ * or by the engine (lm_memory_alloc).
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
  * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork.
