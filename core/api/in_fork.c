@@ -34,7 +34,7 @@ bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
 }
 
 /* A spare block moves to where the policy wants it. While a fork lasts, an object of a pool moves
- * to spare memory; a block of another kind waits for the fork. */
+ * to spare memory, unless the host requested it as pinned; any other block waits for the fork. */
 bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out) {
   lm_object object = { 0 };
   size_t from = lm_spare_usable(ptr);
@@ -42,8 +42,10 @@ bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **ou
   *out = NULL;
   if (lm_likely(!is_spare && lm_lock_try_hold())) return true;
   if (!lm_record_is_nested(ptr) && lm_pool_find(ptr, &object)) from = object.size;
+  bool stays_pinned = lm_strategy_at(object.strategy)->desc.asked;
   if (is_spare) *out = loam_malloc(site, size);
-  else if (object.base == ptr) *out = lm_spare_alloc(size, 16); /* `ptr` may be NULL */
+  else if (object.base == ptr && !stays_pinned) /* `ptr` may be NULL */
+    *out = lm_spare_alloc(size, 16);
   if (*out && ptr) {
     memcpy(*out, ptr, from < size ? from : size);
     loam_free(ptr);

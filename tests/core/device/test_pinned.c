@@ -16,6 +16,7 @@
 #include "heap/pools.h"
 #include "heap/strategy.h"
 #include "heap/sweep.h"
+#include "os/fork_gate.h"
 #include "stream.h"
 
 #define PINNED "local p = loam.pinned { name = 'p' } "
@@ -278,6 +279,25 @@ TEST(pinned_requests_stay_pinned_when_reallocated) {
   want(is_of(decided, "host") && decided[99] == 2);
   loam_free(asked);
   loam_free(decided);
+  all_goes_back();
+}
+
+static void *grow(void *p) { return loam_realloc(NULL, p, 3000); }
+
+/* Spare memory is not pinned, so the realloc of a pinned request waits for a fork. */
+TEST(pinned_requests_stay_pinned_when_reallocated_amid_a_fork) {
+  pthread_t thread;
+  void *grown;
+  load(PINNED HOST, "return h");
+  char *p = loam_pinned_alloc(NULL, 100, 0);
+  memset(p, 1, 100);
+  lm_fork_gate_close(false);
+  want(!pthread_create(&thread, NULL, grow, p));
+  lm_sys_sleep(200000000);
+  lm_fork_gate_open();
+  want(!pthread_join(thread, &grown));
+  want(is_of(grown, "pinned") && ((char *)grown)[99] == 1);
+  loam_free(grown);
   all_goes_back();
 }
 
@@ -757,6 +777,7 @@ int main(void) {
     cmocka_unit_test(a_limit_holds),
     cmocka_unit_test(a_load_ends_regions_that_no_policy_names),
     cmocka_unit_test(pinned_requests_stay_pinned_when_reallocated),
+    cmocka_unit_test(pinned_requests_stay_pinned_when_reallocated_amid_a_fork),
     cmocka_unit_test(no_flag_of_pinned_memory_is_taken_for_an_alignment),
     cmocka_unit_test(write_combined_blocks_stay_so_when_reallocated),
     cmocka_unit_test(figures_count_pinned_memory),
