@@ -210,8 +210,8 @@ static LM_NOINLINE void *fail_chain(const lm_order *o, lm_strategy *tried, bool 
 /* Counts a block that was served, and returns its address. A resized block (`was`) counts as a new
  * one if its site or strategy changed, else by the bytes that it grew. A handler's block in memory
  * of loam's pools is not sampled here: it was drawn for when the handler allocated it. */
-static void *note(const lm_order *o, const lm_strategy *s, const lm_record *was,
-                  const lm_record *b) {
+static void *note_served(const lm_order *o, const lm_strategy *s, const lm_record *was,
+                         const lm_record *b) {
   lm_assert(lm_record_is_valid(b));
   bool is_pooled = b->maker == LM_PROVIDER_HEAP;
   bool is_new = !was || lm_site_token_index(was->token) != o->r.site->index ||
@@ -262,7 +262,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
     b = *was;
     if (lm_resize(o, s, token, &b)) {
       if (was_sample) lm_probe_free((uintptr_t)was->base);
-      return note(o, s, was, &b);
+      return note_served(o, s, was, &b);
     }
     if (was_sample) lm_sample_put_back(&sample);
   }
@@ -271,7 +271,7 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
       lm_stats_bump(&s->served_late);
       lm_stats_bump(&lm_stats_fallbacks);
     }
-    return note(o, s, NULL, &b);
+    return note_served(o, s, NULL, &b);
   }
   lm_stats_bump(&s->failed);
   if (o->why == at_limit) lm_stats_bump(&s->at_limit);

@@ -15,8 +15,8 @@ local stacks = {}
 local OWN = { "^lm_", "^loam_" }
 local OWN_STATIC = {
   serve_slow = true, serve_cached = true, serve_guarded = true, serve = true, learn = true,
-  malloc_large = true, code_refill = true, move_object = true, serve_by = true, note = true,
-  note_sample = true,
+  malloc_large = true, code_refill = true, move_object = true, serve_by = true,
+  note_served = true, note_sample = true,
 }
 
 -- A compiler may give a static function a suffix, such as `.constprop.0`.
