@@ -1,6 +1,6 @@
 # profile_stacks.sh - `loam profile --stacks`: samples that a program takes from its start, and
 # samples that are switched on and off in a running program without a thread of loam, and in one with
-# a service; a program that is stopped; and wrong words.
+# a service; a program that is stopped; a program that loam is linked into; and wrong words.
 . tests/system/_lib.sh
 need "$CC" python3 mkfifo
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -89,6 +89,27 @@ profile "$pid" --stacks 8KiB --for 300ms --sample alloc_space --format collapsed
 [ "$(sum . "$work/p")" -gt 100000 ] || fail "too little: $(cat "$work/p")"
 end
 echo "ok: a program with a service is asked"
+
+# The functions of loam are in the program, with names. None of them is in the stack.
+if [ "$has_dw" ]; then
+  c_program=$program
+  build linked.c "$LOAM_BUILD/libloam.a" -lm -ldl
+  mkfifo "$work/input"
+  LOAM_PROFILE=4KiB "$program" < "$work/input" > "$work/out" 2> "$work/err" &
+  pid=$!
+  children=$pid
+  exec 3> "$work/input"
+  until grep -q ready "$work/out"; do
+    kill -0 "$pid" || fail "linked.c ends: $(cat "$work/err")"
+    sleep 0.1
+  done
+  profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/p"
+  [ "$(sum 'main;asks ' "$work/p")" -gt 100000000 ] || fail "no function: $(cat "$work/p")"
+  grep 'asks;' "$work/p" && fail "functions of loam are in the stacks"
+  end
+  program=$c_program
+  echo "ok: a program that loam is linked into has stacks without loam's functions"
+fi
 
 # In a container the program has another process id than here.
 container=(unshare -mpf --mount-proc --kill-child sh -c
