@@ -26,6 +26,7 @@ enum {
   EDIT_MS = 3000,
   VERSIONS = 6,       /* of the policy */
   EARLY_LEAST_S = 25, /* every version was live by then, so every strategy has been made */
+  EARLY_SAMPLES = 5,  /* at least: a single sample may be low by chance */
   /* Resident memory may exceed the highest sample of the early time by these. */
   KEPT_PERCENT = 30,   /* as it is */
   BEYOND_PERCENT = 10, /* after a trim, without the live bytes */
@@ -388,7 +389,7 @@ typedef struct memory {
 } memory;
 
 static memory latest, /* `kept` is the lowest of the quiet points since the last sample */
-    highest_early;    /* of the samples in the early time: the first tenth, or EARLY_LEAST_S */
+    highest_early; /* of the early samples: the first tenth, or EARLY_LEAST_S, or EARLY_SAMPLES */
 
 static double mib(int64_t bytes) { return (double)bytes / 1048576; }
 
@@ -440,6 +441,7 @@ static void run(double seconds, struct loam_stats first) {
   double start = now_s(), edited = start, sampled = start;
   double pause = seconds / 20 < 60 ? seconds / 20 : 60;
   double early = seconds / 10 < EARLY_LEAST_S ? EARLY_LEAST_S : seconds / 10;
+  int samples = 0;
   latest.kept = INT64_MAX;
   printf("%7s %9s %9s %9s %9s %8s %10s %8s %11s %10s\n", "minute", "resident", "trimmed", "live",
          "own, MiB", "strateg.", "generation", "threads", "operations", "fallbacks");
@@ -448,7 +450,10 @@ static void run(double seconds, struct loam_stats first) {
     quiet_point(first, number);
     double now = now_s();
     if (now - edited >= EDIT_MS / 1000.0) edit(), edited = now;
-    if (now - sampled >= pause) sample(now - start, now - start <= early), sampled = now;
+    if (now - sampled < pause) continue;
+    sample(now - start, now - start <= early || samples < EARLY_SAMPLES);
+    sampled = now;
+    samples++;
   }
 }
 
