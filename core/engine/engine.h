@@ -16,9 +16,10 @@
 void *lm_engine_serve(const lm_request *r, void *ptr);
 
 /* Returns whether the block at `ptr` is an object of a pool that has room for `size` bytes, at most
- * LM_LARGE_MAX, and the policy decides as before: then a realloc has nothing to do. If such an
- * object of a size class has to move, *from is its usable bytes and *site, if it was NULL, is its
- * site; else *from is 0, and lm_engine_serve has to do the realloc. Changes no block. */
+ * LM_LARGE_MAX, and the policy decides as before: then a realloc has nothing to do. If the
+ * object belongs to a size class and has to move, sets *from to its usable bytes, and sets *site to
+ * its site if *site was NULL. In all other cases sets *from to 0, and lm_engine_serve has to do the
+ * realloc. Changes no block. */
 bool lm_engine_realloc_stays(lm_thread *t, void *ptr, size_t size, loam_site **site, size_t *from);
 
 /* Frees the block at ptr, of whatever kind, or tells the host that there is none. `size` is the

@@ -60,8 +60,8 @@ static char *provider_resize(lm_order *o, const lm_strategy *s, lm_token token, 
   return p;
 }
 
-/* Takes what the block may grow from the limit before it grows, and gives back afterwards what it
- * did not need: so the account is never below the bytes that live. */
+/* Before the resize, takes from the limit the most bytes that the block may gain. After it, gives
+ * back those that the block did not gain. So the account is never below the live bytes. */
 bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   lm_strategy *from = lm_strategy_at(b->strategy);
   bool in_heap = b->maker == LM_PROVIDER_HEAP, stays = lm_strategy_limit_is_shared(from, s);

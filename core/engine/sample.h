@@ -78,8 +78,8 @@ loam_status lm_sample_set(uint64_t interval);
 /* Reads an interval: a number of bytes, which a unit may follow as for the command (K, KB and KiB
  * are 1024, in any case). Returns false if the text is none, or is above LM_SAMPLE_INTERVAL_MAX. */
 bool lm_sample_parse(const char *text, uint64_t *interval);
-/* Samples as a text says, the value of LOAM_PROFILE; NULL or "" does nothing. A text that is no
- * interval is told as an event, and nothing is sampled. */
+/* Samples as a text says, the value of LOAM_PROFILE; NULL or "" does nothing. If the
+ * text is no interval, loam tells the host by an event and samples nothing. */
 void lm_sample_set_as(const char *text);
 
 /* Returns whether blocks are sampled now. */

@@ -26,9 +26,9 @@ local function better(a, b)
   return (b.status.since_ms or 0) > (a.status.since_ms or 0) and b or a
 end
 
--- Whether a status is that of this command. In another PID namespace, such as a container, its
--- process id may be that of another program. A command that `docker exec` started under loam does
--- not know its namespace, so its own state is `unknown` too.
+-- Returns whether a status describes this command. In another PID namespace, such as a container,
+-- another program may have the process id of this command. A command that `docker exec` started
+-- under loam does not know its namespace, so its own state is `unknown` too.
 local function is_command(context, status)
   if status.pid ~= context.posix.process() then return false end
   return status.state ~= "unknown" or status.program == "loam"

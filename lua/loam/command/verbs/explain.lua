@@ -64,7 +64,7 @@ end
 
 -- Returns the text of a policy: an image (plan/policy_image.h) says at byte 32 where its text is.
 local function text_of(bytes)
-  if bytes:sub(1, 8) ~= "\127loamimg" or #bytes < 48 then return bytes end
+  if not policy_stream.is_image(bytes) or #bytes < 48 then return bytes end
   local at, size = number_at(bytes, 32), number_at(bytes, 40)
   return bytes:sub(at + 1, at + size)
 end
