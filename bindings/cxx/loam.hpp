@@ -97,8 +97,9 @@ inline void *allocate(loam_site *site, std::size_t size, std::size_t alignment) 
 } // namespace detail
 
 /* A memory resource that allocates for a site, for containers of std::pmr. All resources are equal:
- * each can free the memory of the others. A resource must outlive the containers that use it, but
- * not their memory. */
+ * each can free the memory of the others. With -fno-rtti a resource cannot know that another one is
+ * of loam and equals only itself: containers then copy where they could hand memory over. A
+ * resource must outlive the containers that use it, but not their memory. */
 class resource : public std::pmr::memory_resource {
 public:
   explicit resource(site of = {}) noexcept : site_(of) {}
@@ -110,7 +111,11 @@ private:
   }
   void do_deallocate(void *ptr, std::size_t, std::size_t) override { loam_free(ptr); }
   bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
+#ifdef __cpp_rtti
     return dynamic_cast<const resource *>(&other) != nullptr;
+#else
+    return this == &other;
+#endif
   }
 
   site site_;
