@@ -7,7 +7,7 @@
 #include "engine/record.h"
 
 void lm_in_fork_free_noted(void) {
-  if (lm_lock_cancel_holds > 1) return;
+  if (lm_lock_cancel_holds > 1 || lm_thread_self_or_empty->inside) return;
   for (void *ptr; (ptr = lm_spare_next_noted());) lm_memory_free(ptr, SIZE_MAX, NULL, NULL);
 }
 

@@ -14,8 +14,8 @@
 #include "os/lock.h"
 #include "os/spare.h"
 
-/* Does the frees that were noted while a thread forked. Does nothing in an inner guarded section,
- * because this function itself may have called its caller. */
+/* Does the frees that were noted while a thread forked. Does nothing in an inner guarded section
+ * and in calls of a handler, because this function itself may have called its caller. */
 void lm_in_fork_free_noted(void);
 
 /* Begins a slow request. Returns NULL in a guarded section; or the block that serves the request,

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "loam.h"
+#include "os/fork_gate.h"
 #include "test.h"
 
 static const char *tag_of(const void *p) {
@@ -126,10 +127,20 @@ static void *zeroed_from_loam(void *ctx, size_t count, size_t size) {
 static void *resized_by_loam(void *ctx, void *ptr, size_t size) {
   return loam_realloc(ctx, ptr, size);
 }
+static _Thread_local int depth, deepest; /* of calls of the handler's free inside each other */
+
 static void back_to_loam(void *ctx, void *ptr, size_t size) {
   (void)ctx;
   (void)size;
+  if (++depth > deepest) deepest = depth;
   loam_free(ptr);
+  depth--;
+}
+
+static void load_plain(void) {
+  static const char plain[] = "local plain = loam.host { name = 'plain' }\n"
+                              "return loam.policy { pick = function() return plain end }\n";
+  if (loam_policy_load_text("plain.lua", plain)) fail_msg("%s", loam_error());
 }
 
 /* The policy gives "upper" and "under" to this handler, so the handler's own requests would call it
@@ -163,9 +174,40 @@ static void a_handler_that_uses_loam_is_not_called_for_its_own_memory(void **sta
   assert_non_null(p);
   loam_free(q);
   loam_free(p);
-  static const char plain[] = "local plain = loam.host { name = 'plain' }\n"
-                              "return loam.policy { pick = function() return plain end }\n";
-  if (loam_policy_load_text("plain.lua", plain)) fail_msg("%s", loam_error());
+  load_plain();
+}
+
+enum { NOTED = 100 };
+
+static void *free_all(void *blocks) {
+  for (int i = 0; i < NOTED; i++) loam_free(((void **)blocks)[i]);
+  return NULL;
+}
+
+/* While a thread forks for long, other threads note their frees, and a later call does them. The
+ * handler's free itself calls loam. It must not do the next noted free: a thread with a small stack
+ * may have to do thousands. */
+static void noted_frees_are_not_done_inside_each_other(void **state) {
+  (void)state;
+  static loam_handler h = { .name = "noted", .version = 1 };
+  static const char policy[] = "local own = loam.handler 'noted'\n"
+                               "return loam.policy { pick = function() return own end }\n";
+  void *block[NOTED];
+  h.allocator = (loam_allocator){ NULL, from_loam, zeroed_from_loam, resized_by_loam,
+                                  back_to_loam };
+  assert_int_equal(loam_handler_register(&h), LOAM_OK);
+  if (loam_policy_load_text("noted.lua", policy)) fail_msg("%s", loam_error());
+  for (int i = 0; i < NOTED; i++) assert_non_null(block[i] = loam_malloc(NULL, 500));
+  lm_fork_gate_close(false);
+  pthread_join(start_thread(free_all, block), NULL);
+  assert_string_equal(strategy_of(block[NOTED - 1]), "handler:noted");
+  lm_fork_gate_open();
+  deepest = 0;
+  loam_free(loam_malloc(NULL, 500));
+  assert_int_equal(deepest, 1);
+  loam_owner_info o;
+  for (int i = 0; i < NOTED; i++) assert_int_equal(loam_owner(block[i], &o), LOAM_EBADPTR);
+  load_plain();
 }
 
 /* ---- The sample of NEP 49
@@ -522,6 +564,7 @@ int main(void) {
     cmocka_unit_test(each_thread_has_its_own),
     cmocka_unit_test(threads_that_race_get_one),
     cmocka_unit_test(a_handler_that_uses_loam_is_not_called_for_its_own_memory),
+    cmocka_unit_test(noted_frees_are_not_done_inside_each_other),
     cmocka_unit_test(handlers_are_called_as_numpy_calls_them),
     cmocka_unit_test(aligned_memory_of_a_handler_ends_within_what_it_gave),
     cmocka_unit_test(the_set_handler_makes_the_data_of_blocks),
