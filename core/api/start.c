@@ -119,7 +119,6 @@ static loam_status start_as(const loam_config *config) {
   lm_quota_file_start(config->control_dir, may_have);
   lm_sample_set_as(lm_sys_getenv("LOAM_PROFILE"));
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
-  if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   lm_policy_set_limits(&limits);
   const loam_system *before = lm_handler_system();
   if (!lm_handler_set_system(config->system))
@@ -133,6 +132,7 @@ static loam_status start_as(const loam_config *config) {
     (void)lm_handler_set_system(before); /* there is a copy of it already, so this cannot fail */
     return status;
   }
+  if (config->leaks || is_on("LOAM_LEAKS", false)) lm_block_watch_want(LM_BLOCK_WATCH_LIST, true);
   bool has_socket = config->control ? config->control > 0 : may_have && !config->guest;
   (void)lm_control_start(config->control_dir, has_socket); /* its failure is an event */
   if (config->guest && !has_socket) join_board(config, may_have);

@@ -78,10 +78,17 @@ static void starts_once_and_again_after_a_stop(void **state) {
   unlink(path);
 }
 
+static void ignore_leak(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) {
+  (void)ctx, (void)tag, (void)blocks, (void)bytes;
+}
+
+/* A start that fails lists no blocks for a report of leaks. */
 static int start_broken(void *argument) {
-  loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
+  loam_config config = { .size = sizeof config, .control = -1, .policy = argument, .leaks = 1 };
   CHECK(loam_start(&config) == LOAM_EPOLICY);
   CHECK(strstr(loam_error(), "broken.lua:1"));
+  CHECK(loam_block_leaks(ignore_leak, NULL) == LOAM_ESTATE);
+  config.leaks = 0;
   config.policy = "/nonexistent/policy.lua";
   CHECK(loam_start(&config) == LOAM_EIO && strstr(loam_error(), "/nonexistent/policy.lua"));
   config.policy = argument;
