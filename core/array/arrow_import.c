@@ -65,17 +65,17 @@ static bool has_bit(const void *bits, size_t i) {
 }
 
 /* Returns whether element `i` has a value. In Arrow an element is missing if its validity bit is 0.
- * A node without validity bits has no missing elements. */
+ * A node without validity bits, or with a null_count of 0, has no missing elements. */
 static bool is_present(const source *s, size_t i) {
   lm_assert(i < s->count);
-  const void *bits = s->array->n_buffers ? s->array->buffers[0] : NULL;
+  bool has_bits = s->array->n_buffers && s->array->null_count;
+  const void *bits = has_bits ? s->array->buffers[0] : NULL;
   return !bits || has_bit(bits, s->from + i);
 }
 
 /* Returns whether at least one of the elements is missing. */
 static bool has_missing(const source *s) {
-  if (!s->array->null_count) return false;
-  for (size_t i = 0; i < s->count; i++)
+  for (size_t i = 0; s->array->null_count && i < s->count; i++)
     if (!is_present(s, i)) return true;
   return false;
 }
