@@ -33,13 +33,15 @@ bool lm_in_fork_begin_free(void *ptr, const lm_stream *on) {
   return true;
 }
 
-/* A spare block moves to where the policy wants it. While a fork lasts, an object of a pool moves
- * to spare memory, unless the host requested it as pinned; any other block waits for the fork. */
+/* A spare block that grows moves to where the policy wants it. While a fork lasts, an object of a
+ * pool moves to spare memory, unless the host requested it as pinned; any other block waits for the
+ * fork. */
 bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out) {
   lm_object object = { 0 };
   size_t from = lm_spare_usable(ptr);
   bool is_spare = from;
-  *out = NULL;
+  *out = is_spare && size <= from ? ptr : NULL;
+  if (*out) return false;
   if (lm_likely(!is_spare && lm_lock_try_hold())) return true;
   if (!lm_record_is_nested(ptr) && lm_pool_find(ptr, &object)) from = object.size;
   bool stays_pinned = lm_strategy_at(object.strategy)->desc.asked;

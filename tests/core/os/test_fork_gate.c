@@ -330,6 +330,10 @@ static void a_realloc_of_an_object_does_not_wait_for_a_fork(void **state) {
     lm_fork_gate_open();
     pthread_join(thread, NULL);
     if (lm_spare_usable(p[i]) < 3000) fail_msg("object %zu has waited", i);
+    CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "deny"));
+    assert_ptr_equal(loam_realloc(site, p[i], 50), p[i]); /* a block that shrinks needs no memory */
+    assert_null(loam_realloc(site, p[i], 5000));
+    CHAIN(host("plain"));
     loam_free(p[i]);
   }
 }
