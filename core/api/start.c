@@ -34,8 +34,6 @@
 #include "service/quota_file.h"
 
 _Atomic uint32_t lm_start_state = LM_START_COLD;
-static _Atomic pid_t
-    starter; /* of LM_START_STARTING, which a forked child inherits without the thread */
 
 /* Returns whether a variable is 1; `usual` if it is not set. Any other value is reported as
  * an event, so that a misspelt value is noticed, and `usual` is returned. */
@@ -110,7 +108,7 @@ static void join_board(const loam_config *config, bool may_make) {
 }
 
 static loam_status start_as(const loam_config *config) {
-  lm_assert(atomic_load_explicit(&lm_start_state, memory_order_relaxed) == LM_START_STARTING);
+  lm_assert(lm_start_state % LM_START_STATES == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
   lm_policy_image_guard_as(lm_sys_getenv("LOAM_GUARD"));
@@ -139,13 +137,18 @@ static loam_status start_as(const loam_config *config) {
   return LOAM_OK;
 }
 
-/* All threads of a process store one id, so whoever finds LM_START_STARTING knows whether the
- * starting thread is one of this process. */
-static bool begin_from(uint32_t from) {
-  lm_assert(from == LM_START_COLD || from == LM_START_STOPPED);
-  atomic_store_explicit(&starter, getpid(), memory_order_relaxed);
-  return atomic_compare_exchange_strong_explicit(&lm_start_state, &from, LM_START_STARTING,
-                                                 memory_order_acq_rel, memory_order_relaxed);
+/* Begins a start and returns true, unless one is done, or under way in this process. After a
+ * loam_stop, a start begins only if `may_follow_stop`. *before becomes the state to which a start
+ * that fails returns. A child that was forked in the middle of a start inherits its state without
+ * the thread that makes it; in the child no start has begun. */
+static bool begin(bool may_follow_stop, uint32_t *before) {
+  uint32_t own = LM_START_STARTING + LM_START_STATES * (uint32_t)getpid();
+  uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
+  bool is_inherited = now % LM_START_STATES == LM_START_STARTING && now != own;
+  *before = is_inherited ? LM_START_COLD : now;
+  return (*before == LM_START_COLD || (may_follow_stop && *before == LM_START_STOPPED)) &&
+         atomic_compare_exchange_strong_explicit(&lm_start_state, &now, own, memory_order_acq_rel,
+                                                 memory_order_relaxed);
 }
 
 /* Cancellation is off: a thread cancelled here would leave a start that never ends. */
@@ -154,8 +157,8 @@ loam_status loam_start(const loam_config *given) {
   loam_status status = read_config(given, &config);
   if (status) return status;
   lm_sys_cancel_off();
-  uint32_t before = atomic_load_explicit(&lm_start_state, memory_order_acquire);
-  bool is_first = (before == LM_START_COLD || before == LM_START_STOPPED) && begin_from(before);
+  uint32_t before;
+  bool is_first = begin(true, &before);
   status = is_first ? start_as(&config) : lm_error(LOAM_ESTATE, "loam is started already");
   if (is_first)
     atomic_store_explicit(&lm_start_state, status ? before : LM_START_RUNNING,
@@ -165,12 +168,8 @@ loam_status loam_start(const loam_config *given) {
 }
 
 static void start_from_environment(void) {
-  /* A child of a fork in the middle of a start: begin again. */
-  uint32_t dead = LM_START_STARTING;
-  if (atomic_load_explicit(&lm_start_state, memory_order_acquire) == LM_START_STARTING &&
-      atomic_load_explicit(&starter, memory_order_relaxed) != getpid())
-    atomic_compare_exchange_strong(&lm_start_state, &dead, LM_START_COLD);
-  if (!begin_from(LM_START_COLD)) return;
+  uint32_t before;
+  if (!begin(false, &before)) return;
   loam_config config = { .size = sizeof config, .lenient = 1 };
   const char *policy = lm_sys_getenv("LOAM_POLICY");
   if (policy && *policy) config.policy = policy;
@@ -200,7 +199,7 @@ static LM_NOINLINE void obey_alarm(void) {
 void lm_start_awake(void) {
   int before = errno;
   lm_assert(!lm_thread_is_active());
-  uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
+  uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire) % LM_START_STATES;
   if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
   lm_control_wake_if_asleep();
   lm_device_idle_poll(lm_thread_self);

@@ -7,7 +7,9 @@
 #include "os/base.h"
 #include "os/memory_hook.h"
 
-enum { LM_START_COLD, LM_START_STARTING, LM_START_RUNNING, LM_START_STOPPED };
+/* While a start is made, lm_start_state is LM_START_STARTING plus LM_START_STATES times the id of the
+ * process that makes it. */
+enum { LM_START_COLD, LM_START_STARTING, LM_START_RUNNING, LM_START_STOPPED, LM_START_STATES };
 extern _Atomic uint32_t lm_start_state __attribute__((visibility("hidden")));
 
 LM_INLINE bool lm_start_is_running(void) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/start.h"
 #include "test.h"
 
 #define HOST "local plain = loam.host { name = 'plain' }\n"
@@ -69,6 +70,20 @@ static int start_twice(void *argument) {
   CHECK(loam_start(&config) == LOAM_OK);
   loam_stop();
   return 0;
+}
+
+/* What a child finds that was forked while process 1 started. */
+static int start_after_a_fork(void *argument) {
+  (void)argument;
+  lm_start_state = LM_START_STARTING + LM_START_STATES;
+  CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
+  CHECK(lm_start_is_running());
+  return 0;
+}
+
+static void a_child_starts_that_was_forked_in_the_middle_of_a_start(void **state) {
+  (void)state;
+  assert_int_equal(in_child(start_after_a_fork, NULL), 0);
 }
 
 static void starts_once_and_again_after_a_stop(void **state) {
@@ -727,6 +742,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_makes_sites_whatever_another_thread_was_at),
     cmocka_unit_test(starts_once_and_again_after_a_stop),
+    cmocka_unit_test(a_child_starts_that_was_forked_in_the_middle_of_a_start),
     cmocka_unit_test(a_broken_policy_stops_the_start_unless_lenient),
     cmocka_unit_test(a_wrong_config_is_refused_by_name),
     cmocka_unit_test(a_block_goes_back_to_the_allocator_of_its_start),
