@@ -240,8 +240,9 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
 /* ---- Growth */
 
 /* Slots that lm_pinned_shed leaves free, because they were needed within SOON_NS after it ended
- * regions, and when it did that; 0: never. Guarded by lm_pools_pinned_lock. */
+ * regions. Guarded by lm_pools_pinned_lock. */
 static uint32_t learned;
+/* The time when lm_pinned_shed ended regions last; 0: never. Guarded by lm_pools_pinned_lock. */
 static int64_t shed_ns;
 #define SOON_NS 1000000000
 
@@ -347,10 +348,15 @@ size_t lm_pinned_trim(int device) {
   return bytes_of(t.slots);
 }
 
-static void set_learned(uint32_t slots, int64_t at_ns) {
+static void forget_learned(void) {
   lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
-  learned = slots;
-  shed_ns = at_ns;
+  learned = 0;
+  lm_lock_drop_long(&lm_pools_pinned_lock, section);
+}
+
+static void note_shed(void) {
+  lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
+  shed_ns = lm_sys_clock_ns();
   lm_lock_drop_long(&lm_pools_pinned_lock, section);
 }
 
@@ -362,7 +368,7 @@ static void decay_pool(lm_pool *pool, void *more) {
   if (most > idle) most = idle;
   if (most && end_regions(pool, most, ANY_DEVICE)) {
     later = true;
-    set_learned(0, shed_ns);
+    forget_learned();
   }
   if (later) *(bool *)more = true;
 }
@@ -377,8 +383,7 @@ static void shed_pool(lm_pool *pool, void *ctx) {
   if (keep < least) keep = least;
   if (least < keep / 2) least = keep / 2;
   if (all <= used + keep + extra) return;
-  if (end_regions(pool, (uint32_t)(all - used - least - extra), ANY_DEVICE))
-    set_learned(extra, lm_sys_clock_ns());
+  if (end_regions(pool, (uint32_t)(all - used - least - extra), ANY_DEVICE)) note_shed();
 }
 
 void lm_pinned_shed(void) {

@@ -462,15 +462,16 @@ static bool has_pages_to_purge_locked(lm_central *c) {
   return page_bytes_of(c, left) * PURGE_SHARE <= slots << LM_SLOT_SHIFT && !lm_decay_is_served();
 }
 
-/* Purges some spans of a list that drains: few, because the caller is a free, but as many as let
- * the last frees of a large set reach all spans. */
+/* Purges some spans of a list that drains: few, because the caller is a free, but one more for each
+ * SPANS_SHARE spans, so that the last frees of a large set reach all of its spans. */
 static void purge_while_draining(lm_central *c) {
   enum { CALLS = 4, SPANS_SHARE = 512 };
   bool more = true;
+  lm_lock_take(&c->lock);
   uint32_t calls = CALLS + c->spans / SPANS_SHARE;
+  lm_lock_drop(&c->lock);
   for (uint32_t i = 0; more && i < calls; i++) more = purge_some(c);
   lm_lock_take(&c->lock);
-
   if (!more && lm_central_bin_most(c)) c->purge_from = count_left(c) / 8 + 1;
   lm_lock_drop(&c->lock);
 }

@@ -266,8 +266,9 @@ typedef struct lm_map_object {
 } lm_map_object;
 
 /* Finds the object, live or not, that p points at or into. False: there is none in the range. An
- * entry that another thread changes is read up to LM_MAP_RETRIES times. Any thread, inside an
- * active section. */
+ * entry that another thread changes is read up to LM_MAP_RETRIES times. Any thread may call it.
+ * Outside an active section, only `base` and `size` of an object that the caller keeps live are
+ * sure to stay true. */
 bool lm_map_find(const void *p, lm_map_object *out);
 
 /* Like lm_map_find, but finds live objects alone, and reads their entry once: false does not mean

@@ -1,7 +1,7 @@
 /* core_module.c - the Lua module `loam.core`: the C functions that loam's own Lua modules call.
  *
- * The arguments come from loam's own modules, so their types are not checked. Their values may come
- * from a policy, so sizes and names are checked here once more. */
+ * The arguments come from loam's own modules, which have checked the values that a policy gives. So
+ * their types and numbers are not checked here; the length of a text is. */
 #include "script/core_module.h"
 
 #include <math.h>
