@@ -1,5 +1,5 @@
-/* apart.h - tests that are a process each, on the stand-in for a GPU's driver: what is found or
- * chosen once in a process is found anew. */
+/* apart.h - tests that each run in a process of their own, on the stand-in for a GPU driver. loam
+ * finds or chooses some things once in a process; such a test finds them for the first time. */
 #ifndef APART_H
 #define APART_H
 
@@ -12,7 +12,8 @@
 
 enum { MIB = 1 << 20, FAILED = 1 };
 
-/* In a child, where cmocka's own would go on with the other tests. */
+/* Checks a condition in a child process, and ends the child if it does not hold. A failed assertion
+ * of cmocka would instead go on with the other tests in the child. */
 #define want(condition)                                                                       \
   do {                                                                                        \
     if (!(condition)) {                                                                       \
@@ -26,7 +27,8 @@ enum { MIB = 1 << 20, FAILED = 1 };
 
 static inline bool says(const char *words) { return strstr(loam_error(), words); }
 
-/* Runs a test's body in a process that has not touched the driver; nothing may be violated. */
+/* Runs the body of a test in a child that has not used the driver yet. Checks that the stand-in has
+ * seen no wrong call. */
 static inline int whole(void *body) {
   ((void (*)(void))body)();
   want(standin_violations() == 0);

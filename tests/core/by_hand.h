@@ -1,5 +1,5 @@
-/* by_hand.h - what tests of the engine share: policies without Lua, threads that allocate, a
- * handler that counts. */
+/* by_hand.h - helpers that tests of the engine share: policies built without Lua, threads that
+ * allocate, and a handler that counts. */
 #ifndef BY_HAND_H
 #define BY_HAND_H
 
@@ -17,7 +17,7 @@
 #include "pages/provided.h"
 #include "test.h"
 
-/* ---- a policy by hand ---- */
+/* ---- policies without Lua ---- */
 
 static inline lm_strategy *intern(lm_desc desc, const char *name) {
   lm_strategy *s;
@@ -36,7 +36,7 @@ static inline lm_strategy *handled(const char *name) {
   return intern(desc, name);
 }
 
-/* Every site gets `plan` from the next generation on. */
+/* Begins a new generation, in which `plan` decides for every site. */
 static inline void swap(const lm_plan *plan) {
   uint64_t next = lm_site_generation + 1;
   uint32_t slot = lm_site_generation_slot(next);
@@ -58,7 +58,7 @@ static const lm_plan *made(const image *m) {
   return plan;
 }
 
-/* One leaf. */
+/* Begins a generation with a plan of one leaf, a chain of n strategies. */
 static inline void chain(int n, lm_strategy *const *members) {
   image m = { 0 };
   uint32_t ids[LM_CHAIN_MAX];
@@ -71,7 +71,8 @@ static inline void chain(int n, lm_strategy *const *members) {
   chain(sizeof((lm_strategy *[]){ __VA_ARGS__ }) / sizeof(lm_strategy *), \
         (lm_strategy *[]){ __VA_ARGS__ })
 
-/* `input < k` gets one, else the other. */
+/* Begins a generation in which requests with `input < k` get strategy `one`, and the others get
+ * `other`. */
 static inline void fork_at(unsigned input, double k, lm_strategy *one, lm_strategy *other) {
   image m = { 0 };
   int32_t a = image_leaf(&m, 1, &one->id), b = image_leaf(&m, 1, &other->id);
@@ -81,7 +82,7 @@ static inline void fork_at(unsigned input, double k, lm_strategy *one, lm_strate
 
 static loam_site *site;
 
-/* The engine's own way, past the public functions. */
+/* Allocates by the engine itself, without the public functions and their fast paths. */
 static inline void *alloc(loam_site *of, size_t size, size_t align, bool zero) {
   return lm_engine_serve(&(lm_request){ .site = of, .size = size, .align = align, .zero = zero },
                          NULL);
@@ -116,7 +117,8 @@ static inline loam_owner_info owner(const void *p) {
   return o;
 }
 
-/* Of its limit, by what lives: what threads cache is given back first. */
+/* Returns the used bytes that count against the limit of a strategy. First takes back the objects
+ * in thread caches, so that live blocks alone are counted. */
 static inline int64_t used(const lm_strategy *s) {
   lm_sweep_trim();
   return s->used;
@@ -133,7 +135,8 @@ static inline void on_event(void *ctx, const loam_event *event) {
   snprintf(last_words, sizeof last_words, "%s", event->message);
 }
 
-/* `act` on p is told once, in words that hold `words`. */
+/* Checks that `act` on p sends one event for a bad free, with a message that contains `words`, and
+ * that the event is counted once. */
 static inline void told(void (*act)(void *p), void *p, const char *words) {
   uint64_t before = lm_stats_bad_frees;
   loam_on_event(on_event, NULL);
@@ -163,7 +166,8 @@ static inline size_t some_size(uint64_t *seed) {
   return roll(seed, 50) ? 1 + roll(seed, 3000) : 1 + roll(seed, 200000);
 }
 
-/* Threads allocate and free under tags that begin to be counted meanwhile. */
+/* churn() allocates, resizes and frees blocks under these tags until `stop`. A test may begin to
+ * count the live bytes of a tag during that time. */
 enum { TAGS = 30 };
 static loam_site *racing[TAGS];
 static _Atomic bool stop;
@@ -188,7 +192,8 @@ static inline void *churn(void *arg) {
 
 /* ---- contents ---- */
 
-/* Every byte of the beginning, some of the rest. */
+/* Returns the distance to the next byte that is written or checked: every byte near the start of a
+ * block, and a few of the others. */
 static inline size_t step_from(size_t i) { return i < 5000 ? 1 : 509; }
 
 static inline void fill(char *p, size_t size) {
@@ -218,7 +223,7 @@ static inline void count_free(void *ctx, void *p, size_t size) {
   size_t real;
   (void)ctx;
   memcpy(&real, (char *)p - 16, sizeof real);
-  assert_true(size <= real && real - size <= 4096); /* exact but for what alignment took */
+  assert_true(size <= real && real - size <= 4096); /* alignment may have taken some of the bytes */
   handler_live -= real;
   free((char *)p - 16);
 }

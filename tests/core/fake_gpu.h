@@ -1,5 +1,6 @@
-/* fake_gpu.h - two devices made of malloc, for tests of what stands above lm_gpu_ops. Work is done
- * at once; what is live is counted. A test that includes this has these devices. */
+/* fake_gpu.h - two devices whose memory is malloc's, for tests of the code that uses lm_gpu_ops.
+ * Work on a device ends immediately. The devices count their live blocks and bytes. A test that
+ * includes this file has these devices in place of the driver's. */
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 
@@ -12,14 +13,14 @@
 enum { FAKE_DEVICES = 2 };
 
 static struct {
-  _Atomic int live;                    /* blocks of the driver's */
-  _Atomic size_t bytes[FAKE_DEVICES];  /* of device memory in use */
-  size_t limit;                        /* of each device; 0: none */
-  int current;                         /* device of the current context; -1: none */
-  int synchronized, waited, preferred; /* calls */
-  lm_stream last;                      /* stream of the last ordered call */
-  unsigned flags;                      /* of the last host_alloc */
-  bool gone;                           /* every call says so */
+  _Atomic int live;                    /* live blocks of both devices, and registered host memory */
+  _Atomic size_t bytes[FAKE_DEVICES];  /* device memory in use */
+  size_t limit;                        /* bytes that each device has; 0: no limit */
+  int current;                         /* the device of the current context; -1: no context */
+  int synchronized, waited, preferred; /* numbers of calls */
+  lm_stream last;                      /* the stream of the last call that has one */
+  unsigned flags;                      /* the flags of the last host_alloc or host_register */
+  bool gone;                           /* calls that make or release memory fail */
   bool copy_fails;                     /* every copy fails */
 } fake = { .current = -1 };
 
@@ -103,7 +104,7 @@ static inline lm_gpu_result fake_pool_free(int device, lm_devptr at, lm_stream s
   return fake_release(device, at);
 }
 
-/* Its pools keep nothing. */
+/* The fake pools keep no memory, so there is nothing to trim. */
 static inline lm_gpu_result fake_pool_trim(int device, size_t keep) {
   (void)device;
   (void)keep;
@@ -243,7 +244,7 @@ static const lm_gpu_ops fake_ops = {
   .pool_figures = fake_pool_figures,
 };
 
-/* Instead of the driver's. */
+/* Replaces the search for the CUDA driver. */
 void lm_gpu_cuda_find(lm_gpu_machine *out) {
   out->ops = &fake_ops;
   out->count = FAKE_DEVICES;

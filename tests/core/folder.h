@@ -1,4 +1,4 @@
-/* folder.h - a folder of files that stand for the kernel's. */
+/* folder.h - a temporary folder with files that take the place of the kernel's files. */
 #ifndef FOLDER_H
 #define FOLDER_H
 
@@ -25,7 +25,7 @@ static inline void write_file(const char *name, const char *text) {
   fclose(file);
 }
 
-/* A machine with two nodes, for lm_numa_pretend. */
+/* Writes the files of a machine with two nodes, for lm_numa_pretend. */
 static inline void write_two_nodes(void) {
   make_folder("node0");
   make_folder("node1");
@@ -35,7 +35,7 @@ static inline void write_two_nodes(void) {
   write_file("node1/meminfo", "Node 1 MemTotal: 16000000 kB\nNode 1 MemFree: 8000000 kB\n");
 }
 
-/* A group's last step. */
+/* The tear-down of a test group: removes the folder. */
 static inline int remove_folder(void **state) {
   (void)state;
   char command[64];

@@ -1,4 +1,4 @@
-/* frame_tables.h - tables of call frame information that a test makes for one function. */
+/* frame_tables.h - call frame information for one function, as a test writes and registers it. */
 #ifndef FRAME_TABLES_H
 #define FRAME_TABLES_H
 
@@ -6,22 +6,23 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Of libgcc. Registered tables are found, and must not change, until they are deregistered. */
+/* Functions of libgcc. The unwinder uses a registered table until it is deregistered. The table
+ * must not change during that time. */
 extern void __register_frame(void *);
 extern void __deregister_frame(void *);
 
-/* A CIE that says "the CFA is rsp + 8, and the return address stands below it", an FDE with a
- * program, and their end. The numbers are those of DWARF, in .eh_frame. */
+/* A CIE, an FDE with a program, and the end of the tables, encoded for .eh_frame. The CIE states
+ * that the CFA is rsp + 8 and that the return address is stored directly below the CFA. */
 typedef struct __attribute__((packed)) frame_tables {
   uint32_t cie_length, cie_id;
   uint8_t version, no_letters, code_unit, data_unit, return_address, common[5];
   uint32_t fde_length, cie_distance;
   uint64_t function, size;
-  uint8_t program[32]; /* and zeros: instructions that do nothing */
+  uint8_t program[32]; /* zeros fill it up: instructions without effect */
   uint32_t end;
 } frame_tables;
 
-/* Makes tables for the function of `size` bytes at `function`, and registers them. */
+/* Fills *t for a function of `size` bytes, with a program of `length` bytes, and registers *t. */
 static inline void make_tables(frame_tables *t, const void *function, size_t size,
                                const void *program, size_t length) {
   static const uint8_t common[] = { 0x0c, 7, 8, 0x90, 1 };

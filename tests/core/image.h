@@ -1,4 +1,4 @@
-/* image.h - plan images written by hand, for tests. */
+/* image.h - plan images that a test builds node by node. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -17,7 +17,7 @@ typedef struct image {
   uint32_t chain[IMAGE_CHAIN];
 } image;
 
-/* A leaf with a chain of `n`; as a target of a node. */
+/* Adds a leaf with a chain of n strategy ids. Returns the leaf as a target for image_node. */
 static inline int32_t image_leaf(image *m, uint32_t n, const uint32_t *ids) {
   m->leaf[m->leaves] = (lm_leaf){ m->chains, n, (int32_t)m->leaves + 1 };
   memcpy(&m->chain[m->chains], ids, n * sizeof *ids);
@@ -41,7 +41,7 @@ static inline size_t image_put(char *out, size_t at, const void *part, size_t si
   return at + size;
 }
 
-/* The bytes, at most IMAGE_BYTES; how many. */
+/* Writes the image, at most IMAGE_BYTES. Returns its size. */
 static inline size_t image_write(const image *m, char *out) {
   lm_image head = { LM_PLAN_MAGIC, m->nodes, m->codes, m->leaves, m->chains, 0 };
   size_t at = image_put(out, 0, &head, sizeof head);

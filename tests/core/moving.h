@@ -83,7 +83,8 @@ static inline void is_filled(const char *p, size_t size) {
   for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
-/* The set-up of a test program: no service thread, so that no other job runs. */
+/* The set-up of a test program. Starts loam without a service thread, so that no other job moves
+ * memory. */
 static inline int start_without_service(void **state) {
   (void)state;
   loam_config config = { .size = sizeof config, .control = -1 };

@@ -1,4 +1,5 @@
-/* plugin_of_tomorrow.c - a manager of an interface that loam does not have, for test_manager. */
+/* plugin_of_tomorrow.c - a manager plug-in whose interface version is newer than loam knows.
+ * test_manager loads it. */
 #include "loam.h"
 
 const loam_manager *loam_manager_plugin(const loam_manager *driver);

@@ -1,4 +1,5 @@
-/* policy_bytes.h - a small policy image with every part, written by a test. */
+/* policy_bytes.h - a small policy image that a test writes. It contains every part that an image
+ * can have. */
 #ifndef POLICY_BYTES_H
 #define POLICY_BYTES_H
 
@@ -9,7 +10,7 @@
 enum { BYTES_PLANS = 4 };
 static const char bytes_text[] = "return loam.policy{ ... }\n";
 
-/* The strategies that the plans name. */
+/* Makes the strategies of the plans, and stores their ids in `id`. */
 static inline void bytes_strategies(uint32_t id[3]) {
   lm_strategy *s[3];
   lm_desc wide = { .name = "wide",
@@ -29,7 +30,8 @@ static inline void bytes_strategies(uint32_t id[3]) {
   for (int i = 0; i < 3; i++) id[i] = s[i]->id;
 }
 
-/* Makes the plans: one leaf; two by size; two by line and a calculation with it; a node's gauge. */
+/* Makes four plans: plan 0 is a single leaf; plan 1 tests the size; plan 2 tests the line, and
+ * compares a value computed from size and line; plan 3 tests the free memory of a node. */
 static inline void bytes_plans(lm_plan *plan[BYTES_PLANS]) {
   uint32_t id[3];
   bytes_strategies(id);
@@ -83,14 +85,14 @@ static inline char *bytes_write(lm_plan *const *plan, size_t *size) {
   return bytes;
 }
 
-/* Gives a changed image the checksum that it has to have. */
+/* Stores the correct checksum in a changed image. */
 static inline void bytes_seal(char *bytes, size_t size) {
   if (size < sizeof(lm_policy_image_frame)) return;
   lm_policy_image_frame *frame = (lm_policy_image_frame *)(void *)bytes;
   frame->checksum = lm_policy_image_checksum(bytes, size);
 }
 
-/* Returns a copy in lm_metadata memory, which an image may own. */
+/* Returns a copy of the bytes in lm_metadata memory, which a policy image can own. */
 static inline char *bytes_copy(const char *bytes, size_t size) {
   char *copy = lm_metadata_alloc(size + 1);
   lm_require(copy != NULL);

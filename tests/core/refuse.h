@@ -1,4 +1,5 @@
-/* refuse.h - a policy under which the nth allocation of the process fails, and none is lost. */
+/* refuse.h - a policy under which one allocation of the process fails, and a count of live blocks
+ * that shows whether a block was lost. */
 #ifndef REFUSE_H
 #define REFUSE_H
 
@@ -7,7 +8,8 @@
 #include "loam.h"
 #include "test.h"
 
-/* Counts down to the one that is refused; what is live was made and not freed. */
+/* refuse_in counts down to the allocation that fails; 0: none fails. refuse_calls counts the
+ * allocations, refuse_live the live blocks. */
 static long refuse_in, refuse_calls, refuse_live;
 
 static inline bool refuse_this(void) {
@@ -41,7 +43,7 @@ static inline void refuse_free(void *ctx, void *ptr, size_t size) {
   free(ptr);
 }
 
-/* From now on all that loam_malloc and its family make comes from here. */
+/* Loads a policy that sends every request to this handler. */
 static inline void refuse_begin(void) {
   static const loam_handler handler = {
     "refuse", 1, { NULL, refuse_malloc, refuse_calloc, refuse_realloc, refuse_free }
@@ -60,8 +62,9 @@ static inline void refuse_end(void) {
                    LOAM_OK);
 }
 
-/* Runs `attempt` with its first allocation refused, then its second, until all were. It fails
- * cleanly with LOAM_ENOMEM, or succeeds, and frees what it made. Returns how many there are. */
+/* Calls `attempt` with its first allocation refused, then with its second, until no allocation is
+ * left to refuse. Each time `attempt` must return LOAM_OK or LOAM_ENOMEM and leave no live block.
+ * Returns the number of its allocations. */
 static inline long refuse_each_block(loam_status (*attempt)(void)) {
   refuse_begin();
   for (long nth = 1;; nth++) {

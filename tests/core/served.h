@@ -1,4 +1,5 @@
-/* served.h - a process with a control socket in a folder of its own, and a policy's file. */
+/* served.h - a process with a control socket in a folder of its own, and a policy file in that
+ * folder. */
 #ifndef SERVED_H
 #define SERVED_H
 
@@ -45,7 +46,8 @@ static inline void save(const char *text) {
   close(fd);
 }
 
-/* In one piece: nobody sees it empty, however long we are held up. */
+/* Writes the policy file under another name and renames it. So no reader finds the file empty or
+ * half written. */
 static inline void save_whole(const char *text) {
   char whole[96];
   strcpy(whole, file);

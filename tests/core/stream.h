@@ -1,4 +1,4 @@
-/* stream.h - a stream for tests on the stand-in. */
+/* stream.h - a CUDA stream for tests on the stand-in. */
 #ifndef STREAM_H
 #define STREAM_H
 
@@ -6,7 +6,7 @@
 
 #include "cuda.h"
 
-/* Of device 0's primary context, which is current from then on. */
+/* Returns a new stream of device 0's primary context, and makes that context current. */
 static inline CUstream new_stream(void) {
   CUstream stream;
   CUcontext context;

@@ -1,4 +1,4 @@
-/* test.h - what the tests of single modules share. */
+/* test.h - helpers for the tests of single modules. */
 #ifndef TEST_H
 #define TEST_H
 
@@ -25,7 +25,7 @@
 
 #define AN_HOUR 3600000000000ll /* in nanoseconds */
 
-/* Bytes of the process that are in memory. */
+/* Returns the resident bytes of the process. */
 static inline size_t resident(void) {
   char text[100];
   size_t length, total, pages;
@@ -34,7 +34,8 @@ static inline size_t resident(void) {
   return pages * LM_PAGE;
 }
 
-/* A sanitizer's own memory is beyond what some tests measure or limit. */
+/* Some tests measure or limit the memory of the process. They do not work with a sanitizer, which
+ * uses much memory itself. */
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { SANITIZED = 1 };
 #else
@@ -59,7 +60,7 @@ static inline void skip_if_sanitized(void) {
   skip();
 }
 
-/* Containers may refuse what places memory; and a limit, what locks it. */
+/* Skips a test if the system calls that place memory are refused, as in some containers. */
 static inline void skip_if_none_is_placed(void) {
   if (!syscall(SYS_get_mempolicy, NULL, NULL, 0, NULL, 0)) return;
   print_message("not tried: memory cannot be placed here (%s)\n", strerror(errno));
@@ -73,8 +74,9 @@ static inline bool is_lockable(size_t size) {
   return is_locked;
 }
 
-/* Runs `attempt` with its first system call refused, then its second, until all were: it must
- * fail cleanly or succeed each time, which is its own to check. Returns how many there are. */
+/* Calls `attempt` with its first system call refused, then with its second, until no call is left
+ * to refuse. `attempt` checks by itself that it succeeds or fails cleanly. Returns the number of
+ * its calls. */
 static inline long refuse_each(void (*attempt)(bool refused)) {
   for (long nth = 1;; nth++) {
     long before = lm_sys_calls();
@@ -85,12 +87,12 @@ static inline long refuse_each(void (*attempt)(bool refused)) {
   }
 }
 
-/* How long to wait for what is sure to come: on however slow and busy a machine it has by then, and
- * ctest's own limit is longer. */
+/* How long a test waits for an event that is certain to come, even on a slow and busy machine.
+ * ctest's own time limit is longer. */
 enum { PATIENCE_S = 300 };
 
-/* Between two looks at something that is waited for; false when patience is at its end, which is
- * before an alarm set for PATIENCE_S. */
+/* Sleeps for 10 ms between two checks of a condition that the caller waits for. Returns false after
+ * about half of PATIENCE_S, so before an alarm that was set for PATIENCE_S. */
 static inline bool be_patient(int *naps) {
   usleep(10000);
   return ++*naps < PATIENCE_S * 50;
@@ -102,8 +104,9 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   return thread;
 }
 
-/* Two threads do things at one time, in many rounds. `arrived` counts how often one of them came to
- * a meeting. The thread that began the duel ends it, after a number of rounds or a few seconds. */
+/* Two threads do things at one time, in many rounds. `arrived` counts the arrivals of both threads
+ * at their meetings. The thread that began the duel ends it, after a number of rounds or a few
+ * seconds. */
 typedef struct duel {
   _Atomic int arrived;
   int64_t end_ns;
@@ -112,20 +115,21 @@ typedef struct duel {
 
 static inline void duel_begin(duel *d) { *d = (duel){ .end_ns = lm_sys_clock_ns() + 3000000000 }; }
 
-/* Comes to the `nth` meeting, from 1 on, and waits for the other thread. */
+/* Arrives at meeting number `nth` (from 1 on), and waits for the other thread. */
 static inline void duel_meet(duel *d, int nth) {
   d->arrived++;
   for (int tries = 0; d->arrived < 2 * nth; tries++)
     if (tries > 1000) lm_sys_yield();
 }
 
-/* Called before the last meeting of round number `round`, from 0 on, of `most` rounds. */
+/* Ends the duel if `round` is the last of `most` rounds, or if the time is over. Rounds count from
+ * 0. The thread that began the duel calls this before the last meeting of each round. */
 static inline void duel_end_round(duel *d, int round, int most) {
   if (round + 1 == most || lm_sys_clock_ns() > d->end_ns) d->is_over = true;
 }
 
-/* How a child process ended that ran `body`: its exit status, or minus the signal. Where that is
- * meant, nobody wants gigabytes of core. */
+/* Runs `body` in a child process. Returns its exit status, or minus the number of the signal that
+ * ended it. A signal may be the purpose of a test, so the child writes no core file. */
 static inline int run_in_child(int (*body)(void *), void *argument) {
   pid_t pid = fork();
   if (pid == 0) {

@@ -17,7 +17,7 @@ typedef struct tree {
   char string[TREE_STRINGS];
 } tree;
 
-/* Adds `length` bytes to the strings; returns their offset. */
+/* Adds `length` bytes to the strings. Returns their offset. */
 static inline uint32_t tree_text(tree *t, const char *text, size_t length) {
   uint32_t at = t->strings;
   memcpy(t->string + at, text, length);
@@ -25,7 +25,7 @@ static inline uint32_t tree_text(tree *t, const char *text, size_t length) {
   return at;
 }
 
-/* Adds a node that asks about a literal, or, for LM_ASK_PART, about a part. */
+/* Adds a node that asks about a literal, or about a part if `ask` is LM_ASK_PART. */
 static inline lm_class_node *tree_node(tree *t, unsigned ask, unsigned field, unsigned part,
                                        const char *literal, int32_t yes, int32_t no) {
   lm_class_node *node = &t->node[t->nodes++];
@@ -47,7 +47,7 @@ static inline void tree_key(tree *t, const char *text, int32_t next) {
   t->node[t->nodes - 1].length++;
 }
 
-/* Writes the bytes, at most TREE_BYTES; returns how many. */
+/* Writes the tree, at most TREE_BYTES. Returns its size. */
 static inline size_t tree_write(const tree *t, char *out) {
   lm_class_head head = { LM_CLASS_MAGIC, t->nodes, t->keys, t->plans, t->strings, 0 };
   size_t at = image_put(out, 0, &head, sizeof head);
