@@ -1,8 +1,9 @@
-/* test_decision - the laws of an entry of the decision cache and of the record of a block: they
- * hold for what the engine makes, and each broken field is seen. */
+/* test_decision - the laws of an entry of the decision cache and of the record of a block. They
+ * hold for all that the engine makes, and the checks detect each wrong field. */
 #include "by_hand.h"
 
-/* Returns an entry of this thread that serves the site and was used now. */
+/* Returns the place in this thread's decision cache of the entry for requests of `size` bytes at a
+ * site. */
 static lm_decision *entry_of(const loam_site *of, size_t size) {
   lm_thread *t = lm_thread_get();
   return lm_decision_at(t, lm_decision_key_of(of, size));
@@ -39,7 +40,7 @@ static void an_entry_by_code_is_valid(void **state) {
   put(lm_decision_make(t, &r));
   lm_decision *d = lm_decision_at(t, lm_decision_key_of_request(t, &r));
   assert_true(d->key && !(d->key & LM_SITE_KEY_BIT) && lm_decision_is_valid(t, d));
-  d->key++; /* the address that follows has another place */
+  d->key++; /* the entry for the next address belongs at another place */
   assert_false(lm_decision_is_valid(t, d));
   d->key--;
 }
@@ -71,7 +72,7 @@ static void an_entry_with_a_wrong_field_is_not_valid(void **state) {
   assert_true(lm_decision_is_valid(t, d));
 }
 
-/* Sizes of one class that the policy sends to two strategies. */
+/* Two sizes of one class. The policies below send them to two strategies. */
 enum { BELOW = 200, ABOVE = 203 };
 
 static void *serve_by_plan(loam_site *of, size_t size) {
@@ -79,7 +80,8 @@ static void *serve_by_plan(loam_site *of, size_t size) {
                                    &(lm_request){ .site = of, .size = size, .align = 16 });
 }
 
-/* The two entries of the strategies have one key, and here one place too. */
+/* The entries of the two strategies have one key. The ids are chosen so that they have one place
+ * too. */
 static void an_entry_by_plan_serves_one_strategy(void **state) {
   (void)state;
   char name[32];
@@ -116,7 +118,8 @@ static void an_entry_by_plan_is_at_the_place_of_its_strategy(void **state) {
   assert_in_range(found, 1, LM_DECISIONS);
 }
 
-/* A tag begins to be counted: its sites are marked before each thread forgets its entries. */
+/* A tag begins to be counted. Its sites are marked before the threads forget their decisions. In
+ * between, an entry with the old token must not serve. */
 static void an_entry_by_plan_serves_no_token_but_its_own(void **state) {
   (void)state;
   loam_site *counted = tag("counted.later");
@@ -134,10 +137,10 @@ static void a_record_is_valid_as_it_is_found(void **state) {
   (void)state;
   lm_record b;
   CHAIN(host("plain"));
-  char *first = get(1000), *p = get(1000), *q = get(1 << 20); /* p is not at a slot's start */
+  char *first = get(1000), *p = get(1000), *q = get(1 << 20); /* p is not at the start of a slot */
   assert_true(lm_record_find(p + 1, &b) && lm_record_is_valid(&b));
   lm_record bad = b;
-  bad.size = 0; /* only a guarded block, at a slot's start, may be empty */
+  bad.size = 0; /* only a guarded block at the start of a slot may be empty */
   assert_false(lm_record_is_valid(&bad));
   bad = b;
   bad.token = LM_TOKEN_NONE;
@@ -146,9 +149,10 @@ static void a_record_is_valid_as_it_is_found(void **state) {
   bad.strategy = LM_STRATEGIES_MAX;
   assert_false(lm_record_is_valid(&bad));
   bad = b;
-  bad.base = (char *)&bad; /* in no memory of a pool */
+  bad.base = (char *)&bad; /* an address outside the memory of all pools */
   assert_false(lm_record_is_valid(&bad));
-  bad.maker = LM_PROVIDER_SYSTEM; /* which may make a block anywhere, but none of 0 bytes */
+  /* The system's malloc may return any address, but no block of 0 bytes. */
+  bad.maker = LM_PROVIDER_SYSTEM;
   assert_true(lm_record_is_valid(&bad));
   bad.size = 0;
   assert_false(lm_record_is_valid(&bad));
@@ -164,7 +168,7 @@ static void the_record_of_a_handlers_block_is_valid(void **state) {
   CHAIN(intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "system"));
   char *p = get(1000);
   assert_true(lm_record_find(p, &b) && b.maker == LM_PROVIDER_SYSTEM && lm_record_is_valid(&b));
-  b.maker = LM_PROVIDER_HEAP; /* and the block is not in the range of the pools */
+  b.maker = LM_PROVIDER_HEAP; /* and a block of a pool must be in the range of the pools */
   assert_false(lm_record_is_valid(&b));
   put(p);
 }

@@ -1,5 +1,5 @@
-/* test_engine - a request is served by the first member of its chain that can; every block is
- * accounted exactly; what is not a live block is told and changes nothing. */
+/* test_engine - the first member of the chain that can serve a request serves it. Every block is
+ * accounted exactly. A pointer that is not a live block is reported and changes nothing. */
 #include <sys/mman.h>
 
 #include "by_hand.h"
@@ -35,7 +35,7 @@ static void refuses_sizes_above_the_address_space(void **state) {
   assert_null(get(SIZE_MAX));
   assert_non_null(strstr(loam_error(), "18446744073709551615"));
   assert_null(get(LM_SIZE_MAX + 1));
-  assert_null(get(LM_SIZE_MAX)); /* looked at, and not to be had */
+  assert_null(get(LM_SIZE_MAX)); /* an allowed size, but there is no memory for it */
   assert_non_null(strstr(loam_error(), "'plain'"));
   assert_null(alloc(site, 1, SIZE_MAX / 2 + 1, false));
 }
@@ -66,13 +66,15 @@ static size_t pages_there(const void *p, size_t size) {
   return n;
 }
 
-/* Tables of which little is used; once pages are moved to swap, what they held is gone too. */
+/* The block is a large table of which little was used. calloc writes zeros to the resident pages
+ * alone and gives the others back, since they may be swapped out. If the system refuses these
+ * calls, calloc has to write zeros everywhere. */
 static void zeroing_what_was_never_touched_takes_no_memory(void **state) {
   (void)state;
   size_t size = 40 * LM_MIB + 100;
   CHAIN(host("plain"));
   lm_sweep_trim();
-  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* what is put stays dirty */
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays dirty */
   for (int refused = 0; refused < 2; refused++) {
     char *p = alloc(site, size, 16, true);
     assert_non_null(p);
@@ -141,7 +143,8 @@ static void alignment_is_an_input(void **state) {
   put(a);
 }
 
-/* Objects of the class for 64 KiB are at multiples of 64 only. */
+/* Objects of the 64 KiB class are aligned to 64 bytes only, so the engine must choose another class
+ * for a larger alignment. */
 static void aligns_several_blocks_of_nearly_64_KiB(void **state) {
   (void)state;
   char *p[4];
@@ -296,7 +299,8 @@ static struct {
   char words[512];
 } shortfall;
 
-/* Who is told may call loam, and that may fail, and allocate under the same policy. */
+/* An event callback may call loam: this one makes a call that fails, and an allocation under the
+ * policy that is in force. */
 static void on_shortfall(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind != LOAM_EVENT_SHORTFALL) return;
@@ -351,7 +355,7 @@ static void on_any(void *ctx, const loam_event *event) {
   if (kinds_n < 8) kinds[kinds_n++] = event->kind;
 }
 
-/* The preload library relies on this order: it prints the reason once. */
+/* The preload library prints the reason only once, so it relies on this order of events. */
 static void a_request_without_memory_is_told_before_the_strategy_that_failed_last(void **state) {
   (void)state;
   loam_on_event(on_any, NULL);
@@ -368,7 +372,7 @@ static void a_request_without_memory_is_told_before_the_strategy_that_failed_las
   loam_on_event(NULL, NULL);
 }
 
-/* The last member of the chain is one that malloc cannot use. */
+/* malloc cannot use the last member of this chain. */
 static void the_reason_names_the_member_that_was_tried_last(void **state) {
   (void)state;
   CHAIN(limited("tried", 100), intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"));
@@ -456,7 +460,7 @@ static void a_limit_holds_under_threads_and_ends_at_0(void **state) {
   assert_true(shared->failed > 0);
 }
 
-/* ---- freeing what is not to be freed ---- */
+/* ---- frees of pointers that are not live blocks ---- */
 
 static void realloc_it(void *p) {
   assert_null(resize_by_hand(NULL, p, 10));
@@ -484,7 +488,7 @@ static void tells_an_interior_free_with_its_block(void **state) {
     told(put, p + 8, "8 bytes into a block of ");
     told(put, p + 1, "tag 'engine.test' and strategy 'plain'");
     told(realloc_it, p + 16, "realloc of ");
-    assert_int_equal(owner(p).size, lm_record_usable(p)); /* it lives */
+    assert_int_equal(owner(p).size, lm_record_usable(p)); /* the block is still live */
     assert_int_equal(lm_record_usable(p + 8), 0);
     put(p);
   }
@@ -532,7 +536,7 @@ static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void *
   atomic_store(&lm_pool_has_oversized, was);
 }
 
-/* ---- refusals of the system ---- */
+/* ---- system calls that are refused ---- */
 
 static void try_everything(bool refused) {
   static const size_t sizes[] = { 10, 5000, 40000, 3 << 20 };
@@ -572,7 +576,8 @@ static void *note_stack(void *ctx, size_t size) {
   return count_malloc(ctx, size);
 }
 
-/* A thread may have a stack of 16 KiB, and a handler may itself call malloc. */
+/* A thread may have a stack of only 16 KiB, and a handler may itself call malloc. So a request must
+ * use little stack before it calls the handler. */
 static void a_request_leaves_the_stack_to_a_handler(void **state) {
   (void)state;
   static const loam_handler noting = {
@@ -585,8 +590,8 @@ static void a_request_leaves_the_stack_to_a_handler(void **state) {
   assert_in_range((char *)__builtin_frame_address(0) - handler_stack, 1, 1500);
 }
 
-/* Takes blocks of `size` bytes until there is no memory. Returns the last; each names the one
- * before. */
+/* Allocates blocks of `size` bytes until there is no memory, and adds their number to *count.
+ * Returns the last block. Each block contains the address of the one before it. */
 static void **take_all(size_t size, size_t *count) {
   void **last = NULL;
   for (void **p; (p = alloc(site, size, 16, false)) != NULL; last = p, ++*count) *p = last;
@@ -600,7 +605,7 @@ static void put_all(void **last) {
   }
 }
 
-/* The larger objects are in spans in which others live, so no span goes back to the system. */
+/* Live blocks keep the spans of the larger objects in use, so no span goes back to the system. */
 static void without_memory_a_small_request_gets_a_larger_object(void **state) {
   (void)state;
   enum { OBJECTS = 64, EACH_SIZE = 4000 };
@@ -643,7 +648,8 @@ static void any_thread_may_free(void **state) {
   }
 }
 
-/* The bins of a thread that ends stay shut, and its decisions name them all the same. */
+/* A thread that ends keeps its bins closed, although its decisions still name them. So it must take
+ * no object from a bin. */
 static void *take_while_dying(void *ending) {
   lm_thread *t = lm_thread_get();
   lm_request r = { .site = ending, .size = 100, .align = 16 };
@@ -726,6 +732,6 @@ int main(void) {
     cmocka_unit_test(a_thread_that_ends_serves_nothing_from_its_bins),
     cmocka_unit_test(a_forked_child_allocates_at_once),
   };
-  setenv("LOAM_CUDA_DRIVER", "/nowhere", 1); /* pinned memory is what is absent */
+  setenv("LOAM_CUDA_DRIVER", "/nowhere", 1); /* without a driver, pinned memory is absent */
   return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,7 +1,8 @@
-/* test_frugal - what a process keeps of memory: after a peak, over time, by tags and strategies.
+/* test_frugal - how much memory a process keeps: after a peak, over time, and with many tags and
+ * strategies.
  *
- * Bounds are wide: they tell a leak or a cache without end, not a good day from a bad one. The
- * figures are tests/bench/frugal's. */
+ * The bounds are wide: they detect a leak, or a cache that grows without end, but no small
+ * regression. tests/bench/frugal measures the exact figures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static char *touched(loam_site *site, size_t size) {
   return memset(p, 1, size);
 }
 
-/* Waits until no more than `most` is resident, as long as patience lasts; what is. */
+/* Waits until at most `most` bytes are resident, or until patience ends. Returns the resident
+ * bytes. */
 static size_t resident_soon(size_t most) {
   size_t now = resident();
   for (int naps = 0; now > most && be_patient(&naps);) now = resident();
@@ -39,7 +41,8 @@ static void in_bounds(const char *what, size_t now, size_t most) {
 
 /* ---- after a peak */
 
-/* Runs of blocks stay, so that what is between them can go; what is live then. */
+/* Of each 8 runs of RUN blocks, one stays live. The spans between two live runs become free.
+ * rise_and_fall returns the live bytes. */
 enum { RUN = 1000 };
 
 static size_t rise_and_fall(void) {
@@ -99,7 +102,7 @@ static void play_phase(int phase) {
     loam_free(block[at]);
     block[at] = NULL;
   }
-  if (phase % 2) loam_trim(); /* so that spans come and go */
+  if (phase % 2) loam_trim(); /* so that spans are given back and made again */
 }
 
 static uint64_t metadata(void) {
@@ -167,13 +170,13 @@ static void tags_and_strategies_do_not_multiply(void **state) {
     for (int i = 0; i < STRATEGIES; i++) loam_free(small[tag][i]);
 }
 
-/* A byte an object, and what a span costs. */
+/* The records of a small object are its state, of one byte, and a part of what each span needs. */
 static void records_of_small_objects_are_few(void **state) {
   enum { OBJECTS = 1000000, SIZE = 64 };
   (void)state;
   char **object = calloc(OBJECTS, sizeof *object);
   assert_non_null(object);
-  loam_trim(); /* or records of earlier tests may go meanwhile */
+  loam_trim(); /* else records of earlier tests might be freed during this test */
   uint64_t before = metadata();
   for (int i = 0; i < OBJECTS; i++) object[i] = touched(NULL, SIZE);
   assert_true(metadata() <= before + OBJECTS * SIZE * 3 / 100);
@@ -187,7 +190,8 @@ static uint64_t in_regions(void) {
   return stats.region_bytes;
 }
 
-/* Twenty at a time, each with blocks that are freed; after it the next twenty. */
+/* Each round loads a policy with 20 new strategies, and allocates and frees under each of them. The
+ * strategies of the round before are then unused. */
 static void a_strategy_that_nobody_uses_gives_its_regions_back(void **state) {
   char name[32];
   (void)state;
@@ -204,7 +208,7 @@ static void a_strategy_that_nobody_uses_gives_its_regions_back(void **state) {
   assert_true(in_regions() <= before + 4 * LM_MIB);
 }
 
-/* With the service thread, which is what lets memory fall by itself. */
+/* The tests run with a service thread, which gives idle memory back without a call. */
 static char folder[] = "/tmp/loam-test-XXXXXX";
 
 static int start(void **state) {

@@ -1,5 +1,5 @@
-/* test_gauges - decisions that read gauges: each block is compared with what the policy says at
- * that moment, through reloads, forks and threads. */
+/* test_gauges - decisions that read gauges. The strategy of each block is compared with the one
+ * that the policy demands at that moment, through reloads, forks and threads. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ enum { SCALE = 10 };
 enum { SCALE = 1 };
 #endif
 
-/* ---- A machine of one node, whose free memory is what a file says ---- */
+/* ---- A machine of one node, whose free memory is stated in a file ---- */
 
 static void set_free(int mib) {
   char text[128];
@@ -34,7 +34,7 @@ static void make_machine(void) {
   lm_numa_pretend(folder, UINT64_MAX);
 }
 
-/* `few` and `some` are bytes that live. */
+/* `few` and `some` are thresholds for the live bytes of a tag. */
 static const char policy[] =
     "local a = loam.host { name = 'a' }\n"
     "local b = loam.host { name = 'b' }\n"
@@ -85,11 +85,11 @@ static void load(int version) {
   if (loam_policy_load_text("gauge.lua", text)) fail_msg("%s", loam_error());
 }
 
-/* ---- What has to be so ---- */
+/* ---- What the test expects ---- */
 
 enum { STEPS, SIZES, SUMS, ROOMS, NODE, FREE, PLAIN, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
 typedef struct tag {
-  loam_site *site, *other; /* two sites of it */
+  loam_site *site, *other; /* two sites of the tag */
   int64_t live;
 } tag;
 static tag tags[TAGS];
@@ -134,7 +134,7 @@ typedef struct held {
   char *p;
   int tag;
   const loam_site *site;
-  char with; /* what it was filled with */
+  char with; /* the byte that fills the block */
 } held;
 
 static void fill(held *h, uint32_t *seed) {
@@ -151,7 +151,7 @@ static bool is_filled(const held *h, size_t size) {
 static void drop(held *h) {
   if (!h->p) return;
   size_t size = loam_usable_size(h->p);
-  memset(h->p, 0xa5, size); /* calloc is to find something to do */
+  memset(h->p, 0xa5, size); /* so that calloc has something to clear */
   tags[h->tag].live -= (int64_t)size;
   loam_free(h->p);
   h->p = NULL;
@@ -162,7 +162,7 @@ static int64_t live_of(int i) { return lm_live_of(lm_thread_get(), tags[i].site)
 static _Thread_local loam_site *missing;
 static void *missed(size_t size, const void *code) { return loam_code_learn(size, code, missing); }
 
-/* The ways in. Code is told by a number of its own for each site. */
+/* The ways to allocate. CODE passes the address of the site as the code address. */
 enum { MALLOC, CODE, CALLOC, ALIGNED, WAYS };
 static char *make(uint32_t way, loam_site *site, size_t size, size_t align) {
   missing = site;
@@ -177,7 +177,8 @@ static bool is_zero(const char *p, size_t size) {
   return i == size;
 }
 
-/* What is told of a block that is new, or was moved or kept for a new size, is as policy wants. */
+/* Checks the strategy, the tag and the line that loam_owner reports for a block of `size` bytes
+ * which was just allocated or resized. `want` is the strategy that the policy demands. */
 static bool is_as_expected(held *h, size_t size, const char *want) {
   loam_owner_info owner;
   tag *t = &tags[h->tag];
@@ -190,14 +191,15 @@ static bool is_as_expected(held *h, size_t size, const char *want) {
   return is_right;
 }
 
-/* This thread made all that lives: so it knows it to the byte. */
+/* Returns whether loam knows the live bytes of tag number i exactly, if its policy reads them. This
+ * thread allocated all live blocks, so no other thread has bytes that it has not added yet. */
 static bool is_counted(int i) {
   if (i > NODE || live_of(i) == tags[i].live) return true;
   print_message("%ld bytes live, not %ld\n", (long)live_of(i), (long)tags[i].live);
   return false;
 }
 
-/* Often beside a threshold. */
+/* Returns a size. Many of the sizes are near a threshold of the policy. */
 static size_t some_size(uint32_t *seed) {
   if (roll(seed, 3) == 0) return (roll(seed, 2) ? 98u : 201u) + roll(seed, 4);
   return roll(seed, 30) ? roll(seed, 300) : roll(seed, 300000);
@@ -209,7 +211,7 @@ static bool is_served_as_expected(held *h, uint32_t *seed) {
   tag *t = &tags[h->tag];
   loam_site *site = roll(seed, 3) ? t->site : t->other;
   const char *want = expected(h->tag, size);
-  uint32_t way = roll(seed, WAYS + 3) % WAYS; /* malloc, code and calloc are asked more often */
+  uint32_t way = roll(seed, WAYS + 3) % WAYS; /* MALLOC, CODE and CALLOC are chosen more often */
   size_t align = (size_t)32 << roll(seed, 5);
   h->p = make(way, site, size, align);
   h->site = site;
@@ -221,9 +223,9 @@ static bool is_served_as_expected(held *h, uint32_t *seed) {
   return is_right && is_counted(h->tag);
 }
 
-/* To another size, which the plan is asked of as things stand then: the block lives still. It stays
- * where it is if it would be had again and as much is used of it; at times it becomes another
- * site's, or tag's. */
+/* Reallocates a block to another size, sometimes under another site or tag. The plan decides while
+ * the block still counts as live. If the decision and the site are unchanged, and the new size uses
+ * more than half of the block, the block must stay at its address. */
 static bool is_resized_as_expected(held *h, uint32_t *seed) {
   loam_owner_info owner;
   size_t was = loam_usable_size(h->p);
@@ -252,7 +254,7 @@ static bool is_resized_as_expected(held *h, uint32_t *seed) {
 enum { HELD = 100 };
 static held kept[HELD];
 
-/* How many are not as expected. */
+/* Allocates, resizes and frees blocks, `times` times. Returns how many were not as expected. */
 static int go_on(int times, uint32_t *seed) {
   int wrong = 0;
   while (times-- > 0) {
@@ -276,7 +278,7 @@ static void every_block_is_where_the_moment_puts_it(void **state) {
   drop_all();
 }
 
-/* One pair after the other, so that lanes serve them. */
+/* Allocates the blocks one after the other, so that entries of the decision cache serve them. */
 static void a_threshold_is_met_to_the_byte(void **state) {
   (void)state;
   loam_owner_info owner;
@@ -294,8 +296,9 @@ static void a_threshold_is_met_to_the_byte(void **state) {
   }
 }
 
-/* Blocks of a site that entries of the thread's decision cache served, as far as the thread has not
- * added them to the totals: by entries for a key and a strategy, or by those for a key alone. */
+/* Returns how many blocks of a site were served by entries of the thread's decision cache and are
+ * not yet added to the totals. `by_plan` selects the entries for a key and a strategy; else those
+ * for a key alone are counted. */
 static uint64_t served_by_cache(const loam_site *site, bool by_plan) {
   uint64_t blocks = 0;
   for (int i = 0; i < LM_DECISIONS; i++) {
@@ -337,7 +340,8 @@ static void *serve_by_plan(int i, size_t size) {
   return lm_decision_serve_by_plan(lm_thread_self, &r);
 }
 
-/* Runs first: a span that objects of several counted tags share needs the slow path. */
+/* This test runs first. After other tests, objects of several counted tags share spans, and such a
+ * span needs the slow path. */
 static void only_what_a_gauge_decides_is_served_by_plan(void **state) {
   (void)state;
   int each[] = { NODE, PLAIN, FREE };
@@ -345,7 +349,7 @@ static void only_what_a_gauge_decides_is_served_by_plan(void **state) {
   void *p = serve_by_plan(NODE, 200);
   assert_non_null(p);
   loam_free(p);
-  lm_thread_self->inside++; /* as while loam calls foreign code */
+  lm_thread_self->inside++; /* like while loam calls foreign code */
   assert_null(serve_by_plan(NODE, 200));
   lm_thread_self->inside--;
   assert_null(serve_by_plan(NODE, 100000)); /* there is no entry for it yet */
@@ -364,7 +368,7 @@ static void add_row(void *ctx, const loam_stats_row *row) {
   if (!strcmp(row->tag, summed->where.tag)) *(uint64_t *)ctx += row->total_bytes;
 }
 
-/* Ever allocated. */
+/* Returns how many bytes were ever allocated under tag number n. */
 static uint64_t bytes_of(int n) {
   uint64_t bytes = 0;
   summed = tags[n].site;
@@ -380,7 +384,8 @@ static uint32_t strategy_of(loam_site *site, size_t size) {
   return object.strategy;
 }
 
-/* A tag whose large blocks a thread tallies at the place of those of another. */
+/* Returns the number of another tag whose large blocks a thread counts at the place in its tallies
+ * that tag number n uses. */
 static int tallied_with(int n) {
   uint32_t at = tags[n].site->index + strategy_of(tags[n].site, 100000) * 37;
   for (int i = MANY; i < TAGS; i++) {
@@ -391,7 +396,8 @@ static int tallied_with(int n) {
   return 0;
 }
 
-/* Of two tags in turn, or of one. */
+/* Allocates large blocks of one tag, or of two tags in turn. They are counted to the byte, and the
+ * decision cache serves only those for which the plan reads no gauge. */
 static void large_blocks_too(void **state) {
   (void)state;
   enum { USABLE = 102400, TIMES = 400 };
@@ -439,7 +445,8 @@ static void a_large_block_that_shrinks_stays_where_it_is(void **state) {
   assert_in_range(stayed, 4, MANY);
 }
 
-/* From each tag to each, so often that lanes have it; of one tag, from one site to the other. */
+/* Moves blocks from each tag to each other one, and between two sites of one tag, often enough for
+ * the decision cache to serve them. */
 static void a_block_can_become_another_sites(void **state) {
   (void)state;
   uint32_t seed = 5;
@@ -460,7 +467,8 @@ static void a_block_can_become_another_sites(void **state) {
       }
 }
 
-/* More than a bin holds are given back before any is taken. */
+/* The resized blocks return more objects of their old class than a bin holds, before any such
+ * object is taken again. */
 static void blocks_that_are_resized_one_after_the_other_are_counted(void **state) {
   (void)state;
   enum { BLOCKS = 3000 };
@@ -673,8 +681,8 @@ static bool is_of(void *p, const char *want) {
   return !strcmp(owner.strategy, want);
 }
 
-/* Once the gauge is read again, which takes 100 ms or as long as the machine is busy. From then on
- * it is the same by each way in. */
+/* Waits until the policy gives blocks to the strategy `want`. The gauge is read again after 100 ms,
+ * or later on a busy machine. After that, requests of every kind must get that strategy. */
 static void comes_to(const char *want) {
   bool done = false;
   for (int naps = 0; !done && be_patient(&naps);) {

@@ -1,5 +1,5 @@
-/* test_guard_fault.c - a fault in guarded memory is told, with whose block it was, and goes its
- * way. */
+/* test_guard_fault.c - loam reports a fault in guarded memory, with the block that it concerns. The
+ * handler that was installed before loam then gets the signal. */
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static const char policy[] = "local g = loam.host { name = 'guarded', guard = tr
 static const char unguarded[] = "local p = loam.host { name = 'plain' }\n"
                                 "return loam.policy { pick = function(req) return p end }\n";
 
-/* What a child says: each event's words, a line each. */
+/* The pipe to which a child writes the message of each fault event, one line for each. */
 static int out;
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
@@ -30,13 +30,14 @@ static void start(int report, const char *text) {
   if (loam_start(&config) || loam_policy_load_text("fault.lua", text)) _exit(8);
 }
 
-/* As a program begins: neither the test's nor a sanitizer's handler. */
+/* Runs `body` without the signal handlers of cmocka and of a sanitizer, as in a new program. */
 static int run_plain(void *body) {
   signal(SIGSEGV, SIG_DFL);
   return ((int (*)(void))body)();
 }
 
-/* `body` in a child: what it said is in `said`, how it ended is returned. */
+/* Runs `body` in a child. `said` becomes the messages that the child wrote. Returns the exit
+ * status, or minus the signal that ended the child. */
 static char said[1000];
 static int ended(int (*body)(void)) {
   int ends[2];
@@ -60,7 +61,7 @@ static void touch(char *p) { *(volatile char *)p = 1; }
 static int overflow(void) {
   start(1, policy);
   char *p = block(100);
-  touch(p + 111); /* room that its alignment left */
+  touch(p + 111); /* the size was rounded up for the alignment, so this is no fault */
   touch(p + 112);
   return 0;
 }
@@ -80,7 +81,7 @@ static int underflow(void) {
 static int overflow_of_one(void) {
   start(1, policy);
   char *p = block(1);
-  touch(p + 17); /* behind the room that its alignment left */
+  touch(p + 17); /* behind the bytes that the alignment added */
   return 0;
 }
 
@@ -108,7 +109,7 @@ static void the_words_say_how_far_from_whose_block(void **state) {
        "by generation 1\n");
 }
 
-/* ---- Who else handles the signal */
+/* ---- Other handlers of the signal */
 
 static bool is_untouched(void) {
   struct sigaction now;
@@ -147,7 +148,7 @@ static void note_and_return(int number, siginfo_t *info, void *context) {
 }
 static void return_only(int number) { siglongjmp(back, number); }
 
-/* It is asked for each of these, in turn, and the program goes on. */
+/* The program's own handler is called for each of these places in turn, and the program goes on. */
 static int with_handler(void) {
   struct sigaction ours = { .sa_sigaction = note_and_return, .sa_flags = SA_SIGINFO };
   sigaction(SIGSEGV, &ours, NULL);
@@ -175,7 +176,7 @@ static void a_handler_that_was_there_has_its_turn(void **state) {
   (void)state;
   assert_int_equal(ended(with_handler), 0);
   char *second = strchr(said, '\n');
-  assert_non_null(second); /* two lines: a fault that is not in loam's memory is not told */
+  assert_non_null(second); /* two lines: loam reports no fault outside its own memory */
   assert_int_equal(strncmp(second + 1, "fault at ", 9), 0);
   assert_ptr_equal(strchr(second + 1, '\n'), said + strlen(said) - 1);
   assert_int_equal(ended(with_plain_handler), 0);
@@ -200,11 +201,11 @@ static void a_signal_that_was_sent_is_no_fault(void **state) {
   (void)state;
   assert_int_equal(ended(send_it), -SIGSEGV);
   assert_string_equal(said, "");
-  assert_int_equal(ended(send_it_ignored), -SIGSEGV); /* by the touch */
+  assert_int_equal(ended(send_it_ignored), -SIGSEGV); /* the touch ends the child, not the raise */
   says("0 bytes past the end");
 }
 
-/* ---- Whose words hold in a child, on a small stack, in another thread */
+/* ---- Reports in a forked child, on a small stack, in another thread */
 
 static void *touch_it(void *p) {
   static char small[16 << 10];

@@ -1,5 +1,6 @@
-/* test_last_words - last words: they are told when memory runs out, with the largest tags and
- * strategies, once in each generation, and not for a request that could never be served. */
+/* test_last_words - loam sends last words when memory runs out. They name the largest tags and
+ * strategies, and come once in each generation, but not for a request that could never be
+ * served. */
 #include "engine/last_words.h"
 
 #include <pthread.h>
@@ -95,7 +96,7 @@ static void they_are_told_once_a_generation(void **state) {
   assert_int_equal(told, 2);
 }
 
-/* What another thread does while a thread tells last words. */
+/* The function that another thread runs while this thread sends last words. */
 static int (*beside)(void);
 
 static void *run_beside(void *result) {

@@ -1,4 +1,5 @@
-/* test_live_bytes - the live bytes of a tag that a plan reads are exact, whenever that begins. */
+/* test_live_bytes - the live bytes that a plan reads for a tag are exact, no matter when loam
+ * begins to count them. */
 #include "by_hand.h"
 #include "engine/live_bytes.h"
 #include "heap/walk.h"
@@ -14,7 +15,7 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   CHAIN(host("plain"));
   char *before = alloc(s, 1000, 16, false);
   CHAIN(in_limit);
-  char *held = alloc(s, 1000, 16, false); /* COUNTED already */
+  char *held = alloc(s, 1000, 16, false);
   CHAIN(counting_strategy());
   char *provided = alloc(s, 1000, 16, false);
   fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
@@ -27,7 +28,7 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   put(provided);
   more = resize_by_hand(NULL, more, 200000);
   assert_int_equal(live_of(s), lm_record_usable(more));
-  more = resize_by_hand(site, more, 200001); /* to a tag that is counted as well */
+  more = resize_by_hand(site, more, 200001); /* the tag of `site` is counted too */
   assert_int_equal(live_of(s), 0);
   put(more);
 }

@@ -1,5 +1,5 @@
-/* test_placement_audit.c - asked versus got, on this machine's nodes: placement_audit.h. The rest
- * is in tests/vm. */
+/* test_placement_audit.c - compares where the policy placed memory with where the kernel put it, on
+ * the nodes of this machine (engine/placement_audit.h). tests/vm has more such tests. */
 #include "by_hand.h"
 #include "engine/placement_audit.h"
 
@@ -98,7 +98,7 @@ static void requests_beyond_a_limit_are_told_across_edits(void **state) {
   assert_int_equal(found.at_limit, 0);
 }
 
-/* As NumPy does for its arrays. */
+/* Programs may ask for huge pages themselves, as NumPy does for its arrays. */
 static void huge_pages_that_the_program_asked_for_are_told(void **state) {
   (void)state;
   enum { SIZE = 16 << 20 };

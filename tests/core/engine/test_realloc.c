@@ -1,5 +1,6 @@
-/* test_realloc - realloc asks the plan again, keeps a block where it can and moves it where
- * the answer differs; handlers and the system keep their own. */
+/* test_realloc - realloc evaluates the plan again. It keeps a block where it is if it can, and
+ * moves the block if the decision differs. A handler, or the system's malloc, resizes its own
+ * blocks. */
 #include "by_hand.h"
 
 static bool stays(loam_site *whose, void *p, size_t size) {
@@ -11,7 +12,8 @@ static bool stays(loam_site *whose, void *p, size_t size) {
   return found;
 }
 
-/* As loam_realloc does it, but for objects that move to another size class. */
+/* Resizes a block like loam_realloc, except that loam_realloc itself moves an object to another
+ * size class. */
 static void *again(loam_site *whose, void *p, size_t size) {
   return stays(whose, p, size) ? p : resize_by_hand(whose, p, size);
 }
@@ -20,7 +22,8 @@ static void *again(loam_site *whose, void *p, size_t size) {
 
 enum { EACH = SANITIZED ? 2 : 1 };
 
-/* From every size to every size, from one strategy to the other: contents, owner, account. */
+/* Resizes blocks from every size to every size, and from one strategy to another. Checks their
+ * contents and owner, and that the strategies have no used bytes at the end. */
 static void matrix(lm_strategy *from, lm_strategy *to) {
   static const size_t sizes[] = { 0, 1, 16, 17, 100, 4096, 32768, 32769, 100000, 1 << 20, 5 << 20 };
   for (size_t i = 0; i < LM_COUNT(sizes); i += EACH)
@@ -82,7 +85,7 @@ static void realloc_stays_where_it_fits(void **state) {
   put(p);
 }
 
-/* Programs grow what is large byte by byte. */
+/* Many programs grow a large block by a few bytes at a time. */
 static void a_large_block_stays_at_once_within_its_last_page(void **state) {
   (void)state;
   CHAIN(host("plain"));
@@ -149,7 +152,8 @@ static void a_failed_realloc_leaves_the_block_as_it_was(void **state) {
   }
 }
 
-/* To as much as is left of it, which an allocator may round up. */
+/* Grows a block by all that is left of the limit. The allocator may round the size up, and that
+ * must not pass the limit either. */
 static void realloc_passes_no_limit(void **state) {
   (void)state;
   enum { LIMIT = 1000 };
@@ -205,7 +209,7 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
   CHAIN(s);
   char *p = get(600);
   fill(p, 600);
-  assert_null(again(NULL, p, 700)); /* nor is there room for another */
+  assert_null(again(NULL, p, 700)); /* the limit has no room for a second block either */
   kept(p, 600, 600);
   assert_int_equal(used(s), 600);
   assert_int_equal(owner(p).size, 600);
@@ -213,7 +217,7 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
   assert_int_equal(used(s), 0);
 }
 
-/* Its one block begins where its last one did, as if that were free. */
+/* Returns one address for every request, although the block at that address is live. */
 static void *serve_again(void *ctx, size_t size) {
   static _Alignas(16) char memory[1000];
   (void)ctx;
@@ -239,7 +243,8 @@ static void a_block_that_its_handler_has_replaced_counts_no_more(void **state) {
   assert_int_equal(used(s), 0);
 }
 
-/* Takes all memory that loam has for entries of provided blocks, and all that it could get. */
+/* Resizes the block. Then takes all free metadata memory, and makes the system refuse more, so that
+ * loam has no memory for the entry of the resized block. */
 static void *taken;
 static void *realloc_and_take_all(void *ctx, void *p, size_t size) {
   void *q = counting.allocator.realloc(ctx, p, size);
@@ -368,7 +373,8 @@ static void the_hosts_malloc_may_be_loam(void **state) {
   lm_handler_set_system(NULL);
 }
 
-/* No byte of it can be touched, so nothing is copied from it, and it cannot stay where it is. */
+/* An empty guarded block has no byte that can be read or written. So realloc must copy nothing from
+ * it, and must replace it. */
 static void an_empty_guarded_block_is_replaced(void **state) {
   (void)state;
   CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));

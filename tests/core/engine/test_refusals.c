@@ -1,7 +1,8 @@
-/* test_refusals - each call to the system that memory's path makes is refused, alone and with all
- * that follow, each time in a process of its own: nothing is lost, and then all can be had again.
+/* test_refusals - each system call on the way to memory is refused, alone or with all calls after
+ * it, each time in a process of its own. No memory is lost, and afterwards all requests are served
+ * again.
  *
- * Other modules refuse what they ask for themselves; here it is what programs do. */
+ * Tests of other modules refuse the calls of those modules. The scenes here are like programs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,18 +38,18 @@ static const char policy[] =
     "}\n"
     "return loam.policy { name = '%s', pick = function(req) return of[req.tag] or %s end }\n";
 
-/* Under it no strategy is in use, so that each gives all its memory back. */
+/* Under this policy no strategy is in use, so that each gives all its memory back. */
 static const char nothing[] = "local no = loam.deny {}\n"
                               "return loam.policy { pick = function(req) return no end }\n";
 
-/* `plain` stands for what no tag has: another strategy makes those that are live idle. */
+/* Loads the policy. `otherwise` names the strategy of the tags that have no strategy in `of`. */
 static loam_status load(const char *name, const char *otherwise) {
   static char text[2048];
   snprintf(text, sizeof text, policy, name, otherwise);
   return loam_policy_load_text(name, text);
 }
 
-/* ---- what programs do; `refused`: some of it may fail, and must then leave all as it was */
+/* ---- scenes. If `refused`, requests may fail, and must then leave all blocks unchanged */
 
 static char *made(const char *tag, size_t size, bool refused) {
   loam_site *site = loam_site_get(tag);
@@ -130,7 +131,7 @@ static void growing_blocks(bool refused) {
   grow("file", LM_MIB, refused);
 }
 
-/* A block amid others that moves as it grows, because its neighbours stay. */
+/* Grows a block that has neighbours. The block has to move, because the neighbours stay. */
 static void growing_blocks_among_others(bool refused) {
   char *before = made("growing", 2 << 20, refused), *after = made("growing", 2 << 20, refused);
   char *p = loam_realloc(NULL, before, 5 << 20);
@@ -148,7 +149,8 @@ static void peaks(bool refused) {
   for (int i = 0; i < N; i++) loam_free(p[i]);
 }
 
-/* How each kind is made is refused in scenes of its own; here it is how it is trimmed. */
+/* Other scenes refuse the calls that make memory of each kind. This scene refuses those that trim
+ * it. */
 static const size_t two[] = { 100, 300000 };
 
 static void trims(bool refused) {
@@ -182,14 +184,15 @@ static void threads(bool refused) {
   }
 }
 
-/* In a process that had nothing of loam before. */
+/* This scene runs in a process that has not used loam before. */
 static void first_calls(bool refused) {
   hold(!load("refusals", "plain") || refused);
   threads(refused);
   large_blocks(refused);
 }
 
-/* Policies whose strategies come and go: what nobody names any more gives its memory back. */
+/* Loads two policies that give another strategy to the tags without one of their own. A block from
+ * before keeps its contents. */
 static void swaps_of_policies(bool refused) {
   static char name[32], strategy[64];
   char *kept = made("no tag of a policy", 100000, refused);
@@ -213,7 +216,7 @@ static const struct scene {
   const char *name;
   void (*play)(bool refused);
   bool is_first; /* no policy is loaded before it */
-  bool is_eager; /* asks for memory that is touched or locked at once: see region.c */
+  bool is_eager; /* touches or locks its memory: see REFUSAL_NS in pages/regions.c */
 } scenes[] = {
 #define SCENE(name, is_eager) \
   { #name, name, name == first_calls, is_eager }
@@ -230,11 +233,11 @@ static const struct scene {
 
 /* ---- refusing */
 
-/* What the processes tell. */
+/* The results of the child processes, in memory that they share with the test. */
 enum { FUNCTIONS = 24 };
 struct board {
-  char function[FUNCTIONS][32]; /* those that were refused */
-  long calls;                   /* of a scene that was played to its end */
+  char function[FUNCTIONS][32]; /* functions of os/sys.h that were refused */
+  long calls;                   /* system calls that the scene made */
 };
 static struct board *board;
 
@@ -251,13 +254,14 @@ static void check_that_nothing_lives(void) {
   hold(stats.live_blocks == 0 && stats.live_bytes == 0 && stats.bad_frees == 0);
 }
 
-/* Where one does, slots of its were lost. */
+/* Checks that no strategy has a pool. A pool that stays has lost slots. */
 static void check_that_no_strategy_holds_memory(void) {
   hold(!loam_policy_load_text("none", nothing));
   for (uint32_t id = 1; id < lm_strategy_count(); id++) hold(!lm_strategy_at(id)->pool);
 }
 
-/* One process: the scene with call `refused_at` refused, or all from it on, then without. */
+/* Runs in a process of its own. Plays the scene with call number `refused_at` refused (0: none), or
+ * with all calls from that one on refused. Then plays the scene again, with no call refused. */
 static int play(const struct scene *scene, bool all) {
   long loaded = lm_sys_calls();
   if (all) lm_sys_refuse_from(refused_at);
@@ -267,7 +271,7 @@ static int play(const struct scene *scene, bool all) {
   if (!all) board->calls = lm_sys_calls() - loaded;
   if (*lm_sys_refused()) note_function(lm_sys_refused());
   check_that_nothing_lives();
-  if (*lm_sys_refused() && scene->is_eager) usleep(11000); /* a refusal counts for 10 ms */
+  if (*lm_sys_refused() && scene->is_eager) usleep(11000); /* REFUSAL_NS is 10 ms */
   scene->play(false);
   loam_trim();
   check_that_nothing_lives();
@@ -286,14 +290,16 @@ static void play_in_child(const struct scene *scene, bool all, long at) {
   hold(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
-/* Under the thread sanitizer forks are slow, and here is no thread to see: every seventh call. */
+/* Under ThreadSanitizer forks are slow, and this test has nothing to show about threads. So every
+ * seventh call is refused there, not every call. */
 #ifdef __SANITIZE_THREAD__
 enum { APART = 7 };
 #else
 enum { APART = 1 };
 #endif
 
-/* The policy is loaded once, in a process that makes nothing; those that play come of it. */
+/* Loads the policy once, in a process that allocates nothing. The processes that play the scene are
+ * forked from it. */
 static int refuse_each_call(void *argument) {
   const struct scene *scene = argument;
   alarm(0);

@@ -1,5 +1,6 @@
-/* test_sample - samples stand for all blocks: their sums have the right expectation, whoever
- * allocates, frees and resizes, and a freed sample is gone. The draws have a seed. */
+/* test_sample - samples represent all blocks. The sums over samples have the right expectation, no
+ * matter which thread allocates, frees or resizes, and a freed sample is forgotten. The random
+ * draws have a fixed seed. */
 #include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -264,7 +265,7 @@ static void blocks_that_any_thread_frees_leave_no_sample(void **state) {
   churned = tag("sample.churn_shared");
   begin(2000);
   for (uintptr_t i = 0; i < HANDS; i++) thread[i] = start_thread(churn_shared, (void *)(i + 1));
-  for (int i = 0; i < 20; i++) { /* sampling changes during this, and so do policies */
+  for (int i = 0; i < 20; i++) { /* both sampling and the policy change while the threads run */
     assert_int_equal(lm_sample_set(i % 3 ? 1000 : 0), LOAM_OK);
     if (i % 2) CHAIN(host("plain"));
     else CHAIN(host("spare"));
@@ -321,7 +322,8 @@ static const lm_stack *row_of(const loam_site *of, uint32_t n) {
   return NULL;
 }
 
-/* Returns whether an address is in the function, whose length is not known: near its start. */
+/* Returns whether an address is within 200 bytes of the function's start. The length of the
+ * function is not known. */
 static bool is_in(uint64_t address, void *(*function)(loam_site *)) {
   return address - (uintptr_t)function < 200;
 }
@@ -352,7 +354,7 @@ static void stacks_without_a_row_are_counted_together(void **state) {
   (void)state;
   assert_true(lm_stacks_make(&stacks) && lm_stacks_is_valid(&stacks));
   for (uint32_t i = 1; i < LM_STACKS; i++) {
-    like.hash = i / 3; /* so that some rows have one place */
+    like.hash = i / 3; /* so that three rows have one place each */
     like.frame[0] = i;
     assert_int_equal(lm_stacks_get(&stacks, &like), i);
     assert_int_equal(lm_stacks_get(&stacks, &like), i);

@@ -137,7 +137,8 @@ static void an_edit_keeps_what_is_used(void **state) {
   assert_non_null(strstr(words, "soft limit of 1048576 bytes: "));
 }
 
-/* A block from before the edit is freed while more is used than the soft limit of then. */
+/* Frees a block from before the edit. At that time more is used than the old soft limit, but less
+ * than the new one, so no event is sent. */
 static void a_free_passes_no_soft_limit_of_before_an_edit(void **state) {
   char edited[sizeof policy];
   (void)state;

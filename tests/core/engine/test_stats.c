@@ -1,4 +1,5 @@
-/* test_stats - what lives is read off the memory, exactly; totals only grow and lose nothing. */
+/* test_stats - live figures are read from the memory itself and are exact. Totals only grow and
+ * lose nothing. */
 #include <sys/mman.h>
 
 #include "by_hand.h"
@@ -24,7 +25,7 @@ static rows *by(int keys) {
   return &r;
 }
 
-/* The row of a tag, and of a strategy if one is given. */
+/* Returns the row of a tag, or of a tag and a strategy if `strategy` is not NULL. */
 static loam_stats_row row_of(int keys, const char *of_tag, const char *strategy) {
   rows *r = by(keys);
   loam_stats_row found = { 0 };
@@ -180,7 +181,7 @@ static void a_block_that_grows_in_place_is_one_block(void **state) {
   put(q);
 }
 
-/* More (site, strategy) pairs than a thread's tallies, from threads that end. */
+/* Several threads allocate under many tags and end. Their counts must move to the totals. */
 enum { PAIRS = 700, ROUNDS = 5 };
 
 static void *allocate_under_many(void *arg) {
@@ -199,7 +200,7 @@ static void totals_lose_nothing_when_threads_end(void **state) {
   pthread_t thread[THREADS];
   CHAIN(host("plain"));
   for (int i = 0; i < THREADS; i++) thread[i] = start_thread(allocate_under_many, NULL);
-  for (int i = 0; i < 50; i++) { /* asked meanwhile, they only grow */
+  for (int i = 0; i < 50; i++) { /* the totals only grow while the threads allocate */
     static uint64_t last;
     struct loam_stats stats;
     assert_int_equal(lm_stats_get(&stats), LOAM_OK);
@@ -291,8 +292,8 @@ static void add_count(void *ctx, uint32_t strategy, size_t size, uint32_t n) {
   all->bytes += n * size;
 }
 
-/* Of a span with every kind of mark: live under common tags, the span's own, more than it has room
- * for, and a counted one; in a bin; freed, and given back. */
+/* Counts the live objects of spans with states of every kind: live with a common token, a token in
+ * the palette, a token in the wide table, or a counted token; in a bin; and free. */
 static void what_is_counted_at_once_is_what_lives(void **state) {
   (void)state;
   enum { BLOCKS = 3000 };
@@ -372,7 +373,7 @@ static void ask(bool refused) {
   assert_int_equal(lm_stats_get(&stats), LOAM_OK);
 }
 
-/* Pages of lanes and tallies of the thread that have memory. */
+/* Adds to *pages the number of resident pages of the thread's tallies and decisions. */
 static void count_pages(lm_thread *t, void *pages) {
   unsigned char in[sizeof(lm_thread) / LM_PAGE + 1] = { 0 };
   uintptr_t from = lm_align_down((uintptr_t)t->tally, LM_PAGE);
@@ -391,25 +392,26 @@ static void *allocate_and_ask(void *pages) {
   return NULL;
 }
 
-/* Each page that is looked at is a fault, for each thread that comes and goes, and in each forked
- * child. */
+/* A read of an unused page is a page fault, for each thread that begins and ends, and in each
+ * forked child. So loam must read only pages that the thread has used. */
 static void what_a_thread_never_used_is_not_looked_at(void **state) {
   (void)state;
   _Atomic int pages = 0;
   CHAIN(host("plain"));
   pages_left = 0;
-  lm_thread_trim_vacant(); /* so the thread gets a new area */
+  lm_thread_trim_vacant(); /* so that the thread gets a new area */
   pthread_join(start_thread(allocate_and_ask, &pages), NULL);
   assert_in_range(pages, 1, 8);
   assert_in_range(pages_left, 1, 8);
 }
 
 static int set_up_and_watch_ends(void **state) {
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = count_at_end }); /* it is run after all others */
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = count_at_end }); /* runs after all other hooks */
   return set_up(state);
 }
 
-/* A fork that waited too long for another thread leaves the child an odd count. */
+/* A fork may happen in the middle of a change, if it has waited too long for another thread. The
+ * child must not keep the odd count that such a change leaves. */
 static void a_child_does_not_inherit_a_change_without_an_end(void **state) {
   (void)state;
   int status;
@@ -424,7 +426,8 @@ static void a_child_does_not_inherit_a_change_without_an_end(void **state) {
 static void pass_over(void *ctx, const loam_stats_row *row) { (void)ctx, (void)row; }
 static void pass_over_got(void *ctx, const loam_got *got) { (void)ctx, (void)got; }
 
-/* Asks in a thread that has no area and gets no memory from call number *from of the system on. */
+/* Reads the figures in a thread that has no area, while every system call from number *from on
+ * fails. */
 static void *ask_without_an_area(void *from) {
   const long *nth = from;
   struct loam_stats stats;
@@ -441,7 +444,7 @@ static void *ask_without_an_area(void *from) {
 static void a_thread_without_an_area_may_ask(void **state) {
   (void)state;
   for (long nth = 1; nth < 12; nth++) {
-    lm_thread_trim_vacant(); /* else the thread gets the area of an ended one */
+    lm_thread_trim_vacant(); /* else the thread gets the area of a thread that has ended */
     assert_int_equal(pthread_join(start_thread(ask_without_an_area, &nth), NULL), 0);
   }
 }
@@ -456,7 +459,7 @@ static int totals_are_valid(void **state) {
   return lm_stats_is_valid() ? 0 : -1;
 }
 
-/* When the thread ends, its counts move to the totals. */
+/* Counts under 64 tags. When the thread ends, its counts move to the totals. */
 static void *count_under_many_tags(void *unused) {
   for (int i = 0; i < 64; i++) {
     char name[32];
@@ -466,7 +469,7 @@ static void *count_under_many_tags(void *unused) {
   return unused;
 }
 
-/* A row of totals is in the stripe that its key belongs to. */
+/* Each row of the totals belongs in the stripe that its key selects. */
 static void totals_in_a_wrong_stripe_are_not_valid(void **state) {
   pthread_t thread;
   (void)state;

@@ -94,7 +94,7 @@ static void add_model(model *to, const model *from) {
   for (size_t i = 0; i < sizeof *to / sizeof *sum; i++) sum[i] += more[i];
 }
 
-/* ---- What the process says ---- */
+/* ---- What loam reports ---- */
 
 static void add_row(void *ctx, const loam_stats_row *row, const lm_limit_use *use,
                     const lm_sums_table *classes, uint64_t key) {
@@ -121,7 +121,7 @@ static bool is_equal(const figures *a, const figures *b) {
          a->total_bytes == b->total_bytes && a->total_blocks == b->total_blocks;
 }
 
-/* Prints the first difference. */
+/* Returns whether loam reports the figures that the test wants. Prints the first difference. */
 static bool agrees(const model *wanted) {
   static model said;
   said = (model){ 0 };
@@ -156,7 +156,7 @@ static size_t roll(worker *w, size_t n) {
   return (size_t)(w->seed >> 33) % n;
 }
 
-/* Sizes of every kind of class; most are small. */
+/* Returns a size of any kind of class; most sizes are small. */
 static size_t some_size(worker *w) {
   switch (roll(w, 12)) {
     case 0: return roll(w, 3);
@@ -221,7 +221,7 @@ static void *work(void *arg) {
   return NULL;
 }
 
-static model all; /* of threads that have ended */
+static model all; /* the sum of the models of all workers that were settled */
 
 static void start_policy(void) {
   if (loam_policy_load_text("classes", policy) != LOAM_OK) fail_msg("%s", loam_error());
@@ -362,7 +362,8 @@ static void sum_unknown(void *ctx, const loam_stats_row *row, const lm_limit_use
   assert_int_equal(row->total_bytes, 16 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8));
 }
 
-/* 160,000 rows are wanted, and there are 65,536. The sums of each tag are exact nevertheless. */
+/* The blocks need 160,000 rows, and the table has 65,536. The sums of each tag are exact
+ * nevertheless. */
 static void what_has_no_row_is_counted_without_its_class(void **state) {
   (void)state;
   uint64_t blocks[2] = { 0 };

@@ -1,4 +1,5 @@
-/* test_sums - the table of sums: rows by key, growth, and what it does without memory. */
+/* test_sums - the table of sums: its rows, their order, its growth, and the spill of a table that
+ * may not grow. */
 #include "engine/sums.h"
 
 #include "os/sys.h"
