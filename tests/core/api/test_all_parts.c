@@ -1,5 +1,5 @@
-/* test_all_parts.c - one process that uses all parts of loam, and forks; and handles of memory that
- * were changed on their way. */
+/* test_all_parts.c - one process that uses all parts of loam and forks, and handles of memory
+ * (loam_ipc) that were changed on the way to another process. */
 #include "apart.h"
 #include "api/ipc.h"
 #include "folder.h"
@@ -63,7 +63,7 @@ TEST(one_host_may_use_all_parts_of_loam) {
 
 /* ---- Managers that take long */
 
-/* A call of a manager that lasts until `may_end`, and for three seconds at most. */
+/* A call of a manager that lasts until `may_end` is set, and for three seconds at most. */
 static _Atomic bool has_begun, may_end;
 
 static loam_status last_long(void) {
@@ -110,7 +110,7 @@ static void fork_during(void *(*call)(void *), void *argument) {
   pid_t child = fork();
   if (!child) {
     may_end = true;
-    call(argument); /* the child has the lock */
+    call(argument); /* the lock of the call is free in the child */
     _exit(0);
   }
   want(lm_sys_clock_ns() - begun < 2000000000);
@@ -135,7 +135,7 @@ TEST(a_fork_does_not_wait_for_a_manager) {
   fork_during(open_some, &(loam_ipc){ .size = 1 });
 }
 
-/* Opens memory of a handle's allocation that is not in it. */
+/* Tries to open a part that is not inside the allocation of the handle. */
 static void refuse_part(const loam_ipc *handle, uint64_t offset, uint64_t size) {
   loam_ipc part = *handle;
   void *at;
@@ -152,7 +152,7 @@ TEST(a_handle_leads_to_no_memory_beyond_its_block) {
   ok(emm->memalloc(emm->ctx, 0, 3 * MIB, &at));
   ok(loam_ipc_get((char *)at + MIB, &handle));
   empty = handle;
-  empty.size = 0; /* as of an array without elements */
+  empty.size = 0; /* like the handle of an array without elements */
   ok(loam_ipc_open(&empty, 0, &there));
   ok(loam_ipc_close(there));
   refuse_part(&handle, UINT64_MAX - 7, 16);

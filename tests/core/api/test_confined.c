@@ -185,8 +185,7 @@ static placed rebalanced(const char *text) {
   return p;
 }
 
-/* A move that was refused has changed nothing. Where nothing has to be placed, the move
- * succeeds. */
+/* A refused move changes nothing. A move that places no memory succeeds. */
 static int moves_what_it_may(void *unused) {
   (void)unused;
   enum { OBJECTS = 2000 };

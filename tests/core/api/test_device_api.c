@@ -1,5 +1,5 @@
-/* test_device_api.c - memory of devices under a policy: the device functions of loam.h, and
- * provider.h. */
+/* test_device_api.c - device memory under a policy: the device functions of loam.h, and
+ * device/provider.h. */
 #include "test.h"
 
 #include <errno.h>

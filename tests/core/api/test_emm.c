@@ -1,5 +1,5 @@
-/* test_emm.c - loam as a manager for hosts that know NBEP 7, under a policy; device memory shared
- * by processes; what happens when contexts, devices and processes end. */
+/* test_emm.c - loam as an external memory manager (NBEP 7) under a policy; device memory that
+ * processes share; the end of contexts, devices and processes. */
 #include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ static void load(const char *strategies, const char *pick) {
   ok(loam_policy_load_text("test", text));
 }
 
-/* Starts a service thread, which calls the driver too. Most tests do without. */
+/* Starts a service thread, which calls the driver too. Most tests run without one. */
 static void serve(void) { want(!setenv("LOAM_CONTROL", "1", 1)); }
 
 /* Loads a policy, unless `pick` is NULL, and initializes device 0. */
@@ -48,7 +48,7 @@ TEST(serves_all_that_nbep_7_asks) {
   void *at, *host = mmap(NULL, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   begin("", NULL);
   want(emm->interface_version == 1 && emm->size == sizeof *emm);
-  ok(emm->initialize(emm->ctx, 0)); /* again */
+  ok(emm->initialize(emm->ctx, 0)); /* a second call succeeds too */
   at = take(1, 1000);
   ok(loam_owner(at, &owner));
   want(owner.device == 1 && owner.size >= 1000 && !strcmp(owner.kind, "device"));
@@ -154,7 +154,8 @@ TEST(allocates_and_frees_in_the_order_of_a_stream) {
   want(cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
-/* Whose hosts pass no handles on, as NBEP 7's do: nothing is lost between chunks. */
+/* A host of a stream shares no memory, so a stream may get mapped memory. A host of NBEP 7 may
+ * share its memory, so it gets memory of cuMemAlloc. */
 TEST(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not) {
   void *at;
   begin("", NULL);
@@ -169,9 +170,9 @@ TEST(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not) {
 TEST(a_reset_ends_all_and_what_was_may_still_be_freed) {
   begin("", NULL);
   void *at[50];
-  ok(emm->reset(emm->ctx, 0)); /* before anything */
+  ok(emm->reset(emm->ctx, 0)); /* a reset before any other call */
   for (int i = 0; i < 50; i++) at[i] = take(i & 1, (size_t)4096 << (i % 5));
-  for (int i = 0; i < 5; i++) give(0, take(0, 4096), 4096); /* pending */
+  for (int i = 0; i < 5; i++) give(0, take(0, 4096), 4096); /* these stay pending */
   ok(emm->reset(emm->ctx, 0));
   want(standin_used(0) == 0 && standin_used(1) > 0);
   for (int i = 0; i < 50; i++) want(!!loam_owns(at[i]) == (i & 1));
@@ -219,7 +220,7 @@ TEST(a_policy_reads_what_a_device_has_free) {
   want(owner.device == 1);
   for (int naps = 0; (more = loam_device_alloc(NULL, 64, NULL)) && be_patient(&naps);)
     loam_device_free(more, NULL);
-  want(!more); /* no longer */
+  want(!more); /* device 1 has too little free memory now */
 }
 
 /* ---- IPC */
@@ -318,7 +319,7 @@ static void share(const char *strategies, const char *pick) {
 TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
 TEST(and_what_the_driver_made_whole) { share("", "return plain"); }
 
-/* The pieces of such memory are shared by descriptors. */
+/* Mapped memory consists of several pieces. Each piece is shared by a file descriptor. */
 TEST(and_what_is_mapped_to_a_range_of_addresses) {
   serve();
   share(MAPPED, "return cache");
@@ -366,7 +367,8 @@ static void receive_on_another_device(int in, int out) {
   unnamed = handle;
   memset(unnamed.uuid, 0, sizeof unnamed.uuid);
   want(loam_ipc_device(&unnamed) == 0);
-  /* The stand-in refuses its own handles alone. */
+  /* The stand-in refuses to open its own handles without peer access. Handles of mapped memory are
+   * loam's. */
   if (loam_ipc_is_plain(&handle))
     want(loam_ipc_open(&handle, 0, (void **)&there) != LOAM_OK && says("PEER_ACCESS_UNSUPPORTED"));
   ok(loam_ipc_open(&handle, 1, (void **)&there));
@@ -428,12 +430,12 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   serve();
   begin(MAPPED, "return cache");
   char *at = take(0, 3 * MIB);
-  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context */
+  want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context yet */
   ok(loam_ipc_get(at + MIB, &handle));
   want(!loam_ipc_is_plain(&handle) && !loam_ipc_is_plain(NULL));
   ok(loam_ipc_open(&handle, 0, &there));
   want(there != at + MIB);
-  memset(at + MIB, 7, 1); /* memory of the stand-in is the host's */
+  memset(at + MIB, 7, 1); /* the memory of the stand-in is host memory */
   memcpy(&byte, there, 1);
   want(byte == 7);
   wrong = handle;
@@ -631,7 +633,7 @@ static int reset_one_of_two_contexts(void *pool) {
   want_usable(first);
   void *third = take(0, 4096);
   want_usable(third);
-  give(0, second, 4096); /* a reset has ended it */
+  give(0, second, 4096); /* a reset has already freed it */
   ok(emm->reset(emm->ctx, 0));
   want(loam_owner(first, &owner) != LOAM_OK && standin_used(0) == 0);
   return 0;
@@ -823,7 +825,7 @@ TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
     reached = standin_calls(NULL) - calls >= nth;
     ok(loam_device_reset(0)); /* the wait of the reset before may have failed */
     want(live_blocks() == before);
-    want(standin_blocks() <= blocks + 1); /* what the driver would not take back */
+    want(standin_blocks() <= blocks + 1); /* the driver may have refused to take one block back */
   }
   want(nth > 10);
 }

@@ -212,11 +212,11 @@ static void noted_frees_are_not_done_inside_each_other(void **state) {
 
 /* ---- The sample of NEP 49
  *
- * Its handler writes the size of each block into a header of 64 bytes. Like the sample, it has the
- * first argument of calloc as the number of bytes, which is how NumPy calls it. */
+ * The handler of that sample writes the size of each block into a header of 64 bytes. Its calloc
+ * has the number of bytes as its first argument, because NumPy calls it like that. */
 
 static struct {
-  size_t bytes; /* that the C library was asked for, last */
+  size_t bytes; /* bytes of the latest request to the C library */
   int live, mismatches;
 } shifted;
 
@@ -279,7 +279,7 @@ static void handlers_are_called_as_numpy_calls_them(void **state) {
 }
 
 /* A handler whose memory begins 8 bytes behind a multiple of 16. */
-static char *eight_end; /* where the memory that it gave last ends */
+static char *eight_end; /* end of the memory that the handler returned last */
 
 static void *eight_alloc(void *ctx, size_t size) {
   (void)ctx;
@@ -323,11 +323,11 @@ static void aligned_memory_of_a_handler_ends_within_what_it_gave(void **state) {
 
 /* ---- The handler that a thread has set
  *
- * A handler that counts what is asked of it, on top of the C library. */
+ * This handler counts its calls and passes them to the C library. */
 
 static struct {
   int mallocs, callocs, reallocs, frees, live;
-  size_t size; /* of the last request */
+  size_t size; /* size of the latest request */
   size_t held; /* the sizes of all live blocks; 0 at the end if frees have the sizes of requests */
 } counted;
 
@@ -373,7 +373,7 @@ static const loam_handler *set_counting(void) {
   return loam_handler_set(&counting);
 }
 
-static int told; /* blocks that loam_on_memory told of, less those that it told were freed */
+static int told; /* blocks that loam_on_memory reported as made, minus those reported as freed */
 static void tell(void *ctx, void *from, void *to, size_t size) {
   (void)ctx;
   (void)size;
@@ -475,7 +475,7 @@ static void a_set_handler_of_a_site_gives_its_memory_to_the_policy(void **state)
   loam_handler_set(NULL);
 }
 
-/* Makes a block for each request: the data of that block are not the handler's. */
+/* Makes a block for each request. loam must not ask the handler for the data of that block. */
 static void *from_blocks(void *ctx, size_t size) {
   loam_block *b = loam_block_new(ctx, size + sizeof b);
   char *data = loam_block_data(b);

@@ -446,9 +446,9 @@ static void *find_code(size_t size, const void *code) {
   return loam_code_learn(size, code, code_tag ? loam_site_get(code_tag) : NULL);
 }
 
-/* Requests memory twice as the code at an address does, whose site has `tag`. Checks the tag of the
- * second block, whose bin is not empty. Returns how often the site of the code was looked up for
- * that block. */
+/* Requests memory twice as the code at an address, which belongs to a site with `tag`. Checks that
+ * the second block has the tag `whose`; its bin is not empty. Returns how often loam asked for the
+ * site of the code for that block. */
 static int ask_by_code(const void *code, const char *tag, const char *whose) {
   code_tag = tag;
   loam_free(loam_code_malloc(100, code, find_code));
@@ -482,7 +482,8 @@ static void *find_code_zeroed(size_t size, const void *code) {
   return loam_code_learn_zeroed(size, code, loam_site_get(code_tag));
 }
 
-/* Like ask_by_code, for zeroed memory; the block was used before. */
+/* Like ask_by_code, for zeroed memory. Before the second request, the test writes to the first
+ * block and frees it. */
 static int ask_zeroed_by_code(const void *code, const char *tag, const char *strategy) {
   static const char zeros[100];
   loam_owner_info o;
@@ -514,7 +515,8 @@ static void zeroed_memory_is_asked_by_code_too(void **state) {
   loam_free(large);
 }
 
-/* So a decision for requests of the code that are not zeroed must not serve zeroed ones. */
+/* A policy may treat zeroed requests in another way. Then a decision for the other requests of the
+ * code must not serve them. */
 static void a_policy_may_tell_zeroed_requests_of_a_code_from_others(void **state) {
   static const char code;
   (void)state;
@@ -536,7 +538,7 @@ static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
 }
 
 static void *ask_without_code(void *has_area) {
-  if (has_area) loam_scope_leave(); /* it makes the area of the thread */
+  if (has_area) loam_scope_leave(); /* this call makes the area of the thread */
   loam_free(loam_code_malloc(16, NULL, find_code));
   return NULL;
 }
@@ -621,7 +623,7 @@ static void *obey(void *arg) {
     void *p = loam_malloc(s, 1000), *q = loam_malloc(s, 2000), *r = loam_calloc(s, 1, 900);
     loam_owner_info a, b;
     if (!p || !q || !r || loam_owner(p, &a) || loam_owner(q, &b)) lost++;
-    /* Each policy has one strategy: an allocation must not see parts of two policies. */
+    /* Each policy has one strategy. An allocation must not see parts of two policies. */
     else if (strncmp(a.strategy, "gen", 3) || a.generation > b.generation) lost++;
     q = loam_realloc(NULL, q, 5000);
     loam_free(p), loam_free(q), loam_free(r);
@@ -707,8 +709,8 @@ static void allocate_all(bool refused) {
   }
 }
 
-/* More sites than a thread has lanes, so that they meet in them; of a size whose class the policy
- * parts, and of one that it does not. */
+/* There are more sites than entries in the decision cache of a thread, so sites replace each
+ * other's entries. The policy divides the class of one of the two sizes. */
 static void each_of_many_sites_gets_blocks_of_its_own_tag(void **state) {
   (void)state;
   enum { SITES = 6000 };

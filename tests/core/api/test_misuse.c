@@ -127,7 +127,7 @@ static void names(const char *tag, const char *strategy) {
 
 static void a_double_free_leaves_the_live_neighbours(void **state) {
   (void)state;
-  /* Not the last kind: the system's malloc checks its blocks itself. */
+  /* Without the last kind: the system's malloc checks its blocks itself. */
   for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++)
     for (size_t s = 0; s < LM_COUNT(sizes); s++) {
       char *row[ROW], *after[ROW];
@@ -281,7 +281,8 @@ static void a_wrong_claimed_size_is_told_only_of_a_guarded_block(void **state) {
     loam_free_claimed(p, sizes[s] / 3);
     assert_int_equal(live_blocks(), before);
   }
-  loam_free_claimed(loam_malloc(loam_site_get("a.x"), 64 << 20), 20 << 20); /* no thread cache */
+  /* Thread caches do not hold blocks of this size. */
+  loam_free_claimed(loam_malloc(loam_site_get("a.x"), 64 << 20), 20 << 20);
   loam_free_claimed(loam_malloc(loam_site_get("system.x"), 1000), 5000);
   assert_int_equal(told_n, 0);
 }
@@ -346,7 +347,7 @@ static void a_product_that_overflows_is_null(void **state) {
   }
 }
 
-/* This holds under any policy and in any scope. */
+/* A block returns to its pool under any policy and in any scope. */
 static void a_block_goes_back_to_the_pool_that_made_it(void **state) {
   (void)state;
   loam_site *tag = loam_site_get("b.back");

@@ -1,6 +1,6 @@
-/* test_rlimits.c - limits of the kernel on a process's memory (setrlimit): memory that is free in
- * loam serves any other request, and loam obeys a limit that is set late. Each test is a process of
- * its own. */
+/* test_rlimits.c - limits of the kernel on the memory of a process (setrlimit). Memory that is free
+ * in loam serves any other request, and loam obeys a limit that is set late. Each test runs in a
+ * process of its own. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static size_t counted_data(void) {
   return line ? (size_t)atol(line + strlen("VmData:")) * 1024 : 0;
 }
 
-/* Allocates blocks of one size until there are no more, and frees all of them. Returns how many
- * bytes there were, with what rounding to pages adds to blocks of more than 64 KiB. */
+/* Allocates blocks of one size until there is no memory, and frees all of them. Returns their
+ * bytes, where blocks of more than 64 KiB count as whole pages. */
 static size_t fill_and_free(size_t size) {
   static void *block[MOST];
   size_t n = 0;
@@ -87,7 +87,7 @@ static void resize_block(crowd_block *b, size_t size) {
   if (b->p && size < b->size) b->size = size;
   b->p = p;
   check_block(b);
-  b->size = loam_usable_size(p); /* all of that can be written */
+  b->size = loam_usable_size(p); /* all usable bytes can be written */
   memset(p, b->value, b->size);
 }
 
@@ -176,8 +176,8 @@ static void a_limit_on_address_space_holds_after_the_start(void **state) {
   assert_int_equal(run_in_child(obey_late_limits, NULL), DONE);
 }
 
-/* The threads of stay_sound_when_limited allocate until `is_over`. `rounds`: how often all of them
- * did. */
+/* The threads of stay_sound_when_limited allocate until `is_over`. `rounds` counts the rounds that
+ * all of them have done. */
 static _Atomic bool is_over;
 static _Atomic int rounds;
 
@@ -194,7 +194,7 @@ static void *allocate_always(void *unused) {
   return unused;
 }
 
-/* Waits until the threads have done `n` rounds more. */
+/* Waits until the threads have done `n` more rounds. */
 static bool wait_for_rounds(int n) {
   int end = rounds + n, naps = 0;
   while (rounds < end)
@@ -231,7 +231,7 @@ static void threads_allocate_while_the_address_space_is_limited(void **state) {
   assert_int_equal(run_in_child(stay_sound_when_limited, NULL), DONE);
 }
 
-/* Resizes blocks whose pages move, frees them and takes them again, until `is_over`. */
+/* Resizes blocks whose pages move, frees them and allocates new ones, until `is_over`. */
 static void *resize_always(void *seed) {
   enum { BLOCKS = 8 };
   unsigned char *block[BLOCKS] = { 0 };
@@ -253,7 +253,7 @@ static void *resize_always(void *seed) {
   return wrong;
 }
 
-/* Cuts tails again and again while two threads resize blocks, for 20 seconds at most. */
+/* Cuts tails repeatedly while two threads resize blocks, for 20 seconds at most. */
 static int cut_tails(void *unused) {
   enum { THREADS = 2, CUTS = 8000, NO_THREAD = 3, WRONG };
   pthread_t thread[THREADS];
@@ -278,7 +278,7 @@ static void tails_are_cut_while_blocks_move(void **state) {
   assert_int_equal(run_in_child(cut_tails, NULL), DONE);
 }
 
-/* As where the kernel refuses membarrier(2). */
+/* Like cut_tails, on a kernel that refuses membarrier(2). */
 static int cut_tails_without_graces(void *unused) {
   enum { NO_POLICY = 5, STILL_USED };
   if (loam_policy_load_text("limit", "local all = loam.host { name = 'all', limit = 4 * loam.GiB } "

@@ -195,8 +195,8 @@ enum { KEYS = 3, ROUNDS = SANITIZED ? 3 : 4, ENDS = 200 / SCALE };
 static pthread_key_t keys[KEYS];
 static _Atomic int destroyed;
 
-/* Frees the value of the thread and makes a new one: runs before loam's own destructor and after
- * it. */
+/* Frees the value of the thread and allocates a new one. The destructor runs before loam's own one
+ * and after it. */
 static void destroy(void *value) {
   int left = *(int *)value / 10 - 1, key = *(int *)value % 10;
   loam_free(value);
@@ -231,7 +231,7 @@ enum { FORKERS = 4, FORKS = 400 / SCALE };
 
 static char *inherited;
 
-/* In a child: allocates; some children also start a thread, load a policy, or fork. */
+/* Runs in a child: allocates. Some children also start a thread, load a policy, or fork. */
 static void be_child(uint32_t n) {
   uint32_t seed = n, before = wrong;
   alarm(PATIENCE_S);
@@ -282,7 +282,7 @@ static void any_thread_may_fork_at_any_moment(void **state) {
 
 enum { CANCELLED = 500 };
 
-/* The blocks of a cancelled thread are never freed: so they have a tag that no test looks at. */
+/* The blocks of a cancelled thread are never freed, so they have a tag that no test checks. */
 static void *allocate_until_cancelled(void *begun) {
   char text[32];
   void *held[16] = { NULL };
@@ -360,8 +360,8 @@ static void handler_free(void *ctx, void *ptr, size_t size) {
   free(ptr);
 }
 
-/* The thread is cancelled from the beginning on. Each step is an allocation or a free, which is no
- * cancellation point. */
+/* The thread is cancelled at its beginning. Each step is an allocation or a free. These are no
+ * cancellation points, so the thread does all steps. */
 static void *go_on_when_cancelled(void *steps) {
   static const loam_handler handler = {
     "points", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
