@@ -1,4 +1,4 @@
-/* test_central - the central lists: taking objects and giving them back, and the pages that a new
+/* test_central - the central lists: how objects are taken and given back, and the pages that a new
  * span touches. */
 #include <stdint.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static lm_pool *pool_called(const char *name) {
 
 /* ---- Taking objects and giving them back ---- */
 
-/* Takes n objects, with as many calls as needed. */
+/* Takes n objects, by as many calls as that needs. */
 static void pull(lm_central *list, lm_cached_object *item, uint32_t n) {
   for (uint32_t got = 0, more; got < n; got += more) {
     more = lm_central_pull(list, 0, item + got, n - got);
@@ -44,8 +44,8 @@ static void pull(lm_central *list, lm_cached_object *item, uint32_t n) {
   }
 }
 
-/* Patterns of free objects: words of eight states that are all free or all used, and mixed
- * words. */
+/* Returns whether object i stays taken. The patterns make words of eight states that are all free
+ * or all used, and mixed words. */
 static bool stays_taken(int pattern, uint32_t i) {
   switch (pattern) {
     case 0: return i % 2;
@@ -102,7 +102,8 @@ static void what_one_class_has_left_another_has_before_fresh_memory(void **state
   assert_int_equal(pool->central[to].empties, FEW);
 }
 
-/* Its slots go to the range, and the spans and slots that remain are counted right. */
+/* The slots of the span return to the range. The remaining spans and slots are still counted
+ * correctly. */
 static void an_abandoned_span_ends_with_its_last_object(void **state) {
   (void)state;
   lm_pool *pool = pool_called("abandoned");
@@ -154,7 +155,8 @@ static void what_nobody_wants_goes_past_the_depot(void **state) {
   assert_int_equal(list->stocked, 0);
 }
 
-/* Few large objects are taken at a time: other threads cannot use what one thread took. */
+/* Of large objects only a few are taken at a time, because other threads cannot use the objects
+ * that one thread has taken. */
 static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
   (void)state;
   lm_central *list = &pool_called("drawn")->central[lm_class_of(4096)];
@@ -218,7 +220,7 @@ static void a_list_that_is_taken_again_does_not_drain(void **state) {
 
 /* ---- The place of a new span, and the pages that it touches ---- */
 
-/* The number of pages with memory in the span of an object. */
+/* Returns the number of resident pages in the span of an object. */
 static int touched_pages(const void *p) {
   unsigned char in[PAGES];
   int n = 0;
@@ -227,8 +229,8 @@ static int touched_pages(const void *p) {
   return n;
 }
 
-/* Takes objects until they are in so many new slots (spans, if the objects are small). Returns the
- * last object. */
+/* Takes objects until they have begun `slots` new slots (spans, if the objects are small). Returns
+ * the last object. */
 static void *begin_slots(lm_strategy *s, size_t size, int slots) {
   lm_thread *t = lm_thread_get();
   uintptr_t latest = 0;
@@ -251,7 +253,8 @@ static char *large(lm_strategy *s, size_t size) {
   return p;
 }
 
-/* Large blocks that are neighbours become one run when they are freed. */
+/* When large blocks that are neighbours are freed, they become one run. So no span may stand
+ * between them. */
 static void no_span_is_between_large_blocks(void **state) {
   (void)state;
   enum { MANY = 100 << 20, SOME = 4 << 20 };
@@ -287,7 +290,7 @@ static void a_class_that_is_small_has_them_one_by_one(void **state) {
   assert_in_range(touched_pages(begin_slots(strategy_called("few"), 1024, 1)), 0, PAGES / 2);
 }
 
-/* Most pages of such objects may never be touched, so they are not faulted in ahead. */
+/* A program may never touch most pages of such objects, so they are not faulted in ahead. */
 static void objects_of_many_pages_have_those_that_are_touched(void **state) {
   (void)state;
   assert_in_range(touched_pages(begin_slots(strategy_called("sparse"), 32768, 8 * SPANS)), 0, 1);
@@ -300,7 +303,7 @@ static int check_laws(void **state) {
 
 #define TEST(name) cmocka_unit_test_teardown(name, check_laws)
 
-/* Lists do not drain, so that a test knows what they keep. */
+/* Notes a service thread. Then lists do not drain, so a test knows their objects. */
 static int serve(void **state) {
   (void)state;
   lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);

@@ -1,4 +1,5 @@
-/* test_guarded.c - guarded blocks: where they fault, what their edges show, how long they wait. */
+/* test_guarded.c - guarded blocks: which accesses fault, what a free finds beside a block, and how
+ * long freed blocks stay in quarantine. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static lm_free_result release(void *p) {
 static int begin(void **state) {
   (void)state;
   t = lm_thread_get();
-  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays, for the next test */
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays for the next test */
   return t ? 0 : -1;
 }
 
@@ -47,8 +48,8 @@ static int check_laws(void **state) {
   return lm_pool_is_valid() ? 0 : -1;
 }
 
-/* Tells whether a child that writes one byte there is killed by a fault, or ended by
- * AddressSanitizer, which sees the write first where loam has poisoned the byte. */
+/* Returns whether a child that writes one byte at p ends by a fault. AddressSanitizer may end it
+ * first, where loam has poisoned the byte. */
 static bool faults(volatile char *p) {
   pid_t child = fork();
   if (!child) {
@@ -86,7 +87,8 @@ static void a_guarded_block_ends_at_a_fault(void **state) {
     }
 }
 
-/* Frees a guarded block after a write to this byte. Returns the damage that the free has found. */
+/* Frees a guarded block after a write to its byte `at`. Returns the damage that the free has
+ * found. */
 static const char *damage_of(char *p, ptrdiff_t at) {
   lm_object o;
   p[at] ^= 'A';

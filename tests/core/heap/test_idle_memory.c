@@ -1,5 +1,5 @@
-/* test_idle_memory - memory that is not needed goes back to the system: on request, by ticks, by
- * time. */
+/* test_idle_memory - memory that is not needed goes back to the system: by loam_trim, by ticks, and
+ * by time. */
 #include "os/decay.h"
 
 #include <dirent.h>
@@ -13,8 +13,8 @@
 #include "service/control.h"
 #include "test.h"
 
-/* A peak of 200 MiB, half of it small objects of many sizes, half large blocks; where it is not
- * measured, a quarter of that. */
+/* A peak of 200 MiB: one half is small objects of many sizes, the other half is large blocks.
+ * Sanitized builds do not measure it and use a quarter. */
 enum { SMALL = SANITIZED ? 25000 : 100000, SMALL_SIZE = 2048, LARGE = SANITIZED ? 25 : 100 };
 #define LARGE_SIZE LM_MIB
 #define NEAR (8 * LM_MIB)
@@ -52,7 +52,7 @@ static void fall(void) {
   for (int i = 0; i < LARGE; i++) loam_free(large[i]);
 }
 
-/* The resident bytes before a peak, with the metadata that a peak leaves behind. */
+/* Returns the resident bytes before a peak. They contain the metadata that a peak leaves behind. */
 static size_t baseline(void) {
   rise();
   fall();
@@ -114,7 +114,8 @@ static void ticks_give_back_the_pages_between_survivors(void **state) {
   }
 }
 
-/* Most spans are about to become empty then, and go back as wholes. */
+/* During frees, most spans are about to become empty, and then go back as a whole. So ticks leave
+ * their pages. */
 static void ticks_leave_the_pages_of_what_is_being_freed(void **state) {
   (void)state;
   skip_if_sanitized();
@@ -167,7 +168,7 @@ static void ticks_leave_what_is_taken_over_and_over(void **state) {
 
 enum { TALL = 8 };
 
-/* The bytes that go back during a peak of 320 MiB, in blocks that no thread caches. */
+/* Returns the bytes that go back during a peak of 320 MiB, in blocks that no thread caches. */
 static size_t released_by_a_peak(void) {
   static char *p[TALL];
   size_t before = lm_regions_released();
@@ -199,7 +200,7 @@ static void a_peak_that_comes_again_and_again_is_kept_until_it_is_idle(void **st
   loam_trim();
 }
 
-/* Idle metadata goes back too; a few pages of it are not worth waking the service thread. */
+/* Idle metadata goes back too. A few pages of it are too little to wake the service thread. */
 static void ticks_give_back_what_loam_itself_used(void **state) {
   (void)state;
   loam_trim();
@@ -273,13 +274,14 @@ static int serve(void **state) {
 
 static int stop_serving(void **state) {
   lm_control_stop();
-  char command[96]; /* a child may have left its socket */
+  char command[96]; /* a killed child may have left its socket */
   snprintf(command, sizeof command, "rm -r %s", folder);
   if (system(command)) return -1;
   return check_laws(state);
 }
 
-/* The processor time of the service thread in nanoseconds; -1: the kernel does not say. */
+/* Returns the processor time of the service thread in nanoseconds, or -1 if the kernel does not
+ * state it. */
 static long busy_ns(void) {
   char path[64], text[2048];
   size_t length;
@@ -296,7 +298,8 @@ static long busy_ns(void) {
   return n;
 }
 
-/* The bound is for a thread that does not tick at all: one that is merely late is waited for. */
+/* Waits until there is nothing to release. The test fails only for a service thread that does not
+ * tick at all, not for a late one. */
 static void wait_for_sleep(void) {
   for (int naps = 0; !lm_decay_is_asleep() && be_patient(&naps);) continue;
   assert_true(lm_decay_is_asleep());

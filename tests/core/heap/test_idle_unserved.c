@@ -1,8 +1,8 @@
 /* test_idle_unserved - in a process without a service thread, the threads that free memory give it
  * back to the system.
  *
- * What a pool learns from one peak changes what it does with the next one, so each peak rises in a
- * child process of its own. */
+ * A pool learns from each peak for the next one, so each peak rises in a child process of its
+ * own. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,9 +31,9 @@ static uint32_t chance(uint32_t n) {
 
 enum { FORWARD, BACKWARD, RANDOM };
 
-/* A peak: blocks of `size` bytes, or of many sizes if it is 0, and how they are freed. What each
- * size class keeps is a small part of a peak of one class, but not of a peak of fifty classes, so
- * such a peak is twice as high. */
+/* A peak: how large its blocks are and how they are freed. `size` is 0 for blocks of many sizes.
+ * Each size class keeps some memory. That is little compared with a peak of one class, but not of
+ * fifty classes, so a peak of many sizes is twice as high. */
 typedef struct peak {
   size_t size;
   int order;       /* FORWARD, BACKWARD or RANDOM */
@@ -76,7 +76,7 @@ static void arrange(int order) {
 
 static pthread_barrier_t all_have_freed;
 
-/* Frees a part of the blocks and then waits, as a thread of a program that sleeps. */
+/* Frees a part of the blocks, and then sleeps like a thread of an idle program. */
 static void *free_part(void *argument) {
   size_t part = (size_t)(uintptr_t)argument;
   for (size_t i = blocks * part / THREADS; i < blocks * (part + 1) / THREADS; i++)
@@ -154,9 +154,9 @@ static void a_peak_goes_back_that_another_thread_allocated(void **state) {
     goes_back((peak){ .size = sizes[i], .by_other = true });
 }
 
-/* ---- What is learned, and the clock ------------------------------------------------------- */
+/* ---- Peaks that return, and the clock ---------------------------------------------------- */
 
-/* The bytes that go back while a peak of large blocks falls. */
+/* Returns the bytes that go back while a peak of large blocks falls. */
 static size_t released_by_a_fall(void) {
   size_t before = lm_regions_released();
   (void)rise(&(peak){ .size = LM_MIB });
@@ -164,14 +164,15 @@ static size_t released_by_a_fall(void) {
   return lm_regions_released() - before;
 }
 
-/* On a slow machine the peak may not come again soon enough, so it is tried again. */
+/* Repeats a peak until loam keeps its memory. On a slow machine the peak may not return soon
+ * enough, so there are several tries. */
 static bool is_learned(void) {
   for (int i = 0; i < 50; i++)
     if (!released_by_a_fall()) return true;
   return false;
 }
 
-/* Takes `n` blocks of a MiB, writes to them and frees them. Returns the bytes that go back. */
+/* Allocates n blocks of a MiB, writes to them and frees them. Returns the bytes that go back. */
 static size_t released_by(size_t n) {
   size_t before = lm_regions_released();
   for (size_t i = 0; i < n; i++) block[i] = memset(loam_malloc(NULL, LM_MIB), 1, LM_MIB);
@@ -179,7 +180,8 @@ static size_t released_by(size_t n) {
   return lm_regions_released() - before;
 }
 
-/* The first peak goes back, and comes again. Then a peak is kept that is half as high again. */
+/* The memory of the first peak goes back. A second peak, half as high again, comes soon after it,
+ * and its memory is kept. */
 static int learn_double(void *argument) {
   enum { LOW = PEAK / LM_MIB, HIGH = LOW * 3 / 2 };
   (void)argument;
@@ -187,7 +189,7 @@ static int learn_double(void *argument) {
   return released_by(HIGH) < PEAK / 8 ? 0 : 2;
 }
 
-/* On a slow machine the peak may not come again soon enough, so it is tried again. */
+/* On a slow machine the second peak may come too late, so there are several tries. */
 static void a_higher_peak_is_kept_than_the_one_that_came_again(void **state) {
   (void)state;
   skip_if_sanitized();
@@ -220,7 +222,7 @@ static void a_peak_that_comes_again_is_kept_until_a_slow_path_finds_it_idle(void
   assert_int_equal(run_in_child(learn_and_forget, NULL), 0);
 }
 
-/* The bins of this thread that are idle are given up, and then their spans. */
+/* The idle bins of this thread are given up, and then their spans. */
 static int leave_small_objects(void *argument) {
   enum { MANY = 2000 };
   (void)argument;
@@ -265,7 +267,7 @@ static lm_central *list_of_used(void) {
   return &lm_pool_of(lm_strategy_at(0))->central[lm_class_of(USED_SIZE)];
 }
 
-/* Returns how many objects are live or in bins. */
+/* Returns how many objects of USED_SIZE are live or in bins. */
 static uint32_t count_out(void) {
   lm_central *list = list_of_used();
   lm_lock_take(&list->lock);
@@ -319,7 +321,8 @@ static void end_sitters(const pthread_t *sitter) {
   for (int i = 0; i < SITTERS; i++) pthread_join(sitter[i], NULL);
 }
 
-/* Takes slow paths until so few objects are live or in bins. Returns whether they are. */
+/* Takes slow paths until at most `most` objects are live or in bins. Returns false when patience
+ * ends before. */
 static bool work_until_out(size_t most) {
   for (int naps = 0; count_out() > most; work_a_little())
     if (!be_patient(&naps)) return false;
@@ -342,13 +345,14 @@ static int sit_still(void *argument) {
   return lm_pool_is_valid() && lm_thread_list_is_valid() ? 0 : 5;
 }
 
-/* The bins of the thread that is in an active section stay as they are until it leaves. */
+/* Threads that sit still lose their bins. A thread in an active section keeps its bins until it
+ * leaves the section. */
 static void threads_that_sit_still_lose_their_bins(void **state) {
   (void)state;
   assert_int_equal(run_in_child(sit_still, NULL), 0);
 }
 
-/* Returns whether the bin of this thread becomes wide enough for all blocks of `use`. */
+/* Returns whether the bin of this thread becomes wide enough for 4 * USED objects. */
 static bool becomes_wide(void) {
   enum { TRIES = 2000 };
   for (int i = 0; i < TRIES && count_cached() < 4 * USED; i++) use(4 * USED);
@@ -359,7 +363,7 @@ static int cache_little(void *argument) {
   (void)argument;
   pthread_t sitter[SITTERS];
   use(USED);
-  if (count_cached() < USED) return 1; /* there are few threads */
+  if (count_cached() < USED) return 1; /* while the process has few threads */
   uint32_t before = count_out();
   start_sitters(sitter);
   if (count_out() - before > 2 * SITTERS) return 2;
@@ -376,8 +380,8 @@ static void a_young_thread_of_many_caches_little(void **state) {
 
 /* ---- Memory is short ---------------------------------------------------------------------- */
 
-/* The next slow path gives back what is kept. While memory is short, the peak is not kept when it
- * comes again; later it is. */
+/* While memory is short, the next slow path gives back the memory that is kept for a peak, and a
+ * peak that returns is not kept. Later a peak is kept again. */
 static int learn_and_be_alarmed(void *argument) {
   (void)argument;
   if (released_by_a_fall() < PEAK / 2 || !is_learned()) return 1;
@@ -401,7 +405,7 @@ static void an_alarm_gives_a_kept_peak_back(void **state) {
 static size_t room_for(size_t size) {
   enum { MANY = 4096 };
   static void *small[MANY];
-  loam_free(loam_malloc(NULL, size)); /* the strategy gets its place */
+  loam_free(loam_malloc(NULL, size)); /* gives the strategy a place in the bins */
   uint32_t bin = lm_tcache_bin_offset(lm_strategy_at(0)->place, lm_class_of(size));
   const lm_bin *of = lm_tcache_bin_at(lm_thread_get(), bin);
   for (int i = 0; i < MANY; i++) small[i] = loam_malloc(NULL, size);
@@ -437,7 +441,7 @@ static void *obey_in_thread(void *argument) {
   return NULL;
 }
 
-/* Each thread obeys an alarm once. One that finds the lock taken tries again later. */
+/* Each thread obeys an alarm once. A thread that finds the lock taken tries again later. */
 static int be_alarmed_by_threads(void *argument) {
   (void)argument;
   bool is_obeyed = false;
@@ -457,7 +461,7 @@ static int be_alarmed_by_threads(void *argument) {
   lm_pressure_pretend(false);
   lm_pressure_pretend(true);
   pthread_join(start_thread(obey_in_thread, &is_obeyed), NULL);
-  if (!lm_sweep_is_alarmed(t)) return 4; /* this thread has bins of its own */
+  if (!lm_sweep_is_alarmed(t)) return 4; /* this thread has its own bins and has not obeyed yet */
   loam_free(loam_malloc(NULL, 5 * LM_MIB));
   if (lm_sweep_is_alarmed(t)) return 5;
   lm_pressure_pretend(false);
@@ -481,7 +485,8 @@ static void do_a_step(void) {
   lm_thread_leave(t);
 }
 
-/* The thread would wait for itself. */
+/* Does a step of a tick while the thread holds a lock that a tick takes. If the step waited for the
+ * lock, the thread would wait for itself. */
 static int step_while_locked(void *argument) {
   (void)argument;
   loam_free(loam_malloc(NULL, 100));

@@ -1,5 +1,5 @@
-/* test_laws - the laws of bins, blocks and strategies hold through their life, and breaking one is
- * found. */
+/* test_laws - the laws of bins, blocks and strategies hold through their life, and the checks find
+ * a broken law. */
 #include "heap/pool.h"
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
@@ -111,7 +111,7 @@ static void the_bins_of_a_thread_are_in_its_list_once(void **state) {
   assert_false(lm_thread_bins_is_valid(bins));
   pool->listed = true;
   uint32_t next = pool->next;
-  pool->next = place; /* a circle */
+  pool->next = place; /* a cycle in the list */
   assert_false(lm_thread_bins_is_valid(bins));
   pool->next = next;
   pool->large++;

@@ -1,5 +1,5 @@
-/* test_limits - limits of strategies under eight threads: they are never exceeded, frees of any
- * thread give them back completely, they hold when they are edited, and a fallback counts for the
+/* test_limits - limits of strategies under eight threads. They are never exceeded, they get back
+ * all bytes that any thread frees, they hold when they are edited, and a fallback counts for the
  * strategy that served. */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "loam.h"
 #include "test.h"
 
-/* The threads together want to hold twice the bytes of all limits. */
+/* The threads together try to hold twice the bytes of all limits. */
 enum { THREADS = 8, HELD = 128, ROUNDS = 6, STEPS = SANITIZED ? 5000 : 40000 };
 
 /* Three strategies that fall back on each other, and one without a limit for the rest. */
@@ -40,7 +40,7 @@ static int check_laws(void **state) {
   return !loam_stats(&stats) && !stats.live_blocks && lm_pool_is_valid() ? 0 : -1;
 }
 
-/* ---- What the test counts itself */
+/* ---- What the test itself counts */
 
 typedef struct block {
   char *p;
@@ -48,8 +48,8 @@ typedef struct block {
   int strategy;
 } block;
 
-/* Increased after a block was made and decreased before it is freed, so never more than the bytes
- * that are live. */
+/* Increased after a block is made, and decreased before it is freed. So they never exceed the bytes
+ * and blocks that are live. */
 static _Atomic int64_t live_bytes[STRATEGIES], live_blocks[STRATEGIES];
 static _Atomic uint64_t passed, denied, made[STRATEGIES];
 
@@ -86,9 +86,9 @@ static size_t some_size(uint64_t *seed) {
 
 /* ---- Threads that allocate, give each other blocks, and pause so that figures can be compared */
 
-static _Atomic(void *) shelf[THREADS]; /* blocks that another thread is to free */
+static _Atomic(void *) shelf[THREADS]; /* blocks for another thread to free */
 static pthread_barrier_t rest;
-static loam_site *sites[2]; /* the first is denied memory, the other is not */
+static loam_site *sites[2]; /* the policy may deny memory to the first site, never to the other */
 
 static void give_away(block *b, uint32_t at) {
   block *mine = malloc(sizeof *mine);
@@ -198,7 +198,7 @@ static void eight_threads_pass_no_limit_and_every_fallback_is_accounted(void **s
 enum { SIZE = 1000, MOST = 4096 };
 static char *taken[MOST];
 
-/* Takes as many blocks as the limit allows, and one more, which is refused. */
+/* Allocates as many blocks as the limit allows. Returns their number. One further request fails. */
 static int take_all(void) {
   int n = 0;
   while (n < MOST && (taken[n] = loam_malloc(loam_site_get("single"), SIZE))) n++;
@@ -210,7 +210,7 @@ static void *free_all(void *count) {
   return NULL;
 }
 
-/* Objects in a thread's bins count against the limit, but the thread can use them. */
+/* Objects in a thread's bins count against the limit, and the thread can still use them. */
 static void what_a_thread_keeps_for_reuse_it_can_have_again(void **state) {
   int n = take_all(), again = n;
   (void)state;
@@ -251,7 +251,7 @@ static void *resize_throughout(void *p) {
   return p;
 }
 
-/* The limit never leaves room for a second block beside the one that is resized. */
+/* A block counts while it is resized. So the limit never has room for a second block beside it. */
 static void what_is_resized_counts_all_the_while(void **state) {
   loam_site *site = loam_site_get("system");
   void *p = loam_malloc(site, 58000), *q;
@@ -295,7 +295,7 @@ static void set_limit(int kib, const char *more) {
   assert_int_equal(loam_policy_load_text("edited", text), LOAM_OK);
 }
 
-/* Takes blocks until one is refused. Returns their bytes. */
+/* Allocates blocks until a request fails. Returns the usable bytes of these blocks. */
 static size_t take_more(int *n) {
   int before = *n;
   while (*n < MOST && (taken[*n] = loam_malloc(NULL, SIZE))) ++*n;
@@ -316,13 +316,13 @@ static void what_lives_counts_when_a_limit_is_edited(void **state) {
   while (n > 64) loam_free(taken[--n]);
   assert_in_range(take_more(&n), 48 * LM_KIB, 64 * LM_KIB);
   assert_true(lm_pool_is_valid());
-  set_limit(128, ", align = 64"); /* a strategy that differs in more than its limit */
+  set_limit(128, ", align = 64"); /* it differs from the old strategy in more than its limit */
   assert_in_range(take_more(&n), 112 * LM_KIB, 128 * LM_KIB);
   free_all(&n);
 }
 
-/* A block that is resized stays where it is, whichever limit the policy names now: it needs the
- * room by which it grows, and not its whole size once more. */
+/* A block that grows in place needs room in the limit for the added bytes, and not for its whole
+ * size again. This also holds after an edit of the limit. */
 static void what_lives_grows_in_place_after_an_edit_of_the_limit(void **state) {
   static const char *const kinds[] = { "host", "system" };
   (void)state;
@@ -355,7 +355,8 @@ static void note_refused(void *ctx, const loam_placed *row) {
   if (!strcmp(row->what, "refused")) *(uint64_t *)ctx += row->bytes;
 }
 
-/* A block that moves to a strategy with the same account already counts there. */
+/* When a block moves to a strategy that has its account in common with the old one, the block
+ * already counts there. */
 static void what_lives_moves_to_an_edited_limit_be_it_full_or_not(void **state) {
   enum { LARGE = 5 << 20 };
   loam_owner_info was, is;
@@ -378,7 +379,7 @@ static void what_lives_moves_to_an_edited_limit_be_it_full_or_not(void **state) 
   free_all(&n);
 }
 
-/* The blocks move to another strategy and back, by two different policies. */
+/* Two policies move the blocks to another strategy and back. */
 static void a_block_that_moves_leaves_its_limit(void **state) {
   int n = take_all(), again;
   (void)state;

@@ -1,5 +1,5 @@
-/* test_node_shares.c - shares of local memory by NUMA node (strategy.h), on a pretended machine of
- * two nodes; tests/vm tests real nodes. */
+/* test_node_shares.c - the shares of local memory by NUMA node (strategy.h), on a made-up machine
+ * of two nodes. tests/vm tests real nodes. */
 #include "by_hand.h"
 #include "folder.h"
 #include "heap/retire.h"
@@ -64,7 +64,7 @@ static void a_share_ends_with_its_whole(void **state) {
   uint8_t stays[LM_STRATEGIES_MAX] = { 0 };
   stays[whole->id] = 1;
   lm_retire_unused(stays, lm_strategy_count());
-  assert_non_null(share->pool); /* the policy names the whole, so its share keeps its pool */
+  assert_non_null(share->pool); /* the policy names `whole`, so its share keeps its pool */
   CHAIN(host("share.other"));
   stays[whole->id] = 0;
   lm_retire_unused(stays, lm_strategy_count());

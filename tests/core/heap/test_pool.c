@@ -43,7 +43,7 @@ static lm_free_result release(void *p) {
 static int begin(void **state) {
   (void)state;
   t = lm_thread_get();
-  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays, for the next test */
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays for the next test */
   return t ? 0 : -1;
 }
 
@@ -69,11 +69,11 @@ static void serves_any_size_at_any_alignment(void **state) {
     }
 }
 
-/* A thread that has not seen the range yet: its first free takes the slow path, later ones do
- * not. */
+/* After the reach of a thread is reset, its first free takes the slow path and sets the reach.
+ * Later frees are fast. */
 static void a_long_free_lets_the_next_reach_the_range(void **state) {
   (void)state;
-  if (!lm_map.reach) skip(); /* address space is short */
+  if (!lm_map.reach) skip(); /* the address space is short */
   void *two[] = { take(lm_strategy_at(0), 100, 16), take(lm_strategy_at(0), 100, 16) };
   lm_thread_set_reach(t, LM_REACH_NONE);
   assert_false(lm_tcache_give(t, two[0]));
@@ -83,7 +83,7 @@ static void a_long_free_lets_the_next_reach_the_range(void **state) {
   assert_false(lm_tcache_give(t, two[0]) || lm_tcache_give(t, two[1]));
 }
 
-/* Filling a bin lets the thread reach the range, so the first free is a fast one already. */
+/* Filling a bin sets the reach of the thread, so already the first free is a fast one. */
 static void what_a_bin_is_filled_with_is_reached(void **state) {
   (void)state;
   if (!lm_map.reach) skip();
@@ -134,7 +134,7 @@ static void expect_owner(void *p, lm_token token) {
   assert_int_equal(release(p), LM_FREE_DONE);
 }
 
-/* Makes tokens until one is not common any more. Returns that one, and its id. */
+/* Uses new tokens until one is not common any more. Returns that token and sets *id to its id. */
 static lm_token uncommon(uint32_t bin, uint8_t *id) {
   lm_token token = 1000;
   do {
@@ -170,7 +170,7 @@ static void *take_counted(uint32_t bin, lm_token token) {
   return lm_tcache_take(t, bin, token, &id);
 }
 
-/* Frees an object whose token is counted. False: its state was not this one. */
+/* Frees an object whose token is counted. Returns false if its state was not `state`. */
 static bool give_counted(void *p, lm_state state) {
   lm_token token;
   lm_located refused = { 0 };
@@ -179,8 +179,8 @@ static bool give_counted(void *p, lm_state state) {
   return lm_tcache_give_counted(t, p, refused, &token) && token & LM_TOKEN_COUNTED;
 }
 
-/* The first counted token of a span needs no table of tokens; further ones do. Retoken moves
- * objects between the two forms. */
+/* The first counted token of a span needs no table of tokens; further counted tokens do.
+ * lm_pool_retoken moves objects between the two forms. */
 static void a_span_with_a_counted_token_gets_another(void **state) {
   const lm_token counted = TOKEN | LM_TOKEN_COUNTED, next = OTHER | LM_TOKEN_COUNTED;
   (void)state;
@@ -239,7 +239,8 @@ static void forgets_the_counted_token_with_the_span(void **state) {
   }
 }
 
-/* If items of two threads shared a cache line, the line would travel at every malloc and free. */
+/* If the items of two bins were on one cache line, two threads could write that line at every
+ * malloc and free. */
 static void keeps_the_items_of_each_bin_on_lines_of_their_own(void **state) {
   (void)state;
   for (unsigned c = 0; c < LM_CLASSES_ALL; c++) {
@@ -484,8 +485,8 @@ static void grows_and_shrinks_a_large_block_where_it_is(void **state) {
   assert_true(lm_pool_resize(p, 3 * LM_MIB)); /* into slots that the block gave back before */
   assert_true(lm_pool_find(p + 3 * LM_MIB - 1, &o) && o.base == p && o.size == 3 * LM_MIB);
   for (size_t i = 0; i < 100000; i++) assert_int_equal(p[i], 7);
-  assert_false(lm_pool_resize(p, LM_GIB)); /* another block is in the way, or the region ends */
-  assert_false(lm_pool_resize(p, 100));    /* a small object would do */
+  assert_false(lm_pool_resize(p, LM_GIB)); /* another block follows, or the region ends */
+  assert_false(lm_pool_resize(p, 100));    /* a small object is large enough for 100 bytes */
   assert_false(lm_pool_resize(p + 1, 2 * LM_MIB));
   assert_true(lm_pool_find(p, &o) && o.size == 3 * LM_MIB);
   assert_int_equal(release(p), LM_FREE_DONE);
@@ -503,7 +504,8 @@ static void resizes_a_small_object_within_its_class(void **state) {
   release(p);
 }
 
-/* Each block begins at a huge page, so there is a gap behind each; the gaps join too. */
+/* Each block begins at a huge page, so there is a gap after each block. The gaps join the free run
+ * too. */
 static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **state) {
   (void)state;
   lm_strategy *s = intern((lm_desc){ .name = "one by one", .huge = LM_HUGE_THP });
@@ -519,7 +521,8 @@ static void blocks_that_were_freed_one_by_one_are_room_for_a_larger_one(void **s
   for (int i = 0; i < 6; i++) release(i == at ? larger : i == at + 1 ? NULL : p[i]);
 }
 
-/* The region of each block is larger than the block; the spare parts join too. */
+/* The region of each block is larger than the block. The spare parts of the regions join the free
+ * run too. */
 static void blocks_of_regions_with_room_to_spare_are_too(void **state) {
   (void)state;
   enum { N = 8, SIZE = 12 << 20, LARGER = 2 * SIZE };
@@ -610,7 +613,7 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
   assert_true(resident() < before + 60 * LM_MIB);
 }
 
-/* Runs in a child process, because the limit on address space holds for a whole process. */
+/* Runs in a child process, because the limit on the address space is set for a whole process. */
 static int exhaust(void *arg) {
   enum { N = 40000 };
   static const size_t sizes[] = { 32768, 100000, 3 * LM_MIB };
@@ -640,7 +643,7 @@ static void serves_again_after_running_out(void **state) {
   assert_int_equal(run_in_child(exhaust, NULL), 0);
 }
 
-/* Free pages of spans with live objects are given back once, not at each tick again. */
+/* The free pages of spans that have live objects go back once, not again at each tick. */
 static void gives_back_free_pages_of_a_span_once(void **state) {
   (void)state;
   enum { N = 8192, EACH = 16 };
@@ -691,14 +694,15 @@ static void stays_small_with_many_strategies(void **state) {
     lm_strategy *s = intern(desc);
     for (unsigned c = 0; c < SIZES; c++) assert_non_null(take(s, lm_class_size(c), 16));
   }
-  /* Half of the pages that an object, its states and its bin would take without sharing pages. */
+  /* The bound is half of the pages that each object, its states and its bin would take if they
+   * shared no pages. */
   size_t each = (resident() - before) / STRATEGIES;
   print_message("%zu KiB for each strategy with %d small objects\n", each / 1024, SIZES);
   assert_true(each < SIZES * 10 * LM_KIB);
 }
 
-/* Takes and frees a small object, a large block, and an object of which one in two is guarded.
- * Returns how many of them there was memory for. */
+/* Allocates and frees a small object, a large block, and an object of a strategy that may be
+ * sampled for guards. Returns how many of the three there was memory for. */
 static int take_and_free(lm_strategy *s, lm_strategy *sampled) {
   void *p[] = { take(s, 100, 16), take(s, 200000, 16), take(sampled, 100, 16) };
   int n = 0;
@@ -711,13 +715,14 @@ static int take_and_free(lm_strategy *s, lm_strategy *sampled) {
 
 static lm_strategy *far_plain, *far_sampled;
 
-/* A thread whose area cannot grow: it does without bins of these strategies. */
+/* The area of this thread cannot grow, so the thread has no bins of these strategies. Requests are
+ * served nevertheless. */
 static void *do_without_bins(void *unused) {
   (void)unused;
   lm_thread *mine = t;
   t = lm_thread_get();
   uint32_t used = t->bins_end;
-  /* A limit of 0 would not count: the kernel makes an exception for Valgrind. */
+  /* The kernel ignores a limit of 0, as an exception for Valgrind. */
   setrlimit(RLIMIT_DATA, &(struct rlimit){ LM_PAGE, RLIM_INFINITY });
   bool served = take_and_free(far_plain, far_sampled) > 0 && t->bins_end == used;
   setrlimit(RLIMIT_DATA, &(struct rlimit){ RLIM_INFINITY, RLIM_INFINITY });
@@ -729,7 +734,7 @@ static void *do_without_bins(void *unused) {
 static void a_thread_is_served_without_memory_for_further_bins(void **state) {
   (void)state;
   skip_if_sanitized();
-  enum { PLACES = 40 }; /* more than the part of an area that is writable from the beginning has */
+  enum { PLACES = 40 }; /* they need more bins than can be written at first */
   void *result;
   for (int i = 0; i < PLACES; i++) {
     lm_desc desc = { 0 };
@@ -844,8 +849,8 @@ static void stays_whole_when_any_system_call_is_refused(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, check_laws)
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(serves_again_after_running_out), /* first, while there is no range */
-    TEST(stays_small_with_many_strategies), /* early, before other tests leave memory to reuse */
+    cmocka_unit_test(serves_again_after_running_out), /* first, while the process has no range */
+    TEST(stays_small_with_many_strategies), /* early, before other tests leave free memory */
     TEST(serves_any_size_at_any_alignment),
     TEST(a_long_free_lets_the_next_reach_the_range),
     TEST(what_a_bin_is_filled_with_is_reached),

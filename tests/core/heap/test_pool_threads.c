@@ -39,7 +39,7 @@ static size_t some_size(uint64_t *seed) {
   return step(seed, 200) ? 8 + step(seed, 3000) : 8 + step(seed, 300000);
 }
 
-/* A place where threads leave blocks for others to free. */
+/* Threads leave blocks on the shelf for other threads to free. */
 enum { SHELF = 256 };
 static _Atomic(void *) shelf[SHELF];
 static _Atomic uint32_t wrong;
@@ -109,7 +109,8 @@ static void takes_back_what_an_ended_thread_cached(void **state) {
   for (int i = 0; i < 100; i++) run_threads(1, leave_a_cache);
   lm_pool_figures_get(&after);
   assert_int_equal(wrong, 0);
-  /* Threads take from different current spans: 8 MiB over all classes for each. */
+  /* Threads take from different current spans, which need 8 MiB for each of them over all
+   * classes. */
   assert_true(after.regions <= before.regions + (8 + 8 * LM_CENTRAL_CURRENT) * LM_MIB);
   assert_true(lm_pool_is_valid());
 }
@@ -137,7 +138,7 @@ static void *exchange_until_told(void *arg) {
   return NULL;
 }
 
-/* These objects live during all walks: each walk must visit each of them once. */
+/* These objects are live during all walks. Each walk must visit each of them once. */
 enum { MARKED = 3000, MARK = 99 };
 
 static void count_marked(void *ctx, const lm_object *o) {
@@ -165,8 +166,9 @@ static void a_walk_sees_each_lasting_object_once(void **state) {
   assert_int_equal(wrong, 0);
 }
 
-/* The engine's transition to exact counting, in small: from some moment on, every new object has a
- * counted token. A walk gives older objects counted tokens. Frees of counted objects subtract. */
+/* A small model of how the engine begins to count a tag: from some moment on, every new object has
+ * a counted token. A walk gives counted tokens to the older objects. Frees of counted objects
+ * subtract their bytes. */
 static _Atomic lm_token now_token;
 static _Atomic int64_t counted;
 
@@ -245,7 +247,7 @@ static int allocate_in_child(void *arg) {
     for (int n = 0; n < 3000; n++)
       leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), step(&seed, SHELF));
   }
-  /* The thread sanitizer does not let such a child start threads. */
+  /* ThreadSanitizer does not let such a child start threads. */
   if (SANITIZED) leave_a_cache(arg);
   else run_threads(1, leave_a_cache);
   clear_shelf();
@@ -291,8 +293,8 @@ static void one_of_two_frees_wins(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* Two threads may free one object at the same moment. Neither sees the free of the other, so the
- * object is in two bins. */
+/* Two threads may free one object at one moment. Neither sees the free of the other, so the object
+ * is in two bins. A sweep must put it back only once. */
 static void puts_back_but_once_what_two_threads_freed_at_once(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();

@@ -1,4 +1,4 @@
-/* test_quota - quotas, which processes share: heap/quota.h. Other processes are children of this
+/* test_quota - quotas that processes share: heap/quota.h. The other processes are children of this
  * one, or holders that the test writes into the table. */
 #include "heap/quota.h"
 
@@ -52,13 +52,14 @@ static void add_holder(uint32_t place, uint64_t owner, uint64_t pid_namespace, u
   if (table->head.taken <= place) table->head.taken = place + 1;
 }
 
-/* Takes single bytes, as many as there are. */
+/* Takes at most `want` single bytes. Returns how many it got. */
 static int64_t take(uint32_t quota, uint32_t want) {
   uint64_t used;
   return lm_quota_take(quota, LIMIT, 1, want, &used);
 }
 
-/* Takes all bytes of the limit: a process looks for the dead once in a tick of the clock. */
+/* Takes all bytes of the limit. It may need several tries, because a process looks for ended
+ * processes only once in a tick of the clock. */
 static void take_all(uint32_t quota) {
   int64_t deadline = lm_sys_clock_ns() + AN_HOUR / 60, got = 0;
   while (got < LIMIT && lm_sys_clock_ns() < deadline) got += take(quota, LIMIT);
@@ -76,7 +77,7 @@ static void bytes_of_other_processes_count(void **state) {
   assert_int_equal(used, 900);
   assert_int_equal(lm_quota_take(quota, LIMIT, 150, 5, &used), 0);
   assert_int_equal(take(quota, LIMIT), 100);
-  assert_int_equal(lm_quota_take(quota, 2 * LIMIT, LIMIT, 1, &used), 1); /* another limit */
+  assert_int_equal(lm_quota_take(quota, 2 * LIMIT, LIMIT, 1, &used), 1); /* another limit now */
   lm_quota_give(quota, LIMIT + 300);
   assert_int_equal(lm_quota_used(quota), 700);
   table->drawn[300][quota - 1] = 0;
@@ -101,7 +102,7 @@ static void a_process_gives_back_no_more_than_it_has(void **state) {
   lm_quota_give(quota, 50);
   assert_int_equal(lm_quota_used(quota), 0);
   assert_int_equal(take(quota, 10), 10);
-  lm_quota_give(quota, -5); /* taken, whatever is left */
+  lm_quota_give(quota, -5); /* takes 5 bytes, whatever is left */
   assert_int_equal(lm_quota_used(quota), 15);
 }
 
@@ -166,7 +167,7 @@ static void a_process_of_another_namespace_is_not_judged(void **state) {
     lm_sys_sleep(5000000);
   }
   assert_int_equal(lm_quota_used(quota), LIMIT);
-  lm_quota_bury(table, 300, table->holder[300].owner); /* whoever sees that namespace may */
+  lm_quota_bury(table, 300, table->holder[300].owner); /* a process that sees that namespace may */
   assert_int_equal(lm_quota_used(quota), 400);
 }
 
@@ -176,7 +177,7 @@ static void exec_ends_the_earlier_program(void **state) {
   lm_quota_self self = self_now();
   add_holder(300, word_of(getpid()), PID_NAMESPACE + 1, quota, 1);
   assert_int_equal(take(quota, 100), 100);
-  atomic_store(&lm_quota_mapped, NULL); /* as in a new program: nothing knows of the place */
+  atomic_store(&lm_quota_mapped, NULL); /* a new program does not know the place of the old one */
   lm_quota_attach(table, &self);
   assert_false(lm_quota_is_holder());
   assert_int_equal(lm_quota_used(quota), 1);
@@ -184,7 +185,8 @@ static void exec_ends_the_earlier_program(void **state) {
   assert_true(lm_quota_is_holder());
 }
 
-/* Two processes may both have the id 1, and may not know their namespaces: they see no /proc. */
+/* Two processes without /proc do not know their namespaces, and both may have the process id 1. So
+ * a process does not judge whether the other one has ended. */
 static void a_process_of_an_unknown_namespace_is_not_judged(void **state) {
   (void)state;
   uint32_t quota = find("a");
@@ -196,7 +198,7 @@ static void a_process_of_an_unknown_namespace_is_not_judged(void **state) {
   assert_int_equal(lm_quota_used(quota), 600);
 }
 
-/* A process looks for the dead once in a tick of the coarse clock, for each quota. */
+/* A process looks for ended processes once in a tick of the coarse clock, for each quota alone. */
 static void a_look_for_one_quota_does_not_hinder_another(void **state) {
   (void)state;
   uint32_t first = find("a"), second = find("b");
@@ -207,7 +209,7 @@ static void a_look_for_one_quota_does_not_hinder_another(void **state) {
   assert_int_equal(take(first, LIMIT), LIMIT);
   while (!is_same_tick && lm_sys_clock_ns() < deadline) {
     add_holder(300, word_of(gone), PID_NAMESPACE, second, LIMIT);
-    for (tick = lm_sys_coarse_ns(); tick == lm_sys_coarse_ns();) continue; /* the next one */
+    for (tick = lm_sys_coarse_ns(); tick == lm_sys_coarse_ns();) continue; /* until the next tick */
     tick = lm_sys_coarse_ns();
     assert_int_equal(take(first, 1), 0);
     int64_t got = take(second, 1);
@@ -224,7 +226,7 @@ static int inherits(uint32_t quota) {
   lm_quota_self self = self_now();
   lm_quota_fork_child(&self);
   bool starts_with_nothing = lm_quota_is_holder() && lm_quota_used(quota) == 700 &&
-                             table->head.taken == 1; /* a child that calls exec takes no place */
+                             table->head.taken == 1; /* a child takes no place at first */
   lm_quota_give(quota, 500);                         /* inherited bytes count for the parent */
   bool gave_nothing = lm_quota_used(quota) == 700;
   return starts_with_nothing && gave_nothing && take(quota, LIMIT) == 300 ? 0 : 1;
@@ -264,7 +266,8 @@ static int ends_as_by_exit(void *nothing) {
   return 0;
 }
 
-/* Such a child has the memory of its parent. If it calls exit, it runs the destructors. */
+/* A child of clone(CLONE_VM) has the memory of its parent. If it calls exit, it runs the
+ * destructors. */
 static void a_child_with_the_memory_of_its_parent_does_not_end_its_place(void **state) {
   (void)state;
   static _Alignas(16) char stack[65536];
@@ -288,7 +291,7 @@ static void a_table_full_of_processes_shares_nothing(void **state) {
   if (!gone) _exit(0);
   assert_int_equal(waitpid(gone, NULL, 0), gone);
   add_holder(40, word_of(gone), PID_NAMESPACE, 1, 0);
-  assert_int_not_equal(find("a"), 0); /* in the place of the dead one */
+  assert_int_not_equal(find("a"), 0); /* in the place of the ended process */
   assert_int_equal(table->holder[40].owner & LM_QUOTA_PID, getpid());
 }
 
@@ -327,16 +330,17 @@ static void a_broken_table_does_no_harm(void **state) {
 
 /* ---- Many processes */
 
-/* The bytes that the children have, as they count them themselves. */
+/* The bytes that the children hold, as they count them themselves. */
 typedef struct children {
   _Atomic int64_t has[CHILDREN];
-  _Atomic bool is_out[CHILDREN]; /* it is being killed, so its bytes count no more */
+  _Atomic bool is_out[CHILDREN]; /* this child is being killed, so its bytes do not count */
   _Atomic uint64_t exceeded, steps, takes;
   _Atomic bool ends;
 } children;
 
-/* A child may give bytes back after they were added to the sum here. They count twice only if
- * another child then takes them before it is added: `takes` tells that. */
+/* Adds the bytes of all children. A child may give bytes back after this function has added them.
+ * They count twice only if another child then takes them before its own bytes are added. `takes`
+ * detects that. */
 static void check_sum(children *all) {
   int64_t sum = 0;
   uint64_t takes = all->takes;
@@ -345,7 +349,8 @@ static void check_sum(children *all) {
   if (sum > LIMIT && takes == all->takes) all->exceeded++;
 }
 
-/* A byte is counted after it was taken, and no more before it is given back. */
+/* Takes and gives back bytes. A byte is counted after it was taken, and is no longer counted before
+ * it is given back. */
 static _Noreturn void take_and_give(children *all, int own, uint32_t quota) {
   unsigned seed = (unsigned)own;
   lm_quota_self self = self_now();
@@ -384,7 +389,7 @@ static void the_limit_holds_among_processes_that_are_killed(void **state) {
     all->is_out[i] = true;
     end_child(pid[i]);
     all->has[i] = 0;
-    /* The dead one's share ends before a new process counts at its place here. */
+    /* The share of the ended child must end before a new child counts at its place here. */
     for (uint32_t m = 0; m < table->head.taken; m++)
       if ((table->holder[m].owner & LM_QUOTA_PID) == (uint64_t)pid[i])
         lm_quota_bury(table, m, table->holder[m].owner);

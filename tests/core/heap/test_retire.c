@@ -1,4 +1,4 @@
-/* test_retire.c - strategies that no policy names any more give their memory back. */
+/* test_retire.c - strategies that the policy no longer names give their memory back. */
 #include "test.h"
 
 #include <stdatomic.h>
@@ -11,7 +11,7 @@
 
 enum { BLOCKS = 200, LARGE = 3 << 20, EDITS = SANITIZED ? 150 : 600, WARM = 20 };
 
-/* Loads a policy whose strategies are new. */
+/* Loads a policy that has only new strategies. */
 static void edit(int n) {
   char text[512];
   snprintf(text, sizeof text,
@@ -128,6 +128,6 @@ int main(void) {
     cmocka_unit_test(guarded_blocks_leave_their_quarantine),
     cmocka_unit_test(threads_go_on_while_strategies_come_and_go),
   };
-  setenv("LOAM_CONTROL", "0", 1); /* so that no service thread sweeps */
+  setenv("LOAM_CONTROL", "0", 1); /* no service thread, so that no other thread sweeps */
   return cmocka_run_group_tests_name("retire", tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static void strategy_0_is_there_before_anything(void **state) {
 static void equal_descriptions_are_one_strategy(void **state) {
   (void)state;
   lm_desc a = named("scratch"), b;
-  memset(&b, 0xff, sizeof b); /* padding, and the bytes behind the name */
+  memset(&b, 0xff, sizeof b); /* also the padding and the bytes after the name */
   strcpy(b.name, "scratch");
   b.kind = LM_KIND_HOST;
   b.align = 64;

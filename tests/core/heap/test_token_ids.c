@@ -1,4 +1,4 @@
-/* test_token_ids - ids of common tokens of older generations are used again (token_ids.h). */
+/* test_token_ids - the ids of common tokens of old generations are used again (token_ids.h). */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,10 +43,10 @@ static loam_site *site_of(int i) {
 
 static lm_state state_of(const void *p) { return atomic_load(lm_pool_state_of(p)); }
 
-static uint64_t used; /* the ids that is_cheap saw */
+static uint64_t used; /* a bit for each id that is_cheap has seen */
 
-/* Tells whether the token of a block of the site is common, so that a request need not look for it
- * in the span. */
+/* Returns whether the token of a block of the site is common, so that a request need not look for
+ * it in the span. */
 static bool is_cheap(loam_site *s) {
   char *p = loam_malloc(s, SIZE);
   assert_non_null(p);
@@ -70,7 +70,7 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
   for (int i = 0; i < SITES; i++) site[i] = site_of(i);
   for (int n = 0; n < RELOADS; n++) {
     reload();
-    assert_false(lm_state_vacant_ids() & used); /* a thread could use such an id up to the swap */
+    assert_false(lm_state_vacant_ids() & used); /* a thread could use such an id until the swap */
     used = 0;
     for (int i = 0; i < SITES; i++) assert_true(is_cheap(site[i]));
     if (n % 10 == 0) {
@@ -85,8 +85,8 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* Each second free is reported, and names no tag of a later block. Later blocks have other sizes,
- * so the spans of the dead objects stay. */
+/* A second free of each dead object is reported, and the report names no tag of a later block.
+ * Later blocks have other sizes, so the spans of the dead objects stay. */
 static void what_died_long_ago_is_nobody_elses(void **state) {
   (void)state;
   skip_if_poisoned();
@@ -117,7 +117,7 @@ static bool is_owned(const void *p, const loam_site *s) {
   return loam_owner(p, &owner) == LOAM_OK && !strcmp(owner.tag, s->where.tag);
 }
 
-/* Thread 1 has many blocks at a time, thread 2 has two, thread 3 has one. */
+/* Thread 1 has 64 blocks at a time, thread 2 has two, and thread 3 has one. */
 static void *churn(void *number) {
   enum { BLOCKS = 64 };
   struct {
