@@ -66,7 +66,7 @@ static void what_only_caches_files_can_go(void **state) {
   write_file("groups/a/memory.stat", "anon 9\ninactive_file 50000000\nactive_file 7\n");
   assert_int_equal(lm_available_in_group(&limit), 70000000);
   assert_true(lm_available_has(60000000, 0));
-  assert_false(lm_available_has(69000000, 0)); /* a little is kept back for other processes */
+  assert_false(lm_available_has(69000000, 0)); /* a little is reserved for other processes */
 }
 
 static void a_high_mark_is_a_limit_only_where_that_is_asked(void **state) {
@@ -149,14 +149,14 @@ static void a_node_has_room_for_less_than_is_free(void **state) {
   write_file("node1/meminfo", "Node 1 MemTotal: 8000000 kB\nNode 1 MemFree: 3000000 kB\n"
                               "Node 1 Active(file): 400000 kB\nNode 1 Inactive(file): 600000 kB\n");
   lm_numa_pretend(folder, UINT64_MAX);
-  size_t first = (size_t)2000000 << 10, second = (size_t)3500000 << 10; /* half of files' pages */
+  size_t first = (size_t)2000000 << 10, second = (size_t)3500000 << 10; /* half of the file pages */
   assert_true(lm_available_has(first - (256 << 20), 1));
-  assert_false(lm_available_has(first, 1)); /* a little is kept back for other processes */
+  assert_false(lm_available_has(first, 1)); /* a little is reserved for other processes */
   assert_true(lm_available_has(second - (256 << 20), 2));
   assert_false(lm_available_has(second, 2));
   assert_true(lm_available_has(first + (256 << 20), 3));
   assert_false(lm_available_has(first + second, 3));
-  assert_true(lm_available_has(first + second, 0)); /* from any node */
+  assert_true(lm_available_has(first + second, 0)); /* memory of any node */
 }
 
 static void a_machine_has_room_for_less_than_is_free_with_swap(void **state) {
@@ -165,7 +165,7 @@ static void a_machine_has_room_for_less_than_is_free_with_swap(void **state) {
   write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 10 kB\nMemAvailable: 2000000 kB\n"
                         "SwapTotal: 3000000 kB\nSwapFree: 1000000 kB\n");
   assert_true(lm_available_has(all - (256 << 20), 0));
-  assert_false(lm_available_has(all, 0)); /* a little is kept back for other processes */
+  assert_false(lm_available_has(all, 0)); /* a little is reserved for other processes */
   write_file("meminfo", "MemTotal: 8000000 kB\nMemFree: 7000000 kB\n");
   assert_true(lm_available_has(all, 0)); /* a kernel without MemAvailable */
 }

@@ -1,4 +1,4 @@
-/* test_descriptor.c - file descriptors of loam in the host's table: descriptor.h. */
+/* test_descriptor.c - descriptors of loam in the host's table of file descriptors: descriptor.h. */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/epoll.h>
@@ -64,8 +64,8 @@ static void does_not_close_what_the_host_put_in_its_place(void **state) {
   close(other);
 }
 
-/* Acts as another thread of the host while loam copies a descriptor: puts a descriptor of the host
- * at the number, before the copy or after it. */
+/* Acts like another thread of the host while loam copies a descriptor. Puts a descriptor of the
+ * host at the number, before the copy or after it. */
 static int hosts = -1;
 static bool is_before;
 
@@ -153,7 +153,7 @@ static void is_not_ours(const lm_descriptor *kept, int hosts_own) {
   close(hosts_own);
 }
 
-/* All of these have one inode. */
+/* All these descriptors have one inode. */
 static void knows_its_inotify_from_an_eventfd_and_from_another_inotify(void **state) {
   (void)state;
   lm_descriptor d = lm_descriptor_keep(inotify_init1(IN_CLOEXEC));

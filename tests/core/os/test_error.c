@@ -33,7 +33,7 @@ static void long_words_are_cut(void **state) {
   assert_int_equal(strlen(loam_error()), LM_ERROR_SIZE - 1);
 }
 
-/* Returns NULL if all is right. */
+/* Returns NULL if the thread has words of its own and no area is made. */
 static void *fail_alone(void *unused) {
   (void)unused;
   if (strcmp(loam_error(), "") != 0 || lm_thread_self) return (void *)1;
@@ -53,7 +53,7 @@ static void each_thread_has_its_own(void **state) {
 static void *fail_without_memory(void *unused) {
   (void)unused;
   lm_thread_trim_vacant();
-  lm_sys_refuse_from(1); /* one refusal could be answered by another way to the memory */
+  lm_sys_refuse_from(1); /* all calls fail: if one call fails, loam may get the memory by another */
   loam_status status = lm_error(LOAM_ENOMEM, "words");
   const char *words = loam_error();
   lm_sys_refuse(0);
@@ -121,8 +121,7 @@ static void a_listener_may_call_loam(void **state) {
   loam_on_event(NULL, NULL);
 }
 
-/* While one thread replaces the callback, no callback is called with the ctx of another
- * callback. */
+/* While one thread replaces the callback, no callback gets the ctx of another callback. */
 static _Atomic bool stop;
 static _Atomic int mixed_up;
 static int one, two;

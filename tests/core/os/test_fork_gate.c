@@ -1,4 +1,4 @@
-/* test_fork_gate.c - guarded sections and the gate that a fork closes; spare memory. */
+/* test_fork_gate.c - guarded sections, the gate that a fork closes, and spare memory. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@
 
 static _Atomic bool may_end, is_begun, is_ended;
 
-/* How a thread holds a section: with an area of its own, and with an interruption. */
+/* How a thread holds a section: whether it has an area, and whether it suspends the section. */
 typedef struct how {
   bool has_area, suspends;
 } how;
@@ -64,7 +64,8 @@ static void a_fork_waits_for_guarded_sections(void **state) {
   wait_for_section(&(how){ .has_area = false });
 }
 
-/* The thread may hold a lock that the fork needs. */
+/* A thread that has suspended its section for foreign code may still hold a lock that the fork
+ * needs. */
 static void a_fork_waits_for_foreign_code_in_a_section(void **state) {
   (void)state;
   wait_for_section(&(how){ .has_area = true, .suspends = true });
@@ -83,7 +84,8 @@ static void *allocate_in_foreign_code(void *ctx) {
   return has_begun ? ctx : NULL;
 }
 
-/* Else the fork and the foreign code would wait for each other. */
+/* If foreign code stopped at a closing gate, the fork and the foreign code would wait for each
+ * other. */
 static void foreign_code_passes_a_closing_gate(void **state) {
   pthread_t thread;
   void *result;
@@ -103,7 +105,7 @@ static void a_fork_does_not_wait_for_long_foreign_code(void **state) {
   assert_false(lm_fork_gate_has_given_up());
   may_end = true;
   lm_sys_sleep(20000000);
-  assert_false(is_ended); /* its section goes on after the fork */
+  assert_false(is_ended); /* the section of the other thread goes on after the fork */
   lm_fork_gate_open();
   pthread_join(thread, NULL);
   assert_true(is_ended);
@@ -123,7 +125,7 @@ static void a_section_goes_on_in_a_new_area(void **state) {
   assert_int_equal(pthread_create(&thread, NULL, make_area, state), 0);
   assert_int_equal(pthread_join(thread, &result), 0);
   assert_non_null(result);
-  lm_fork_gate_close(false); /* it waits for no section of a thread that has ended */
+  lm_fork_gate_close(false); /* the fork does not wait for a section of a thread that has ended */
   lm_fork_gate_open();
 }
 
@@ -140,8 +142,8 @@ static void *take_a_lock_while_active(void *ctx) {
   return ctx;
 }
 
-/* The grace would wait for a thread that waits for the fork. A handler of pthread_atfork that runs
- * out of memory asks for one. */
+/* A handler of pthread_atfork may run out of memory and then ask for a grace. The grace would wait
+ * for a thread that waits for the fork. */
 static void the_forking_thread_waits_for_no_grace(void **state) {
   pthread_t thread;
   may_end = is_begun = false;
@@ -189,7 +191,7 @@ static void the_forking_thread_alone_passes_the_gate(void **state) {
   assert_true(can_another_begin());
 }
 
-/* Sections then have a fence, for the rest of the process. */
+/* Without membarrier(2), each section needs a fence from then on, until the process ends. */
 static void a_fork_works_without_membarrier(void **state) {
   (void)state;
   if (!LOAM_CHECKS) skip();
@@ -207,7 +209,8 @@ static void a_fork_works_without_membarrier(void **state) {
   wait_for_section(&(how){ .has_area = true });
 }
 
-/* The child of a fork in the middle of a section does its work when the section ends. */
+/* A fork in the middle of a section leaves work for the child. The child does it when the section
+ * ends. */
 static void an_interrupted_section_ends_in_the_child(void **state) {
   (void)state;
   int status;
@@ -292,7 +295,7 @@ static void *grow_by_handler(void *ctx) {
   return p ? ctx : NULL;
 }
 
-/* The fork lasts long enough for a request that may have spare memory to get it. */
+/* The fork lasts long enough that any request which can use spare memory gets it. */
 static void a_handler_makes_its_blocks_while_a_fork_lasts(void **state) {
   pthread_t thread;
   void *result;
@@ -312,7 +315,7 @@ static void *grow(void *ctx) {
   return *p;
 }
 
-/* The objects of pools are small, large, and guarded ones of size 0, which have no memory. */
+/* The objects of pools are small, large, or guarded ones of size 0, which have no memory. */
 static void a_realloc_of_an_object_does_not_wait_for_a_fork(void **state) {
   loam_free(loam_malloc(NULL, 1)); /* starts loam */
   assert_int_equal(set_up(state), 0);
@@ -348,7 +351,7 @@ static void *use_spare_memory(void *ctx) {
   return ctx;
 }
 
-/* The system makes the thread wait in the middle of lm_spare_alloc while it copies the process. */
+/* The system suspends the thread in the middle of lm_spare_alloc while it copies the process. */
 static void a_child_has_no_spare_memory_that_a_lost_thread_was_making(void **state) {
   (void)state;
   pthread_t thread;
@@ -392,7 +395,8 @@ static void spare_memory_that_is_miscounted_is_not_valid(void **state) {
 
 /* ---- Areas that are in neither list */
 
-/* Notes a part of an area that was never written to: each area has one, at its end. */
+/* Counts a line of /proc/self/maps if it is the end of an area, to which the thread never wrote.
+ * Each area has such a part. */
 static void count_tail(void *tails, const char *line) {
   uintptr_t from, to;
   char access[5];
@@ -406,8 +410,9 @@ static void count_area(lm_thread *t, void *areas) {
   ++*(uint32_t *)areas;
 }
 
-/* Returns how many areas are mapped and in neither list, and whose end was never written to. If the
- * process has areas that are used up to their end, the result is less by their number. */
+/* Returns how many areas are mapped but are in neither list. Only areas whose end was never written
+ * to are found. If areas in the lists are used up to their end, the result is too small by their
+ * number. */
 static int count_lost_areas(void) {
   uint32_t tails = 0, areas = 0;
   assert_int_equal(lm_sys_each_line("/proc/self/maps", count_tail, &tails), 0);
@@ -429,7 +434,7 @@ static void *make_areas(void *unused) {
   return unused;
 }
 
-/* A thread that has no area yet makes one, or takes a vacant one, while another thread forks. */
+/* Threads without an area make one, or take a vacant one, while another thread forks. */
 static void a_child_inherits_no_area_that_is_in_neither_list(void **state) {
   (void)state;
   skip_if_sanitized();
@@ -465,7 +470,7 @@ int main(void) {
     cmocka_unit_test(a_child_has_no_spare_memory_that_a_lost_thread_was_making),
     cmocka_unit_test(a_child_inherits_no_area_that_is_in_neither_list),
     cmocka_unit_test(
-        a_fork_works_without_membarrier), /* the last, because it changes the process */
+        a_fork_works_without_membarrier), /* the last test, because it changes the process */
     cmocka_unit_test(a_mark_without_a_section_is_not_valid),
     cmocka_unit_test(spare_memory_that_is_miscounted_is_not_valid),
   };

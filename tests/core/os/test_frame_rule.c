@@ -1,5 +1,5 @@
-/* test_frame_rule - the rules of frames are those that readelf(1) prints of a library's tables, and
- * each instruction of the tables does what DWARF says of it. */
+/* test_frame_rule - the frame rules of a library agree with the tables that readelf(1) prints, and
+ * each instruction of such tables has the effect that DWARF defines. */
 #include "test.h"
 
 #include "frame_tables.h"
@@ -10,22 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Which words of a line of readelf have the CFA, rbp, rsp and the return address; 0: none has
- * it. */
+/* The numbers of the words, in a line of readelf, that state the CFA, rbp, rsp and the return
+ * address. 0: no word states it. */
 typedef struct columns {
   int cfa, rbp, rsp, ra;
 } columns;
 
 typedef struct library_tables {
   uintptr_t base;   /* where the library is loaded */
-  char signals[32]; /* "cie=..." of the CIE of frames that signals made */
-  bool of_signal;   /* the rows are those of such a frame */
+  char signals[32]; /* "cie=..." of the CIE for signal frames */
+  bool of_signal;   /* whether the current rows are of a signal frame */
   columns at;
   unsigned rules, others, last;
 } library_tables;
 
-/* Splits a line into words. Returns how many there are. A register has its name once more in
- * brackets: that is left out. */
+/* Splits a line into words. Returns their number. After each register readelf prints its name again
+ * in brackets; that word is left out. */
 static int split(char *line, char *word[24]) {
   int n = 0;
   for (char *w = strtok(line, " \n"); w && n < 24; w = strtok(NULL, " \n"))
@@ -42,15 +42,15 @@ static void read_header(library_tables *t, char **word, int n) {
   }
 }
 
-/* Returns the words below the CFA of a place such as "c-16". 0: the register is unchanged. -1: it
- * is elsewhere. */
+/* Returns how many words below the CFA a place such as "c-16" is. 0: the register is unchanged. -1:
+ * the register is saved at another place. */
 static long words_below(const char *place) {
   if (!strcmp(place, "u") || !strcmp(place, "s")) return 0;
   long bytes = strncmp(place, "c-", 2) ? 1 : strtol(place + 2, NULL, 10);
   return bytes % 8 ? -1 : bytes / 8;
 }
 
-/* Returns the rule that a row asks for. */
+/* Returns the rule that a row states. */
 static lm_frame_rule wanted(const library_tables *t, char **word) {
   const char *cfa = word[t->at.cfa], *ra = t->at.ra ? word[t->at.ra] : "u";
   long saved = t->at.rbp ? words_below(word[t->at.rbp]) : 0;
@@ -66,7 +66,8 @@ static lm_frame_rule wanted(const library_tables *t, char **word) {
          (lm_frame_rule)saved << LM_FRAME_SAVED_SHIFT | (lm_frame_rule)words;
 }
 
-/* Compares a row, which holds from its address on. lm_frame_rule_read looks for the byte before. */
+/* Compares a row, which is valid from its address on. lm_frame_rule_read gets a return address and
+ * looks up the byte before it. */
 static void compare_row(library_tables *t, char **word) {
   uintptr_t at = strtoul(word[0], NULL, 16);
   lm_frame_rule want = wanted(t, word), rule = lm_frame_rule_read(t->base + at + 1);
@@ -76,10 +77,10 @@ static void compare_row(library_tables *t, char **word) {
   else t->rules++;
 }
 
-/* Reads one line: the head of an entry, the names of the columns, or a row. Of rows at one address
- * only the last one holds; readelf prints no others. */
+/* Reads one line: the start of an entry, the names of the columns, or a row. If a table has several
+ * rows for one address, readelf prints only the last, which is the valid one. */
 static void read_line(library_tables *t, char *line, bool *in_fde) {
-  enum { ADDRESS = 16 }; /* digits; the offsets of entries have 8 */
+  enum { ADDRESS = 16 }; /* hex digits; the offsets of entries have 8 */
   char *word[24];
   int n = split(line, word);
   if (n >= 4 && !strcmp(word[3], "CIE")) {
@@ -105,7 +106,7 @@ static library_tables compare_library(const char *name, const char *symbol) {
   FILE *from = popen(command, "r");
   assert_non_null(from);
   while (fgets(line, sizeof line, from)) read_line(&t, line, &in_fde);
-  pclose(from); /* its status is 1 after a warning too */
+  pclose(from); /* the status of readelf is 1 after a warning too */
   print_message("%s: %u rules, %u for the unwinder, %u ends of stacks\n", name, t.rules, t.others,
                 t.last);
   return t;
@@ -127,7 +128,7 @@ static void where_there_are_no_tables_the_stack_ends(void **state) {
 
 /* ---- Programs that no library here has ---------------------------------------------------- */
 
-static uint8_t code[64]; /* a function; nothing runs it */
+static uint8_t code[64]; /* a function that never runs */
 
 static lm_frame_rule rule(bool by_rbp, uint32_t words, uint32_t saved) {
   return (lm_frame_rule)by_rbp << LM_FRAME_RBP_SHIFT | saved << LM_FRAME_SAVED_SHIFT | words;

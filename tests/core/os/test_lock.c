@@ -49,7 +49,8 @@ static void a_state_above_two_is_not_valid(void **state) {
   assert_false(lm_lock_is_valid(&broken));
 }
 
-/* The thread would end at pthread_testcancel, or in between with the asynchronous type. */
+/* The lock must delay the cancellation. Otherwise the thread would end at pthread_testcancel or,
+ * with the asynchronous type, at any instruction. */
 static void *be_cancelled_under_two_locks(void *reached) {
   static lm_lock inner;
   int before;
@@ -67,7 +68,7 @@ static void *be_cancelled_under_two_locks(void *reached) {
 static void a_cancelled_thread_drops_its_locks_first(void **state) {
   (void)state;
   static int reached;
-  skip_if_sanitized(); /* it would report the frames that the cancelled thread left behind */
+  skip_if_sanitized(); /* else it would report frames of the cancelled thread */
   void *end;
   pthread_join(start_thread(be_cancelled_under_two_locks, &reached), &end);
   assert_ptr_equal(end, PTHREAD_CANCELED);

@@ -170,7 +170,7 @@ static void every_thread_tells(void **state) {
   loam_free(kept);
 }
 
-/* Two threads set hooks at one time: one thread a callback, the other none. */
+/* Two threads set hooks at one time: one thread sets a callback, the other removes it. */
 static duel hooks;
 
 static void *remove_hook(void *unused) {

@@ -1,4 +1,4 @@
-/* test_numa.c - nodes, real and made up, and the binding of ranges: numa.h. */
+/* test_numa.c - the nodes of real and made-up machines, and the binding of ranges: numa.h. */
 #include "test.h"
 
 #include <errno.h>
@@ -214,7 +214,7 @@ static void distances_go_by_the_nodes_online(void **state) {
   assert_int_equal(lm_numa_distance(0, 1), 12);
   assert_int_equal(lm_numa_distance(0, 3), 30);
   assert_int_equal(lm_numa_distance(1, 0), 12);
-  assert_int_equal(lm_numa_distance(2, 3), 20); /* 300 is no distance */
+  assert_int_equal(lm_numa_distance(2, 3), 20); /* 300 is not a valid distance */
   assert_int_equal(lm_numa_distance(7, 7), 10);
   assert_int_equal(lm_numa_distance(7, 8), 20);
   assert_int_equal(lm_numa_distance(70, 8), 20);
@@ -270,7 +270,7 @@ static void a_node_that_others_may_use_has_nothing_free(void **state) {
   assert_int_equal(lm_numa_free(3), 3000 * 1024);
   lm_numa_pretend(folder, 0x2);
   for (int i = 0; i < LM_NUMA_READS; i++)
-    (void)lm_numa_free(3); /* these readings look at nothing */
+    (void)lm_numa_free(3); /* one of these readings looks at the board and finds the change */
   for (int i = 0; i < 100; i++) {
     assert_int_equal(lm_numa_free(3), 0);
     assert_int_equal(lm_numa_free(1), 2000 * 1024);
@@ -278,7 +278,8 @@ static void a_node_that_others_may_use_has_nothing_free(void **state) {
   lm_published_unmap();
 }
 
-/* A reader that cannot look now leaves the look to the next one. */
+/* A fast read that finds the look due does not look itself. The look stays due until a slow
+ * read. */
 static void a_look_that_is_due_stays_due(void **state) {
   (void)state;
   follow_board();

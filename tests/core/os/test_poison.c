@@ -1,5 +1,5 @@
-/* test_poison.c - in a build with the address sanitizer, a wrong use of loam's memory is reported
- * as it is for malloc's memory, and a right use is not reported: poison.h. */
+/* test_poison.c - in a build with AddressSanitizer, a wrong use of loam's memory is reported like a
+ * wrong use of malloc's memory, and a correct use is not reported: poison.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void reads_after_realloc(size_t size) {
   sink = beside[0];
 }
 
-/* No live object is behind the block: it is the only object in its span. */
+/* The block is the only object in its span, so no live object follows it. */
 static void writes_past_the_end(size_t size) {
   volatile char *p = block(size);
   p[loam_usable_size((void *)p)] = 1;
@@ -57,7 +57,7 @@ static void writes_before_the_start(size_t size) {
   high[-1] = 1;
 }
 
-/* The C library makes the wrong access. */
+/* The wrong access is in the C library. */
 static void copies_into_freed(size_t size) {
   char *p = (char *)block(size), *from = malloc(size);
   memset(from, 0, size);

@@ -1,5 +1,5 @@
-/* test_pressure.c - looks at memory pressure, alarms, and the figure for policies, with made-up
- * files: pressure.h. */
+/* test_pressure.c - checks of the memory pressure, alarms, and the figure that policies read, with
+ * made-up files: pressure.h. */
 #include "os/pressure.h"
 
 #include "test.h"
@@ -47,7 +47,7 @@ static int remove_group(void **state) {
   return remove_folder(state);
 }
 
-/* A group of 1 GB that is calm and uses 100 MB. */
+/* Writes the files of a control group of 1 GB that uses 100 MB and has no stalls. */
 static int be_calm(void **state) {
   (void)state;
   p = (lm_pressure){ 0 };
@@ -84,7 +84,7 @@ static void an_alarm_is_raised_near_the_limit_and_ends_with_more_room(void **sta
   assert_int_equal(p.alarms, 2); /* the alarm was repeated when it had lasted a second */
 }
 
-/* Files that the kernel can drop do not count as used. */
+/* Cached files, which the kernel can drop, do not count as used memory. */
 static void cached_files_raise_no_alarm(void **state) {
   (void)state;
   write_number("groups/g/memory.current", GB - 1);
@@ -123,10 +123,11 @@ static void an_alarm_that_lasts_is_raised_again_ever_more_seldom(void **state) {
   write_number("groups/g/memory.current", 0);
   assert_false(look(300));
   write_number("groups/g/memory.current", GB);
-  assert_true(look(301)); /* a new one does not wait */
+  assert_true(look(301)); /* a new alarm is raised immediately */
 }
 
-/* At 4 GiB in a second, the memory that is left cannot be used up before the next look. */
+/* The next look comes so soon that a program which allocates 4 GiB per second cannot use up the
+ * rest before. */
 static void a_group_with_little_left_is_looked_at_soon(void **state) {
   (void)state;
   (void)look(1);
@@ -206,8 +207,8 @@ static void a_look_is_published(void **state) {
 
 #define calm_test(f) cmocka_unit_test_setup(f, be_calm)
 
-/* A thread may begin to look before the process follows a board, and end after that. A process
- * cannot write to the page of a board. */
+/* A thread may begin a look before the process follows a board, and end it afterwards. At the end
+ * the page belongs to the board, and the process cannot write to it. */
 static void a_page_of_a_board_is_not_written(void **state) {
   (void)state;
   static const char zeros[sizeof lm_published];

@@ -43,7 +43,7 @@ static bool is_taken(void *at, size_t size) {
 }
 
 static int touch(void *at) {
-  signal(SIGSEGV, SIG_DFL); /* a sanitizer would print a report */
+  signal(SIGSEGV, SIG_DFL); /* without a sanitizer's handler, which would print a report */
   *(volatile char *)at = 1;
   return 0;
 }
@@ -108,7 +108,7 @@ static void purges_locked_memory_too(void **state) {
   lm_sys_unmap(at, 2 * LM_PAGE);
 }
 
-/* The pages are of this program's constants, which a file backs and which are not locked. */
+/* The pages contain constants of this program. They are backed by a file and not locked. */
 static void evicted_pages_of_a_file_are_read_again(void **state) {
   (void)state;
   static const char words[3 * LM_PAGE] = { [LM_PAGE] = 'w', [3 * LM_PAGE - 1] = 'e' };
@@ -118,7 +118,7 @@ static void evicted_pages_of_a_file_are_read_again(void **state) {
   assert_int_equal(words[3 * LM_PAGE - 1], 'e');
 }
 
-/* Returns whether the page at p is mapped at this moment, so that a touch is no page fault. */
+/* Returns whether the page at p is mapped now, so that an access is no page fault. */
 static bool is_mapped(const char *p) {
   uint64_t entry;
   int fd = open("/proc/self/pagemap", O_RDONLY);
@@ -137,7 +137,7 @@ static void pages_of_a_file_that_were_written_to_are_not_evicted(void **state) {
   *page[1] = 'b';
   *page[3] = 'r';
   assert_int_equal(mprotect(from, 4 * LM_PAGE, PROT_READ), 0);
-  for (int i = 0; i < 4; i++) (void)*page[i]; /* each page is mapped now */
+  for (int i = 0; i < 4; i++) (void)*page[i]; /* every page is mapped now */
   assert_int_equal(lm_sys_evict_file(from, 4 * LM_PAGE), 0);
   assert_false(is_mapped(from) || is_mapped(from + 2 * LM_PAGE));
   assert_int_equal(*page[1], 'b');
@@ -206,7 +206,7 @@ static void moves_pages_and_leaves_the_source_reserved(void **state) {
   lm_sys_unmap(to, SIZE);
 }
 
-/* Linux 6.17 moves several pieces; older kernels move none of them. */
+/* Linux 6.17 moves several pieces in one call. Older kernels move none of them. */
 static void moves_several_pieces_or_changes_nothing(void **state) {
   (void)state;
   char *from = reserve_and_commit(SIZE), *to = reserve(SIZE);
@@ -220,7 +220,7 @@ static void moves_several_pieces_or_changes_nothing(void **state) {
   lm_sys_unmap(to, SIZE);
 }
 
-/* No machine has so many free pages of 1 GiB. */
+/* No machine has so many free huge pages of 1 GiB. */
 static void a_failed_huge_commit_leaves_the_reservation_whole(void **state) {
   (void)state;
   void *at;
@@ -274,9 +274,9 @@ static void tells_the_node_of_the_cpu(void **state) {
   }
 }
 
-/* A sanitizer needs the function itself. */
+/* A sanitizer needs the real getauxval. */
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-/* Stands in for the C library's function: the kernel is older than Linux 6.3. */
+/* Replaces the function of the C library. Acts like on a kernel before Linux 6.3. */
 unsigned long getauxval(unsigned long type) {
   (void)type;
   errno = ENOENT;
@@ -347,7 +347,7 @@ static void sleeps_until_woken_and_knows_who_lives(void **state) {
   lm_sys_wake(&word);
   pthread_join(thread, NULL);
   while (lm_sys_thread_lives((int)thread_number))
-    lm_sys_sleep(100000); /* the kernel ends it soon after the join */
+    lm_sys_sleep(100000); /* the kernel ends the thread soon after the join */
 }
 
 static void a_wait_for_a_changed_word_returns(void **state) {
@@ -376,8 +376,7 @@ static void reads_small_files_whole_and_long_ones_in_part(void **state) {
   assert_int_equal(length, 3);
 }
 
-/* The host may have put a pipe of its own at the number of loam's file. */
-enum { CUT = 4095 }; /* bytes of a line that are given out */
+enum { CUT = 4095 }; /* the most bytes of a line that the visitor gets */
 
 /* The lengths and the last bytes of the lines that were visited. */
 typedef struct seen {
@@ -418,6 +417,7 @@ static void cuts_a_long_line_and_drops_its_rest(void **state) {
   unlink(path);
 }
 
+/* The host may have put a pipe of its own at the number of loam's file. */
 static void takes_nothing_out_of_a_pipe(void **state) {
   (void)state;
   char path[64], text[5] = "";
@@ -442,7 +442,7 @@ static void tells_the_time_and_something_random(void **state) {
   assert_true(lm_sys_random() != lm_sys_random());
 }
 
-/* The kernel would end the process by SIGXFSZ. */
+/* Without the check of the limit, the kernel would end the process with SIGXFSZ. */
 static int append_beyond_the_limit(void *path) {
   struct rlimit limit = { 8, 8 };
   if (setrlimit(RLIMIT_FSIZE, &limit)) return 1;
@@ -521,8 +521,8 @@ static void no_system_call_ends_a_cancelled_thread_amid_things(void **state) {
   assert_true(was_over && end == PTHREAD_CANCELED);
 }
 
-/* Ends the process with 0 if all its descriptors from `first` on are closed, with close_range(2) or
- * without. */
+/* Exits with 0 if lm_sys_process_close_from has closed all descriptors from `first` on. If
+ * `is_refused`, close_range(2) fails first. */
 static void close_all_from(int first, bool is_refused) {
   int high = fcntl(first, F_DUPFD, first + 200);
   if (high < 0) _exit(2);

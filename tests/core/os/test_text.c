@@ -1,4 +1,4 @@
-/* test_text.c - texts put together without printf: text.h. */
+/* test_text.c - texts that are put together without printf: text.h. */
 #include <string.h>
 
 #include "os/text.h"

@@ -13,9 +13,9 @@
 
 enum { SOMEWHERE = 65536 };
 
-/* Sanitizers keep memory of their own for each thread. The memory of the thread sanitizer is gone
- * in the last round of destructors, so instrumented code must end one round earlier. The thread
- * sanitizer also writes shadow memory for everything that is mapped. */
+/* Sanitizers keep memory of their own for each thread. ThreadSanitizer frees it before the last
+ * round of destructors, so instrumented code must end one round earlier. ThreadSanitizer also
+ * writes shadow memory for all memory that is mapped. */
 #if defined(__SANITIZE_THREAD__)
 enum { CAN_MEASURE = false, ROUNDS_OF_DESTRUCTORS = 3, MANY_THREADS = 200 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -96,13 +96,13 @@ static void thousands_of_threads_leave_nothing(void **state) {
   long pages = resident_pages();
   run_threads(MANY_THREADS, touch_area);
   assert_int_equal(count_areas(), areas);
-  /* An area that stayed would have 20 pages. */
+  /* An area that was not unmapped would have 20 resident pages. */
   assert_true(!CAN_MEASURE || resident_pages() - pages < 1000);
 }
 
 /* ---- Vacant areas */
 
-/* Leaves in its area what a thread may leave there, and returns the area. */
+/* Writes values to its area that a thread may leave there. Returns the area. */
 static void *leave_traces(void *unused) {
   (void)unused;
   lm_thread *t = lm_thread_get();
@@ -116,7 +116,7 @@ static void *leave_traces(void *unused) {
   return t;
 }
 
-/* Returns the area, or NULL if a thread that has ended left something in it. */
+/* Returns the area, or NULL if values of an ended thread are still in it. */
 static void *find_no_traces(void *unused) {
   (void)unused;
   lm_thread *t = lm_thread_get();
@@ -182,14 +182,15 @@ static void *use_many_bins(void *unused) {
   return lm_thread_extend(t, LM_THREAD_BINS + LM_VACANT_BINS + 1) ? NULL : WRONG;
 }
 
-/* The thread ends like one that is cancelled inside an active section. */
+/* The thread ends in an active section, like a thread that is cancelled there. */
 static void *end_amid_a_section(void *unused) {
   (void)unused;
   lm_thread_begin(lm_thread_get());
   return NULL;
 }
 
-/* The bytes that the kernel counts against RLIMIT_DATA: private memory that can be written. */
+/* Returns the bytes that the kernel counts against RLIMIT_DATA: private memory that can be
+ * written. */
 static size_t counted_data(void) {
   char text[4096];
   size_t length;
@@ -198,8 +199,8 @@ static size_t counted_data(void) {
   return line ? (size_t)atol(line + strlen("VmData:")) * LM_KIB : 0;
 }
 
-/* The kernel counts private memory that can be written, used or not, against RLIMIT_DATA and where
- * the system does not overcommit. Two rounds: the C library keeps the stacks of the first. */
+/* The kernel counts private memory that can be written against RLIMIT_DATA, used or not, and also
+ * against the memory of a system that does not overcommit. Most of an area must not count. */
 static void most_of_an_area_counts_against_no_limit_on_memory(void **state) {
   (void)state;
   skip_if_sanitized();
@@ -228,7 +229,7 @@ static void *extend_step_by_step(void *unused) {
   lm_thread *t = lm_thread_get();
   for (uint32_t end = LM_THREAD_BINS; end <= LM_THREAD_SIZE; end += LM_PAGE) {
     uint32_t was = t->bins_end;
-    lm_sys_refuse(2); /* the advice is refused first, which does no harm */
+    lm_sys_refuse(2); /* first the advice on huge pages fails, which does no harm */
     if (!lm_thread_extend(t, end) && (t->bins_end != was || !lm_thread_extend(t, end)))
       return WRONG;
     lm_sys_refuse(0);
@@ -254,7 +255,7 @@ static void an_area_that_is_large_or_was_amid_an_operation_is_unmapped(void **st
   assert_int_equal(count_areas(), areas);
 }
 
-/* ---- Want of memory */
+/* ---- When there is no memory */
 
 static void refused_memory_is_no_area_and_then_one(bool refused) {
   bool none = !lm_thread_get();
@@ -274,7 +275,8 @@ static void *meet_refusals(void *calls) {
 static void *use_a_copied_area(void *unused) {
   (void)unused;
   lm_thread_trim_vacant();
-  lm_sys_refuse(1); /* the kernel refuses a mapping, as in a process that locks future ones */
+  /* The kernel refuses a mapping, as it may in a process that has called mlockall(MCL_FUTURE). */
+  lm_sys_refuse(1);
   lm_thread *t = lm_thread_get();
   if (!t || strcmp(lm_sys_refused(), "lm_sys_map_readable") != 0) return WRONG;
   volatile char *bytes = (char *)t;
@@ -324,7 +326,7 @@ static void want_of_memory_is_no_area(void **state) {
 static pthread_key_t last_key;
 static _Atomic int late_ones, dying_ones, ends;
 
-/* A destructor that uses loam in each round, also in rounds after the area has ended. */
+/* A destructor that uses loam in each round, also after the area of the thread has ended. */
 static void use_loam_again(void *rounds) {
   lm_thread *t = lm_thread_get();
   assert_non_null(t);
@@ -352,7 +354,8 @@ static void late_areas_are_taken_back(void **state) {
   run_threads(MANY_THREADS / 4, end_late);
   assert_true(late_ones >= MANY_THREADS / 4);
   assert_int_equal(lm_thread_count(), threads);
-  /* The areas of the latest threads stay; the kernel may not have ended all those threads yet. */
+  /* The areas of the latest threads may still exist, because the kernel may not have ended these
+   * threads yet. */
   for (int naps = 0; count_areas() - areas > 30 && be_patient(&naps);) run_threads(10, end_late);
   assert_true(count_areas() - areas <= 30);
   pthread_key_delete(last_key);
@@ -449,7 +452,7 @@ static void *stay_inside(void *unused) {
   return NULL;
 }
 
-/* This thread has no area, and a grace makes none for it. */
+/* The thread has no area, and lm_thread_grace makes none for it. */
 static void *ask_for_grace(void *unused) {
   (void)unused;
   bool done = lm_thread_grace();
@@ -482,8 +485,8 @@ static uint32_t passed_grace(void) {
   return number;
 }
 
-/* A grace and a calm grace may last at one time. The older one says nothing of the threads in the
- * other, which gives each of them time to make its stores visible. */
+/* A grace and a calm grace may last at one time. The grace must not note that threads have passed
+ * the calm grace, which waits longer so that the stores of each thread become visible. */
 static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) {
   (void)state;
   lm_thread_get();
@@ -493,10 +496,10 @@ static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) 
   while (!is_inside) lm_sys_yield();
   uint32_t before = passed_grace();
   pthread_t asking = start_thread(ask_for_grace, NULL);
-  while (passed_grace() == before) lm_sys_yield(); /* the grace waits for the other thread alone */
+  while (passed_grace() == before) lm_sys_yield(); /* the grace waits for the other thread now */
   uint32_t passed = passed_grace();
   lm_thread_calm_begin();
-  lm_sys_sleep(50000000); /* the grace looks at the threads again and again */
+  lm_sys_sleep(50000000); /* the grace looks at the threads many times */
   assert_int_equal(passed_grace(), passed);
   may_leave = true;
   pthread_join(inside, NULL);
@@ -523,7 +526,7 @@ static void *reach_on(void *unused) {
   return !wrong && t->reach == SOMEWHERE ? NULL : WRONG;
 }
 
-/* A thread that has no area yet, and then has an area but has not seen the range. */
+/* The thread has no area at first. Then it gets an area, and has not seen the range yet. */
 static void *begin_without_reach(void *unused) {
   (void)unused;
   if (lm_thread_self || lm_thread_self_or_empty->reach != LM_REACH_NONE) return WRONG;
@@ -552,7 +555,7 @@ static void a_thread_on_the_slow_path_reaches_nothing(void **state) {
   lm_thread_set_reach(t, LM_REACH_NONE);
 }
 
-/* The reason arrives while the thread sets its `reach`. */
+/* Another thread sets a reason for the slow path while this thread sets its `reach`. */
 static void a_reason_that_arrives_amid_set_reach_wins(void **state) {
   (void)state;
   is_inside = may_leave = false;
@@ -620,7 +623,7 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
   assert_true(lm_thread_is_valid(t) && t->epoch & LM_EPOCH_FAST);
 }
 
-/* A thread handles its own reasons while another thread takes a reason of all threads away. */
+/* A thread handles its own reasons while another thread removes a reason of all threads. */
 static duel endings;
 
 static void *end_reasons_of_all(void *unused) {
@@ -657,7 +660,7 @@ static void old_decisions_never_match_a_later_epoch(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
   uint64_t epochs = LM_SCOPED / LM_EPOCH_FIRST;
-  t->used_decisions |= 1; /* as the cache does before it fills an entry of the first part */
+  t->used_decisions |= 1; /* the cache does this before it fills an entry of the first part */
   for (uint64_t i = 0; i < 2 * epochs; i++) {
     t->decision[3].key = t->epoch + 7;
     lm_thread_set_slow(t, LM_SLOW_STALE);
@@ -671,17 +674,17 @@ static void old_decisions_never_match_a_later_epoch(void **state) {
 static void an_area_that_breaks_a_law_is_not_valid(void **state) {
   (void)state;
   lm_thread *t = calloc(1, sizeof *t);
-  assert_false(lm_thread_is_valid(t)); /* no thread, no epoch */
+  assert_false(lm_thread_is_valid(t)); /* it has no thread id and no epoch */
   t->tid = 1;
   t->epoch = LM_EPOCH_FIRST | LM_EPOCH_FAST;
   assert_true(lm_thread_is_valid(t));
-  t->slow_reasons = LM_SLOW_STALE; /* the fast path is open all the same */
+  t->slow_reasons = LM_SLOW_STALE; /* the epoch still has LM_EPOCH_FAST */
   assert_false(lm_thread_is_valid(t));
   t->epoch = LM_EPOCH_FIRST;
-  assert_false(lm_thread_is_valid(t)); /* free still finds objects */
+  assert_false(lm_thread_is_valid(t)); /* the reach must be LM_REACH_NONE too */
   t->reach = LM_REACH_NONE;
   assert_true(lm_thread_is_valid(t));
-  t->scoped = LM_SCOPED; /* without a scope */
+  t->scoped = LM_SCOPED; /* LM_SCOPED without a scope */
   assert_false(lm_thread_is_valid(t));
   free(t);
 }
@@ -712,7 +715,7 @@ static _Atomic int in_child, busy;
 static lm_lock hook_lock = { 0 }, leaf = { 0 };
 static bool was_held;
 
-/* The child inherits no lock that a thread of its parent holds. */
+/* The child must not inherit a lock that another thread of the parent holds. */
 static void child(void) {
   in_child++;
   was_held = lm_lock_is_held(&hook_lock) || lm_lock_is_held(&leaf);
@@ -779,7 +782,7 @@ static void a_grace_does_not_wait_for_a_thread_that_is_lost(void **state) {
   is_inside = may_leave = false;
   pthread_t inside = start_thread(stay_inside, NULL);
   while (!is_inside) lm_sys_yield();
-  pid_t pid = _Fork(); /* runs no handlers: the child still lists the other thread */
+  pid_t pid = _Fork(); /* _Fork runs no fork handlers, so the child still lists the other thread */
   if (pid == 0) {
     alarm(PATIENCE_S);
     _exit(lm_thread_grace() ? 0 : 1);
@@ -803,7 +806,7 @@ static void children_have_children(void **state) {
   assert_int_equal(run_in_child(fork_again, (void *)5), 42);
 }
 
-/* The area of the calling thread is in the list. */
+/* Makes the area of the calling thread wrong, which is in the list. */
 static void a_list_with_a_wrong_area_is_not_valid(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get(), *previous = t->previous;
@@ -817,7 +820,8 @@ static void a_list_with_a_wrong_area_is_not_valid(void **state) {
   assert_true(lm_thread_list_is_valid());
 }
 
-/* The system has no memory for the area when work of loam begins, and has some before its end. */
+/* There is no memory for the area when work of loam begins. There is memory before the work
+ * ends. */
 static void *work_inside(void *passes_area) {
   lm_sys_refuse_from(1);
   lm_thread *self = lm_thread_inside_begin();

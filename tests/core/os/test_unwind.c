@@ -1,5 +1,5 @@
-/* test_unwind - a stack that is read by the rules of its frames is the stack that the unwinder of
- * the C library finds, also through functions whose frames vary in size. */
+/* test_unwind - lm_unwind, which reads a stack by the rules of its frames, finds the stack that
+ * backtrace(3) finds, also through functions whose frames vary in size. */
 #include "test.h"
 
 #include "frame_tables.h"
@@ -14,8 +14,8 @@
 
 enum { DEPTH = 24, STACKS = 20000 };
 
-/* The address sanitizer's frames vary in their sizes, and keep what earlier calls have left there.
- * lm_unwind could take that for the stack that it read last, as unwind.h says. */
+/* Frames of AddressSanitizer vary in size, and keep return addresses that earlier calls left there.
+ * lm_unwind could take these for the stack that it read last (unwind.h). */
 #ifdef __SANITIZE_ADDRESS__
 enum { LEAVES_ADDRESSES = 1 };
 #else
@@ -31,23 +31,25 @@ static uint32_t below(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
-/* Compares the frames outside of this function. `seen` has the addresses of calls, backtrace(3) the
- * return addresses behind them; the first two are in lm_unwind's caller and here. */
+/* Compares the frames outside of this function with those of backtrace(3). `seen` has the addresses
+ * of calls; backtrace(3) has the return addresses after them. The first frames of both differ and
+ * are skipped. */
 static LM_NOINLINE void compare(void) {
-  static void *want[LM_UNWIND_FRAMES + 2]; /* not on the stack, where addresses would be left */
-  if (LEAVES_ADDRESSES) seen.at = 0;       /* so the stack is read again */
+  static void *want[LM_UNWIND_FRAMES + 2]; /* not on the stack, where its addresses would stay */
+  if (LEAVES_ADDRESSES) seen.at = 0;       /* so that lm_unwind reads the stack again */
   (void)lm_unwind(&seen);
   int n = backtrace(want, LM_COUNT(want));
   uintptr_t caller = (uintptr_t)__builtin_return_address(0);
   uint32_t own = 0;
-  int i = 0; /* where a sanitizer takes the place of backtrace(3), it has a frame more */
+  int i = 0; /* a sanitizer's backtrace has one more frame */
   uint32_t frames = lm_unwound_frames(&seen);
   while (own < frames && lm_unwound_frame(&seen, own) + 1 != caller) own++;
   while (i < n && (uintptr_t)want[i] != caller) i++;
   assert_true(own < frames && i < n);
   for (; i < n && own < frames; i++, own++) {
     uintptr_t frame = lm_unwound_frame(&seen, own);
-    /* Of a frame that a signal interrupted, both have the address where it was. */
+    /* For a frame that a signal interrupted, both have the address of the interrupted
+     * instruction. */
     if (frame + 1 != (uintptr_t)want[i] && frame != (uintptr_t)want[i])
       fail_msg("frame %d is %#lx, and not %p", i, (long)frame + 1, want[i]);
     compared++;
@@ -69,8 +71,8 @@ static LM_NOINLINE void wide(unsigned depth) {
   descend(depth - 1);
   __asm__ volatile("" ::"r"(room) : "memory");
 }
-/* Its frame varies in its size. It clears its room: lm_unwind could take a return address that an
- * earlier call has left there for one of the stack that it read last. */
+/* The frame of this function varies in size. It clears `room`, because lm_unwind could take a
+ * return address that an earlier call left there for one of the stack that it read last. */
 static LM_NOINLINE void varying(unsigned depth) {
   uint32_t size = 16 + 16 * below(40);
   char *room = alloca(size);
@@ -119,7 +121,7 @@ static void handle_signals(int flags) {
   signal(SIGUSR1, SIG_DFL);
 }
 
-/* A rule cannot say where a signal's frame leads, so the unwinder reads the stack. */
+/* A rule cannot state the caller of a signal frame, so the C library's unwinder reads the stack. */
 static void a_handler_of_a_signal_has_the_frames_that_it_interrupted(void **state) {
   (void)state;
   handle_signals(0);
@@ -139,8 +141,8 @@ static void so_has_a_handler_on_a_stack_of_its_own(void **state) {
 enum { STACK = 64 << 10, GUARD = 64 << 10, PAGE = 4096, LARGE = 32000 + 8, SMALL = 8 };
 static ucontext_t back;
 
-/* Code that makes room on the stack and calls its argument, as a library would have it that is
- * unloaded, and has another one loaded in its place. */
+/* A function that makes room on the stack and calls its argument. The test writes it twice with
+ * different room, as if a library were unloaded and another one were loaded in its place. */
 static struct __attribute__((packed)) {
   uint8_t sub[3];
   uint32_t room;
@@ -151,7 +153,7 @@ static struct __attribute__((packed)) {
 
 static frame_tables tables;
 
-/* Writes the code with this much room, and its tables: def_cfa_offset from the call on. */
+/* Writes the code with `room` bytes, and its tables: the CFA offset is correct from the call on. */
 static void write_code(uint32_t room) {
   static const uint8_t sub[] = { 0x48, 0x81, 0xec }, call[] = { 0xff, 0xd7 },
                        add[] = { 0x48, 0x81, 0xc4 };
@@ -182,7 +184,7 @@ static void run_on(char *stack) {
   assert_int_equal(swapcontext(&back, &there), 0);
 }
 
-/* The memory behind the stack cannot be read, and the rule that was kept leads there. */
+/* The kept rule leads to memory behind the stack, which cannot be read. */
 static void a_kept_rule_that_is_wrong_does_not_lead_out_of_the_stack(void **state) {
   int prot = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
   char *stack = mmap(NULL, STACK + GUARD, prot, flags, -1, 0);
@@ -197,7 +199,8 @@ static void a_kept_rule_that_is_wrong_does_not_lead_out_of_the_stack(void **stat
   write_code(SMALL);
   for (int i = 0; i < 2; i++) run_on(stack);
   __deregister_frame(&tables);
-  write_code(LARGE); /* inside the part that is known, a wrong rule would lead astray unseen */
+  /* A wrong rule that leads to a place inside the known stack would not be noticed. */
+  write_code(LARGE);
   lm_unwind_forget();
   for (int i = 0; i < 2; i++) run_on(stack);
   __deregister_frame(&tables);
