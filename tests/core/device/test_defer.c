@@ -1,4 +1,5 @@
-/* test_defer.c - frees that are collected and done together: defer.h. No device is needed. */
+/* test_defer.c - frees that are collected and then done together: defer.h. The test needs no
+ * device. */
 #include <limits.h>
 
 #include "device/defer.h"
@@ -84,7 +85,7 @@ static void a_flush_frees_all_that_is_pending(void **state) {
   assert_int_equal(ended, 1);
 }
 
-/* The wait for the device failed, so work may still use the memory. */
+/* If the wait for the device fails, work may still use the memory. */
 static void frees_nothing_if_the_device_cannot_be_waited_for(void **state) {
   char memory[5];
   (void)state;

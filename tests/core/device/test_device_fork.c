@@ -1,5 +1,5 @@
 /* test_device_fork.c - a fork does not wait for driver calls of other threads, nor for threads that
- * wait for such a call: long locks (os/lock.h). On the stand-in for a driver. */
+ * wait for such a call: long locks (os/lock.h). Runs on the stand-in for a driver. */
 #include "apart.h"
 
 #include <fcntl.h>
@@ -51,9 +51,9 @@ static void *start(void *unused) {
   return unused;
 }
 
-/* The child can allocate and free, and has no driver. */
+/* The child has no driver, but it can allocate and free host memory. */
 static void be_a_child(void) {
-  alarm(10); /* it waits for a lock that nobody drops */
+  alarm(10); /* ends a child that waits for a lock which no thread drops */
   loam_free(loam_malloc(NULL, 100));
   loam_free(loam_malloc(NULL, 10 * MIB));
   want(!loam_device_alloc(NULL, MIB, NULL) && says("a fork cannot use the GPU"));
@@ -63,7 +63,8 @@ static void be_a_child(void) {
   _exit(0);
 }
 
-/* Forks while one thread is in the driver, and another one waits for the lock which it holds. */
+/* Forks while one thread is in the driver, and another thread waits for the lock
+ * which that thread holds. */
 static void fork_during(const char *call, void *(*first)(void *), void *(*other)(void *)) {
   int status;
   pthread_t in_driver, waiting;
@@ -127,7 +128,7 @@ TEST(a_fork_does_not_wait_for_existing_memory_to_be_pinned) {
   fork_during("cuMemHostUnregister", pin_existing, pin_existing);
 }
 
-/* No process has made this handle. */
+/* No process has made this handle, so it cannot be opened. */
 static void *open_handle(void *unused) {
   loam_ipc handle = { .handle = "handle", .size = MIB, .pid = 1 };
   void *there;
@@ -162,8 +163,8 @@ static void *ask_manager(void *delay_ns) {
   return NULL;
 }
 
-/* The library is a FIFO: to open it lasts until this thread opens it for writing. Meanwhile the
- * loader is locked, so no thread is made. */
+/* The library is a FIFO. The loader waits in open(2) until this thread opens the FIFO for writing.
+ * The loader is locked during that time, so this thread starts the other threads before. */
 TEST(a_fork_does_not_wait_for_a_manager_that_is_loaded) {
   int status;
   pthread_t loading, waiting;

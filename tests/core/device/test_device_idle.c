@@ -1,5 +1,6 @@
 /* test_device_idle.c - in a process without a service thread, the threads that free device memory
- * and pinned memory give it back to the driver: device_idle.h. On the stand-in for a driver. */
+ * and pinned memory give it back to the driver: device_idle.h. Runs on the stand-in for a
+ * driver. */
 #include "apart.h"
 
 #include <stdlib.h>
@@ -47,7 +48,8 @@ static void load(const char *text) {
   ok(loam_policy_load_text("idle.lua", text));
 }
 
-/* A program that sleeps then keeps no more: nothing else is called. */
+/* After a peak, only the frees themselves give memory back, because a program may then sleep. At
+ * most a quarter of the peak may stay. */
 static void a_freed_peak_goes_back(size_t size, bool is_device) {
   rise(size, is_device);
   size_t high = is_device ? standin_used(0) : standin_registered();
@@ -77,7 +79,7 @@ TEST(a_freed_peak_of_pinned_blocks_goes_back) {
   a_freed_peak_goes_back(MIB, false);
 }
 
-/* A driver takes long for an allocation, so memory that is needed again soon stays. */
+/* An allocation by the driver takes long, so memory that is needed again soon stays. */
 TEST(a_peak_that_comes_again_and_again_stays) {
   load(DEVICE);
   unsigned long calls = 0;
@@ -89,7 +91,8 @@ TEST(a_peak_that_comes_again_and_again_stays) {
   want(standin_calls("cuMemCreate") + standin_calls("cuMemAlloc_v2") == calls);
 }
 
-/* It goes back when it is idle, by a thread that needs a little memory of the host. */
+/* Memory that stayed goes back once it is idle, by the work of a thread that only allocates some
+ * host memory. */
 TEST(memory_that_stayed_goes_back_when_it_is_idle) {
   load(HOST_TOO);
   for (int i = 0; i < 4; i++) {
@@ -146,7 +149,7 @@ static size_t reserved(void) {
   return info.reserved;
 }
 
-/* Leaves the driver's pool with so much free memory that nothing else fits. */
+/* Leaves so much free memory in the driver's pool that nothing else fits on the device. */
 static size_t fill_and_free(void) {
   size_t all, free;
   ok(loam_device_memory(0, &free, &all));
@@ -172,7 +175,7 @@ TEST(a_trim_returns_what_the_pool_of_the_driver_keeps) {
 
 TEST(other_requests_get_what_the_pool_of_the_driver_keeps) {
   load(DRIVER);
-  (void)new_stream(); /* which makes the primary context current */
+  (void)new_stream(); /* makes the primary context current */
   const char *tags[] = { "c", "n" };
   for (int i = 0; i < 2; i++) {
     size_t size = fill_and_free();
@@ -186,7 +189,7 @@ TEST(other_requests_get_what_the_pool_of_the_driver_keeps) {
 
 TEST(the_pool_of_the_driver_returns_idle_memory_by_itself) {
   load(DRIVER);
-  (void)new_stream(); /* which makes the primary context current */
+  (void)new_stream(); /* makes the primary context current */
   void *p = loam_device_alloc(NULL, MIB, NULL);
   size_t size = fill_and_free();
   want(lm_device_pool_decay() && standin_used(0) >= size); /* it was in use until now */

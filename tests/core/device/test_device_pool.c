@@ -1,6 +1,6 @@
 /* test_device_pool.c - loam's own pools of device memory, on the stand-in for a driver:
- * device_pool.h and extent.h. The stand-in notices when memory is used while work of another stream
- * may still use it. */
+ * device_pool.h and extent.h. The stand-in detects the use of memory that work of another stream
+ * may still use. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static void must(CUresult result) { assert_int_equal(result, CUDA_SUCCESS); }
 
 static int start(void **state) {
   (void)state;
-  lm_decay_note_served(INT64_MAX / 2); /* these tests call the ticks themselves */
+  lm_decay_note_served(INT64_MAX / 2); /* no service thread is needed: these tests make the ticks */
   loam_defer_limit(0, 0);
   if (loam_policy_load_text("test",
                             "local d = loam.device { name = 'd', id = 0 } return loam.policy "
@@ -29,7 +29,7 @@ static int start(void **state) {
   return 0;
 }
 
-/* Ends a test: loam made no wrong call of the driver, and no memory is left. */
+/* Ends a test. Checks that loam made no wrong call of the driver and that no memory is left. */
 static int end(void **state) {
   (void)state;
   standin_delay(0);
@@ -133,7 +133,7 @@ static void a_trim_ends_the_queues_of_streams_that_have_no_memory(void **state) 
 
 static void go_to(CUcontext context) { must(cuCtxSetCurrent(context)); }
 
-/* Fills in the current context, and makes another one for its device. */
+/* Sets *home to the current context, and *made to a new context for its device. */
 static void make_context(CUcontext *home, CUcontext *made) {
   (void)new_stream();
   must(cuCtxGetCurrent(home));
@@ -180,8 +180,8 @@ static void waits_for_streams_of_all_contexts(void **state) {
   end_context(away, home);
 }
 
-/* One stream frees a block and records an event. Another stream gets the block without any other
- * wait. */
+/* The first stream frees a block, and an event is recorded. The other stream gets the block without
+ * a wait for the context. */
 static void pass_on(CUstream one, CUstream other) {
   void *p = alloc(8 * LM_MIB, one); /* any context of the device can be current */
   must(standin_write(one, (uintptr_t)p, 1, 8 * LM_MIB));
@@ -247,7 +247,7 @@ static void takes_memory_of_other_streams_as_the_last_resort(void **state) {
   assert_non_null(strstr(loam_error(), "strategy 'd' cannot serve it"));
   loam_device_free(q, other);
   void *small = alloc(1, other);
-  q = alloc(60 * LM_MIB, one); /* memory that is free in the wrong places is returned first */
+  q = alloc(60 * LM_MIB, one); /* memory that is free but does not fit is returned first */
   loam_device_free(q, one);
   loam_device_free(small, other);
   standin_limit(0, LM_GIB);
@@ -272,7 +272,7 @@ static void unmaps_fragments_rather_than_grow(void **state) {
   loam_device_free(large, stream);
 }
 
-/* Memory is free below a hole and above it: just the missing memory is mapped between them. */
+/* There is free memory below a hole and above it. Only the memory of the hole is mapped. */
 static void a_hole_between_free_blocks_is_filled(void **state) {
   (void)state;
   CUstream stream = new_stream();
@@ -292,7 +292,7 @@ static void a_hole_between_free_blocks_is_filled(void **state) {
   loam_device_free(p[4], stream);
 }
 
-/* In a program of several streams, the free memory beside a stream's block may be common. */
+/* In a program with several streams, free memory next to a stream's block may be common. */
 static void common_memory_joins_memory_of_a_stream(void **state) {
   (void)state;
   CUstream one = new_stream(), other = new_stream();
@@ -302,7 +302,7 @@ static void common_memory_joins_memory_of_a_stream(void **state) {
   loam_device_free(p[0], one);
   lm_stream_ref ref = { .stream = one };
   lm_device_pool *c = lm_device_pool_of(0, false);
-  lm_lock_take(&c->lock); /* as if an event had happened */
+  lm_lock_take(&c->lock); /* acts like an event that has happened */
   lm_stream_queue *q = lm_device_pool_queue_locked(c, ref);
   q->done = q->batch++;
   lm_device_pool_reclaim_locked(c, q);
@@ -383,7 +383,7 @@ static void pinned_memory_is_pooled_and_grows_in_steps(void **state) {
   unsigned long before = standin_calls("cuMemHostRegister");
   for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
   unsigned long made = standin_calls("cuMemHostRegister") - before;
-  assert_true(made > 2 && made < 40); /* regions for 45 MB; the first has 2 MiB */
+  assert_true(made > 2 && made < 40); /* few regions for 45 MB, which begin with 2 MiB */
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
   for (int i = 0; i < BLOCKS; i++) p[i] = pinned(1000 + (size_t)i * 1000);
   assert_int_equal(standin_calls("cuMemHostRegister"), before + made);
@@ -406,9 +406,9 @@ static void pinned_memory_that_a_stream_reads_waits_for_it(void **state) {
   loam_free(q);
 }
 
-/* ---- Idle memory is returned: these tests call the ticks themselves */
+/* ---- Idle memory is returned. These tests make the ticks */
 
-/* Makes ticks while there is something to do, ten at most. Returns how many. */
+/* Makes ticks while there is something to do, but at most ten. Returns their number. */
 static unsigned tick(void) {
   unsigned ticks = 0;
   while (lm_device_pool_decay() && ++ticks < 10) {
@@ -424,7 +424,7 @@ static void returns_idle_memory_without_waiting(void **state) {
   standin_hold();
   must(standin_write(NULL, (uintptr_t)p, 1, 64 * LM_MIB));
   loam_device_free(p, NULL);
-  assert_int_equal(tick(), 10); /* work is under way, so each tick asks for another */
+  assert_int_equal(tick(), 10); /* work is not finished, so each tick asks for another one */
   assert_true(mapped() >= 64 * LM_MIB);
   standin_release();
   assert_true(tick() < 10);
@@ -443,7 +443,7 @@ static void returns_memory_of_a_stream_after_the_next_call_on_it(void **state) {
   CUstream stream = new_stream();
   void *p = alloc(64 * LM_MIB, stream), *small = alloc(1, stream);
   loam_device_free(p, stream);
-  assert_true(tick() < 10); /* it records no event on a stream that may be destroyed */
+  assert_true(tick() < 10); /* no event is recorded on a stream that may be destroyed */
   assert_true(mapped() >= 64 * LM_MIB);
   loam_device_free(small, stream);
   assert_true(tick() < 10);
@@ -499,7 +499,7 @@ static void returns_chunks_as_wholes(void **state) {
   loam_device_free(q, NULL);
   (void)tick();
   assert_int_equal(mapped(), 0);
-  assert_int_equal(standin_used(0), 0); /* and no free of it is pending */
+  assert_int_equal(standin_used(0), 0); /* no free of the memory is pending either */
 }
 
 /* ---- Random work on several streams, against a model */
@@ -591,7 +591,7 @@ static void random_work_on_streams_without_mapping(void **state) {
   lm_device_pool_of(0, false)->uses_vmm = true;
 }
 
-/* ---- Threads, each with a stream, that free what others allocated */
+/* ---- Threads with a stream each free blocks of other threads */
 
 enum { THREADS = 3, ROUNDS = SANITIZED ? 1000 : 3000, SHARED = 64 };
 
@@ -606,7 +606,7 @@ static void *share(void *argument) {
     loam_owner_info owner;
     if (loam_owner(p, &owner) || owner.base != p) return argument;
     p = atomic_exchange(&shared[draw(&w) % SHARED], p);
-    if (p) loam_device_free(p, stream); /* no stream has any work */
+    if (p) loam_device_free(p, stream); /* no stream has work */
     if (i % 500 == 499) loam_device_trim(0);
   }
   return NULL;
@@ -631,8 +631,8 @@ static void *use_own_stream(void *unused) {
   return p;
 }
 
-/* The default stream that a thread has of its own is never named again once the thread has ended.
- * A pass looks at 256 queues at a time. */
+/* When a thread has ended, no call names its own default stream any more. A pass examines 256
+ * queues at a time. */
 static void gives_back_the_memory_of_hundreds_of_ended_threads(void **state) {
   (void)state;
   for (int i = 0; i < 300; i++) {
@@ -649,7 +649,7 @@ static void gives_back_the_memory_of_hundreds_of_ended_threads(void **state) {
 
 /* ---- Graphs */
 
-/* In global capture mode each call that may wait breaks the capture; the stand-in notices such
+/* In global capture mode, each call that may wait breaks the capture. The stand-in detects such
  * calls. */
 static void does_not_break_a_capture(void **state) {
   (void)state;
@@ -662,9 +662,9 @@ static void does_not_break_a_capture(void **state) {
   void *p = alloc(20 * LM_MIB, one); /* maps memory during the capture */
   must(standin_write(one, (uintptr_t)p, 1, LM_MIB));
   loam_device_free(p, one);
-  void *q = alloc(30 * LM_MIB, other); /* wants the memory that `one` has freed */
+  void *q = alloc(30 * LM_MIB, other); /* needs the memory that `one` has freed */
   p = alloc(LM_MIB, one);
-  loam_device_free(p, one); /* records no event, as it is captured */
+  loam_device_free(p, one); /* records no event, because the stream is captured */
   assert_null(loam_device_alloc(NULL, 60 * LM_MIB, one));
   assert_non_null(strstr(loam_error(), "captured"));
   loam_device_free(q, other);
@@ -731,7 +731,7 @@ static void a_rebalance_reports_the_blocks_that_it_leaves(void **state) {
 
 /* ---- Faults */
 
-/* The nth call of a driver's function fails, for each n in turn. A request gets a block or an
+/* Makes the nth call of a driver function fail, for each n in turn. A request gets a block or an
  * error, and no memory is lost. */
 static void refuse_each_call(const char *function) {
   CUstream one = new_stream(), other = new_stream();

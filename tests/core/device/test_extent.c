@@ -1,5 +1,5 @@
-/* test_extent.c - ranges of addresses cut into extents, sets of extents, and the table of ranges.
- * No device is needed: memory at the addresses is never touched. */
+/* test_extent.c - ranges of addresses that are cut into extents, sets of extents, and the table of
+ * ranges. The test needs no device, and memory at the addresses is never touched. */
 #include "device/extent.h"
 #include "test.h"
 
@@ -55,7 +55,7 @@ static void finds_the_range_of_an_address(void **state) {
   lm_extent_range_finish(&r[2]);
 }
 
-/* As many as a device of 208 GiB has if each allocation of the driver has 16 MiB. */
+/* A device of 208 GiB has so many ranges if each allocation of the driver has 16 MiB. */
 static void there_may_be_many_ranges(void **state) {
   enum { RANGES = 13000 };
   static lm_extent_range r[RANGES];
@@ -72,7 +72,7 @@ static void there_may_be_many_ranges(void **state) {
   assert_null(lm_extent_range_of(base));
 }
 
-/* A driver returns addresses again when their memory went with its context. */
+/* A driver may return addresses again after their context has ended together with their memory. */
 static void forgets_a_range_whose_addresses_come_again(void **state) {
   static lm_extent_range old, new;
   lm_extent whole[2];

@@ -195,7 +195,7 @@ static void the_system_is_the_c_library_until_the_host_sets_it(void **state) {
   loam_system own = *system;
   own.malloc = own_malloc;
   lm_handler_set_system(&own);
-  memset(&own, 0, sizeof own); /* it was copied */
+  memset(&own, 0, sizeof own); /* loam has copied the table */
   assert_ptr_equal(lm_handler_system()->malloc, own_malloc);
   lm_handler_set_system(NULL);
   assert_ptr_equal(lm_handler_system(), system);

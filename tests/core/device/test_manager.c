@@ -1,6 +1,6 @@
-/* test_manager.c - the manager that allocates device memory: the driver, a table of the host, a
- * library; and when memory is freed. Each test is a process of its own, because the choice of the
- * manager lasts as long as the process. */
+/* test_manager.c - the manager that allocates device memory: the driver, a table of the host, or a
+ * library; and the time when memory is freed. Each test runs in a process of its own, because a
+ * process keeps its choice of the manager. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ TEST(the_driver_is_the_manager_by_default) {
   memset(at[LM_MANAGER_HOST], 1, MIB);
   for (int kind = 0; kind < LM_MANAGER_KINDS; kind++)
     lm_manager_free((lm_manager_kind)kind, 1, at[kind], MIB);
-  want(standin_blocks() == 3); /* pending */
+  want(standin_blocks() == 3); /* the frees are pending */
   want(lm_manager_flush(1) == 3 * MIB && standin_blocks() == 0);
 }
 
@@ -62,7 +62,7 @@ TEST(defers_ten_frees_and_no_more) {
 }
 
 TEST(defers_a_fifth_of_the_device_at_most) {
-  take_and_free(1, 0, 12 * MIB); /* of 64 MiB */
+  take_and_free(1, 0, 12 * MIB); /* the device has 64 MiB */
   want(standin_used(0) == 12 * MIB);
   take_and_free(1, 0, 1 * MIB);
   want(standin_used(0) == 0);
@@ -107,7 +107,7 @@ TEST(a_reset_frees_pending_memory_deferred_or_not) {
   take_and_free(3, 0, MIB);
   lm_manager_reset(0);
   want(standin_used(0) == 0);
-  lm_manager_reset(1); /* this device was never used */
+  lm_manager_reset(1); /* device 1 was never used */
   lm_manager_reset(77);
   take_and_free(1, 0, MIB);
 }
@@ -184,7 +184,7 @@ TEST(a_table_serves_what_it_has_and_the_driver_the_rest) {
   ok(whole_table->get_memory_info(&mine, 1, &free, &total));
   want(total == 64 * MIB);
   ok(whole_table->memalloc_async(&mine, 1, 512, NULL,
-                                 &at)); /* the table has no memalloc_async: its memalloc serves */
+                                 &at)); /* memalloc serves: there is no memalloc_async */
   want(mine.live == 512);
   whole_table->memfree_async(&mine, 1, at, 512, NULL);
   want(mine.live == 0);
@@ -235,7 +235,7 @@ static loam_status my_handle(void *ctx, int device, void *at, loam_ipc *out) {
   return LOAM_OK;
 }
 
-/* Leaves bytes where the next calls have their variables. */
+/* Writes bytes where the next calls have their local variables. */
 static __attribute__((noinline)) void soil_stack(void) {
   volatile char bytes[16384];
   for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = 0x5a;
@@ -324,7 +324,7 @@ TEST(defers_a_fifth_of_what_a_table_says_there_is) {
   m.get_memory_info = my_memory;
   ok(loam_manager_set(&m));
   take_and_free(1, 0, 64);
-  want(mine.live == 64); /* of 456 bytes */
+  want(mine.live == 64); /* 64 bytes of 456 are still pending */
   mine.next += 192;
   take_and_free(1, 0, 64);
   want(mine.live == 0);
@@ -337,7 +337,7 @@ TEST(a_manager_can_be_set_after_the_free_memory_was_read) {
   want(total == 64 * MIB);
   m = table();
   ok(loam_manager_set(&m));
-  ok(loam_device_memory(0, &free, &total)); /* the table has no such entry */
+  ok(loam_device_memory(0, &free, &total)); /* the table has no entry for this */
   want(total == 64 * MIB);
 }
 
@@ -347,7 +347,7 @@ static loam_status a_part(void *ctx, int device, size_t *free, size_t *total) {
   return ctx == &mine ? status : LOAM_EINVAL;
 }
 
-/* Within an entry of the table, loam_device_memory asks the driver. */
+/* If an entry of the table calls loam_device_memory, the driver answers. */
 TEST(a_table_may_give_a_part_of_what_the_driver_has) {
   static loam_manager m;
   size_t free, total;
@@ -358,7 +358,8 @@ TEST(a_table_may_give_a_part_of_what_the_driver_has) {
   want(total == 32 * MIB);
 }
 
-/* Of the driver, the status would mean that the memory of the context is lost. */
+/* If the driver returned this status, the memory of the context would be lost. A table that returns
+ * it has failed in one call. */
 TEST(a_table_that_says_estate_has_failed_once) {
   loam_manager m = table();
   void *at;
@@ -395,7 +396,7 @@ TEST(refuses_an_inconsistent_table) {
   want(!lm_manager_is_custom(LM_MANAGER_DEVICE));
 }
 
-/* A table of an older header, without the last entries. */
+/* A table that was compiled with an older header lacks the last entries. */
 TEST(accepts_a_table_of_an_older_header) {
   static loam_manager m;
   m = table();
@@ -524,7 +525,7 @@ static loam_manager counting_table(void) {
                          .close_ipc_handle = count_close };
 }
 
-/* The first call of loam: the driver has not been started by loam then. */
+/* loam_pin is the first call of loam here, so loam has not started the driver yet. */
 TEST(pins_for_the_device_whose_context_is_current) {
   loam_manager counting = counting_table();
   CUcontext context;
@@ -574,7 +575,7 @@ TEST(a_reset_of_a_context_ends_its_pins_alone) {
   want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
   ok(loam_pin(second, sizeof second, 0));
   ok(table->reset(table->ctx, 0));
-  want(cuMemHostUnregister(second) != CUDA_SUCCESS); /* the reset has done that */
+  want(cuMemHostUnregister(second) != CUDA_SUCCESS); /* the reset has already unregistered it */
   standin_forgive();
   want(cuCtxSetCurrent(one) == CUDA_SUCCESS);
   want(cuMemHostUnregister(first) == CUDA_SUCCESS);
@@ -585,7 +586,8 @@ static bool is_usable(void *p) {
   return cuMemsetD8_v2((CUdeviceptr)(uintptr_t)p, 7, 4096) == CUDA_SUCCESS && *(char *)p == 7;
 }
 
-/* Small and large pinned memory of a context goes with the context, and with nothing else. */
+/* The pinned memory of a context ends with that context only. Small objects belong to the primary
+ * context. */
 static void end_one_of_two_contexts(size_t size) {
   enum { FLAGS = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE };
   const loam_manager *table = loam_manager_get();
@@ -598,7 +600,8 @@ static void end_one_of_two_contexts(size_t size) {
   void *second = loam_pinned_alloc(NULL, size, FLAGS);
   want(of_primary && first && second && is_usable(first) && is_usable(second));
   ok(table->reset(table->ctx, 0));
-  bool is_object = size < MIB; /* of the primary context, which a reset of `two` spares */
+  /* An object belongs to the primary context, which a reset of `two` does not touch. */
+  bool is_object = size < MIB;
   want(loam_owner(first, &owner) == LOAM_OK);
   want((loam_owner(second, &owner) == LOAM_OK) == is_object);
   if (is_object) loam_free(second);
@@ -636,7 +639,8 @@ TEST(pinned_objects_are_of_the_primary_context) {
   loam_free(p);
 }
 
-/* The first objects that a process needs do not go with the context that needed them. */
+/* The first pinned objects that a process needs stay when the context that was current then
+ * ends. */
 TEST(no_context_of_the_host_has_pinned_objects) {
   CUcontext one, two;
   want(loam_device_count() == 2 && cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
@@ -678,7 +682,7 @@ TEST(nothing_is_lost_whichever_system_call_fails) {
   }
 }
 
-/* Memory that a driver refuses to free stays the driver's; all other memory is freed. */
+/* If the driver refuses to free memory, the driver keeps it. All other memory is freed. */
 TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
   unsigned nth = 1;
   use_all();

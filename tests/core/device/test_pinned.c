@@ -1,5 +1,5 @@
 /* test_pinned.c - small objects of pinned memory, on the stand-in for a driver: pinned.h. The
- * stand-in notices when work uses memory that is not registered, and when registered memory is
+ * stand-in detects work on memory that is not registered, and registered memory that is
  * unmapped. */
 #include "apart.h"
 
@@ -41,7 +41,7 @@ static bool is_of(const void *p, const char *kind) { return p && !strcmp(owner_o
 
 static unsigned long registrations(void) { return standin_calls("cuMemHostRegister"); }
 
-/* Makes as many ticks as the service thread would, and a few more. */
+/* Makes more ticks than the service thread needs to give back all idle memory. */
 static void tick(void) {
   for (int i = 0; i < 8; i++) {
     lm_sweep_decay();
@@ -50,7 +50,7 @@ static void tick(void) {
   }
 }
 
-/* Trims, and then no memory is registered any more. */
+/* Trims, and checks that no memory stays registered. */
 static void all_goes_back(void) {
   (void)loam_device_trim(-1);
   want(standin_registered() == 0);
@@ -101,7 +101,7 @@ TEST(every_object_can_be_used_by_the_device_as_a_whole) {
   all_goes_back();
 }
 
-/* Returns the entry of the guard slot behind the region that p is in. */
+/* Returns the entry of the guard slot after the region that contains p. */
 static lm_span *guard_behind(const void *p) {
   uint32_t slot = lm_map_slot(p);
   while (lm_map_span(slot)->use != LM_USE_SEAL) slot++;
@@ -119,7 +119,7 @@ TEST(a_slot_outside_all_regions_or_in_two_is_found) {
   guard->prev = length + first; /* the region begins before the range */
   want(!lm_pinned_is_valid());
   guard->prev = length;
-  guard->use = LM_USE_NONE; /* no guard slot is behind p */
+  guard->use = LM_USE_NONE; /* there is no guard slot after p */
   want(!lm_pinned_is_valid());
   guard->use = LM_USE_SEAL;
   lm_pool *pool = lm_pools_at(lm_map_span(lm_map_slot(p))->strategy);
@@ -131,7 +131,7 @@ TEST(a_slot_outside_all_regions_or_in_two_is_found) {
   all_goes_back();
 }
 
-/* Allocates as a driver may during a call: more blocks than any pool has free. */
+/* Acts like a driver that allocates during a call: takes more blocks than any pool has free. */
 typedef struct burst {
   unsigned bursts, calls;
 } burst;
@@ -147,7 +147,8 @@ static void allocate_much(void *ctx) {
   b->calls += (unsigned)(standin_calls(NULL) - before);
 }
 
-/* The driver holds its own locks then: if loam called it again, it would wait for itself. */
+/* A driver may hold its own locks when it allocates. If loam called it then, it would wait for
+ * itself. */
 TEST(a_driver_that_allocates_while_it_is_called_is_not_called) {
   static const char *const in[] = { "cuMemHostRegister", "cuMemHostUnregister", "cuMemGetInfo",
                                     "cuCtxGetDevice",    "cuDeviceTotalMem",    "cuMemUnmap" };
@@ -246,7 +247,7 @@ TEST(a_limit_holds) {
   all_goes_back();
 }
 
-/* No tick and no trim happens in this test. */
+/* This test makes no tick and no trim. */
 TEST(a_load_ends_regions_that_no_policy_names) {
   char strategies[100];
   for (int i = 0; i < 20; i++) {
@@ -271,7 +272,7 @@ TEST(pinned_requests_stay_pinned_when_reallocated) {
   memset(decided, 2, 100);
   load(PINNED HOST, "return h");
   for (size_t size = 50; size < 200000; size *= 7) {
-    loam_free(loam_malloc(NULL, size)); /* so that the decision cache has the decision */
+    loam_free(loam_malloc(NULL, size)); /* fills the decision cache */
     asked = loam_realloc(NULL, asked, size);
     want(is_of(asked, "pinned") && asked[40] == 1);
   }
@@ -301,7 +302,7 @@ TEST(pinned_requests_stay_pinned_when_reallocated_amid_a_fork) {
   all_goes_back();
 }
 
-/* Both have a kept decision where one is possible. */
+/* Each request is made several times, so that a kept decision serves it if possible. */
 TEST(no_flag_of_pinned_memory_is_taken_for_an_alignment) {
   loam_site *s = loam_site_get("flags");
   load("local h = loam.host {} ", "return h");
@@ -359,7 +360,7 @@ TEST(memory_that_a_stream_reads_is_not_reused_before_that_ends) {
   }
   tick();
   standin_release();
-  loam_device_free(q[0], stream); /* a call that names the stream, which records an event */
+  loam_device_free(q[0], stream); /* a free on the stream, which records an event */
   tick();
   bool is_back = false;
   for (int i = 1; i < 2000; i++) loam_free(q[i]);
@@ -383,7 +384,7 @@ TEST(a_loop_over_streams_does_not_grow) {
   all_goes_back();
 }
 
-/* A kernel on the first stream still writes the block when the block is freed, and then when it is
+/* A kernel on stream `one` still writes the block when the block is freed, and later when it is
  * reallocated. */
 TEST(a_block_asked_for_as_device_memory_keeps_its_stream) {
   enum { SIZE = 1000 };
@@ -420,7 +421,7 @@ TEST(memory_that_the_host_freed_serves_every_stream) {
   all_goes_back();
 }
 
-/* ---- Giving back */
+/* ---- Memory goes back */
 
 TEST(returns_idle_regions_by_itself) {
   load(PINNED, "return p");
@@ -538,7 +539,8 @@ TEST(registers_less_where_memory_is_short) {
 }
 
 /* Allocates, frees and trims through all code of pinned memory. Returns whether all allocations
- * succeeded. In the tests below each call fails once; after that all allocations succeed again. */
+ * succeeded. In the tests below each call fails once; after that all allocations must succeed
+ * again. */
 static bool go_through(CUstream stream) {
   static void *p[400];
   bool all = true;
@@ -598,7 +600,7 @@ static int in_child(void *kept) {
   want(is_of(q, "host"));
   loam_free(q);
   loam_free(p);
-  want(is_of(q = loam_malloc(NULL, 64), "host")); /* not the block that was freed */
+  want(is_of(q = loam_malloc(NULL, 64), "host")); /* not the block that was freed above */
   loam_device_free(q, NULL);
   char *other = loam_pinned_alloc(NULL, 64, 0);
   want(!other);
@@ -612,7 +614,7 @@ TEST(a_forked_child_gets_no_pinned_memory_and_calls_no_driver) {
   load(PINNED HOST, "return p:or_else(h)");
   char *p = loam_malloc(NULL, 64), *q = loam_malloc(NULL, 64);
   p[0] = 7;
-  loam_free(q); /* the thread cache has it */
+  loam_free(q); /* the block is in the thread cache now */
   int status;
   pid_t child = fork();
   if (!child) _exit(in_child(p));
@@ -641,7 +643,7 @@ TEST(memory_outlives_the_context_that_it_was_pinned_in) {
   load(PINNED, "return p");
   char *p = loam_malloc(NULL, 64), *q = loam_pinned_alloc(NULL, 64, 0);
   p[0] = 5, q[0] = 6;
-  must(cuDevicePrimaryCtxReset_v2(0)); /* the host does not tell loam */
+  must(cuDevicePrimaryCtxReset_v2(0)); /* the host resets the context without a call of loam */
   want(p[0] == 5 && q[0] == 6 && is_of(p, "pinned"));
   loam_free(p);
   loam_free(q);

@@ -20,13 +20,14 @@ static const char policy[] =
     "  if req.tag:under 'plain' then return plain end\n"
     "  return rest end }\n";
 
-enum { SIZE = MIB / 8, ROUND = 2 * MIB }; /* of a block: as requested, and in granules */
+/* The bytes of a block: as requested, and rounded to granules. */
+enum { SIZE = MIB / 8, ROUND = 2 * MIB };
 
-static char *host, *wanted; /* contents that were read, and those that they have to be */
+static char *host, *wanted; /* the contents that a block has, and those that it must have */
 static char folder[] = "/tmp/loam-test-XXXXXX";
 
 static void make_folder(void) { want(mkdtemp(folder)); }
-/* A file in which memory sleeps has no name, so the folder is empty. */
+/* A file in which memory sleeps has no name. So the folder must be empty. */
 static void remove_folder(void) { want(rmdir(folder) == 0); }
 
 static void begin(void) {
@@ -40,7 +41,7 @@ static void begin(void) {
 
 static CUdeviceptr number(const void *p) { return (CUdeviceptr)(uintptr_t)p; }
 
-/* Allocates a block under a tag, and has all its bytes written by work that is still under way. */
+/* Allocates a block under a tag. Work that is not finished yet writes `byte` to all its bytes. */
 static void *make(const char *tag, int byte) {
   void *at = loam_device_alloc(loam_site_get(tag), SIZE, NULL);
   want(at != NULL);
@@ -78,7 +79,7 @@ static void sleeps_and_wakes(const char *where) {
   want(bytes == 2 * ROUND && standin_used(0) == before - 2 * ROUND);
   want(is_at(NULL, 2 * ROUND) && is_at("model.a", ROUND) && is_at("mod", 0));
   want(has(other, 3));
-  ok(loam_sleep("model", where, &bytes)); /* again: nothing is left to do */
+  ok(loam_sleep("model", where, &bytes)); /* a second call finds nothing to do */
   want(bytes == 0);
   ok(loam_wake("model.a", &bytes));
   want(bytes == ROUND && has(a, 1) && is_at("model.a", 0) && is_at("", ROUND));
@@ -100,8 +101,8 @@ TEST(sleeps_in_a_file) {
   remove_folder();
 }
 
-/* The block is larger than the memory through which it goes to the file, and each piece of it has
- * contents of its own. */
+/* The block is larger than the buffer through which it goes to the file. Each piece has other
+ * contents. */
 TEST(a_large_block_goes_to_a_file_in_pieces) {
   enum { LARGE = 35 * MIB, STEP = 5 * MIB };
   make_folder();
@@ -131,7 +132,7 @@ TEST(discards_the_contents_and_keeps_the_addresses) {
   loam_free(a);
 }
 
-/* Work on a stream that waits for no other stream. */
+/* The work is on a stream that waits for no other stream. */
 TEST(waits_for_work_that_uses_the_memory) {
   CUstream stream;
   begin();
@@ -214,8 +215,8 @@ static void *reallocate(void *at) {
   return NULL;
 }
 
-/* In the middle of loam_sleep: another thread reallocates the block. It comes far enough to see
- * that the block is awake, unless the machine is slow. */
+/* Another thread reallocates the block in the middle of loam_sleep. Unless the machine is slow,
+ * that thread still finds the block awake. */
 static pthread_t reallocating;
 static void reallocate_elsewhere(void *at) {
   want(!pthread_create(&reallocating, NULL, reallocate, at));
@@ -263,7 +264,7 @@ static int count_asleep(const lm_json *text) {
   return n;
 }
 
-/* A row says so, and the row's size class. */
+/* The row of the tag and the row of its size class state the sleeping bytes. */
 TEST(figures_say_what_is_asleep) {
   lm_json inside = { 0 }, outside = { 0 };
   begin();
@@ -278,7 +279,7 @@ TEST(figures_say_what_is_asleep) {
   loam_free(b);
 }
 
-/* ---- Mistakes, in words */
+/* ---- Mistakes are reported in words */
 
 TEST(says_what_cannot_sleep) {
   begin();
@@ -337,7 +338,7 @@ TEST(a_capture_is_not_spoilt) {
   want(standin_used(0) > 0 && loam_device_trim(0) > 0 && standin_used(0) == 0);
 }
 
-/* The stream still exists when the next free names it. */
+/* The stream still exists when the next free on it comes. */
 TEST(memory_freed_in_a_capture_goes_with_the_next_free) {
   CUstream stream;
   CUgraph graph;
@@ -354,7 +355,7 @@ TEST(memory_freed_in_a_capture_goes_with_the_next_free) {
   want(standin_used(0) == 0);
 }
 
-/* `blocks` are those of the parent: one asleep, one awake. */
+/* `blocks` has two blocks of the parent: one is asleep, the other awake. */
 static int in_child(void *blocks) {
   want(loam_sleep(NULL, NULL, NULL) == LOAM_ESTATE && loam_wake(NULL, NULL) == LOAM_ESTATE);
   want(is_at(NULL, ROUND));
@@ -380,7 +381,7 @@ TEST(needs_a_driver_that_maps_memory) {
   want(!loam_device_alloc(loam_site_get("model"), SIZE, NULL) && says("reserved addresses"));
 }
 
-/* ---- Refusals: the nth call fails, `times` calls long */
+/* ---- Refusals: `times` calls fail, from the nth one on */
 
 static void *a, *b;
 
@@ -391,7 +392,7 @@ typedef struct refusal {
   bool (*end)(void);
 } refusal;
 
-static unsigned long last_call; /* the number of the call that is to fail */
+static unsigned long last_call; /* the number of the call that fails */
 static bool has_nth;            /* the last attempt had an nth call */
 
 static void refuse_driver(unsigned nth, unsigned times) {
@@ -421,7 +422,7 @@ static figures look(void) {
   return (figures){ standin_used(0), loam_asleep(NULL), standin_registered() };
 }
 
-/* Puts all to sleep with the nth call refused. Returns the status. */
+/* Puts all blocks to sleep while the nth call fails. Returns the status. */
 static loam_status try_sleep(const refusal *r, unsigned nth) {
   figures before = look();
   r->refuse(nth, 1);
@@ -444,7 +445,7 @@ static loam_status try_wake(const refusal *r, unsigned nth) {
   return status;
 }
 
-/* Refuses each call in turn. Some refusals do no harm: then the attempt succeeds. */
+/* Makes each call fail in turn. The attempt succeeds where the failure does no harm. */
 static void refuse_each_call(const refusal *r) {
   unsigned failures = 0;
   begin();
@@ -481,7 +482,8 @@ TEST(a_system_that_fails_changes_nothing) {
   remove_folder();
 }
 
-/* The calls that undo a failure fail too. No contents are lost: what stays asleep can be woken. */
+/* The calls that undo a failed attempt fail too. No contents are lost: a block that stays asleep
+ * can be woken later. */
 TEST(a_driver_that_keeps_failing_loses_nothing) {
   begin();
   a = make("model.a", 1);
@@ -509,8 +511,8 @@ static CUcontext make_context(void) {
   return made;
 }
 
-/* The contents of a block are in pinned memory of its own context, and not of the context that is
- * current while it falls asleep. */
+/* The contents of a sleeping block are in pinned memory of the block's own context, not of the
+ * context that is current when it falls asleep. */
 TEST(a_context_that_ends_takes_no_contents_of_another_with_it) {
   begin();
   CUcontext own = make_context();
@@ -526,7 +528,8 @@ TEST(a_context_that_ends_takes_no_contents_of_another_with_it) {
   want(cuCtxDestroy_v2(own) == CUDA_SUCCESS);
 }
 
-/* Mapped memory belongs to no context. So a block outlives the context that it was made in. */
+/* Mapped memory belongs to no context. So a block survives the end of the context that was current
+ * when it was allocated. */
 TEST(a_block_sleeps_and_wakes_without_its_context) {
   begin();
   CUcontext primary, own = make_context();

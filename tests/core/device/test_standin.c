@@ -1,5 +1,4 @@
-/* test_standin.c - the stand-in for a CUDA driver: it does what a driver does, and reports
- * misuse. */
+/* test_standin.c - the stand-in for a CUDA driver acts like a driver and reports misuse. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -24,7 +23,7 @@ static int start(void **state) {
   return 0;
 }
 
-/* Ends a test: the stand-in has named the misuse that the test provoked, and no other. */
+/* Ends a test. Checks that the stand-in reported only the misuse that the test provoked. */
 static int end(void **state) {
   (void)state;
   if (standin_violations()) print_message("%s\n", standin_violation());
@@ -389,7 +388,7 @@ static void pools_keep_what_their_threshold_says(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-/* The driver may return these addresses again, and the host may use them on another stream. */
+/* The driver may return the addresses again, and the host may then use them on another stream. */
 static void pools_forget_what_they_give_back(void **state) {
   (void)state;
   CUmemoryPool pool;
@@ -500,7 +499,8 @@ static void refuses_a_forked_child(void **state) {
   assert_int_equal(status, 0);
 }
 
-/* Runs this program again, so that the process is not a fork made after cuInit. */
+/* Runs this program again in a new process, because a process that was forked after cuInit cannot
+ * use the driver. */
 static int read_elsewhere(int argc, char **argv) {
   CUipcMemHandle handle;
   CUdeviceptr at;
