@@ -1,5 +1,5 @@
-/* test_board.c - places on a board, and what a reader sees of processes that live, are stopped, or
- * were killed: board.h and board_read.h. */
+/* test_board.c - places on a board, and what a reader reports about processes that run, are
+ * stopped, or were killed: board.h and board_read.h. */
 #include "test.h"
 
 #include <dirent.h>
@@ -22,7 +22,8 @@ static size_t rows;
 
 static int read_error;
 
-/* Keeps the rows of this test's folder: other programs of the user are found as well. */
+/* Keeps the rows of boards in this test's folder. The reader also finds other programs of the
+ * user. */
 static void keep_row(void *ctx, const char *text, size_t length) {
   (void)ctx;
   assert_true(rows < ROWS);
@@ -37,7 +38,7 @@ static void look(void) {
   lm_board_each(&(lm_board_reader){ .write = keep_row, .error = &read_error });
 }
 
-/* The row of a process, from the last look; NULL: it has none. */
+/* Returns the row of a process from the last look, or NULL if it has none. */
 static const char *row_of(int pid) {
   char begin[32];
   snprintf(begin, sizeof begin, "{\"pid\":%d,", pid);
@@ -59,7 +60,7 @@ static unsigned long long number_in(const char *text, const char *key) {
   return strtoull(at + strlen(key), NULL, 10);
 }
 
-/* The path of the only board in the folder; "" if there is none. */
+/* Returns the path of the only board in the folder, or "" if there is none. */
 static const char *only_board(void) {
   static char path[sizeof folder + 300];
   int boards = 0;
@@ -75,8 +76,8 @@ static const char *only_board(void) {
   return path;
 }
 
-/* A child that waits to be killed, or for the end of a test that failed. It has said a byte when it
- * is there. */
+/* Forks a child that waits to be killed. The child also ends if a test fails. It has written a byte
+ * when this function returns. */
 static pid_t idle_child(void) {
   int ends[2];
   char byte;
@@ -244,7 +245,7 @@ static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
   uint64_t none = 0;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   int fd = move_maker_away();
-  assert_int_equal(lm_board_find_living(fd), getpid()); /* by its place */
+  assert_int_equal(lm_board_find_living(fd), getpid()); /* finds the process by its place */
   pwrite(fd, &none, sizeof none, (off_t)offsetof(lm_board, place));
   assert_int_equal(lm_board_find_living(fd), -1);
   close(fd);
@@ -273,8 +274,8 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
 
 /* ---- the file */
 
-/* Holds a lease on a board until the kernel asks for it back, as the watcher does for a moment.
- * Writes a byte into `told`: 1 if the filesystem gives leases. */
+/* Holds a lease on a board until the kernel asks to end it, as the watcher does for a moment.
+ * Writes a byte to `told`: 1 if the filesystem grants leases. */
 static void hold_lease(const char *path, int told) {
   int number;
   sigset_t of_lease;
@@ -324,7 +325,7 @@ static void a_board_of_last_words_is_kept_for_a_time(void **state) {
   assert_int_equal(in_host(leave_a_killed_child), 0);
   const char *path = only_board();
   assert_true(*path);
-  lm_board_clean(folder); /* notes the end */
+  lm_board_clean(folder); /* records the end of the process */
   assert_true(exists(path));
   lm_board_place place;
   int64_t old = 1;
@@ -373,10 +374,10 @@ static void a_board_of_another_version_is_told_and_kept(void **state) {
   look();
   assert_int_equal(rows, 1);
   assert_non_null(strstr(row[0], "\"other_version\":\"77-1-1.board\""));
-  make_other(path, LM_BOARD_MAGIC, LM_BOARD_VERSION + 1, up_s + 3600); /* before the boot */
+  make_other(path, LM_BOARD_MAGIC, LM_BOARD_VERSION + 1, up_s + 3600); /* older than the boot */
   lm_board_clean(folder);
   assert_false(exists(path));
-  make_other(path, "", LM_BOARD_VERSION + 1, 3600); /* its maker has died */
+  make_other(path, "", LM_BOARD_VERSION + 1, 3600); /* no magic: its maker has died */
   lm_board_clean(folder);
   assert_false(exists(path));
 }
@@ -421,7 +422,8 @@ static void a_refused_call_leaves_a_whole_process(void **state) {
 
 /* ---- writers that are killed, boards of any bytes */
 
-/* Refuses policies for ever. The name of each has the number of the load. */
+/* Loads policies that are refused, without end. The name of each policy contains the number of the
+ * load. */
 static void write_for_ever(void) {
   char name[32];
   struct loam_policy_info info;
@@ -433,7 +435,8 @@ static void write_for_ever(void) {
   }
 }
 
-/* Each row says the number of loads twice: as a number, and in the words of the last error. */
+/* Each row states the number of loads twice: as a number, and in the words of the last error. Both
+ * must agree. */
 static void all_rows_are_whole(void) {
   look();
   for (size_t i = 0; i < rows; i++) {
@@ -467,7 +470,7 @@ static void writers_killed_at_any_moment_harm_no_reader(void **state) {
   for (int i = 0; i < AT_A_TIME; i++) end_child(writer[i]);
   all_rows_are_whole();
   assert_non_null(row_of(getpid()));
-  assert_true(rows < 100); /* places of the dead are taken again */
+  assert_true(rows < 100); /* places of ended processes are used again */
 }
 
 static void a_writer_stopped_in_a_write_is_readable(void **state) {
@@ -476,7 +479,7 @@ static void a_writer_stopped_in_a_write_is_readable(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   pid_t writer = fork();
   if (!writer) write_for_ever();
-  for (look(); !row_of(writer); look()) lm_sys_sleep(1000000); /* it may not have run yet */
+  for (look(); !row_of(writer); look()) lm_sys_sleep(1000000); /* the writer may not run at first */
   for (int i = 0; i < 200; i++) {
     lm_sys_sleep(1000000);
     kill(writer, SIGSTOP);
@@ -498,7 +501,7 @@ static void a_board_of_any_bytes_is_read_without_harm(void **state) {
   for (int i = 0; i < ROUNDS; i++) {
     for (int j = 0; j < BYTES; j++) {
       seed = seed * 1103515245 + 12345;
-      /* Not in the head, whose magic would hide the rest; mostly in the first places. */
+      /* Not in the head: a damaged magic would hide the rest. Mostly in the first places. */
       size_t span = j % 2 ? sizeof(lm_board_place) * 4 : LM_BOARD_INDEX + 32768;
       unsigned char byte = (unsigned char)(seed >> 24);
       off_t at = (off_t)(LM_BOARD_PAGE + seed / 256 % span);
@@ -535,7 +538,7 @@ static void an_entry_whose_texts_do_not_end_is_not_valid(void **state) {
   assert_false(lm_board_entry_is_valid(&e));
   e.figures.error_bytes = 0;
   e.figures.classes = 1;
-  assert_false(lm_board_entry_is_valid(&e)); /* of a strategy that the entry does not have */
+  assert_false(lm_board_entry_is_valid(&e)); /* a class without its strategy */
   e.figures.uses = 1;
   assert_true(lm_board_entry_is_valid(&e));
   e.figures.classes = LM_BOARD_CLASSES + 1;

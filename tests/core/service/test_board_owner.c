@@ -1,5 +1,5 @@
-/* test_board_owner.c - which boards a cleaner keeps for the sake of their owners: board_read.h and
- * board_owner.h. */
+/* test_board_owner.c - which boards a cleaner keeps because their owners may still live:
+ * board_read.h and board_owner.h. */
 #include "test.h"
 
 #include <sched.h>
@@ -31,7 +31,7 @@ static void put(int fd, const void *bytes, size_t size, size_t at) {
   assert_int_equal(pwrite(fd, bytes, size, (off_t)at), size);
 }
 
-/* Makes a board of this boot, sets the process that made it, and opens the file. */
+/* Makes a board of this boot with `maker` as the process that made it, and opens the file. */
 static int board_of(uint64_t maker) {
   if (lm_board_make(folder, "", path) != LOAM_OK) fail_msg("%s", loam_error());
   int fd = open(path, O_RDWR);
@@ -93,7 +93,7 @@ static void a_board_without_a_boot_id_is_kept_until_the_next_boot(void **state) 
   close(fd);
 }
 
-/* Another boot id means that the machine has started again since. */
+/* Another boot id means that the machine has been started again since then. */
 static void a_board_of_an_earlier_boot_is_removed(void **state) {
   (void)state;
   int fd = board_of(lm_board_owner_now(getpid()));
@@ -113,9 +113,9 @@ static void a_policy_whose_path_is_too_long_gets_no_board(void **state) {
   assert_non_null(strstr(loam_error(), "more than 1023 bytes"));
 }
 
-/* Forks a child in a time namespace whose time since boot is later. Returns its process id; -1: the
- * kernel or the rights of this process do not allow that. Children of this process that are forked
- * later are in that namespace too. */
+/* Forks a child in a time namespace with a later boot time offset. Returns its process id, or -1 if
+ * the kernel or the rights of this process do not allow that. Later children of this process are in
+ * that namespace too. */
 static pid_t child_of_later_time(void) {
   if (unshare(CLONE_NEWTIME)) return -1;
   FILE *offsets = fopen("/proc/self/timens_offsets", "w");
@@ -126,7 +126,7 @@ static pid_t child_of_later_time(void) {
 
 static void an_owner_that_counts_time_differently_is_not_taken_for_an_ended_one(void **state) {
   (void)state;
-  const uint64_t early = (uint64_t)1 << LM_BOARD_MS_SHIFT; /* a ms after boot */
+  const uint64_t early = (uint64_t)1 << LM_BOARD_MS_SHIFT; /* one ms after the boot */
   uint64_t pid_namespace = lm_board_own_namespace();
   pid_t plain = idle_child(), child = child_of_later_time();
   lm_board_state of_plain = lm_board_look(early | (uint64_t)plain, pid_namespace, NULL).state;
@@ -144,7 +144,7 @@ int main(void) {
     TEST(a_board_without_a_boot_id_is_kept_until_the_next_boot),
     TEST(a_board_of_an_earlier_boot_is_removed),
     TEST(a_policy_whose_path_is_too_long_gets_no_board),
-    TEST(an_owner_that_counts_time_differently_is_not_taken_for_an_ended_one), /* the last one */
+    TEST(an_owner_that_counts_time_differently_is_not_taken_for_an_ended_one), /* the last test */
   };
   setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the service */
   return cmocka_run_group_tests(tests, NULL, NULL);

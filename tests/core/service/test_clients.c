@@ -1,4 +1,4 @@
-/* test_clients.c - clients of the control socket, and hosts, that misbehave: clients.h and
+/* test_clients.c - clients of the control socket and hosts that misbehave: clients.h and
  * control_client.h. */
 #include "test.h"
 
@@ -22,8 +22,8 @@ static void a_silent_client_does_not_keep_others_waiting(void **state) {
   close(silent);
 }
 
-/* The service has places for 16 clients. A silent one keeps its place for 5 seconds, but not while
- * others wait. */
+/* The service has places for 16 clients. A silent client keeps its place for 5 seconds, but not
+ * while other clients wait. */
 static void many_silent_clients_do_not_keep_others_waiting_long(void **state) {
   (void)state;
   int silent[16];
@@ -36,7 +36,7 @@ static void many_silent_clients_do_not_keep_others_waiting_long(void **state) {
   for (int i = 0; i < 16; i++) close(silent[i]);
 }
 
-/* The thread of a listener that sends bytes without end, each with two descriptors. */
+/* The thread of a listener that sends bytes without end, with two descriptors for each byte. */
 static void *send_without_end(void *ctx) {
   int to = accept(*(int *)ctx, NULL, NULL), pair[2] = { dup(0), dup(0) };
   union {
@@ -63,7 +63,7 @@ static int count_descriptors(void) {
   return n;
 }
 
-/* Takes a part of an answer so slowly that the next part is there already. */
+/* Takes so long for a part of an answer that the next part is already there afterwards. */
 static void read_slowly(void *ctx, const char *text, size_t length) {
   (void)ctx, (void)text, (void)length;
   nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);

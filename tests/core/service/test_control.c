@@ -40,7 +40,8 @@ static void a_listener_without_a_path_or_an_owner_is_not_valid(void **state) {
   assert_true(lm_control_socket_is_valid(&s));
 }
 
-/* Makes a socket to which nothing listens, as of a process that has ended. Returns its path. */
+/* Makes a socket on which no process listens, like the socket of a process that has ended. Returns
+ * its path. */
 static const char *leave_socket(void) {
   static struct sockaddr_un at;
   at.sun_family = AF_UNIX;
@@ -56,7 +57,7 @@ static void no_pid(void *ctx, int pid) {
   (void)pid;
 }
 
-/* Between bind and listen a socket looks left over. */
+/* Between bind and listen, a new socket looks like an abandoned one. */
 static void no_socket_is_removed_while_a_host_makes_one(void **state) {
   (void)state;
   int folder_of_host = lm_control_lock(folder, 0);
@@ -77,7 +78,7 @@ static void a_socket_is_made_although_the_folder_stays_locked(void **state) {
   assert_int_equal(lm_control_lock(folder, 0), -1);
   int64_t began_ns = lm_sys_clock_ns();
   assert_int_equal(lm_control_socket_open(&s, folder), LOAM_OK);
-  assert_true(lm_sys_clock_ns() - began_ns >= 50000000); /* it has waited for the lock */
+  assert_true(lm_sys_clock_ns() - began_ns >= 50000000); /* the call waited for the lock */
   lm_control_socket_close(&s);
   lm_control_unlock(kept);
 }
@@ -220,7 +221,7 @@ static void a_place_that_cannot_be_is_an_event_and_no_more(void **state) {
   fails_in_words(longer, "at most");
 }
 
-/* Another user could lead root to any folder. */
+/* Otherwise another user could direct root to any folder. */
 static void a_link_of_another_user_is_not_followed(void **state) {
   (void)state;
   enum { NOBODY = 65534 };
@@ -255,7 +256,8 @@ static void a_socket_of_another_host_is_left_alone(void **state) {
   close(fd);
 }
 
-/* A datagram socket refuses a stream connection, so loam cannot find out whether it is in use. */
+/* A datagram socket refuses a stream connection, so loam cannot find out whether a process uses
+ * it. */
 static void a_socket_that_cannot_be_asked_is_left_alone(void **state) {
   (void)state;
   struct sockaddr_un address = own_address();
@@ -582,7 +584,7 @@ static void hosts_are_listed_and_stale_sockets_removed(void **state) {
   assert_true(exists(file));
 }
 
-/* A host does not answer while it loads a policy, for example. */
+/* A host that loads a policy does not answer, for example. */
 static void a_host_that_does_not_answer_is_listed(void **state) {
   (void)state;
   int fd = bound_elsewhere();
@@ -619,7 +621,7 @@ static void a_cancelled_thread_leaves_no_descriptor_and_no_lock(void **state) {
   for_status.pid = getpid();
   assert_int_equal(pthread_join(start_thread(look_when_cancelled, &was_over), &end), 0);
   assert_true(was_over && end == PTHREAD_CANCELED);
-  while (count_fds() > before) lm_sys_sleep(1000000); /* the service closes its end, too */
+  while (count_fds() > before) lm_sys_sleep(1000000); /* the service also closes its end */
   int folder_of_host = lm_control_lock(folder, 0);
   assert_true(folder_of_host >= 0);
   lm_control_unlock(folder_of_host);
@@ -633,8 +635,8 @@ static void no_directory_means_no_hosts(void **state) {
   assert_int_equal(hosts, 0);
 }
 
-/* Reads which signals the service thread has blocked, from /proc. False: no thread has the name of
- * the service thread yet. */
+/* Reads from /proc which signals the service thread has blocked. Returns false if no thread has the
+ * name of the service thread yet. */
 static bool find_blocked(uint64_t *out) {
   char path[64], text[2048];
   size_t length;
@@ -690,7 +692,8 @@ static void write_in_folder(const char *name, const char *text) {
   fclose(to);
 }
 
-/* A peak that comes again and again is kept for reuse while memory is not short. */
+/* Allocates and frees a peak. While memory is not short, the memory of a repeated peak is kept for
+ * reuse. */
 static void rise_and_fall(void) {
   enum { BLOCKS = 64 };
   char *block[BLOCKS];
@@ -701,7 +704,8 @@ static void rise_and_fall(void) {
   for (int i = 0; i < BLOCKS; i++) loam_free(block[i]);
 }
 
-/* The group is made of files. The service thread looks at it while there is memory to give back. */
+/* The control group is made of files. The service thread reads its usage while there is memory to
+ * give back. */
 static void the_service_thread_gives_memory_back_when_the_group_is_full(void **state) {
   (void)state;
   char self[96];
@@ -719,7 +723,7 @@ static void the_service_thread_gives_memory_back_when_the_group_is_full(void **s
   assert_true(lm_regions_released() >= released + 32 * LM_MIB);
   write_in_folder("memory.current", "10000000\n");
   for (int naps = 0; lm_pressure_is_short() && be_patient(&naps);) continue;
-  assert_false(lm_pressure_is_short()); /* it looks until the alarm has ended */
+  assert_false(lm_pressure_is_short()); /* the service thread reads until the alarm has ended */
   lm_control_stop();
   lm_available_pretend("/proc/self/cgroup", "/sys/fs/cgroup", "/proc/meminfo");
 }

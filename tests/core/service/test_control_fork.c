@@ -31,8 +31,8 @@ enum { ARE_CHILDREN_SERVED = false };
 enum { ARE_CHILDREN_SERVED = true };
 #endif
 
-/* Starts the service with a socket and a watched policy. The parent allocates first, so that a
- * child finds everything prepared that an allocation needs. */
+/* Starts the service with a socket and a watched policy. The parent allocates first, so that
+ * everything which an allocation needs is ready before the fork. */
 static void serve(void) {
   if (!ARE_CHILDREN_SERVED) {
     print_message("skipped: the thread sanitizer cannot have a forked child start threads\n");
@@ -48,7 +48,8 @@ static void serve(void) {
 
 enum { MUCH = 2000 };
 
-/* Checks, in a child, whether and when the service starts again. */
+/* Runs in a child: returns 0 if the service works there, else the number of the check that
+ * failed. */
 static int is_served(void) {
   if (!exists(socket_of(getpid()))) return 2;
   if (ask(getpid(), "ping")) return 3;
@@ -62,7 +63,7 @@ static int is_served(void) {
 }
 
 static int allocates(void *argument) {
-  if (exists(socket_of(getpid()))) return 1; /* too early */
+  if (exists(socket_of(getpid()))) return 1; /* too early for a service thread */
   use(*(int *)argument);
   return is_served();
 }
@@ -157,7 +158,8 @@ static int answers_anew(void *argument) {
   return ask(getpid(), "ping") ? 2 : 0;
 }
 
-/* Forks right after a request: the parent's service thread is then often closing that client. */
+/* The test forks right after a request, when the parent's service thread is often still closing the
+ * client. */
 static void a_forked_child_begins_with_no_client(void **state) {
   (void)state;
   serve();
@@ -174,7 +176,7 @@ static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-  assert_true(count_wakers() >= before + 3); /* listener, pair of sockets, watch */
+  assert_true(count_wakers() >= before + 3); /* a listener, a pair of sockets, a watch */
   for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
 }
 

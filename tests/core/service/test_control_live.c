@@ -1,4 +1,4 @@
-/* test_control_live.c - live memory that the service thread moves: control.h, rebalance.h. */
+/* test_control_live.c - the service thread moves live memory: control.h, rebalance.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,8 +45,8 @@ static void live_memory_is_moved_by_request(void **state) {
   loam_free(p);
 }
 
-/* Tries until a job runs beside the other one. If this test is delayed between two requests, the
- * first job may end in between. */
+/* Tries until a job runs beside another one. If this test is delayed between two requests, the
+ * first job may end before the second request. */
 static void begin_job_beside_another(void) {
   for (int naps = 0; be_patient(&naps);) {
     assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
@@ -58,7 +58,7 @@ static void begin_job_beside_another(void) {
   says("already");
 }
 
-/* No client asks for the job's progress, and the job would take hours. */
+/* The job would take hours. No client asks for its progress, so it must end. */
 static void a_job_that_nobody_watches_ends(void **state) {
   (void)state;
   load_text(ALL_OF("slow-before"));
@@ -75,7 +75,8 @@ static void a_job_that_nobody_watches_ends(void **state) {
   for (int i = 0; i < 3; i++) loam_free(p[i]);
 }
 
-/* The service thread is delayed, as when the program is stopped or a policy takes long to load. */
+/* The service thread may be delayed, because the program is stopped or a policy takes long to load.
+ * This must not end a job. */
 static void time_in_which_nobody_is_heard_ends_no_job(void **state) {
   (void)state;
   lm_job_order order = { .rate = 1000 };
@@ -150,12 +151,12 @@ static void a_policy_has_live_memory_follow_without_a_socket(void **state) {
   loam_free(q);
 }
 
-/* A stop that another thread makes while the service thread loads a policy. */
+/* A stop by another thread while the service thread loads a policy. */
 typedef struct stop_amid_load {
-  _Atomic int calls;   /* of the callback for a policy that went live */
-  _Atomic pid_t tid;   /* of the thread that stops */
+  _Atomic int calls;   /* calls of the callback for a policy that went live */
+  _Atomic pid_t tid;   /* the thread that stops */
   _Atomic int stopped; /* lm_control_stop has returned */
-  loam_status watched; /* what lm_control_watch returned before that */
+  loam_status watched; /* the result of lm_control_watch before the stop returned */
   int failures;        /* events of the service; lm_control_watch reports one */
 } stop_amid_load;
 
@@ -167,7 +168,8 @@ static void *stop_control(void *argument) {
   return NULL;
 }
 
-/* Whether a thread of this process sleeps: for a lock, or for the end of a thread. */
+/* Returns whether a thread of this process sleeps, because it waits for a lock or for the end of a
+ * thread. */
 static bool is_thread_asleep(pid_t tid) {
   char path[64], state = 0;
   snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
@@ -178,8 +180,9 @@ static bool is_thread_asleep(pid_t tid) {
   return state == 'S';
 }
 
-/* Runs in the service thread. Returns when the other thread waits for the end of this one. A thread
- * that has slept in 20 looks in a row does not wait for the service lock, which is held shortly. */
+/* Runs in the service thread. Returns when the other thread waits for the end of the service
+ * thread. A thread that slept at 20 checks in a row does not wait for the service lock, which is
+ * held for a short time only. */
 static void stop_elsewhere(void *ctx, const loam_event *event) {
   stop_amid_load *s = ctx;
   s->failures += event->kind == LOAM_EVENT_CONTROL;
@@ -200,19 +203,20 @@ static void a_stop_ends_a_service_that_loads_a_policy_for_live_memory(void **sta
   loam_on_event(NULL, NULL);
   assert_int_equal(s.stopped, 1);
   assert_int_equal(s.watched, LOAM_ESTATE);
-  assert_int_equal(s.failures, 1); /* the policy for live memory is no failure */
+  assert_int_equal(s.failures, 1); /* the policy for live memory is not counted as a failure */
   assert_false(lm_policy_is_watched());
   assert_int_equal(lm_control_watch(file), LOAM_OK); /* a later start works as before */
 }
 
-/* The job would take hours. A job that a person has begun goes on. */
+/* The job would take hours. The new policy ends a job that the older policy began (`applies`), but
+ * not one that a person began. */
 static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state) {
   (void)state;
   load_text(ALL_OF("leave-before"));
   char *p = loam_malloc(loam_site_get("left"), 12 << 20);
   memset(p, 1, 12 << 20);
   load_text(LIVE("leave-after"));
-  wait_for(p, "leave-after"); /* so that the thread begins no job in between */
+  wait_for(p, "leave-after"); /* now the service thread begins no other job */
   lm_control_stop();
   for (int applies = 0; applies < 2; applies++) {
     lm_job_order order = { .rate = 1000, .applies = applies };

@@ -1,5 +1,4 @@
-/* test_control_poor.c - a service with few descriptors, and sockets on which no host listens yet:
- * control.h and control_client.h. */
+/* test_control_poor.c - a service in a process with few descriptors: control.h. */
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -7,7 +6,7 @@
 #include "os/sys.h"
 #include "served.h"
 
-/* Sets the soft limit of descriptors and returns the earlier one. */
+/* Sets the soft limit of descriptors. Returns the earlier limit. */
 static rlim_t limit_descriptors(rlim_t most) {
   struct rlimit limit;
   assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -34,7 +33,7 @@ static int64_t cpu_ms(void) {
   return used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
-/* The host has lowered the limit below the number of descriptors that are open. */
+/* The host has set the limit below the number of open descriptors. */
 static void a_service_that_cannot_wait_does_not_spin(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);

@@ -1,4 +1,4 @@
-/* test_policy.c - loading policies, keeping the last good one, freeing old plans: policy.h. */
+/* test_policy.c - loads of policies, the last good policy, and the end of old plans: policy.h. */
 #include "test.h"
 
 #include <errno.h>
@@ -57,13 +57,13 @@ static struct loam_policy_info info(void) {
   return out;
 }
 
-/* The hash of the text that the last attempt refused; 0: there is none. */
+/* Returns the hash of the text that the last attempt refused, or 0 if there is none. */
 static uint64_t refused_hash(void) {
   struct loam_policy_info out;
   return lm_policy_info_get(&out);
 }
 
-/* The name of the strategy that a request of this site gets. */
+/* Returns the name of the strategy that a request of `size` bytes gets at this site. */
 static const char *picked_at(loam_site *site, size_t size) {
   const lm_plan *plan = atomic_load(&site->now[atomic_load(&lm_site_generation) & 1].plan);
   double fixed[LM_INPUTS] = { 0 };
@@ -133,7 +133,7 @@ static void a_tag_seen_later_obeys_the_live_policy(void **state) {
   assert_string_equal(picked("other", 101), "a");
 }
 
-/* The text of the policy does not matter any more: a new tag needs no Lua. */
+/* A new tag needs no Lua, because the plans of the policy are compiled. */
 static void a_new_tag_needs_little_stack_and_no_lua(void **state) {
   (void)state;
   assert_int_equal(load("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
@@ -155,7 +155,7 @@ static void a_line_has_a_plan_of_its_own(void **state) {
     assert_string_equal(picked_at(site, 11), line >= 100 ? "b" : "a");
     assert_string_equal(picked_at(site, 10), "a");
   }
-  assert_int_equal(info().plans, 3); /* of all lines, below 100, and from 100 on */
+  assert_int_equal(info().plans, 3); /* for all lines, below 100, and from 100 on */
   assert_int_equal(load(ALL_OF("unlined")), LOAM_OK);
 }
 
@@ -213,9 +213,9 @@ static void a_policy_that_fails_for_one_known_tag_is_refused(void **state) {
 
 static _Atomic bool is_inside;
 
-/* Acts like an allocation that is delayed while it reads a plan: the plan must stay whole. Memory
- * of the plan's size is allocated and overwritten, so that a plan that was freed too early has
- * wrong contents: the thread then returns WRONG. */
+/* Acts like an allocation that is delayed while it reads a plan. The plan must stay valid. The
+ * thread allocates and overwrites memory of the plan's size; if the plan was freed too early, its
+ * contents are then wrong and the thread returns WRONG. */
 #define WRONG ((void *)1)
 static void *read_the_old_plan(void *argument) {
   enum { LOOKS = 30, EACH = 20 };
@@ -263,7 +263,7 @@ static void note_event(void *ctx, const loam_event *event) {
   events++;
   event_kind = event->kind;
   snprintf(event_words, sizeof event_words, "%s", event->message);
-  loam_site_get("made.in.a.callback"); /* works because no lock is held */
+  loam_site_get("made.in.a.callback"); /* this is allowed, because loam holds no lock */
 }
 
 static void a_policy_that_fails_for_any_tag_is_refused(void **state) {
@@ -285,7 +285,7 @@ static const char *const by_line =
     "  return req.size > req.line and b or a\nend }\n";
 
 /* Makes sites until the process has no memory for the plan of one. Returns 0 if that site has the
- * default plan, all before it have their own, and an event tells. */
+ * default plan, all sites before it have plans of their own, and an event reports it. */
 static int exhaust(void *unused) {
   (void)unused;
   if (load(by_line) || info().tags_refused) return 1;
@@ -294,7 +294,7 @@ static int exhaust(void *unused) {
     lm_sys_refuse_from(1);
     loam_site *site = loam_site_at(&(loam_where){ .tag = "of.lines", .line = line });
     lm_sys_refuse_from(0);
-    if (!site) { /* no memory for the site itself: make room for others beside it */
+    if (!site) { /* no memory for the site itself: make other sites */
       (void)loam_site_at(&(loam_where){ .tag = "other", .line = line });
       continue;
     }
@@ -466,7 +466,7 @@ static void no_free(void *ctx, void *p, size_t size) {
   (void)size;
 }
 
-/* The text was not at fault: it is loaded again although it did not change. */
+/* The text was not the reason for the failure, so an unchanged file is loaded later. */
 static void a_file_whose_handler_was_missing_is_loaded_later(void **state) {
   (void)state;
   static const loam_handler later = { "later",
@@ -527,8 +527,8 @@ static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) 
 
 /* ---- images */
 
-/* Writes the image of a policy into the file. Its text is `text`, which has as many bytes as
- * `compiled`, whose plans it holds: so a test sees which of the two was used. */
+/* Writes the image of the policy `compiled` to the file, with `text` as its text. Both texts have
+ * one length. So a test sees whether the image or the text was used. */
 static void save_image(const char *compiled, const char *text, uint32_t format) {
   void *bytes;
   size_t size;
@@ -636,7 +636,7 @@ static void a_child_forked_during_a_load_can_allocate_and_load(void **state) {
   assert_null(result);
 }
 
-/* A fork that waits for a swap comes right after it. Many sites make swaps long. */
+/* A fork that waits for a swap continues right after it. With many sites a swap takes long. */
 enum { MANY_SITES = 20000 };
 
 static void make_many_sites(void) {
@@ -654,7 +654,7 @@ static void *load_one_then_another(void *unused) {
   return NULL;
 }
 
-/* The child has one thread, so nothing but its own decisions can be out of date. */
+/* The child has only one thread, so only its own decisions can be out of date. */
 static int obeys_what_is_live(void *site) {
   loam_owner_info owner;
   void *p = loam_malloc(site, 100);
@@ -671,7 +671,7 @@ static void a_child_forked_during_a_load_obeys_what_is_live_in_it(void **state) 
   assert_int_equal(load(ALL_OF("one")), LOAM_OK);
   pthread_t loader = start_thread(load_one_then_another, NULL);
   for (int i = 0; i < (SANITIZED ? 50 : 500); i++) {
-    loam_free(loam_malloc(site, 100)); /* keeps a decision */
+    loam_free(loam_malloc(site, 100)); /* makes the thread keep a decision */
     assert_int_equal(run_in_child(obeys_what_is_live, site), 0);
   }
   atomic_store(&is_over, true);
@@ -679,8 +679,8 @@ static void a_child_forked_during_a_load_obeys_what_is_live_in_it(void **state) 
   assert_null(result);
 }
 
-/* A load takes the lock of the live policy before locks of memory. This thread makes both happen:
- * its strategies are new in each load. */
+/* A load takes the lock of the live policy before locks of memory. This thread provokes both orders
+ * of the locks, because each load has new strategies. */
 static void *load_new_strategies(void *unused) {
   static const char *const names[] = { "come", "gone" };
   (void)unused;
@@ -760,7 +760,7 @@ static void set_carried(const char *other, const char *text) {
   setenv("LOAM_VETTED", vetted, 1);
 }
 
-/* The carried plan is another text's, which shows that it was used. */
+/* The carried plan belongs to another text, so the test sees that it was used. */
 static int load_carried(void *arg) {
   (void)arg;
   const char *text = ALL_OF("of.text");
@@ -800,7 +800,7 @@ enum { EARLY = 2000, LATE = 4000 };
 
 static _Atomic bool is_loaded;
 
-/* Makes sites of new tags until the load is done. Returns how many. */
+/* Makes sites with new tags until the load is done. *made becomes their number. */
 static void *see_new_tags(void *made) {
   char tag[32];
   for (size_t *n = made; *n < LATE && !is_loaded; ++*n) {
@@ -844,8 +844,8 @@ static void tags_that_a_load_and_new_sites_count_at_one_time_are_all_known(void 
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* before any load */
-    cmocka_unit_test(the_first_load_skips_tests_that_were_run_for_it), /* before any load */
+    cmocka_unit_test(the_first_load_takes_the_plan_that_was_carried),  /* runs before any load */
+    cmocka_unit_test(the_first_load_skips_tests_that_were_run_for_it), /* runs before any load */
     cmocka_unit_test(a_load_makes_the_next_generation),
     cmocka_unit_test(every_known_site_obeys_the_new_policy),
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),

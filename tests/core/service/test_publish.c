@@ -1,5 +1,5 @@
-/* test_publish.c - a process obeys what is published on the board of its tree: publish.h, and the
- * publisher of the command. */
+/* test_publish.c - a process obeys the policies that are published on the board of its process
+ * tree: publish.h, and the command's publisher. */
 #include "test.h"
 
 #include <pthread.h>
@@ -81,14 +81,15 @@ static void a_board_that_cannot_be_written_is_refused_in_words(void **state) {
   assert_int_equal(chown(board_path, 0, (gid_t)-1), 0);
 }
 
-/* A request that the thread has decided before; it misses only because of the word. */
+/* The thread has decided this request before. It takes the slow path only because of the published
+ * word. */
 static void request(void) { loam_free(loam_malloc(NULL, 100)); }
 
 #define SHARED_LIMIT                                                          \
   "local h = loam.host { name = 'h', limit = 4 * loam.MiB, shared = 'kv' }\n" \
   "return loam.policy { name = 'kv', pick = function(req) return h end }\n"
 
-/* The table of quotas was mapped with the board. */
+/* The table of quotas was mapped together with the board, so no descriptor is needed. */
 static void an_edit_may_share_a_limit_where_no_file_can_be_opened(void **state) {
   struct rlimit before, none;
   (void)state;
@@ -128,7 +129,7 @@ static void the_next_request_obeys_a_publication(void **state) {
   assert_int_equal(generation(), before + 1 + 3 * LM_PUBLISHED_WORDS);
 }
 
-/* A size divides a class, so no entry keeps what the policy decides. */
+/* The policy divides a size class, so no entry of the decision cache keeps the decision. */
 static void a_request_whose_decision_is_not_kept_obeys_a_publication(void **state) {
   (void)state;
   publish("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
@@ -168,7 +169,7 @@ static void replaced_policies_give_their_memory_back(void **state) {
 static atomic_bool is_over;
 
 static void *sleep_until_over(void *arg) {
-  loam_free(loam_malloc(NULL, 100)); /* has decisions of an old policy from now on */
+  loam_free(loam_malloc(NULL, 100)); /* the thread now has decisions of an old policy */
   while (!atomic_load(&is_over)) lm_sys_sleep(1000000);
   return arg;
 }
@@ -184,7 +185,7 @@ static void *work_until_over(void *arg) {
   return arg;
 }
 
-/* Publishes a policy whose strategies are new. */
+/* Publishes a policy that has only new strategies. */
 static void publish_new(int n) {
   char text[400];
   snprintf(text, sizeof text,
@@ -262,7 +263,7 @@ static void damaged_bytes_are_refused_and_never_followed(void **state) {
     assert_string_equal(name_now(), "whole");
     lm_policy_info_get(&info);
     assert_int_not_equal(info.last, LOAM_OK);
-    assert_false(lm_published_is_new()); /* the process does not try it again */
+    assert_false(lm_published_is_new()); /* the process does not try the publication again */
   }
   publish(ALL_OF("mended"));
   request();
@@ -326,7 +327,7 @@ static void a_forked_child_obeys_too(void **state) {
   int status;
   assert_int_equal(waitpid(child, &status, 0), child);
   assert_int_equal(status, 0);
-  assert_string_equal(name_now(), "parent"); /* this process has requested nothing since */
+  assert_string_equal(name_now(), "parent"); /* this process has made no request since then */
   request();
   assert_string_equal(name_now(), "child");
 }
@@ -353,7 +354,8 @@ static void keep_row(void *ctx, const char *text, size_t length) {
   gather(NULL, text, length);
 }
 
-/* The row of this process has the hash of a policy's text in this member, or no such member. */
+/* Checks that the row of this process has the hash of `text` in `member`, or has no such member if
+ * `text` is NULL. */
 static void shows_hash(const char *member, const char *text) {
   char words[64];
   uint64_t hash = text ? lm_policy_file_hash(text, strlen(text)) : 0;
@@ -364,7 +366,7 @@ static void shows_hash(const char *member, const char *text) {
   if (text) says(words);
 }
 
-/* Tries to publish a text that is refused. */
+/* Tries to publish a text. It must be refused. */
 static void publish_broken(const char *text) {
   uint64_t number;
   bool lacks_keeper;
@@ -379,19 +381,19 @@ static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
   says("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
   publish_broken("return 1\n");
   shows_hash("refused_hash", "return 1\n");
-  request(); /* it obeys a publication that is older than the refusal */
+  request(); /* obeys a publication that is older than the refusal */
   assert_string_equal(name_now(), "one");
   shows_hash("refused_hash", "return 1\n");
   says("\"ok\":false");
   publish(ALL_OF("two"));
   shows_hash("refused_hash", NULL);
-  shows_hash("hash", ALL_OF("two")); /* of `latest` */
+  shows_hash("hash", ALL_OF("two")); /* the hash in `latest` */
   request();
   says("\"published\":1,\"latest\":{\"number\":2,");
   shows_hash("refused_hash", NULL);
 }
 
-/* Writes when the current policy was published. */
+/* Sets the time at which the current policy was published. */
 static void set_published_at(int64_t at) {
   lm_publisher to;
   assert_int_equal(lm_publisher_open(board_path, &to), LOAM_OK);
@@ -433,7 +435,7 @@ static void own(int place, uint64_t owner) {
   close(fd);
 }
 
-/* Returns the wish that stands in a place. */
+/* Returns the sample wish in a place. */
 static uint64_t wish_in(int place) {
   lm_board_place copy;
   int fd = open(board_path, O_RDONLY);
@@ -469,7 +471,8 @@ static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
   lm_publisher_close(&to);
 }
 
-/* To a process of another PID namespace the id of a keeper means nothing, and may be free. */
+/* In another PID namespace the process id of a keeper has no meaning, and may belong to no process.
+ * Such a keeper must not count as ended. */
 static void a_keeper_lives_whose_id_means_nothing_here(void **state) {
   (void)state;
   lm_publisher keeper, other;
@@ -492,7 +495,7 @@ static void a_keeper_lives_whose_id_means_nothing_here(void **state) {
   lm_publisher_close(&other);
 }
 
-/* Makes the image of the latest publication one of loam 9.8.7. */
+/* Changes the version in the latest published image to 9.8.7. */
 static void pretend_other_version(void) {
   size_t size = sizeof(lm_board) + 2 * (size_t)LM_BOARD_HALF;
   uint64_t odd = lm_published.now.number & 1;

@@ -1,4 +1,4 @@
-/* test_quota_file - the file of the shared limits of a user, and processes that obey policies with
+/* test_quota_file - the file with the shared limits of a user, and processes under policies with
  * shared limits: service/quota_file.h. */
 #include "service/quota_file.h"
 
@@ -12,7 +12,7 @@
 #include "served.h"
 #include "service/board_owner.h"
 
-/* Large blocks count by themselves, so a block of 1 MiB takes little more than 1 MiB. */
+/* Large blocks are counted one by one, so a block of 1 MB takes little more than 1 MB. */
 enum { BLOCK = 1000000, BLOCKS = 4 };
 
 static const char policy[] =
@@ -87,7 +87,7 @@ static void a_link_is_replaced_and_not_followed(void **state) {
   snprintf(target, sizeof target, "%s/target", folder);
   assert_int_equal(rename(table_path(), target), 0);
   assert_int_equal(symlink(target, table_path()), 0);
-  assert_false(is_good_table()); /* although the link leads to a good one */
+  assert_false(is_good_table()); /* although the link leads to a good table */
   assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
   assert_int_equal(table_stat().st_mode, S_IFREG | 0600);
   assert_int_equal(stat(target, &st), 0);
@@ -114,7 +114,8 @@ static void a_table_with_a_second_name_stays(void **state) {
   assert_int_equal(table_stat().st_ino, before.st_ino);
 }
 
-/* In a process of its own, which may give up rights. 0: all was well. */
+/* A function that runs in a process of its own, which may give up rights. Returns 0 if all is
+ * well. */
 typedef int process(void);
 
 static int status_of(pid_t pid) {
@@ -131,7 +132,7 @@ static int in_a_process(process *body) {
   return status_of(pid);
 }
 
-/* Makes the table as a user who is not root: root may open every file. */
+/* Makes the table as a user other than root, because root may open every file. */
 static int makes_as_a_user(void) {
   enum { NOBODY = 65534 };
   if (!geteuid()) {
@@ -153,7 +154,7 @@ static void a_table_that_cannot_be_opened_stays(void **state) {
 
 static bool has_no_locks;
 
-/* In place of the C library's function: a file system may refuse it. */
+/* Replaces the function of the C library, and can act like a file system that refuses locks. */
 int flock(int fd, int operation) {
   if (!has_no_locks) return (int)syscall(SYS_flock, fd, operation);
   errno = ENOLCK;
@@ -170,7 +171,7 @@ static void no_table_is_made_without_locks(void **state) {
   assert_false(exists(table_path()));
 }
 
-/* 77: the system does not let this process hide /proc. */
+/* Returns 77 if the system does not let this process hide /proc. */
 static int makes_without_proc(void) {
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS) || mount("none", "/proc", "tmpfs", 0, NULL)) return 77;
   if (lm_quota_file_make(folder) != LOAM_EIO) return 1;
@@ -198,14 +199,14 @@ static void note_event(void *ctx, const loam_event *event) {
 
 static void *take_block(void) { return loam_malloc(LOAM_SITE("kv"), BLOCK); }
 
-/* Takes blocks until there is none, at most `want`. Returns how many. */
+/* Allocates at most `want` blocks, until a request fails. Returns their number. */
 static int take_blocks(int want) {
   int n = 0;
   while (n < want && take_block()) n++;
   return n;
 }
 
-/* Starts a process that has loaded the policy. A process keeps its table to its end. */
+/* Starts a process that loads the policy first. A process keeps its table until it ends. */
 static pid_t start(process *body) {
   fflush(stdout);
   pid_t pid = fork();
@@ -217,7 +218,7 @@ static pid_t start(process *body) {
 
 static void expect_all_is_well(process *body) { assert_int_equal(status_of(start(body)), 0); }
 
-/* A process that takes blocks, says so, and waits to be killed. */
+/* Forks a process that takes blocks, reports their number, and waits to be killed. */
 static pid_t holder(int blocks) {
   int ready[2];
   char byte = 0;
@@ -234,7 +235,8 @@ static pid_t holder(int blocks) {
   return pid;
 }
 
-/* Tries until this process, which has `n` blocks, has all that fit; false after a minute. */
+/* Tries until this process, which has `n` blocks, has BLOCKS blocks. Returns false after a
+ * minute. */
 static bool gets_all(int n) {
   int64_t deadline = lm_sys_clock_ns() + AN_HOUR / 60;
   while (n < BLOCKS && lm_sys_clock_ns() < deadline) n += take_blocks(BLOCKS - n);
@@ -255,7 +257,7 @@ static void a_killed_process_gives_its_share_back(void **state) {
   expect_all_is_well(shares_with_a_child);
 }
 
-/* The other process is no child, and has loaded the policy itself. */
+/* The process that runs this is no child of the other one. It has loaded the policy itself. */
 static int takes_three_and_waits(void) { return take_blocks(3) == 3 ? pause() : 1; }
 
 static uint64_t used_now(void) {
@@ -283,7 +285,7 @@ static void processes_that_are_strangers_share(void **state) {
   pid_t other = start(takes_three_and_waits);
   assert_true(waits_for_use(3 * BLOCK, 4 * LM_MIB));
   expect_all_is_well(gets_one);
-  assert_true(waits_for_use(3 * BLOCK, 3 * BLOCK + LM_MIB)); /* it has ended */
+  assert_true(waits_for_use(3 * BLOCK, 3 * BLOCK + LM_MIB)); /* the process has ended */
   kill(other, SIGKILL);
   waitpid(other, NULL, 0);
 }
@@ -302,7 +304,7 @@ static void a_forked_child_counts_once(void **state) {
   expect_all_is_well(parent_of_a_child);
 }
 
-/* ---- The dead that only /proc shows */
+/* ---- Ended processes that only /proc shows */
 
 static int replaces_its_program(void) {
   if (take_blocks(3) != 3) return 1;
@@ -316,7 +318,8 @@ static void bury(void) {
   lm_quota_file_unmap(table);
 }
 
-/* Waits until another program runs in the process, or it is a zombie. */
+/* Waits until a file of /proc contains `words`: for another program in the process, or for a
+ * zombie. */
 static void wait_for_file(const char *format, pid_t pid, const char *words) {
   char path[64], text[512];
   size_t length;
@@ -345,7 +348,7 @@ static void a_process_that_nobody_waited_for_has_no_share(void **state) {
   pid_t other = start(takes_three_and_waits);
   assert_true(waits_for_use(3 * BLOCK, 4 * LM_MIB));
   bury();
-  assert_true(used_now() >= 3 * BLOCK); /* it lives */
+  assert_true(used_now() >= 3 * BLOCK); /* the process is still alive */
   kill(other, SIGKILL);
   wait_for_file("/proc/%d/stat", other, ") Z ");
   bury();
@@ -353,7 +356,7 @@ static void a_process_that_nobody_waited_for_has_no_share(void **state) {
   waitpid(other, NULL, 0);
 }
 
-/* In a host, the service thread looks for such processes. */
+/* In a host, the service thread looks for ended processes. */
 static int lets_the_service_look(void) {
   pid_t other = holder(3);
   int n = take_blocks(BLOCKS);
@@ -389,7 +392,7 @@ static void without_a_table_each_process_has_the_limit(void **state) {
   assert_int_equal(waitpid(other, NULL, 0), other);
 }
 
-/* A folder that the host names and that cannot be used is not replaced by the usual folder. */
+/* If the folder that the host names cannot be used, loam does not use the usual folder instead. */
 static int has_a_folder_that_is_too_long(void) {
   char path[LM_CONTROL_PATH + 50];
   memset(path, 'x', sizeof path);
@@ -430,7 +433,7 @@ static bool follows(void) {
 static int follows_and_is_allowed_no_file(void) {
   lm_quota_file_start(NULL, false);
   if (follows() || exists(table_path())) return 1;
-  if (lm_quota_file_make(folder)) return 2; /* as `loam run` does */
+  if (lm_quota_file_make(folder)) return 2; /* `loam run` does this */
   return follows() ? 0 : 3;
 }
 

@@ -1,4 +1,4 @@
-/* test_reload.c - many loads, one after the other and at the same time, while threads allocate. */
+/* test_reload.c - many loads, one after another and at one time, while threads allocate. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -56,9 +56,9 @@ static const char *const versions[] = {
   "return 1\n",
 };
 
-static uint64_t first; /* generation before the edits */
+static uint64_t first; /* the generation before the edits */
 static _Atomic char
-    version_of[EDITS + 1]; /* by generations since `first`: 'e' or 'o'; 0: not known yet */
+    version_of[EDITS + 1]; /* index: generations since `first`; 'e' or 'o'; 0: not known yet */
 static _Atomic bool is_over;
 static _Atomic long failures, checked;
 
@@ -72,8 +72,7 @@ static const char *expected(char version, const char *tag, size_t size) {
   return size >= 1024 || !strncmp(tag, "busy.1", 6) ? "l" : "s";
 }
 
-/* Checks that the strategy of a block is the one that the policy of the block's generation picks.
- * */
+/* Checks that the block has the strategy which the policy of its generation picks. */
 static void check(const kept *k) {
   loam_owner_info owner;
   if (loam_owner(k->p, &owner) != LOAM_OK || owner.size < k->size) {
@@ -168,7 +167,7 @@ static void many_reloads_keep_memory_steady(void **state) {
   lm_pool_figures_get(&after);
   assert_in_range(after.metadata, 0, before.metadata + LM_MIB / 16);
   assert_in_range(after.regions, 0, before.regions + LM_MIB);
-  /* The address sanitizer keeps memory that the dynamic linker has freed. */
+  /* AddressSanitizer keeps memory that the dynamic linker has freed. */
   if (!POISONED) assert_in_range(resident_pages(), 0, pages + 4 * LM_MIB / LM_PAGE);
 }
 

@@ -1,7 +1,7 @@
 /* test_share_export.c - shared memory that another process opens: share_export.h, share_import.c.
  *
- * The other process is forked before this process uses loam. It does what the test writes into a
- * pipe. */
+ * The test forks the other process before it uses loam. The other process executes the orders that
+ * the test writes to a pipe. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ typedef struct report {
 
 static loam_block *borrowed;
 
-/* The size of the mapping that contains the block. */
+/* Returns the size of the mapping that contains the block. */
 static size_t mapped(const void *p) {
   FILE *maps = fopen("/proc/self/maps", "r");
   char line[400];
@@ -61,7 +61,7 @@ static size_t mapped(const void *p) {
 }
 
 static int store(void *p) {
-  signal(SIGSEGV, SIG_DFL); /* a sanitizer would print a report */
+  signal(SIGSEGV, SIG_DFL); /* without a sanitizer's handler, which would print a report */
   *(volatile char *)p = 1;
   return 0;
 }
@@ -100,7 +100,7 @@ static report do_order(const order *o) {
       return look();
     case STORE: memset(p, o->byte, loam_block_size(borrowed)); return look();
     case STORE_IN_CHILD: r.byte = run_in_child(store, p); return r;
-    case FORK: /* a child that has the mapping too, until it is killed */
+    case FORK: /* the child keeps the mapping until it is killed */
       r.byte = fork();
       if (r.byte == 0) pause();
       return r;
@@ -121,7 +121,7 @@ static int orders[2], reports[2];
 static void serve(void) {
   order o;
   close(orders[1]);
-  loam_stop(); /* in a process that is forked later */
+  loam_stop(); /* this process will start loam itself */
   start();
   while (read(orders[0], &o, sizeof o) == sizeof o) {
     report r = do_order(&o);
@@ -173,7 +173,8 @@ static void refused(const loam_share *share, const char *words) {
 
 static void release(void) { tell((order){ .what = RELEASE }); }
 
-/* The live bytes of the strategy. */
+/* Returns the bytes of memory that the file of p's strategy takes after a trim. If p is NULL, the
+ * strategy is the one of the last call. */
 static size_t taken(const void *p) {
   static const lm_strategy *s;
   struct stat st;
@@ -244,7 +245,7 @@ static void the_handle_of_a_freed_block_is_dead(void **state) {
   loam_free(p);
   refused(&share, "its owner has freed it");
   char *q = shared(SIZE);
-  assert_ptr_equal(q, p); /* another block in its place */
+  assert_ptr_equal(q, p); /* another block at this address */
   refused(&share, "its owner has freed it");
   loam_share other_share = show(q);
   assert_true(other_share.key != share.key);
@@ -377,7 +378,7 @@ static int shows_what_its_parent_made(void *p) {
   if (loam_share_get(p, &share) != LOAM_ESTATE) return 1;
   if (!strstr(loam_error(), "before the fork")) return 2;
   loam_free(p);
-  char *own = shared(SIZE); /* may have the old address */
+  char *own = shared(SIZE); /* it may have the old address */
   if (loam_share_get(own, &share)) return 3;
   loam_block *b = loam_share_open(NULL, &share, 0);
   if (!b) return 4;
@@ -474,7 +475,7 @@ int main(void) {
   int failures = cmocka_run_group_tests(tests, NULL, NULL);
   end_other();
   loam_stop();
-  char command[64]; /* children that were ended have left their sockets */
+  char command[64]; /* killed children have left their sockets */
   snprintf(command, sizeof command, "rm -r %s", folder);
   return system(command) || failures;
 }

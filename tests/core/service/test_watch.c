@@ -1,4 +1,5 @@
-/* test_watch.c - all the ways in which programs save a file: watch.h. */
+/* test_watch.c - the ways in which programs save a file, and the watch that notices them:
+ * watch.h. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -14,7 +15,7 @@
 
 static char folder[64];
 static lm_watch *watch;
-static bool heard; /* an event came, so the change was not found by the poll */
+static bool heard; /* an event arrived, so the poll did not find the change */
 
 static const char *in_folder(const char *name) {
   static char path[16][160];
@@ -61,7 +62,7 @@ static void read_text(const char *path, char *text, size_t size) {
   if (fd >= 0) close(fd);
 }
 
-/* Waits like the service thread, at most `limit_ms`. Returns whether the watch became ready. */
+/* Waits like the service thread, for at most `limit_ms`. Returns whether the watch became ready. */
 static bool looks_within(int limit_ms) {
   int64_t end = lm_sys_clock_ns() + limit_ms * 1000000ll;
   for (;;) {
@@ -74,14 +75,13 @@ static bool looks_within(int limit_ms) {
   }
 }
 
-/* Opens the watch and waits until it was ready for the first time. */
+/* Opens the watch, and waits until it is ready for the first time. */
 static void open_watch(const char *path) {
   assert_int_equal(lm_watch_open(path, &watch), LOAM_OK);
   assert_true(looks_within(PATIENCE_S * 1000));
 }
 
-/* Checks that a program that reads the file each time the watch is ready has read `text` in the
- * end. */
+/* Reads the file each time the watch is ready. Checks that `text` is found in the end. */
 static void sees(const char *path, const char *text) {
   char found[64] = "";
   heard = false;
@@ -205,7 +205,7 @@ static void an_edit_behind_links_is_seen(void **state) {
   assert_true(looks_within(PATIENCE_S * 1000));
 }
 
-/* A ConfigMap: p.lua -> ..data/p.lua, ..data -> ..1; only ..data is ever renamed over. */
+/* The files of a ConfigMap: p.lua -> ..data/p.lua, ..data -> ..1. A rename replaces only ..data. */
 static void a_kubernetes_swap_is_seen(void **state) {
   (void)state;
   const char *path = in_folder("p.lua");
@@ -261,7 +261,7 @@ static void it_waits_for_quiet(void **state) {
   struct pollfd fd = { .fd = lm_watch_fd(watch), .events = POLLIN };
   assert_int_equal(poll(&fd, 1, PATIENCE_S * 1000), 1);
   assert_false(lm_watch_ready(watch));
-  assert_in_range(lm_watch_timeout_ms(watch), 0, 101); /* 0: this test was delayed for that long */
+  assert_in_range(lm_watch_timeout_ms(watch), 0, 101); /* 0 if this test was delayed */
 }
 
 static _Atomic bool is_over;
@@ -317,7 +317,7 @@ static void one_that_the_host_has_closed_is_replaced(void **state) {
   assert_false(lm_watch_ready(watch));
   lm_watch *by;
   assert_int_equal(lm_watch_open(path, &by), LOAM_OK);
-  assert_int_equal(lm_watch_fd(by), fd); /* the same number */
+  assert_int_equal(lm_watch_fd(by), fd); /* the new watch has the old number */
   lm_watch_replace(&watch, by);
   assert_ptr_equal(watch, by);
   assert_int_equal(lm_watch_fd(watch), fd);
