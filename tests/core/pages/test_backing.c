@@ -1,4 +1,4 @@
-/* test_backing - pools whose memory is in a file. */
+/* test_backing - pools whose memory is backed by a file. */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ static lm_strategy *file(const char *name) { return file_in(name, dir); }
 
 static lm_backing *backing_of(const lm_strategy *s) { return &lm_pool_of(s)->backing; }
 
-/* Returns the bytes of memory or disk that the file of a strategy takes. */
+/* Returns the bytes of memory or disk that the file of a strategy uses. */
 static size_t taken(const lm_strategy *s) {
   struct stat st;
   assert_int_equal(fstat(backing_of(s)->file.fd, &st), 0);
@@ -71,7 +71,8 @@ static void files_serve_every_size(void **state) {
   serves_every_size(file("every"), "file");
 }
 
-/* A process that is shown a block sees whole pages. */
+/* A process that gets a shared block sees whole pages. So no page may contain parts of two
+ * blocks. */
 static void no_two_blocks_of_shared_memory_have_a_page_in_common(void **state) {
   (void)state;
   CHAIN(shared("alone"));
@@ -148,7 +149,7 @@ static void a_block_grows_and_keeps_what_it_holds(void **state) {
   }
 }
 
-/* ---- what the machine does not give */
+/* ---- refusals of the machine */
 
 static int is_past_the_largest_file(void *s) {
   struct rlimit limit = { 1 << 20, 1 << 20 };
@@ -169,7 +170,7 @@ static void the_largest_size_of_a_file_is_no_signal(void **state) {
 
 enum { CANNOT_MOUNT = 77 };
 
-/* Mounts a filesystem of 1 MiB that loam does not know as memory: an overlay over a tmpfs. */
+/* Mounts an overlay over a tmpfs of 1 MiB. loam does not recognise an overlay as memory. */
 static bool mount_small(const char *where, char *disk, size_t size) {
   char options[300], path[4][80];
   static const char *const names[] = { "low", "up", "work", "disk" };
@@ -229,7 +230,8 @@ static void a_folder_that_is_gone_is_named_in_the_error(void **state) {
   assert_non_null(strstr(loam_error(), "its folder is not there"));
 }
 
-/* A policy that names such a folder, with an or_else, is loaded all the same. */
+/* The policy still loads when a strategy names such a folder, because the strategy has an
+ * or_else. */
 static void a_folder_in_memory_is_not_used(void **state) {
   (void)state;
   lm_filesystem fs;
@@ -256,7 +258,7 @@ static void refusals_of_folders_are_words(void **state) {
   assert_non_null(lm_backing_refusal("/proc", words, sizeof words));
 }
 
-/* ---- what the host does to descriptors */
+/* ---- descriptors that the host closes */
 
 static int survives_closed_descriptors(void *s) {
   CHAIN(s);

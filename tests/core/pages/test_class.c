@@ -33,7 +33,7 @@ static void tells_a_class_by_the_bytes_of_its_objects(void **state) {
     assert_int_equal(lm_class_of_usable(lm_class_size(c)), c);
 }
 
-/* An address selects the set of a cache by its cache line within the page. */
+/* The cache line of an address within its page selects the set of a CPU cache. */
 static void begins_objects_of_64_KiB_in_different_sets(void **state) {
   (void)state;
   bool taken[64] = { false };
@@ -68,7 +68,8 @@ static void groups_all_sizes_for_figures(void **state) {
   (void)state;
   size_t next = 0;
   for (unsigned c = 0; c < LM_CLASSES_COUNTED; c++) {
-    if (c == LM_CLASS_ALIGNED || c == LM_CLASSES) continue; /* no block has them by its bytes */
+    /* The usable bytes of a block never select these two classes. */
+    if (c == LM_CLASS_ALIGNED || c == LM_CLASSES) continue;
     size_t from = lm_class_counted_from(c), to = lm_class_counted_to(c);
     assert_int_equal(from, next);
     assert_int_equal(lm_class_counted(from), c);

@@ -45,13 +45,14 @@ static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
   lm_range_put(slot, 3);
 }
 
-/* So the fast path of free need not know how far the range is described. */
+/* Every address of the range has an entry. So the fast path of free need not know how far the range
+ * is described. */
 static void every_address_of_a_whole_range_has_an_entry(void **state) {
   (void)state;
   uint32_t slot = lm_range_take(1, LM_SLOT);
   const char *first = (const char *)lm_map.base, *end = first + LM_RANGE, *handed;
   const lm_span *s;
-  if (!lm_map.reach) skip(); /* address space is short */
+  if (!lm_map.reach) skip(); /* the address space is short */
   handed = lm_map_address(slot);
   assert_int_equal(lm_map.size, LM_RANGE);
   const char *inside[] = { first, first + LM_SLOT - 1, handed, end - LM_SLOT, end - 1 };
@@ -70,8 +71,8 @@ static void every_address_of_a_whole_range_has_an_entry(void **state) {
   lm_range_put(slot, 1);
 }
 
-/* Checks that a large block is found from every slot that one of its bytes is in, and from no other
- * slot. */
+/* Checks that each slot with a byte of a large block leads to the block, and that no other slot
+ * does. */
 static void check_large(uint32_t slot, uint32_t slots, size_t size) {
   lm_map_object place;
   char *base = lm_map_address(slot);
@@ -115,7 +116,8 @@ static void finds_a_large_block_from_any_byte(void **state) {
   lm_range_put(first, room);
 }
 
-/* The fast path of free takes an address whose entry has a key for the start of a block. */
+/* The fast path of free takes an address as the start of a block if its entry has a key. So only
+ * the start of a large block may have one. */
 static void only_the_start_of_a_large_block_has_a_key(void **state) {
   (void)state;
   enum { SLOTS = 37, BIN = 4096 };
@@ -159,9 +161,9 @@ static void knows_nothing_of_other_addresses(void **state) {
   assert_false(lm_map_find((void *)UINTPTR_MAX, &place));
 }
 
-/* A thread that reads a span while the span ends may read states of another span: here a state that
- * looks as if a token were being replaced, and a wide table that does not exist. If the thread
- * believed them, it would wait for ever, and follow a wild pointer. */
+/* A thread that reads a span while the span ends may read states of another span. Here it finds a
+ * state which looks as if a token were being replaced, and a wide table that does not exist. If the
+ * thread trusted them, it would wait for ever or follow a wild pointer. */
 static void states_of_a_span_that_ended_are_not_followed(void **state) {
   (void)state;
   static struct {

@@ -1,4 +1,4 @@
-/* test_provided - the map of blocks that loam did not cut itself. */
+/* test_provided - the map of provided blocks, which loam did not cut from its own memory. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 
 #include "pages/provided.h"
 
-/* The block that this thread's last one has replaced; its size is 0 if there was none. */
+/* The block that the latest put of this thread has replaced. Its size is 0 if no block was
+ * replaced. */
 static _Thread_local lm_provided old;
 
 static void *at(uintptr_t address) { return (void *)address; }
@@ -107,7 +108,7 @@ static void a_walk_may_rewrite_tokens(void **state) {
   assert_int_equal(seen.token, 9);
 }
 
-/* ---- Compared with an array: slot i may hold a block at (i + 1) * 0x100, of size[i] bytes. */
+/* ---- Comparison with an array: slot i may have a block at (i + 1) * 0x100, of size[i] bytes. */
 
 enum { SLOTS = 500, STEPS = 40000 };
 static size_t size[SLOTS];

@@ -1,4 +1,4 @@
-/* test_range - the range: reserving it, and handing out its slots. */
+/* test_range - the range: how it is reserved, and how its slots are taken and given back. */
 #include <sys/resource.h>
 
 #include "pages/range.h"
@@ -52,7 +52,7 @@ static void a_slot_that_is_neither_taken_nor_free_is_found(void **state) {
   size_t top = lm_map.top;
   assert_true(lm_range_is_valid());
   lm_map_extent((uint32_t)(top >> LM_SLOT_SHIFT), 1, LM_USE_NONE);
-  lm_map.top = top + LM_SLOT; /* one more slot, that no thread has taken */
+  lm_map.top = top + LM_SLOT; /* one more slot, which no thread has taken */
   assert_true(lm_map_is_valid());
   assert_false(lm_range_is_valid());
   lm_map.top = top;
@@ -79,8 +79,8 @@ static size_t address_space(void) {
   return lm_sys_address_space(&used) ? 0 : used;
 }
 
-/* Takes single slots until there are no more, at most `most`, and puts them back. Returns their
- * number. */
+/* Takes at most `most` single slots, until there are no more, and puts them back. Returns how many
+ * it took. */
 static uint32_t take_and_put(uint32_t most) {
   enum { MOST = 1 << 16 };
   static uint32_t slot[MOST];
@@ -90,14 +90,14 @@ static uint32_t take_and_put(uint32_t most) {
   return n;
 }
 
-/* Runs in a child. Returns the number of the first line that finds something wrong, or 0. */
+/* For a function that runs in a child and returns 0 or the line of the first failed check. */
 #define EXPECT(what)                        \
   do {                                      \
     if (!(what)) return __LINE__ % 250 + 1; \
   } while (0)
 
-/* All that a limit allows can be taken, and given back to the rest of the process. Each number of
- * bytes is tried in a child, because the limit is one of the whole process. */
+/* A process can take all slots that a limit allows, and give them back to its other code. Each
+ * value of *bytes is tried in a child, because a limit is set for a whole process. */
 static int take_under_limit(void *bytes) {
   size_t more = *(size_t *)bytes, most = more < 512 * LM_MIB ? more : 512 * LM_MIB;
   void *other;
@@ -118,8 +118,8 @@ static void takes_all_that_a_limit_on_address_space_allows(void **state) {
     assert_int_equal(run_in_child(take_under_limit, &more), 0);
 }
 
-/* Another mapping is where the entries of a sparse range would stand. Also a call of the system is
- * refused, unless *refused is 0: that moves the range further, or makes it a small whole one. */
+/* Another mapping is where the entries of a sparse range would be. Also, call number *refused of
+ * the system fails (0: none). Then the range begins elsewhere, or is small and whole. */
 static int begin_elsewhere(void *refused) {
   long nth = *(long *)refused;
   void *now;
@@ -179,13 +179,13 @@ static int shrink_and_grow(void *unused) {
   lm_range_put(peak, 1000);
   EXPECT(kept && last && address_space() > LM_RANGE);
   EXPECT(limit_address_space(100 * LM_MIB) && lm_range_is_valid());
-  EXPECT(address_space() < 20 * LM_MIB); /* the free slots below the last one are gone, too */
+  EXPECT(address_space() < 20 * LM_MIB); /* the free slots below the last one are gone too */
   EXPECT(lm_range_reserves(lm_map_address(kept)) && lm_range_reserves(lm_map_address(last)));
   EXPECT(!lm_range_reserves((char *)lm_map_address(last) + LM_SLOT));
   EXPECT(!lm_sys_commit(lm_map_address(kept), LM_SLOT));
   uint32_t most = take_and_put(UINT32_MAX);
   EXPECT(most > 1200 && most < 1600 && lm_range_is_valid());
-  EXPECT(!lm_sys_map(50 * LM_MIB, &other)); /* others can map the address space */
+  EXPECT(!lm_sys_map(50 * LM_MIB, &other)); /* other code can map the address space */
   EXPECT(take_and_put(UINT32_MAX) < most - 700);
   lm_sys_unmap(other, 50 * LM_MIB);
   EXPECT(take_and_put(UINT32_MAX) == most);
@@ -202,7 +202,7 @@ static void gives_back_what_is_not_taken_under_a_late_limit(void **state) {
   assert_int_equal(run_in_child(shrink_and_grow, NULL), 0);
 }
 
-/* Another mapping lies where the range would go on, and in a free run. */
+/* Other mappings are at the place where the range would continue, and in a free run. */
 static int go_around_others(void *unused) {
   (void)unused;
   uint32_t peak = lm_range_take(100, LM_SLOT), last = lm_range_take(1, LM_SLOT);

@@ -1,4 +1,5 @@
-/* test_regions - the slots of one pool: clean and dirty runs, and what goes back to the system. */
+/* test_regions - the slots of one pool: clean and dirty runs, and when slots go back to the
+ * system. */
 #include "os/decay.h"
 #include "os/poison.h"
 #include "pages/metadata.h"
@@ -13,7 +14,7 @@ static bool is_valid(lm_regions *r) {
   return valid;
 }
 
-/* Returns the address of slots, all bytes of which may be used. */
+/* Returns the address of the slots. Removes their poison, so that all bytes may be used. */
 static char *bytes_at(uint32_t slot, uint32_t slots) {
   lm_unpoison(lm_map_address(slot), (size_t)slots << LM_SLOT_SHIFT);
   return lm_map_address(slot);
@@ -64,9 +65,9 @@ static void a_tick_gives_back_what_was_free_since_the_last_one(void **state) {
   uint32_t slot = lm_regions_take(&regions, ALL, LM_SLOT, &clean), most = 60;
   bytes_at(slot, ALL)[0] = 1;
   lm_regions_put(&regions, slot, ALL);
-  assert_true(lm_regions_decay(&regions, &most)); /* it was not free throughout the interval */
+  assert_true(lm_regions_decay(&regions, &most)); /* not free throughout the interval */
   assert_int_equal(most, 60);
-  assert_true(lm_regions_decay(&regions, &most)); /* some are left for a later tick */
+  assert_true(lm_regions_decay(&regions, &most)); /* some slots are left for a later tick */
   assert_int_equal(most, 0);
   assert_int_equal(lm_regions_memory(&regions), (ALL - 60) * LM_SLOT);
   most = ALL;
@@ -115,7 +116,8 @@ static void small_requests_leave_no_gaps(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
-/* Each queued run is noted and forgotten in the queue's law (lm_verify). */
+/* Checks the law of the queue (lm_verify in regions.c) each time a run is queued or taken from the
+ * queue. */
 static void slots_that_the_system_refuses_to_take_are_returned_later(void **state) {
   (void)state;
   static lm_regions regions;
@@ -153,10 +155,10 @@ static void a_wrong_count_breaks_the_law(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
-/* A thread that reads states while their span ends always finds readable memory. */
+/* A thread that reads states while their span ends must always find readable memory. */
 static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
   (void)state;
-  enum { MANY = 2048 }; /* slots: more than are kept */
+  enum { MANY = 2048 }; /* more slots than are kept */
   static lm_regions regions;
   bool clean;
   lm_regions_init(&regions, &(lm_preparation){ .stays = true });

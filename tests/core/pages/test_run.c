@@ -67,8 +67,8 @@ static void does_not_join_across_sets(void **state) {
 static void takes_exactly_what_follows(void **state) {
   (void)state;
   put(world.first + 10, 20);
-  assert_false(lm_runs_take_at(&world.runs, world.first + 11, 1)); /* inside it */
-  assert_false(lm_runs_take_at(&world.runs, world.first + 29, 1)); /* its last */
+  assert_false(lm_runs_take_at(&world.runs, world.first + 11, 1)); /* a slot inside the run */
+  assert_false(lm_runs_take_at(&world.runs, world.first + 29, 1)); /* the last slot of the run */
   assert_false(lm_runs_take_at(&world.runs, world.first + 10, 21));
   assert_true(lm_runs_take_at(&world.runs, world.first + 10, 5));
   assert_true(lm_runs_take_at(&world.runs, world.first + 15, 15));
@@ -92,7 +92,7 @@ static void takes_few_from_the_far_end_of_many(void **state) {
   enum { LENGTH = 129 };
   uint32_t end = world.first + 1 + LENGTH;
   put(world.first + 1, LENGTH);
-  for (uint32_t i = 1; i <= 5; i++) /* no slot is left between them */
+  for (uint32_t i = 1; i <= 5; i++) /* no slot is left between the runs */
     assert_int_equal(lm_runs_take_last(&world.runs, 17), end - 17 * i);
   assert_true(lm_runs_is_valid(&world.runs));
   assert_int_equal(lm_runs_take(&world.runs, LENGTH - 5 * 17 - 1, LM_SLOT), world.first + 1);

@@ -9,8 +9,8 @@ static lm_state_cell *cells_of(unsigned class_) {
   return cells;
 }
 
-/* So a program with a few objects of many sizes pays for few pages. This test runs first, when the
- * first slot is new. */
+/* The first tables of all classes are neighbours. So a program with a few objects of many sizes
+ * uses few pages. This test runs first, because it needs a new first slot. */
 static void the_first_tables_of_all_classes_are_neighbours(void **state) {
   lm_state_cell *cells[20];
   (void)state;
@@ -31,7 +31,7 @@ static void expect_unused(lm_state_cell *cells, unsigned class_) {
   assert_null(atomic_load(&palette->wide));
 }
 
-/* Hundreds of tables, so that not all of them are cut from the first slot. */
+/* There are hundreds of tables, so that not all of them are cut from the first slot. */
 static void a_freed_table_is_taken_again_unused_and_by_its_class(void **state) {
   enum { N = 200, CLASSES = 6 };
   static lm_state_cell *cells[CLASSES][N];
@@ -65,7 +65,7 @@ static lm_state assigned(lm_state_cell *cells, lm_token token) {
   return given;
 }
 
-/* More tokens than are common, and more than a palette holds. */
+/* There are more tokens than places in the common table and a palette. */
 static void the_first_tokens_are_common_to_all_tables(void **state) {
   enum { FROM = 100, MANY = LM_COMMON_TOKENS + LM_PALETTE_TOKENS + 1 };
   (void)state;
@@ -81,7 +81,7 @@ static void the_first_tokens_are_common_to_all_tables(void **state) {
       in_palette++;
     }
   }
-  assert_in_range(common, LM_COMMON_TOKENS - 1, LM_COMMON_TOKENS); /* another test took one */
+  assert_in_range(common, LM_COMMON_TOKENS - 1, LM_COMMON_TOKENS); /* an earlier test took one */
   assert_in_range(in_palette, LM_PALETTE_TOKENS / 2, LM_PALETTE_TOKENS);
   assert_non_null(atomic_load(&lm_state_palette(one)->wide));
   for (lm_token token = FROM; token < FROM + MANY; token++) assigned(one, token);
@@ -96,7 +96,7 @@ static unsigned id_of(lm_state_cell *cells, lm_token token) {
   return assigned(cells, token) % LM_STATE_IDS;
 }
 
-/* All places of the common table are taken by then. */
+/* The test first fills all places of the common table. */
 static void a_vacant_common_place_takes_another_token(void **state) {
   enum { NEW = 20000 };
   (void)state;
@@ -129,7 +129,8 @@ static void a_vacant_common_place_takes_another_token(void **state) {
   lm_states_free(cells);
 }
 
-/* It needs no wide table. It keeps its place when the span has a wide table for a later token. */
+/* The first counted token of a span has a place in the palette and needs no wide table. It keeps
+ * the place when the span gets a wide table for a later token. */
 static void the_first_counted_token_has_a_place_in_the_palette(void **state) {
   enum { TOKEN = 7, OTHER = 8 };
   const lm_token counted = TOKEN | LM_TOKEN_COUNTED, later = OTHER | LM_TOKEN_COUNTED;
@@ -205,7 +206,7 @@ static void a_state_that_names_no_token_breaks_the_law(void **state) {
   lm_states_free(s);
 }
 
-/* Breaks each part of the law of the common table, and mends it. */
+/* Breaks each part of the law of the common table in turn. */
 static void a_common_table_that_breaks_its_law_is_not_valid(void **state) {
   (void)state;
   lm_state_cell *cells = cells_of(3);
@@ -219,10 +220,10 @@ static void a_common_table_that_breaks_its_law_is_not_valid(void **state) {
   uint64_t closed = atomic_load(&lm_state_closed_ids);
   atomic_store(&lm_state_common[1], LM_TOKEN_NONE);
   atomic_store(&lm_state_closed_ids, closed | 1 << 1);
-  assert_false(lm_state_common_is_valid()); /* an empty place is closed */
+  assert_false(lm_state_common_is_valid()); /* a closed place is empty */
   atomic_store(&lm_state_common[1], token);
   atomic_store(&lm_state_closed_ids, closed | 1);
-  assert_false(lm_state_common_is_valid()); /* there is no place 0 */
+  assert_false(lm_state_common_is_valid()); /* place 0 does not exist */
   atomic_store(&lm_state_closed_ids, closed);
   assert_true(lm_state_common_is_valid());
   lm_states_free(cells);

@@ -1,5 +1,5 @@
-/* test_class_tree.c - every index of a class tree is checked; questions are answered as
- * lua/loam/symbolic/tag.lua answers them. */
+/* test_class_tree.c - every index of a class tree is checked, and questions have the answers that
+ * lua/loam/symbolic/tag.lua gives. */
 #include "tree.h"
 
 #include "os/error.h"
@@ -69,7 +69,7 @@ static void a_checked_tree_whose_bytes_change_is_not_valid(void **state) {
   assert_int_equal(check(&t, &out), LOAM_OK);
   assert_true(lm_class_tree_is_valid(&out));
   lm_class_node *node = (lm_class_node *)out.node;
-  node[1].no = 0; /* a way back: a search would not end */
+  node[1].no = 0; /* a cycle: a search would not end */
   assert_false(lm_class_tree_is_valid(&out));
   node[1].no = ~1;
   assert_true(lm_class_tree_is_valid(&out));
@@ -144,7 +144,7 @@ static void refuses_keys_that_are_not_sorted(void **state) {
   refuses(&t, "order of key 1");
 }
 
-/* A check takes time in proportion to the bytes only if nodes do not share keys. */
+/* If nodes shared keys, the time of the check would not be proportional to the bytes. */
 static void refuses_keys_of_several_nodes(void **state) {
   (void)state;
   tree t = small_tree();
@@ -225,7 +225,7 @@ static void answers_no_about_a_part_that_does_not_exist(void **state) {
   assert_false(holds(LM_ASK_PART, 65535, "", "a.b"));
 }
 
-/* ---- The answers of tag.lua, stated a second time in the plainest way. */
+/* ---- The answers of tag.lua, computed again in the simplest way. */
 
 static bool plain_under(const char *name, const char *prefix) {
   size_t n = strlen(prefix);
@@ -239,7 +239,7 @@ static bool plain_glob(const char *name, const char *pattern) {
   return (*pattern == '?' || *pattern == *name) && plain_glob(name + 1, pattern + 1);
 }
 
-/* Copies a part; false if it does not exist. */
+/* Copies a part of a name. Returns false if the part does not exist. */
 static bool plain_part(const char *name, unsigned index, char *out) {
   if (!index) return strcpy(out, name) != NULL;
   if (!*name) return false;
@@ -271,7 +271,7 @@ static uint32_t roll(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
-/* Writes a string of few letters, so that many questions hold. */
+/* Writes a string of few letters, so that the answer to many questions is yes. */
 static void some_text(char *out, const char *letters) {
   size_t n = roll(8);
   for (size_t i = 0; i < n; i++) out[i] = letters[roll((uint32_t)strlen(letters))];
@@ -286,7 +286,7 @@ static void answers_as_the_language_does(void **state) {
     unsigned ask = roll(LM_ASKS), part = roll(4);
     if (ask == LM_ASK_PART && !part) part = 1;
     some_text(literal, ask == LM_ASK_GLOB ? "a.*?" : "ab.");
-    some_text(name, "ab.*"); /* a star in a name is a letter */
+    some_text(name, "ab.*"); /* a star in a name is a plain letter */
     if (!roll(4)) strcpy(literal, name);
     bool want = plain_holds(ask, part, literal, name);
     if (holds(ask, part, literal, name) != want)

@@ -1,4 +1,4 @@
-/* test_image_text.c - a policy image is written as text and read back; texts that are not valid are
+/* test_image_text.c - a policy image is written as text and read back. Invalid texts are
  * refused. */
 #include "policy_bytes.h"
 
@@ -31,7 +31,7 @@ static void an_image_comes_back_as_it_was(void **state) {
   assert_non_null(back);
   assert_int_equal(back_size, size);
   assert_memory_equal(back, good, size);
-  assert_null(strstr(text, "72657475726e")); /* "return": the policy's text is left out */
+  assert_null(strstr(text, "72657475726e")); /* "return": the text of the policy is left out */
   lm_metadata_free(back);
 }
 
@@ -46,7 +46,7 @@ static void an_image_that_is_too_large_is_not_written(void **state) {
   assert_true(lm_image_text_write(good, size, text));
 }
 
-/* Returns whether a damaged text stands for an image. */
+/* Returns whether a damaged text still gives an image that can be opened. */
 static bool try(const char *damaged) {
   size_t n;
   lm_policy_image *policy;
@@ -58,7 +58,7 @@ static bool try(const char *damaged) {
   return is_open;
 }
 
-/* It is the environment's: anybody may have written it. */
+/* The text comes from the environment, so any program may have written it. */
 static void damaged_text_does_no_harm(void **state) {
   (void)state;
   size_t length = strlen(text);

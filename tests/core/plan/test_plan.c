@@ -1,4 +1,4 @@
-/* test_plan.c - every index of an image is checked; plans compute as Lua does; the size table
+/* test_plan.c - every index of an image is checked, plans compute like Lua, and the size table
  * agrees with the tree for every size. */
 #include "image.h"
 
@@ -36,7 +36,7 @@ static void refuses(const image *m, const char *words) {
   if (!strstr(loam_error(), words)) fail_msg("\"%s\" is not in: %s", words, loam_error());
 }
 
-/* Two leaves, one node between them. */
+/* Returns an image with two leaves and a node that chooses between them. */
 static image small_image(void) {
   image m = { 0 };
   int32_t a = image_leaf(&m, 1, (uint32_t[]){ 0 }), b = image_leaf(&m, 1, (uint32_t[]){ 0 });
@@ -152,7 +152,7 @@ static void computes_as_lua_does(void **state) {
   assert_true(computes(LM_OP_MOD, 5, -3, -1));
   assert_true(computes(LM_OP_MOD, -5, 3, 1));
   assert_true(computes(LM_OP_MOD, 5.5, 2, 1.5));
-  assert_false(computes(LM_OP_MOD, 5, INFINITY, 5)); /* LuaJIT: nan */
+  assert_false(computes(LM_OP_MOD, 5, INFINITY, 5)); /* LuaJIT gives nan */
   assert_false(computes(LM_OP_MOD, 5, 0, 0));
   assert_true(computes(LM_OP_POW, 2, 10, 1024));
   assert_true(computes(LM_OP_POW, 2, 0.5, sqrt(2)));
@@ -242,7 +242,8 @@ static double some_threshold(void) {
   }
 }
 
-/* A random tree, most of whose conditions read the size. Leaves begin with strategy 0, 1 or 2. */
+/* Returns a random tree. Most of its conditions read the size. The chains of its leaves have one
+ * strategy of three. */
 static image random_image(bool size_only, const uint32_t *ids) {
   image m = { 0 };
   uint32_t nodes = roll(24), leaves = 1 + roll(6);
@@ -262,8 +263,8 @@ static int32_t entry_of(const lm_plan *plan, size_t size) {
   return plan->table.entry[size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size)];
 }
 
-/* Checks that the table agrees with the tree for one size, under the given gauges: either both have
- * one strategy, or the tree gives one leaf from its root and from the node of the table. */
+/* Checks that the table agrees with the tree for one size under these gauges. Either both give one
+ * strategy, or the tree reaches one leaf from its root and from the node in the table. */
 static void agree(const lm_plan *plan, size_t size, const double *fixed) {
   unsigned c = size <= LM_SMALL_MAX ? lm_class_of(size) : lm_class_large(size);
   int32_t entry = entry_of(plan, size);
@@ -297,7 +298,7 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
     for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++) served += plan->table.entry[c] > 0;
     lm_plan_destroy(plan);
   }
-  assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* the table is not empty */
+  assert_in_range(served, 400 * LM_CLASSES / 4, 400 * LM_CLASSES); /* so the table is not empty */
 }
 
 static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
@@ -320,7 +321,8 @@ static void a_plan_of_100_sizes_asks_only_within_classes(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* Each pair of nodes doubles the number of ways through the tree. The table must bound its work. */
+/* Each pair of nodes doubles the number of paths through the tree. The work for the table must have
+ * a bound. */
 static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   (void)state;
   image m = { 0 };
@@ -337,8 +339,8 @@ static void a_tree_that_joins_again_is_filled_in_bounded_time(void **state) {
   lm_plan_destroy(plan);
 }
 
-/* Below 1,000 bytes: strategy 0. From there on a gauge decides. The size class that contains 1,000
- * has to evaluate the tree from its root. */
+/* Requests below 1,000 bytes get strategy 0, larger ones are decided by a gauge. The size class
+ * that contains 1,000 has to evaluate the tree from its root. */
 static void sizes_that_ask_a_gauge_begin_where_it_is_asked(void **state) {
   (void)state;
   image m = { 0 };
@@ -371,9 +373,9 @@ static void equal_images_have_equal_hashes(void **state) {
   lm_plan_destroy(other);
 }
 
-/* ---- Plans of one line */
+/* ---- Plans for one line */
 
-/* A random tree that reads the line, alone and in instructions with other inputs. */
+/* Returns a random tree that reads the line, alone and in expressions with other inputs. */
 static image random_image_of_lines(void) {
   image m = { 0 };
   uint32_t nodes = 1 + roll(24), leaves = 1 + roll(6);
@@ -396,8 +398,8 @@ static image random_image_of_lines(void) {
   return m;
 }
 
-/* Checks that both plans give a random request on a line the leaf that the policy has on one line:
- * the leaves of a plan differ in theirs. */
+/* Checks that the plan and the plan that was derived for `line` lead a random request on that line
+ * to one leaf. `lm_leaf.line` tells the leaves of a plan apart. */
 static void decide_alike(const lm_plan *plan, const lm_plan *derived, long line) {
   double free_of[1] = { roll(8) };
   double fixed[LM_INPUTS] = {
@@ -440,7 +442,8 @@ static void a_plan_at_a_line_decides_as_the_plan_does_there(void **state) {
   assert_true(shorter > 1000);
 }
 
-/* The conditions on a gauge follow each other, so a walk through them could go deep. */
+/* The conditions on a gauge follow each other, so a recursive walk through them would need a deep
+ * stack. */
 static void *make_deep_plan(void *result) {
   static image m;
   lm_plan *plan, *derived = NULL;

@@ -1,5 +1,5 @@
-/* test_policy_image.c - a policy image gives each site the plan that was written, and no damage to
- * its bytes is followed. */
+/* test_policy_image.c - a policy image gives each site the plan that was written for it. Damaged
+ * bytes are refused or do no harm. */
 #include "policy_bytes.h"
 
 #include "device/handler.h"
@@ -25,7 +25,7 @@ static int free_image(void **state) {
   return 0;
 }
 
-/* Opens a copy of bytes; NULL if it is refused. */
+/* Opens a copy of the bytes. Returns NULL if it is refused. */
 static lm_policy_image *open_copy(const char *bytes, size_t n, loam_status *status) {
   lm_policy_image *policy;
   char *copy = bytes_copy(bytes, n);
@@ -49,7 +49,7 @@ static const lm_plan *find(lm_policy_image *policy, const char *tag, const char 
   return found;
 }
 
-/* Changes a copy of the image and opens it, with a checksum that agrees. */
+/* Changes a copy of the image and opens it. The checksum is correct. */
 static void refuses(loam_status want, size_t at, const void *part, size_t n, const char *words) {
   loam_status status;
   char *bytes = bytes_copy(good, size);
@@ -132,7 +132,7 @@ static void makes_a_plan_for_each_line(void **state) {
   assert_true(lm_policy_image_is_valid(policy));
   for (int line = 0; line < 300; line++)
     assert_ptr_equal(find(policy, "x", "a.py", line), first[line]);
-  assert_ptr_equal(first[0], first[99]); /* equal plans are one plan */
+  assert_ptr_equal(first[0], first[99]); /* equal plans become one plan */
   assert_ptr_not_equal(first[100], first[101]);
   assert_int_equal(lm_policy_image_plans(policy), BYTES_PLANS + 1 + 200);
   lm_policy_image_close(policy);
@@ -166,7 +166,7 @@ static void refuses_every_shorter_image(void **state) {
   lm_metadata_free(longer);
 }
 
-/* Uses an image in every way. */
+/* Uses an image in all ways. */
 static void use(lm_policy_image *policy) {
   static const char *const names[] = { "", "one", "two", "two.x", "a.py", "m", "n.m" };
   const double fixed[LM_INPUTS] = { 0 };
@@ -182,7 +182,7 @@ static void use(lm_policy_image *policy) {
   assert_true(lm_policy_image_is_valid(policy));
 }
 
-/* The checksum is no protection from an enemy, who can compute it too. */
+/* The checksum protects against accidents only, since an attacker can compute it too. */
 static void follows_no_changed_byte_under_a_good_checksum(void **state) {
   (void)state;
   static const unsigned char change[] = { 1, 2, 4, 8, 16, 32, 64, 128, 255 };
@@ -249,7 +249,7 @@ static void refuses_an_image_of_another_machine_but_gives_its_text(void **state)
   lm_metadata_free(bytes);
 }
 
-/* What a policy has not asked about a machine may be anything. */
+/* An image may state anything about a machine that the policy does not depend on. */
 static void accepts_nodes_that_the_policy_does_not_depend_on(void **state) {
   (void)state;
   lm_policy_image *policy;
@@ -370,7 +370,7 @@ static void refuses_a_damaged_tree(void **state) {
   refuses(LOAM_EINVAL, at + offsetof(lm_class_head, plans), &number, 4, "indices of plans");
 }
 
-/* Opens the image with another strategy in the place of one, for a host or for a look at it. */
+/* Opens the image with one strategy replaced, either for a host or only to look at it. */
 static loam_status open_with(size_t at, const lm_policy_image_strategy *s, bool is_host) {
   char *bytes = bytes_copy(good, size);
   memcpy(bytes + at, s, sizeof *s);
@@ -382,7 +382,7 @@ static loam_status open_with(size_t at, const lm_policy_image_strategy *s, bool 
   return status;
 }
 
-/* "wide" and "shares" have a fallback in each chain. */
+/* The strategies "wide" and "shares" have a fallback in each chain. */
 static void a_host_needs_the_handlers_that_end_a_chain(void **state) {
   (void)state;
   size_t refused = 0, n = head()->part[LM_PART_STRATEGIES].size / sizeof(lm_policy_image_strategy);
@@ -404,8 +404,8 @@ static void a_host_needs_the_handlers_that_end_a_chain(void **state) {
   assert_true(refused > 0 && refused < n);
 }
 
-/* Opens the image with a strategy of this name, kind and guard in the place of its first one.
- * Returns the guard of the strategy that the process made of it. */
+/* Opens the image with its first strategy replaced by one with this name, kind and guard. Returns
+ * the guard of the strategy that the process made from it. */
 static uint32_t guard_made(const char *name, lm_kind kind, uint32_t guard) {
   lm_policy_image_strategy s;
   memcpy(&s, good + AT_STRATEGY(name), sizeof s);

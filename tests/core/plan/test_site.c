@@ -1,5 +1,5 @@
-/* test_site.c - sites are interned, found without a lock, and seen by a loader or by the hook;
- * generation slots are reused once no live block carries them. */
+/* test_site.c - sites are interned, found without a lock, and passed to a loader or to the hook.
+ * Generation slots are used again when no live block has them. */
 #include "plan/site.h"
 
 #include <stdio.h>
@@ -96,7 +96,7 @@ static bool was_findable;
 
 static void on_new(loam_site *s) {
   hooked = s;
-  /* The site can be found by its index. Its tag finds it only after the hook has returned. */
+  /* The site can be found by its index now, but by its tag only after the hook has returned. */
   was_findable = lm_site_at(s->index) == s;
 }
 
@@ -171,7 +171,7 @@ static void threads_that_race_get_one_site(void **state) {
   assert_true(lm_site_is_valid());
 }
 
-/* A loader like that of policy.c: it walks all sites and swaps generations under a lock, and the
+/* A loader like the one of policy.c: it walks all sites and swaps generations under a lock. The
  * hook takes this lock too. */
 static pthread_mutex_t live = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t version_of[200000];
