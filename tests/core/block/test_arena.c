@@ -1,4 +1,4 @@
-/* test_arena.c - many small pieces from one pooled block: arena.h. */
+/* test_arena.c - arenas: many small pieces in one pooled block: arena.h. */
 #include "block/arena.h"
 
 #include <stdlib.h>
@@ -178,7 +178,7 @@ static void a_pointer_that_is_not_a_piece_is_refused(void **state) {
   end_arena(a);
 }
 
-/* Strings that are resized in rounds. After the first rounds, the arena needs no more memory. */
+/* Resizes strings in many rounds. After the first rounds, the arena must need no more memory. */
 static void resizing_for_ever_takes_no_more_memory(void **state) {
   (void)state;
   enum { STRINGS = 300, ROUNDS = 200 };
@@ -211,7 +211,7 @@ static void a_large_piece_that_shrinks_gives_back(void **state) {
 
 /* ---- Arenas of both kinds */
 
-/* A piece of the arena, and the byte that fills it. */
+/* A piece of an arena, and the byte that fills it. */
 enum { PIECES = 200 };
 typedef struct piece {
   unsigned char *p;
@@ -357,10 +357,11 @@ static void invalid_arguments_are_refused_in_words(void **state) {
   end_arena(a);
 }
 
-/* For a piece that grows with its chunk, room for an eighth more than its size is tried first. */
+/* When a piece grows together with its chunk, loam first tries to add an eighth of its size. That
+ * sum must not overflow. */
 static void a_piece_larger_than_all_addresses_is_refused(void **state) {
   (void)state;
-  const size_t wraps = SIZE_MAX / 9 * 8 + 10000; /* an eighth more is 2^64 and some bytes */
+  const size_t wraps = SIZE_MAX / 9 * 8 + 10000; /* with an eighth more, it is above 2^64 */
   for (int flags = 0; flags < 4; flags++) {
     loam_block *a = new_arena(flags);
     void *p = loam_arena_alloc(a, 16, 8000);
@@ -375,8 +376,8 @@ static void a_piece_larger_than_all_addresses_is_refused(void **state) {
   }
 }
 
-/* The memory of a handler. A new block begins at a multiple of 64, and a block that was reallocated
- * 16 bytes behind such a multiple. */
+/* The memory of a handler. A new block begins at a multiple of 64. A reallocated block begins 16
+ * bytes after one. */
 static char handler_memory[2][20000] __attribute__((aligned(64)));
 
 static void *handler_malloc(void *ctx, size_t size) {
@@ -427,7 +428,7 @@ static void an_arena_cannot_be_sliced(void **state) {
   }
 }
 
-/* ---- Want of memory */
+/* ---- No memory */
 
 static void use_an_arena(int flags) {
   piece pieces[40];
@@ -468,7 +469,8 @@ static void without_memory_pieces_are_unchanged(void **state) {
   assert_true(refuse_each(use_arenas) > 0);
 }
 
-/* Fails on any event except SHORTFALL, which tests cause: they request more than a machine has. */
+/* Fails on any event except SHORTFALL. Tests cause SHORTFALL, because they request more memory than
+ * the machine has. */
 static void no_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind != LOAM_EVENT_SHORTFALL) fail_msg("%s", event->message);

@@ -224,7 +224,7 @@ static void every_kind_of_block_keeps_its_law(void **state) {
     assert_int_equal(loam_block_kind_of(b[i]), i + 1);
     assert_true(lm_block_is_valid(b[i]));
   }
-  b[3]->size++; /* beyond the end of its parent */
+  b[3]->size++; /* now it extends beyond its parent */
   assert_false(lm_block_is_valid(b[3]));
   b[3]->size--;
   for (size_t i = 0; i < LM_COUNT(b); i++) loam_block_release(b[i]);
@@ -250,7 +250,7 @@ static void a_slice_beyond_its_parent_is_refused(void **state) {
   loam_block_release(b);
 }
 
-/* ---- What cannot be */
+/* ---- Requests that are refused */
 
 static void null_is_nothing(void **state) {
   (void)state;
@@ -312,7 +312,7 @@ static void a_block_with_too_many_owners_never_ends(void **state) {
   loam_free(b);
 }
 
-/* ---- Want of memory */
+/* ---- No memory */
 
 static void make_each(bool refused) {
   ended log = { 0 };
@@ -329,7 +329,7 @@ static void make_each(bool refused) {
   assert_int_equal(log.n, b[4] != NULL);
   assert_true(part || refused);
   loam_block_release(part);
-  (void)loam_trim(); /* so that every attempt needs memory of the system */
+  (void)loam_trim(); /* so that every attempt needs memory from the system */
 }
 
 static void without_memory_the_result_is_null(void **state) {
@@ -338,7 +338,8 @@ static void without_memory_the_result_is_null(void **state) {
   expect_nothing_live();
 }
 
-/* The policy denies headers. Data that stand apart from their header are allocated before it. */
+/* The policy denies headers. If a block's data are separate, they are allocated before the
+ * header. */
 static void without_a_header_nothing_is_kept(void **state) {
   (void)state;
   ended log = { 0 };
@@ -365,7 +366,7 @@ enum { THREADS = 8, TIMES = 20000 };
 
 static void count_end(void *ptr, size_t size, void *ctx) {
   (void)ctx;
-  assert_int_equal(*(long *)ptr, THREADS); /* sees the writes of all owners */
+  assert_int_equal(*(long *)ptr, THREADS); /* the destructor sees the writes of all owners */
   *(long *)ptr = (long)size;
 }
 

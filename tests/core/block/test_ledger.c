@@ -105,7 +105,7 @@ static void note(void *ctx, loam_block_verb verb, const loam_block *b, size_t re
   size_t used = strlen(log->text);
   snprintf(log->text + used, sizeof log->text - used, "%s %zu of %s; ", verbs[verb], references,
            loam_block_tag(b));
-  loam_block_release(loam_block_new(here(), 10)); /* no event: this is in the callback */
+  loam_block_release(loam_block_new(here(), 10)); /* no event inside the callback */
 }
 
 static void each_event_of_a_block_is_reported(void **state) {
@@ -156,7 +156,7 @@ static void leaks_are_known_only_if_requested(void **state) {
   assert_int_equal(loam_block_leaks(NULL, text), LOAM_EINVAL);
 }
 
-/* Runs in a child process, which reports its leaks when it ends. `step` says which blocks leak. */
+/* Runs in a child process, which reports its leaks at exit. `step` selects the blocks that leak. */
 static int leak_blocks(void *step) {
   static char text[200];
   loam_block *before = loam_block_new(here(), 10);
@@ -189,7 +189,7 @@ static int leak_blocks_with_a_callback(void *step) {
   return leak_blocks(step);
 }
 
-/* Runs `body` in a child process and compares what it writes to standard error with `words`. */
+/* Runs `body` in a child process. Compares the child's standard error with `words`. */
 static void expect_output(int (*body)(void *), int step, const char *words) {
   int ends[2], saved = dup(STDERR_FILENO);
   char said[1000];
@@ -341,7 +341,7 @@ int main(void) {
     cmocka_unit_test(threads_take_the_slow_path_exactly_while_blocks_are_watched),
     cmocka_unit_test(leaks_are_known_only_if_requested),
     cmocka_unit_test(leaks_are_reported_by_tag_at_exit),
-    cmocka_unit_test(threads_forks_and_hooks_leave_the_list_whole), /* last: it begins to list */
+    cmocka_unit_test(threads_forks_and_hooks_leave_the_list_whole), /* last: it lists blocks */
   };
   return cmocka_run_group_tests_name("ledger", tests, NULL, NULL);
 }

@@ -6,8 +6,8 @@
 
 #include "test.h"
 
-/* Compares loam's table with Numba's header, if it is installed. A difference in layout does not
- * compile. */
+/* Compares the layout of loam's table with Numba's header, if that is installed. If they differ,
+ * this file does not compile. */
 #if __has_include(<numba/core/runtime/nrt_external.h>)
 #include <numba/core/runtime/nrt_external.h>
 #define SAME(ours, theirs)                                                                  \
@@ -48,7 +48,7 @@ static void a_block_is_allocated_acquired_and_released(void **state) {
   assert_int_equal(live_blocks(), before);
 }
 
-/* ---- An external allocator, as a host writes one */
+/* ---- An external allocator of a host */
 
 typedef struct counter {
   int live, calls;
@@ -77,7 +77,7 @@ static void an_external_allocator_is_asked_once_and_given_back_once(void **state
   loam_block *b = nrt->allocate_external(100, &a);
   assert_int_equal(c.live, 1);
   assert_int_equal(c.calls, 1);
-  assert_int_equal((uintptr_t)nrt->get_data(b) % 64, 0); /* the allocator's alignment */
+  assert_int_equal((uintptr_t)nrt->get_data(b) % 64, 0); /* the alignment of the allocator */
   assert_int_equal(loam_block_size(b), 100);
   assert_int_equal(loam_block_kind_of(b), LOAM_BLOCK_EXTERNAL);
   nrt->acquire(b);
@@ -122,7 +122,7 @@ static void managed_memory_is_ended_by_its_destructor(void **state) {
   assert_null(ended);
 }
 
-/* ---- Want of memory */
+/* ---- No memory */
 
 static void make_each(bool refused) {
   static counter c;

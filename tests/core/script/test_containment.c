@@ -1,4 +1,4 @@
-/* test_containment.c - policies that do not end, or that use more than they may: each one is
+/* test_containment.c - policies that do not end, or that use more than they may. Each of them is
  * refused, the live policy stays live, and the host can still allocate memory. */
 #include "test.h"
 
@@ -26,7 +26,7 @@ static const char plain_good[] =
 
 typedef struct runaway {
   const char *what, *text;
-  const char *says; /* a part of the error's words */
+  const char *says; /* a part of the error words */
 } runaway;
 
 static const runaway runaways[] = {
@@ -162,7 +162,7 @@ static void each_runaway_is_refused(void **state) {
     refused(runaways[i].what, runaways[i].text, strlen(runaways[i].text), runaways[i].says);
 }
 
-/* The site keeps its plan: the pointer does not change. */
+/* The site keeps its plan, so the pointer does not change. */
 static void the_live_policy_is_untouched_by_them(void **state) {
   (void)state;
   load_good();
@@ -183,11 +183,11 @@ static void a_strategy_made_in_pick_is_refused(void **state) {
   refused("a constructor in pick", good, strlen(good), "");
 }
 
-/* ---- calls and texts that took long ---- */
+/* ---- calls and texts that took a long time ---- */
 
-/* Loads a policy, which must be refused, and fails if that took much processor time. One step has
- * 200 ms. Each of the policies that are tested here took more than 3 seconds, most of them in one
- * call of C code that the hook of the budget cannot interrupt. */
+/* Loads a policy, which must be refused without much processor time. One step has 200 ms. Without
+ * limits each of these policies took more than 3 seconds, most of them in one call of C code that
+ * the hook of the budget cannot interrupt. */
 static void refused_soon(const char *what, const char *text, const char *says) {
   enum { SOON_MS = SANITIZED ? 30000 : 2500 };
   int64_t before = lm_sys_cpu_ns();
@@ -223,7 +223,7 @@ static void refused_text(const char *what, char *text, const char *says) {
   free(text);
 }
 
-/* A text: `before`, `n` copies of `part`, and `after`. */
+/* Returns a text of `before`, n copies of `part`, and `after`. */
 static char *repeated(const char *before, const char *part, size_t n, const char *after) {
   size_t length = strlen(part);
   char *text = malloc(strlen(before) + n * length + strlen(after) + 1);
@@ -274,7 +274,7 @@ static void a_long_comment_does_no_harm(void **state) {
   char *text = repeated(plain_good, "-- nothing to see here\n", 40000, "");
   uint64_t before = generation();
   lm_script_limits usual = *lm_policy_limits(), patient = usual;
-  patient.step_ms *= 10; /* a sanitizer makes a busy machine too slow for the usual time */
+  patient.step_ms *= 10; /* under a sanitizer a busy machine is too slow for the usual time */
   if (SANITIZED) lm_policy_set_limits(&patient);
   loam_status status = lm_policy_load("long.lua", "", text, strlen(text));
   lm_policy_set_limits(&usual);
@@ -299,16 +299,16 @@ static void bytes_that_are_not_lua_are_refused(void **state) {
   }
 }
 
-/* A policy's text is cut off after each byte. Every such text is refused, also if it is valid Lua.
- * */
+/* The text of a policy is cut off after each byte. Every such text is refused, even if it is valid
+ * Lua. */
 static void every_prefix_of_a_policy_is_refused(void **state) {
   (void)state;
   load_good();
   for (size_t n = 0; n + 1 < sizeof plain_good - 1; n++) refused("a prefix", plain_good, n, "");
 }
 
-/* Returns the metadata in use. Free memory goes back to the system first: how much of it there is
- * depends on how far a policy came before its budget of time ended. */
+/* Returns the metadata in use. Gives free memory back to the system first, because its amount
+ * depends on how far a policy came before its time was over. */
 static size_t metadata_in_use(void) {
   lm_metadata_trim();
   return lm_metadata_held();

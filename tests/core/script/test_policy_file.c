@@ -1,4 +1,5 @@
-/* test_policy_file.c - who may be able to change a policy file that is loaded: policy_file.h. */
+/* test_policy_file.c - which users may be able to change a policy file that is loaded:
+ * policy_file.h. */
 #include "folder.h"
 
 #include <sched.h>
@@ -9,8 +10,8 @@
 
 enum { STRANGER = 65533, USER = 65534 };
 
-/* The path of a file in the folder of the test. The text stays valid during the next seven calls.
- * */
+/* Returns the path of a file in the test's folder. The text is valid until the eighth call after
+ * this one. */
 static const char *in_folder(const char *name) {
   static char path[8][128];
   static int turn;
@@ -46,8 +47,8 @@ static void accepts(const char *name) {
   if (status != LOAM_OK) fail_msg("%s: %s", name, loam_error());
 }
 
-/* Checks that the file cannot be read to be followed. The error begins with the path `at`, has the
- * mode, and says how to mend it. */
+/* Checks that the file cannot be read to be followed. The error must begin with the path `at`, and
+ * contain the mode and the command that corrects it. */
 static void refuses(const char *name, const char *at, const char *mode, const char *cure) {
   assert_int_equal(read_it(name, LM_READ_TO_FOLLOW), LOAM_EIO);
   const char *path = in_folder(at);
@@ -187,7 +188,7 @@ static loam_status as_user(gid_t group, lm_reading reading) {
 static void a_user_loads_any_file_and_follows_their_own(void **state) {
   (void)state;
   need_root();
-  assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK); /* root owns it */
+  assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK); /* root owns the file */
   assert_int_equal(chown(in_folder("in/p.lua"), USER, USER), 0);
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK);
   assert_int_equal(chown(in_folder("in/p.lua"), STRANGER, USER), 0);
@@ -203,7 +204,7 @@ static void a_users_private_group_may_write(void **state) {
   run("chown 65534:65534 in in/p.lua && chmod 775 in && chmod 664 in/p.lua");
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_OK);
   assert_int_equal(as_user(STRANGER, LM_READ_TO_FOLLOW),
-                   LOAM_EIO); /* it is not the group of the process */
+                   LOAM_EIO); /* the process is not in this group */
   run("chmod 666 in/p.lua");
   assert_int_equal(as_user(USER, LM_READ_TO_FOLLOW), LOAM_EIO);
   run("chown 65534:65533 in/p.lua && chmod 664 in/p.lua");

@@ -1,4 +1,5 @@
-/* test_script.c - opens policies, writes images, exceeds budgets, inspects policies: script.h. */
+/* test_script.c - scripts are opened, compiled to images, limited by budgets, and inspected:
+ * script.h. */
 #include "test.h"
 
 #include <stdio.h>
@@ -93,7 +94,7 @@ static const lm_plan *plan_of(const char *tag) {
   return plan;
 }
 
-/* The name of the first strategy of the leaf that a request of this size reaches. */
+/* Returns the name of the first strategy in the leaf that a request of this size reaches. */
 static const char *picked(const lm_plan *plan, size_t size) {
   double fixed[LM_INPUTS] = { 0 };
   lm_inputs request = { .size = size, .align = 16, .fixed = fixed };
@@ -214,7 +215,7 @@ static void *no_realloc(void *ctx, void *p, size_t size) {
 }
 static void no_free(void *ctx, void *p, size_t size) { (void)ctx, (void)p, (void)size; }
 
-/* The policy holds 2 MiB of its 4 MiB, and makes 5 MiB of garbage. */
+/* The policy keeps 2 MiB, of the 4 MiB that it may use, and produces 5 MiB of garbage. */
 static void garbage_is_no_part_of_what_a_policy_may_hold(void **state) {
   static const lm_script_limits slow = { .max_leaves = 100,
                                          .step_ms = 60000,
@@ -247,7 +248,7 @@ static void a_handler_has_to_be_registered(void **state) {
   assert_int_equal(lm_strategy_at(plan_of("t")->chain[0])->desc.kind, LM_KIND_HANDLER);
 }
 
-/* A member that this process cannot use is a fault only at the end of a chain. */
+/* A member of a chain that this process cannot use is an error only at the end of the chain. */
 static void a_member_with_a_fallback_need_not_be_usable(void **state) {
   (void)state;
   open_image("local h, f = loam.host { name = 'h' }, loam.file { name = 'f', dir = '/nosuch' }\n"
@@ -421,7 +422,7 @@ static loam_status raise_words(lua_State *L, void *words) {
   return (loam_status)luaL_error(L, "%s", (const char *)words);
 }
 
-/* Code that catches an error may raise it again with other words before it. */
+/* Code that catches an error may raise it again, with other words in front of it. */
 static void an_error_about_memory_is_one_behind_other_words_too(void **state) {
   (void)state;
   static lm_vm vm;

@@ -1,4 +1,4 @@
-/* test_vm_alloc.c - the memory of a Lua state: pieces do not overlap, keep their bytes, and are
+/* test_vm_alloc.c - the memory of a Lua state. Pieces do not overlap, keep their bytes, and are
  * freed together. */
 #include "script/vm_alloc.h"
 
@@ -101,7 +101,7 @@ static void without_memory_all_is_as_it_was(void **state) {
   lm_vm_alloc_end(&heap);
 }
 
-/* Breaks each part of the law of lm_vm_alloc in a copy. */
+/* Breaks each part of the law of lm_vm_alloc in a copy of a heap. */
 static void a_heap_that_breaks_its_law_is_not_valid(void **state) {
   static _Alignas(LM_VM_ALLOC_UNIT) char foreign[LM_VM_ALLOC_UNIT];
   lm_vm_alloc heap = { .chunks = NULL };
