@@ -12,7 +12,7 @@ static struct loam_array_info info_of(const loam_array *array) {
   return info;
 }
 
-/* ---- Made ---- */
+/* ---- How arrays are made ---- */
 
 static void new_data_are_zero(void **state) {
   (void)state;
@@ -111,7 +111,7 @@ static void a_broken_array_breaks_its_laws(void **state) {
   assert_false(lm_layout_is_valid(a->meta, a->type));
   assert_false(lm_array_is_valid(a));
   m->size--;
-  a->data += 16; /* not where embedded data begin */
+  a->data += 16; /* embedded data do not begin there */
   assert_false(lm_array_is_valid(a));
   a->data -= 16;
   a->type->depth++;
@@ -137,7 +137,7 @@ static void dims_are_sizes_and_strides(void **state) {
   loam_array_release(a);
 }
 
-/* ---- Filled ---- */
+/* ---- How arrays are filled ---- */
 
 static void fill_row(loam_array *rows, int64_t i, int count, double first) {
   loam_array *row = VIEW(rows, LOAM_AT(i));
@@ -369,7 +369,7 @@ static void arrays_that_cannot_be_filled_are_refused_in_words(void **state) {
   loam_array_release(x_row);
 }
 
-/* ---- Memory of others ---- */
+/* ---- Arrays over existing blocks ---- */
 
 static void a_block_is_wrapped_as_an_array(void **state) {
   (void)state;
@@ -428,7 +428,7 @@ static void no_array_reaches_beyond_its_block(void **state) {
   loam_block_release(block);
 }
 
-/* ---- Looked at ---- */
+/* ---- How arrays are printed ---- */
 
 static void json_writes_every_type(void **state) {
   (void)state;
@@ -457,7 +457,7 @@ static void json_writes_every_type(void **state) {
   v->j = INT64_MIN;
   v->u = 255;
   v->v = UINT64_MAX;
-  v->h = 0x3555; /* a third */
+  v->h = 0x3555; /* about one third */
   v->f = 0.1f;
   v->d = 0.1;
   v->c[0] = 1.5f;
@@ -500,16 +500,17 @@ static void the_shortest_text_is_found_for_numbers_of_few_digits(void **state) {
   loam_array_release(a);
 }
 
-enum { HALVES = 0x7c00 }; /* halves that are finite and not negative */
+enum { HALVES = 0x7c00 }; /* the halves from 0 on that are finite */
 
 static void append_text(void *ctx, const char *text, size_t length) { strncat(ctx, text, length); }
 
-/* The value of a half, from the definition of binary16. */
+/* Returns the value of a half, by the definition of binary16. */
 static double value_of_half(unsigned h) {
   return h < 1024 ? ldexp(h, -24) : ldexp(1024 + h % 1024, (int)(h / 1024) - 25);
 }
 
-/* Text reads back as the half whose value is nearest, and at the same distance as the even one. */
+/* The text of each half must be nearer to that half than to its neighbours, or halfway if the half
+ * is even. Then it reads back as that half. */
 static void the_text_of_every_half_reads_back(void **state) {
   (void)state;
   loam_array *a = new_array("31744 * float16");
@@ -546,7 +547,7 @@ static void long_text_comes_in_pieces(void **state) {
   loam_array_release(a);
 }
 
-/* Replaces addresses by stars. */
+/* Replaces each address by a star. */
 static void hide_addresses(char *text) {
   char *to = text;
   for (char *from = text; *from;) {
@@ -727,7 +728,7 @@ static void what_is_not_zeroed_refers_to_nothing(void **state) {
   lm_piece *row = loam_array_data(a);
   assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
   memset(row->begin, 0xee, 100 * a->type->element->size);
-  row->size = 0; /* the next resize finds bytes that are not zero */
+  row->size = 0; /* so the next resize finds bytes that are not zero */
   assert_int_equal(loam_array_resize(a, 100), LOAM_OK);
   loam_array *one = VIEW(a, LOAM_AT(99));
   expect_json(one, "{\"name\":\"\",\"row\":[],\"next\":null}");
@@ -769,7 +770,7 @@ static void null_arguments_are_refused(void **state) {
   loam_array_release(NULL);
 }
 
-/* ---- Want of memory ---- */
+/* ---- No memory ---- */
 
 static loam_status fill_all_sorts(loam_array *a) {
   loam_array *row, *name;

@@ -1,4 +1,4 @@
-/* test_dlpack.c - tensors: arrays for other libraries and from them, through DLPack. */
+/* test_dlpack.c - tensors: exchange of arrays with other libraries through DLPack. */
 #include "array/dlpack.h"
 
 #include "arrays.h"
@@ -116,7 +116,7 @@ static void types_that_a_tensor_cannot_express_are_refused(void **state) {
   loam_array_release(a);
 }
 
-/* A tensor that another library has made. */
+/* A tensor made by another library. */
 typedef struct foreign {
   DLManagedTensor tensor;
   int64_t shape[3], strides[3];
@@ -175,7 +175,7 @@ static void strides_and_offset_of_an_imported_tensor_are_kept(void **state) {
   assert_int_equal(f.ended, 1);
 }
 
-/* DLPack: the data of a tensor without elements may be NULL. */
+/* DLPack allows that the data of a tensor without elements are NULL. */
 static void a_tensor_without_elements_needs_no_memory(void **state) {
   (void)state;
   foreign f;
@@ -232,7 +232,7 @@ static void a_tensor_that_is_refused_stays_the_callers(void **state) {
                   "9223372036854775807 elements of 96 bytes: no address space is that large");
 }
 
-/* ---- Want of memory ---- */
+/* ---- No memory ---- */
 
 static loam_status there_and_back(void) {
   loam_type *type;

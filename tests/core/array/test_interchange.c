@@ -1,4 +1,4 @@
-/* test_interchange.c - arrays for other libraries and from them, through Arrow. */
+/* test_interchange.c - exchange of arrays with other libraries through Arrow. */
 #include <stdlib.h>
 
 #include "array/arrow.h"
@@ -80,7 +80,7 @@ static void dimensions_are_lists(void **state) {
   loam_array_release(a);
 }
 
-/* Values without bytes may have no address: each of them counts nevertheless. */
+/* Values without bytes may have no address, but each of them counts. */
 static void values_without_bytes_are_counted(void **state) {
   (void)state;
   loam_array *a = new_array("2 * var * 2 * 0 * int32"), *row = VIEW(a, LOAM_AT(1)), *back;
@@ -294,7 +294,7 @@ static void a_code_without_a_category_is_not_exported(void **state) {
   loam_array_release(a);
 }
 
-/* The interface allows this: a consumer may move a dictionary out and release the rest. */
+/* The Arrow interface allows a consumer to move a dictionary out and release the rest. */
 static void a_dictionary_that_was_moved_out_lives_on(void **state) {
   (void)state;
   loam_array *a = new_array("2 * categorical[['abc', 'd']]");
@@ -311,7 +311,7 @@ static void a_dictionary_that_was_moved_out_lives_on(void **state) {
   schema.release(&schema);
 }
 
-/* The interface allows this: a consumer may move a child out and release the rest. */
+/* The Arrow interface allows a consumer to move a child out and release the rest. */
 static void a_child_that_was_moved_out_lives_on(void **state) {
   (void)state;
   loam_array *a = new_array("2 * 2 * int8");
@@ -349,7 +349,7 @@ static void types_that_arrow_lacks_are_refused(void **state) {
   loam_array_release(a);
 }
 
-/* An Arrow array that another library has made. */
+/* An Arrow array made by another library. */
 typedef struct arrow_of_others {
   shipped s;
   const void *buffer[3];
@@ -436,7 +436,7 @@ static void text_and_bools_are_imported(void **state) {
   expect_view(a, "2 * date", "[\"1970-01-01\",\"2024-02-29\"]");
 }
 
-/* An Arrow array that another library has made: indices into a dictionary of strings. */
+/* An Arrow array made by another library: indices into a dictionary of strings. */
 typedef struct indices_of_others {
   arrow_of_others o, words;
 } indices_of_others;
@@ -480,7 +480,7 @@ static void indices_of_any_integer_type_are_imported(void **state) {
   }
 }
 
-/* Arrow: the index of a missing element may be any number. */
+/* In Arrow, the index of a missing element may be any number. */
 static void indices_of_missing_elements_are_not_read(void **state) {
   (void)state;
   static const int16_t codes[] = { 1, -1, 1000 };
@@ -527,7 +527,7 @@ static void indices_beyond_their_dictionary_are_refused(void **state) {
   expect_no_import(&x.o, LOAM_EINVAL, "the Arrow array lacks the dictionary of its schema");
 }
 
-/* Expects that an array with the dictionary of `x` is refused. */
+/* Checks that an array with the dictionary of `x` is refused. */
 static void expect_no_dictionary(indices_of_others *x, loam_status status, const char *words) {
   static const int8_t codes[] = { 0 };
   x->o.buffer[1] = codes;
@@ -581,7 +581,7 @@ static void dictionaries_that_are_no_categories_are_refused(void **state) {
   expect_no_dictionary(&x, LOAM_EINVAL, "Arrow format \"u\" with 2 buffers and 0 children");
 }
 
-/* One letter each, and last "": these are 256 strings. */
+/* The dictionary has 256 strings: 255 strings of one letter, and "". */
 static void a_dictionary_has_room_in_a_type(void **state) {
   (void)state;
   static int32_t offsets[257], two_words[] = { 0, 65536, 65537 };
@@ -617,7 +617,7 @@ static void a_dictionary_has_room_in_a_type(void **state) {
                        "type's text");
 }
 
-/* The list is its own child, so the schema is deeper than any stack. */
+/* The list contains itself as its child, so its schema has no end. */
 static void an_imported_schema_must_not_be_too_deep(void **state) {
   (void)state;
   arrow_of_others list;
@@ -721,7 +721,7 @@ static void offsets_that_are_not_aligned_are_read(void **state) {
   expect_view(a, "2 * string", "[\"ab\",\"c\"]");
 }
 
-/* Arrow: a buffer may be NULL if it would have no bytes. */
+/* In Arrow, a buffer without bytes may be NULL. */
 static void arrays_without_elements_may_lack_buffers(void **state) {
   (void)state;
   static const char *const format[] = { "i", "b", "u", "Z" };
@@ -745,7 +745,7 @@ static void arrays_without_elements_may_lack_buffers(void **state) {
   }
 }
 
-/* The elements of the child that no row has do not matter: neither a missing one, nor one with the
+/* Two elements of the child belong to no row, and must not matter: one is missing, and one has the
  * value that marks a missing int8. */
 static void a_list_takes_the_elements_of_its_rows_alone(void **state) {
   (void)state;
@@ -813,7 +813,7 @@ static void an_arrow_array_that_is_refused_stays_the_callers(void **state) {
                "the Arrow schema was released");
 }
 
-/* ---- Want of memory ---- */
+/* ---- No memory ---- */
 
 /* Exports a new array and imports the result. The first byte of the data is `first_byte`; all
  * others are zero. */

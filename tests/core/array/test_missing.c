@@ -62,13 +62,13 @@ static void a_decimal_is_written_with_all_its_digits(void **state) {
   loam_array_release(a);
 }
 
-/* A zeroed option of a value with parts is present, as that of an integer is. */
+/* A zeroed option of a struct or row is present, like a zeroed option of an integer. */
 static void structs_and_rows_can_be_missing(void **state) {
   (void)state;
   loam_array *a = new_array("2 * ?{x: int32, name: ?string, row: ?var * int16}");
   struct loam_type_info info;
   assert_int_equal(loam_type_info(loam_array_type(a), &info), LOAM_OK);
-  assert_int_equal(info.size, 2 * (8 + 16 + 24 + 8)); /* each `?` with parts has a byte behind it */
+  assert_int_equal(info.size, 2 * (8 + 16 + 24 + 8)); /* a byte is added for each such `?` */
   loam_array *first = VIEW(a, LOAM_AT(0)), *value = NULL, *row = NULL, *none = NULL;
   assert_int_equal(loam_array_follow(first, &value), LOAM_OK);
   assert_string_equal(loam_type_text(loam_array_type(value)),
@@ -167,7 +167,7 @@ static void a_category_may_be_missing(void **state) {
   loam_array_release(a);
 }
 
-/* 256 categories have all codes of a byte; 257 have codes of two bytes. */
+/* 256 categories use all codes of one byte. 257 categories have codes of two bytes. */
 static void the_code_of_a_missing_category_is_no_category(void **state) {
   (void)state;
   char text[4096] = "2 * ?categorical[[";

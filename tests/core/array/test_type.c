@@ -144,8 +144,8 @@ static void a_refusal_names_the_column_and_what_was_expected(void **state) {
   expect_refused("{'a\\': int8}", "type \"{'a\\\\': int8}\": column 2: this quote has no end");
 }
 
-/* Each name is compared with all names before it, so the parser stops at the first field too many:
- * the word behind it, which is no type, is not read. */
+/* Each name is compared with all earlier names, which takes long. So the parser must stop at the
+ * first field beyond the limit: it must not read the word after it, which is no type. */
 static void a_struct_of_too_many_fields_is_refused_soon(void **state) {
   (void)state;
   static char text[LM_TYPE_FIELDS * 12 + 12] = "{";
@@ -498,7 +498,7 @@ static void add_row(void *sum, const loam_stats_row *row) {
   if (!strcmp(row->tag, "loam.type")) *(uint64_t *)sum += row->live_blocks;
 }
 
-/* Runs after all other tests. */
+/* Runs after all other tests. No type may be live. */
 static void the_tests_leave_no_type(void **state) {
   (void)state;
   uint64_t live = 0;

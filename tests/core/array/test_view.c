@@ -1,4 +1,5 @@
-/* test_view.c - views by indices, ranges and fields: their values, and the memory they keep. */
+/* test_view.c - views by indices, ranges and fields: their values, and the memory that they
+ * keep. */
 #include "arrays.h"
 
 /* Makes a matrix of 3 rows and 4 columns; an element is 10 * row + column. */
@@ -14,8 +15,8 @@ typedef struct sample {
   int32_t y;
 } sample;
 
-/* Makes `rows` rows; row i has lengths[i] elements, and element k of it is {x: i * 10 + k + 0.5, y:
- * i * 10 + k + 1}. */
+/* Makes `rows` rows. Row i has lengths[i] elements; its element k is {x: i * 10 + k + 0.5, y: i *
+ * 10 + k + 1}. */
 static loam_array *samples(int rows, const int *lengths) {
   char text[64];
   snprintf(text, sizeof text, "%d * var * {x: float64, y: int32}", rows);
@@ -160,7 +161,7 @@ static void an_empty_row_has_slices(void **state) {
   EXPECT_ERROR(loam_array_index(a, 2, (loam_index[]){ LOAM_AT(0), LOAM_AT(0) }, &out), LOAM_EINVAL,
                "index 2 is 0: there are 0 elements");
   loam_array *y = field_of(a, "y"), *view = VIEW(y, LOAM_AT(0), LOAM_ALL);
-  assert_null(loam_array_data(view)); /* there is no memory, not even at an offset */
+  assert_null(loam_array_data(view)); /* without memory the data are NULL, not an offset */
   expect_view(view, "0 * int32", "[]");
   loam_array_release(y);
   view = VIEW(a, LOAM_AT(0), LOAM_ALL);
@@ -364,7 +365,7 @@ static void a_pointer_that_comes_first_is_followed(void **state) {
   loam_array_release(a);
 }
 
-/* Makes a target through a view of one element, which has the type `text`. */
+/* Tries to make a target through a view of one element, whose type is `text`. This must fail. */
 static void expect_no_target(loam_array *view, const char *text) {
   char words[200];
   loam_array *first = VIEW(view, LOAM_AT(0));
@@ -412,7 +413,8 @@ static void fill(loam_array *pointer) {
   loam_array_release(pointer);
 }
 
-/* Of several pointers on the way to the part, each that leads to a whole value can be filled. */
+/* Several pointers lead to the shown part. Each pointer whose target is a whole value can be
+ * filled. */
 static void a_whole_target_behind_a_part_is_made(void **state) {
   (void)state;
   loam_array *a = new_array("1 * pointer[pointer[{x: pointer[int8], y: int64}]]"), *inner;
@@ -454,7 +456,7 @@ static void follow_returns_the_target_of_a_pointer(void **state) {
   expect_view(out, "string", "\"there\"");
 }
 
-/* ---- What a view keeps ---- */
+/* ---- The memory that a view keeps ---- */
 
 static void a_view_keeps_its_data_alive(void **state) {
   (void)state;
@@ -469,14 +471,14 @@ static void a_view_keeps_its_data_alive(void **state) {
   expect_view(part, "2 * float64", "[11.5,12.5]");
 }
 
-/* A slice of a row keeps only the arena of the rows alive. */
+/* A slice of a row keeps the arena of the rows alive, and nothing else. */
 static void a_view_keeps_nothing_else(void **state) {
   (void)state;
   loam_array *a = samples(2, (int[]){ 2, 3 });
   loam_block *data = (loam_block *)&a->block;
   loam_array *part = VIEW(a, LOAM_AT(1), LOAM_RANGE(0, 1)), *x = field_of(part, "x");
   assert_int_equal(loam_block_refcount(data), 1);
-  assert_int_equal(loam_block_refcount(x->owner), 3); /* the array, the part, the field */
+  assert_int_equal(loam_block_refcount(x->owner), 3); /* the array, the part and the field own it */
   loam_array_release(part);
   loam_array_release(a);
   assert_int_equal(loam_block_refcount(x->owner), 1);

@@ -1,4 +1,4 @@
-/* test_apart.c - a reading of another process that hangs or crashes does not stop the command:
+/* test_apart.c - the command goes on when its reading of another process hangs or crashes:
  * apart.h. */
 #include "test.h"
 
@@ -95,7 +95,7 @@ static loam_status work(const void *ctx, lm_json *out, void *result) {
   return LOAM_OK;
 }
 
-/* `loam top` looks at a process less often if that takes much processor time. */
+/* `loam top` reads a process less often if that takes much processor time. */
 static void the_processor_time_of_a_reading_counts(void **state) {
   (void)state;
   lm_json out = { 0 };
@@ -106,7 +106,7 @@ static void the_processor_time_of_a_reading_counts(void **state) {
 
 /* ---- Memory whose contents never come */
 
-/* Maps a page of a file in memory, which the process has to fill by userfaultfd(2), and never does.
+/* Maps a page of a file in memory that the process must fill by userfaultfd(2), but never fills.
  * Returns 0 if the kernel allows that. */
 static int map_silent_page(void) {
   int file = memfd_create("silent", MFD_CLOEXEC), fault = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
@@ -118,8 +118,8 @@ static int map_silent_page(void) {
   return at == MAP_FAILED || ioctl(fault, UFFDIO_REGISTER, &range);
 }
 
-/* A process that maps such a page, and waits. Returns its id; -1: the kernel does not allow that.
- */
+/* Forks a process that maps such a page and waits. Returns its id, or -1 if the kernel does not
+ * allow that. */
 static pid_t silent_process(void) {
   int ends[2];
   char failed = 1;
@@ -144,7 +144,7 @@ static loam_status read_stats(const void *ctx, lm_json *out, void *result) {
   return lm_look_stats(*(const int *)ctx, out);
 }
 
-/* The search for loam in a process reads the first page of each file that is mapped. */
+/* The search for loam in a process reads the first page of each mapped file. */
 static void a_process_whose_memory_never_comes_is_given_up(void **state) {
   (void)state;
   lm_json out = { 0 };

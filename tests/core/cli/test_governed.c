@@ -1,4 +1,4 @@
-/* test_governed.c - which programs loam can govern, as heads of files show. */
+/* test_governed.c - which programs loam can govern, as the heads of their files show. */
 #include "cli/governed.h"
 
 #include <elf.h>
@@ -86,7 +86,7 @@ static void a_program_with_more_rights_is_not_governed(void **state) {
   (void)state;
   snprintf(path, sizeof path, "%s/dynamic", folder);
   assert_int_equal(chmod(path, 04700), 0);
-  assert_null(why_not("dynamic")); /* set-user-ID of the user itself gives no right */
+  assert_null(why_not("dynamic")); /* set-user-ID of the user itself gives no additional right */
   if (geteuid()) return;
   assert_int_equal(chown(path, 12345, 0), 0);
   assert_int_equal(chmod(path, 04755), 0);

@@ -169,7 +169,7 @@ static void nothing_is_kept_where_the_user_wants_no_folder(void **state) {
   assert_false(is_kept(one));
 }
 
-/* The link leads out of the folder. The file that it names must not change. */
+/* The kept file is a link to a file outside its folder. That file must not change. */
 static void an_image_is_not_written_through_a_link(void **state) {
   (void)state;
   char target[64];

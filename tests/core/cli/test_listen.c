@@ -1,5 +1,5 @@
 /* test_listen - sockets that listen: addresses and paths that are in use are refused in words, an
- * abandoned socket file is replaced, and a signal ends the waiting. */
+ * abandoned socket file is replaced, and a signal ends the wait. */
 #include "test.h"
 
 #include <errno.h>
@@ -118,8 +118,8 @@ enum { RIVALS = 8, RACES = 100 };
 static pthread_barrier_t start;
 static _Atomic int winners;
 
-/* Tries to listen at a path at the time when the other threads do. Returns 1 plus the descriptor if
- * it listens, else NULL. */
+/* Tries to listen at a path while other threads try. Returns 1 plus the descriptor if it listens,
+ * else NULL. */
 static void *compete(void *path) {
   int fd;
   pthread_barrier_wait(&start);
@@ -191,7 +191,7 @@ static void a_signal_or_data_end_the_waiting(void **state) {
   close(ends[1]);
 }
 
-/* Runs first: the descriptor of signals stays open. */
+/* Runs first, because the descriptor of signals stays open. */
 static void without_a_descriptor_signals_end_the_process(void **state) {
   (void)state;
   int status;

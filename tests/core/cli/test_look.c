@@ -1,4 +1,4 @@
-/* test_look - `loam stats` reads a process from outside: its answer equals the answer of the
+/* test_look - `loam stats` reads a process from outside. Its answer equals the answer of the
  * process itself, and it refuses wrong tables in words. */
 #include "test.h"
 
@@ -13,14 +13,14 @@
 #include "pages/metadata.h"
 #include "service/control_reply.h"
 
-/* ---- Both answers ---- */
+/* ---- Answers from inside and from outside ---- */
 
 static loam_status no_follow(const char *path) {
   (void)path;
   return LOAM_OK;
 }
 
-/* Takes the value of the member `key` away: a figure that changes while it is written. */
+/* Removes the value of the member `key`, a figure that changes while it is written. */
 static void blank(char *text, const char *key) {
   char *at = strstr(text, key);
   if (!at) return;
@@ -33,7 +33,7 @@ static int compare_texts(const void *a, const void *b) {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Sorts the rows, as rows with equal sums have no order. */
+/* Sorts the rows, because rows with equal sums have no defined order. */
 static void sort_rows(char *text) {
   static char copy[1 << 20], *row[4096];
   size_t n = 0;
@@ -61,7 +61,7 @@ static void sort_rows(char *text) {
   *end = after;
 }
 
-/* Returns the text of an answer, which ends with it. */
+/* Returns the text of an answer and ends the answer. */
 static char *text_of(lm_json *json) {
   assert_false(json->failed);
   char *text = strndup(json->text, json->length);
@@ -69,7 +69,8 @@ static char *text_of(lm_json *json) {
   return text;
 }
 
-/* Both answers take memory of loam's own while they are written. */
+/* Returns the answer without the figures that both answers change: they take loam's own memory
+ * while they are written. */
 static char *normal(lm_json *json) {
   char *text = text_of(json);
   blank(text, "\"metadata_bytes\":");
@@ -82,7 +83,8 @@ static char *normal(lm_json *json) {
   return text;
 }
 
-/* The service thread may give memory back between the two answers, but not time after time. */
+/* Compares the two answers. The service thread may give memory back between them, so there are
+ * several tries. */
 static void same_from_outside(void) {
   bool is_same = false;
   for (int tries = 20; !is_same; tries--) {
@@ -143,7 +145,8 @@ static void free_some(size_t step) {
   }
 }
 
-/* More tags than the common table and a palette have places, in objects of one span. */
+/* Makes objects of more tags than the common table and a palette have places for, in shared
+ * spans. */
 static void fill_with_tags(const char *prefix, int tags) {
   char name[64];
   for (int round = 0; round < 4; round++)
@@ -198,7 +201,7 @@ static void outside_and_inside_are_the_same(void **state) {
   pthread_join(thread, NULL);
 }
 
-/* Blocks that a driver made, and blocks of the pools of device and pinned memory. */
+/* Makes blocks of the driver, and blocks in the pools of device memory and pinned memory. */
 static void device_memory_is_the_same(void **state) {
   (void)state;
   static const char *const pools[] = { "none", "cache", "chunks" };
@@ -232,7 +235,7 @@ static void device_memory_is_the_same(void **state) {
   same_from_outside();
   for (size_t i = 1; i < n; i += 2) loam_device_free(block[i], &stream);
   same_from_outside();
-  loam_device_trim(0); /* frees what waits; no service thread does it here */
+  loam_device_trim(0); /* frees the pending blocks, since no service thread does it here */
 }
 
 /* ---- A process that cannot help ---- */
@@ -282,7 +285,7 @@ static void *allocate_and_free(void *arg) {
   return NULL;
 }
 
-/* Objects that live all the time are counted each time, whatever the other thread does. */
+/* Objects that are live all the time are counted in each answer, whatever the other thread does. */
 static void a_running_process_is_counted(void **state) {
   (void)state;
   pthread_t thread;
@@ -304,9 +307,9 @@ static void a_running_process_is_counted(void **state) {
   pthread_join(thread, NULL);
 }
 
-/* ---- Where memory lies ---- */
+/* ---- The places of memory ---- */
 
-/* Returns the first figure of this name from `text` on. */
+/* Returns the first figure with this name after `text`. */
 static uint64_t figure(const char *text, const char *name) {
   char key[64];
   snprintf(key, sizeof key, "\"%s\":", name);
@@ -315,7 +318,7 @@ static uint64_t figure(const char *text, const char *name) {
   return at ? strtoull(at + strlen(key), NULL, 10) : 0;
 }
 
-/* Returns the part of an answer that begins with the group of a strategy. */
+/* Returns the answer from the group of a strategy on. */
 static const char *group_of(const char *text, const char *strategy) {
   char key[64];
   snprintf(key, sizeof key, "\"strategy\":\"%s\"", strategy);
@@ -324,8 +327,8 @@ static const char *group_of(const char *text, const char *strategy) {
   return at;
 }
 
-/* Runs `act` in a child that then stops; returns the child. It ends with this process: a test that
- * fails leaves no stopped process behind. */
+/* Runs `act` in a child, which then stops. Returns the child. The child ends together with this
+ * process, so a failed test leaves no stopped process. */
 static pid_t stopped_after(void (*act)(void)) {
   int status;
   pid_t child = fork();
@@ -354,7 +357,8 @@ static char *answer_of(pid_t child, loam_status (*look)(int pid, lm_json *out)) 
   return text;
 }
 
-/* Memory of all kinds: live, freed, never touched, moved to the quarantine of guarded blocks. */
+/* Makes memory of all kinds: live, freed, never touched, and in the quarantine of guarded
+ * blocks. */
 static void take_memory_of_all_kinds(void) {
   load(11);
   fill("pages");
@@ -365,7 +369,7 @@ static void take_memory_of_all_kinds(void) {
   assert_non_null(loam_calloc(loam_site_get("untouched"), 1, 8 << 20));
 }
 
-/* Adds the address space of groups of this kind: "bytes" is the first figure of a group. */
+/* Returns the address space of all groups of this kind. "bytes" is the first figure of a group. */
 static uint64_t space_of(const char *text, const char *what) {
   char key[32];
   uint64_t sum = 0;
@@ -409,7 +413,7 @@ static void free_every_second(void) {
   for (int i = 0; i < HALVED; i += 2) loam_free(block[i]);
 }
 
-/* The first span has other blocks too, and the last one is not full. */
+/* The first span also has other blocks, and the last span is not full. */
 static void every_second_object_freed_is_half_full(void **state) {
   (void)state;
   pid_t child = stopped_after(free_every_second);
@@ -431,7 +435,7 @@ static void every_second_object_freed_is_half_full(void **state) {
   ends(child);
 }
 
-/* Of many blocks, none is lost when several slots make a cell, and there are not too many cells. */
+/* When several slots make one cell, no block may be lost, and there must not be too many cells. */
 static void take_many_slots(void) {
   for (int i = 0; i < 300; i++)
     if (!loam_malloc(loam_site_get("many"), (size_t)(1 + i % 7) << 20)) abort();
@@ -459,7 +463,7 @@ static void many_slots_become_few_cells(void **state) {
   ends(child);
 }
 
-/* Each block shrinks to its first two slots; the six behind them go back to the system. */
+/* Each block shrinks to its first two slots. The other six go back to the system. */
 static void take_scattered_slots(void) {
   enum { BLOCKS = 8192 };
   for (int i = 0; i < BLOCKS; i++) {
@@ -483,7 +487,7 @@ static void many_gaps_become_few_cells(void **state) {
 
 /* ---- Wrong tables ---- */
 
-/* Looks at this process by another root. The tables may be used or refused, and a refusal has
+/* Looks at this process by another root. The tables may be used or refused; a refusal must have
  * words. */
 static loam_status look_at(const lm_outside *root) {
   lm_json out = { 0 };
@@ -535,7 +539,7 @@ static void another_layout_is_refused(void **state) {
   assert_non_null(strstr(loam_error(), "has loam xxxx"));
 }
 
-/* Sizes that no page map has, and a page map of zeros that claims to be large. */
+/* Tests sizes that no page map has, and an empty page map that claims to be large. */
 static void wrong_sizes_of_the_page_map(void **state) {
   (void)state;
   static const size_t tops[] = { 1, LM_SLOT + 1, LM_RANGE + LM_SLOT, SIZE_MAX,
@@ -553,7 +557,7 @@ static void wrong_sizes_of_the_page_map(void **state) {
   assert_int_equal(look_at(&root), LOAM_EINVAL);
 }
 
-/* A page map of this test's own, of SLOTS slots. */
+/* Makes a page map of the test, with SLOTS slots. Returns its entries. */
 enum { SLOTS = 512 };
 static lm_span *forged_entries(lm_map_state *map, lm_outside *root) {
   size_t bytes = 2 * LM_SLOT + SLOTS * sizeof(lm_span);
@@ -572,7 +576,7 @@ static uint64_t next_random(uint64_t *seed) {
   return *seed >> 11;
 }
 
-/* The entries of this process itself with some words changed, and entries of random bytes. */
+/* Tests the entries of this process with some words changed, and entries of random bytes. */
 static void damaged_entries(void **state) {
   (void)state;
   lm_map_state map;
@@ -596,7 +600,7 @@ static void damaged_entries(void **state) {
   }
 }
 
-/* A span of small objects whose states are the test's own. */
+/* Tests a span of small objects with random states. */
 static void damaged_states(void **state) {
   (void)state;
   static struct {
@@ -621,13 +625,13 @@ static void damaged_states(void **state) {
   }
 }
 
-/* A large block that claims to be larger than its slots: no loop over its pages begins. */
+/* A large block claims to be larger than its slots. No loop over its pages may begin. */
 static void a_block_without_end(void **state) {
   (void)state;
   lm_map_state map;
   lm_outside root;
   load(9);
-  void *p = loam_malloc(loam_site_get("away"), 100); /* of a strategy whose pages are looked up */
+  void *p = loam_malloc(loam_site_get("away"), 100); /* the pages of this strategy are looked up */
   lm_map_object at;
   assert_true(lm_map_find(p, &at));
   lm_span *entry = forged_entries(&map, &root) + SLOTS - 1 - LM_MAP_FIRST;
@@ -652,7 +656,7 @@ static void a_block_without_end(void **state) {
   assert_non_null(strstr(loam_error(), "a strategy that does not exist"));
   lm_json_finish(&out);
   entry->strategy = (uint16_t)at.strategy;
-  entry->slots = UINT32_MAX; /* and a block that ends behind the range */
+  entry->slots = UINT32_MAX; /* the block would also end after the range */
   entry->size = (size_t)2 * SLOTS * LM_SLOT;
   assert_int_equal(lm_look_pages_at(getpid(), (uintptr_t)&root, &out), LOAM_OK);
   char *text = text_of(&out);
@@ -683,7 +687,7 @@ static void lists_that_lead_back(void **state) {
   root.provided = &tree;
   assert_int_equal(look_at(&root), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "blocks of handlers"));
-  tree.changes = 1; /* as in a process that was stopped in a change: it is no fault */
+  tree.changes = 1; /* like in a process that was stopped during a change: this is no fault */
   assert_int_equal(look_at(&root), LOAM_OK);
   tree.root = NULL;
 
@@ -703,7 +707,7 @@ static void lists_that_lead_back(void **state) {
   assert_int_equal(look_at(&root), LOAM_EINVAL);
 }
 
-/* Totals with huge tables, unknown strategies and classes; plans with huge chains. */
+/* Tests totals with huge tables, unknown strategies and classes, and plans with huge chains. */
 static void huge_counts(void **state) {
   (void)state;
   lm_outside root = lm_outside_root;
@@ -726,7 +730,7 @@ static void huge_counts(void **state) {
   assert_int_equal(look_at(&root), LOAM_EINVAL);
 }
 
-/* A text that ends where memory ends is cut there. */
+/* A text that reaches the end of readable memory is cut off there. */
 static void a_tag_without_end(void **state) {
   (void)state;
   lm_outside root = lm_outside_root;
@@ -747,7 +751,7 @@ static void a_tag_without_end(void **state) {
   loam_free(p);
 }
 
-/* Its parent has not waited for it. */
+/* The process is a zombie, because its parent has not waited for it. */
 static void a_process_that_has_ended_is_told(void **state) {
   (void)state;
   lm_json json = { 0 };

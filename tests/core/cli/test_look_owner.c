@@ -1,5 +1,6 @@
-/* test_look_owner - `loam owner` finds the block at an address from outside: it says what
- * loam_owner says in the process itself, for blocks of all kinds, and refuses wrong tables. */
+/* test_look_owner - `loam owner` finds the block at an address from outside. Its answer equals the
+ * answer of loam_owner in the process itself, for blocks of all kinds, and it refuses wrong
+ * tables. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -53,7 +54,7 @@ static void tag_is(lm_look *look, const lm_place *place, const char *tag) {
   assert_string_equal(text, tag);
 }
 
-/* Compares the findings about an address with the answer of loam_owner. */
+/* Compares the answer from outside about an address with the answer of loam_owner. */
 static void same_at(lm_look *look, const char *p) {
   loam_owner_info owner;
   lm_place place = find(look, p);
@@ -70,7 +71,7 @@ static void open_self(lm_look *look) {
   if (lm_look_open(look, getpid()) != LOAM_OK) fail_msg("%s", loam_error());
 }
 
-/* Looks at the start, the middle and the last byte of a block. */
+/* Compares the answers for the start, the middle and the last byte of a block. */
 static void same_in(const char *p) {
   lm_look look;
   loam_owner_info owner;
@@ -108,7 +109,7 @@ static void blocks_are_found(void **state) {
   for (size_t i = 0; i < n; i++) loam_free(kept[i]);
 }
 
-/* More tags than the common table and a palette have places. */
+/* There are more tags than places in the common table and a palette. */
 static void tags_of_a_wide_table_are_found(void **state) {
   (void)state;
   enum { TAGS = 200 };
@@ -145,7 +146,7 @@ static void device_blocks_are_found(void **state) {
   assert_non_null(pinned);
   same_in(pinned);
   loam_free(pinned);
-  loam_device_trim(0); /* frees what waits; no service thread does it here */
+  loam_device_trim(0); /* frees the pending blocks, since no service thread does it here */
 }
 
 static void freed_blocks_are_told(void **state) {
@@ -242,7 +243,7 @@ static void a_stopped_child_is_looked_up(void **state) {
   char *p = loam_malloc(loam_site_get("child.block"), 48);
   pid_t child = fork();
   if (!child) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* also when the test fails */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* so the child ends even if the test fails */
     raise(SIGSTOP);
     _exit(0);
   }
@@ -268,15 +269,15 @@ static void *allocate_and_free(void *arg) {
   return arg;
 }
 
-/* Returns the place of an address in a process that goes on. On a machine with other work, the
- * tables may change during each reading. */
+/* Returns the place of an address in a running process. On a busy machine, the tables may change
+ * during each reading, so there are several tries. */
 static lm_place place_at_last(const void *address) {
   lm_place place = place_of(address);
   for (int i = 0; i < 1000 && place.state == LM_PLACE_CHANGING; i++) place = place_of(address);
   return place;
 }
 
-/* Blocks that live all the time are found, whatever another thread does, and never missed. */
+/* Blocks that are live all the time are always found, whatever another thread does. */
 static void blocks_of_a_busy_process_are_found(void **state) {
   (void)state;
   pthread_t thread;
@@ -306,7 +307,7 @@ static const uintptr_t wild[] = {
   0, 8, 4096, (uintptr_t)1 << 46, (uintptr_t)1 << 62, UINTPTR_MAX - 7, (uintptr_t)wild
 };
 
-/* Looks addresses up by another root. They may be found or refused, and a refusal has words. */
+/* Looks up addresses by another root. They may be found or refused; a refusal must have words. */
 static loam_status look_up(const lm_outside *root, const uintptr_t *address, size_t n) {
   lm_json out = { 0 };
   loam_status status = lm_look_owner_at(getpid(), (uintptr_t)root, address, n, &out);
@@ -335,8 +336,8 @@ static uint64_t next_random(uint64_t *seed) {
   return *seed >> 11;
 }
 
-/* A page map of this test's own, of SLOTS slots: the entries of this process with some words
- * changed, and entries of random bytes. */
+/* Tests page maps of the test: the entries of this process with some words changed, and entries of
+ * random bytes. */
 static void damaged_entries(void **state) {
   (void)state;
   enum { SLOTS = 256, ADDRESSES = 64 };
@@ -367,7 +368,7 @@ static void damaged_entries(void **state) {
   munmap(at, bytes);
 }
 
-/* A tree and a list that lead back to themselves. */
+/* Tests a tree and a list with cycles. */
 static void tables_that_lead_back(void **state) {
   (void)state;
   lm_outside root = lm_outside_root;
@@ -379,7 +380,7 @@ static void tables_that_lead_back(void **state) {
   assert_int_equal(look_up(&root, &address, 1), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "blocks of handlers"));
 
-  tree = (lm_provided_tree){ .changes = 1 }; /* as in a process that was stopped in a change */
+  tree = (lm_provided_tree){ .changes = 1 }; /* like in a process stopped during a change */
   lm_look look;
   lm_place place = { .address = address };
   assert_int_equal(lm_look_open_at(&look, getpid(), (uintptr_t)&root), LOAM_OK);

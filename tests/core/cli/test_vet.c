@@ -32,7 +32,7 @@ static loam_status vet(const char *text) {
   return lm_vet_text(&source, carried, &needs);
 }
 
-/* Opens the image that was carried. */
+/* Opens the image in `carried`. */
 static lm_policy_image *carried_image(const char *text) {
   lm_policy_image *policy;
   size_t size;
