@@ -154,8 +154,9 @@ TEST(allocates_and_frees_in_the_order_of_a_stream) {
   want(cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
-/* A host of a stream shares no memory, so a stream may get mapped memory. A host of NBEP 7 may
- * share its memory, so it gets memory of cuMemAlloc. */
+/* A host of memalloc_async passes no handles on, so its memory may be mapped, and nothing is lost
+ * between chunks. A host of NBEP 7 shares memory of memalloc by handles of the driver, so that
+ * memory comes from cuMemAlloc. */
 TEST(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not) {
   void *at;
   begin("", NULL);

@@ -41,7 +41,7 @@ static void in_bounds(const char *what, size_t now, size_t most) {
 
 /* ---- after a peak */
 
-/* Of each 8 runs of RUN blocks, one stays live. The spans between two live runs become free.
+/* One of 8 runs of RUN blocks stays live. The spans between two live runs become free.
  * rise_and_fall returns the live bytes. */
 enum { RUN = 1000 };
 
@@ -170,7 +170,7 @@ static void tags_and_strategies_do_not_multiply(void **state) {
     for (int i = 0; i < STRATEGIES; i++) loam_free(small[tag][i]);
 }
 
-/* The records of a small object are its state, of one byte, and a part of what each span needs. */
+/* loam keeps one byte for each small object, and some metadata for each span. */
 static void records_of_small_objects_are_few(void **state) {
   enum { OBJECTS = 1000000, SIZE = 64 };
   (void)state;

@@ -1,5 +1,5 @@
-/* test_gpu.c - gpu.h on the stand-in for a driver: how it is found, its operations, contexts and
- * forks. */
+/* test_gpu.c - gpu.h on the stand-in for a driver: how loam finds the driver, its operations,
+ * contexts and forks. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static CUcontext current(void) {
 
 /* ---- Finding it ---- */
 
-/* Runs this program again with `environment`; that process only prints which driver it found. */
+/* Runs this program again with `environment`. That process only prints the driver that it found. */
 static void assert_finds(const char *environment, const char *words) {
   char command[512], found[1024];
   snprintf(command, sizeof command, "env %s /proc/%d/exe find 2>&1", environment, (int)getpid());
@@ -87,7 +87,7 @@ static void finds_the_driver_and_its_devices(void **state) {
   assert_int_equal(info.node, 1);
   assert_int_equal(info.granularity, 2 * MIB);
   assert_true(strlen(info.name) > 0);
-  assert_string_equal((char *)info.uuid, "stand-in 1"); /* the older form names the whole GPU */
+  assert_string_equal((char *)info.uuid, "stand-in 1"); /* the older function names the whole GPU */
   assert_true(lm_gpu_has(1));
   assert_false(lm_gpu_has(2));
   assert_words("device 2: this machine has devices 0-1");
@@ -304,11 +304,11 @@ static void has_all_operations_of_a_driver(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-/* The nth call of the driver fails. Only the object whose free failed may stay. */
+/* The nth call of the driver fails. Only an object whose free failed may stay. */
 static void sets_error_words_whichever_call_fails(void **state) {
   unsigned nth = 1;
   (void)state;
-  walk_all(); /* makes the objects that live as long as the process */
+  walk_all(); /* makes the objects that stay as long as the process */
   for (bool reached = true; reached; nth++) {
     unsigned long before = standin_calls(NULL);
     lm_error(LOAM_OK, "%s", "");
@@ -430,7 +430,7 @@ static void a_machine_with_a_wrong_count_is_not_valid(void **state) {
   assert_false(lm_gpu_machine_is_valid(&machine));
   machine.count = 0;
   assert_true(lm_gpu_machine_is_valid(&machine));
-  machine.ops = (const lm_gpu_ops *)(const void *)&machine; /* any driver */
+  machine.ops = (const lm_gpu_ops *)(const void *)&machine; /* not NULL, as for any driver */
   assert_false(lm_gpu_machine_is_valid(&machine));
   machine.count = LM_DEVICES_MAX + 1;
   assert_false(lm_gpu_machine_is_valid(&machine));

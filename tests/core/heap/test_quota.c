@@ -186,7 +186,7 @@ static void exec_ends_the_earlier_program(void **state) {
 }
 
 /* Two processes without /proc do not know their namespaces, and both may have the process id 1. So
- * a process does not judge whether the other one has ended. */
+ * a process does not judge whether another one has ended. */
 static void a_process_of_an_unknown_namespace_is_not_judged(void **state) {
   (void)state;
   uint32_t quota = find("a");

@@ -1,5 +1,5 @@
-/* test_demote.c - loam_demote: which memory becomes cold or moves to a slower node, by tag and age;
- * and that loam_rebalance moves it back. */
+/* test_demote.c - loam_demote: the memory that becomes cold or moves to a slower node, by tag and
+ * age. loam_rebalance moves it back. */
 #include "heap/age.h"
 #include "moving.h"
 
@@ -33,14 +33,15 @@ static void cold_memory_goes_first_by_tag_and_age(void **state) {
   loam_free(s);
 }
 
-/* Dates a block back to half the time since the machine started. Returns its age in seconds. */
+/* Sets the birth of a block to half the time since the machine started. Returns its age in
+ * seconds. */
 static unsigned make_old(const void *p) {
   uint32_t now = (uint32_t)(lm_sys_clock_ns() / 1000000000);
   atomic_store(&lm_map.born[lm_map_slot(p)], 1 + now / 2);
   return now / 2;
 }
 
-/* A block that was freed into a thread's bin and taken from it again is a new block. */
+/* A block that was freed into a thread's bin and then taken again is a new block. */
 static void a_block_is_as_old_as_its_memory_is_in_use(void **state) {
   (void)state;
   load(PLAIN);
@@ -74,7 +75,7 @@ static void what_is_demoted_to_a_node_comes_back(void **state) {
   loam_free(p);
 }
 
-/* A demoted block has no limit, so it has neither a soft limit nor a shared one. */
+/* A demoted block is in a strategy without a limit, a soft limit or a shared limit. */
 static void memory_with_a_soft_limit_is_demoted(void **state) {
   (void)state;
   load_whole(
@@ -87,7 +88,7 @@ static void memory_with_a_soft_limit_is_demoted(void **state) {
   loam_free(p);
 }
 
-/* A counted block has another state than a block that is not counted. */
+/* A counted block has another kind of state than other blocks. */
 static void a_counted_block_is_as_old_as_its_memory_is_in_use(void **state) {
   (void)state;
   load_whole("local plain = loam.host { name = 'plain' }\n"
@@ -113,7 +114,8 @@ static bool has_swap(void) {
   return rest && rest[1];
 }
 
-/* A page is in use of a span with one object, or of a large block that was touched in part. */
+/* Without swap, neither the span of a single object nor a large block that was touched in part is
+ * paged out. */
 static void without_swap_nothing_is_paged_out(void **state) {
   (void)state;
   if (has_swap()) skip();

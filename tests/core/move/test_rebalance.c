@@ -1,6 +1,6 @@
 /* test_rebalance.c - live memory follows the policy: which blocks move, which are refused, and that
- * a program notices nothing while it uses and frees the memory. All of this works on a machine with
- * one NUMA node; tests/vm tests moves between nodes. */
+ * a program can use and free the memory all the time. The tests need only one NUMA node; tests/vm
+ * tests moves between nodes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -99,7 +99,7 @@ static void small_objects_move_where_all_of_their_span_want_it(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* A span has objects of more tags than a survey of it remembers answers for. */
+/* The objects of one span have more tags than a survey of the span keeps answers for. */
 static void objects_of_many_tags_in_one_span_are_all_asked_about(void **state) {
   (void)state;
   enum { TAGS = 40 };
@@ -152,7 +152,7 @@ static void a_freed_large_block_serves_the_new_strategy(void **state) {
   rebalance_tag("large");
   loam_free(p);
   char *q = filled("large", 300000);
-  assert_ptr_equal(p, q); /* from the thread's bin */
+  assert_ptr_equal(p, q); /* the thread's bin gives the block again */
   assert_string_equal(strategy_of(q), "large-after");
   loam_free(q);
   assert_true(lm_pool_is_valid());
@@ -403,8 +403,8 @@ static uint64_t live_of(const char *tag) {
   return sum;
 }
 
-/* Every round has to move the block `still`, which is not freed. Blocks of the threads may be freed
- * before a round can move them. */
+/* Every round must move the block `still`, which is not freed. The blocks of the threads may be
+ * freed before a round can move them. */
 static void threads_use_and_free_what_is_moved(void **state) {
   (void)state;
   enum { STILL = 300000 };
@@ -451,7 +451,7 @@ static void counted_tags_stay_exact(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
-/* Every walk visits every live block, also while the block changes its strategy. */
+/* A walk visits every live block, even while the block moves to another strategy. */
 static void a_walk_passes_over_nothing_that_is_moved(void **state) {
   (void)state;
   enum { BLOCKS = 64 };
@@ -472,7 +472,7 @@ static void a_walk_passes_over_nothing_that_is_moved(void **state) {
 
 enum { WALKED = 3000 };
 
-/* The objects that a walk visited. Each object contains its number. */
+/* The objects that a walk visits, each of which contains its number. */
 static struct {
   uint32_t *p[WALKED];
   unsigned visits[WALKED], n;
@@ -485,7 +485,7 @@ static void *moves_all(void *unused) {
   return NULL;
 }
 
-/* After a third of the walk, and again after two thirds, all blocks change their strategy. */
+/* After one third of the walk, and after two thirds, all blocks move to another strategy. */
 static void note_walked(void *ctx, const lm_object *object) {
   const uint32_t *p = object->base;
   pthread_t thread;
@@ -525,7 +525,7 @@ static void what_is_freed_amid_a_move_is_given_back(void **state) {
   assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_OK);
   for (int i = 0; i < 2; i++) assert_true(lm_rebalance_step(LM_JOB_SERVICE) >= 0);
   assert_int_equal(lm_rebalance_begin(&order, LM_JOB_SERVICE), LOAM_ESTATE);
-  loam_free(p); /* the two steps have claimed it */
+  loam_free(p); /* the two steps have already claimed this block */
   loam_free(small);
   q = loam_realloc(NULL, q, 10 * MiB);
   is_filled(q, 9 * MiB);
@@ -586,7 +586,7 @@ static void *be_cancelled_in_progress(void *calls) {
   return NULL;
 }
 
-/* The thread ends after its job, so that the next job can begin. */
+/* The thread is cancelled but completes its job, so that the next job can begin. */
 static void a_thread_that_is_cancelled_completes_its_job(void **state) {
   (void)state;
   pthread_t thread;
@@ -604,7 +604,7 @@ static void a_thread_that_is_cancelled_completes_its_job(void **state) {
   loam_free(p);
 }
 
-/* Begins a job in a thread for whose area the system has no memory. */
+/* Begins a job in a thread that gets no memory for its area. */
 static void *begin_without_an_area(void *status) {
   lm_sys_refuse_from(1);
   *(loam_status *)status = loam_rebalance(NULL, NULL, NULL, NULL);
@@ -616,7 +616,7 @@ static void a_thread_that_cannot_do_a_job_begins_none(void **state) {
   (void)state;
   pthread_t thread;
   loam_status status = LOAM_OK;
-  lm_thread_trim_vacant(); /* else the thread gets the area of an ended one */
+  lm_thread_trim_vacant(); /* else the thread gets the area of a thread that has ended */
   assert_int_equal(pthread_create(&thread, NULL, begin_without_an_area, &status), 0);
   assert_int_equal(pthread_join(thread, NULL), 0);
   assert_int_equal(status, LOAM_ENOMEM);
@@ -668,7 +668,7 @@ static void *move_to_and_fro(void *unused) {
   return NULL;
 }
 
-/* In the child: uses, frees and moves inherited memory, and loads a policy. */
+/* Runs in the child: uses, frees and moves inherited memory, and loads a policy. */
 static int go_on_alone(void *kept) {
   char *const *p = kept;
   for (int i = 0; i < 4; i++) {
