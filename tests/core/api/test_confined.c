@@ -280,8 +280,8 @@ static void advice_that_is_refused_is_missed_where_it_is_needed(void **state) {
   expect(serves_what_needs_no_advice, NULL);
 }
 
-/* Memory whose nodes are demanded (BIND): a region whose pages the kernel refused once is not used
- * as if it had its pages. */
+/* The strategy demands node 1 (BIND). If the kernel has once refused the pages of a region, the
+ * region must not be used as if it had them. */
 static int looks_each_time(void *unused) {
   (void)unused;
   enum { MANY = 64 };

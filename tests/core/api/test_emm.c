@@ -689,7 +689,7 @@ TEST(memory_runs_out_and_or_else_goes_on) {
   for (int i = 0; i < 12; i++) give(0, at[i], MIB);
 }
 
-/* In a child: every request for device memory fails with the right words, and no driver is
+/* Runs in a child: every request for device memory fails with the right words, and no driver is
  * called. */
 static int use_in_child(void *arg) {
   void *at, *before = *(void **)arg;

@@ -278,7 +278,7 @@ static void handlers_are_called_as_numpy_calls_them(void **state) {
   assert_int_equal(shifted.live, 0);
 }
 
-/* A handler whose memory begins 8 bytes behind a multiple of 16. */
+/* A handler whose memory begins 8 bytes after a multiple of 16. */
 static char *eight_end; /* end of the memory that the handler returned last */
 
 static void *eight_alloc(void *ctx, size_t size) {

@@ -293,7 +293,8 @@ static int forks_amid_new_sites(void *unused) {
   return pthread_join(beside, NULL);
 }
 
-/* This also holds if loam was not started, and no policy was loaded. */
+/* A child can make sites after a fork at any moment, even if loam was not started and no policy was
+ * loaded. */
 static void a_child_makes_sites_whatever_another_thread_was_at(void **state) {
   (void)state;
   assert_int_equal(run_in_child(forks_amid_new_sites, NULL), 0);

@@ -127,7 +127,7 @@ static void names(const char *tag, const char *strategy) {
 
 static void a_double_free_leaves_the_live_neighbours(void **state) {
   (void)state;
-  /* Without the last kind: the system's malloc checks its blocks itself. */
+  /* The last kind is left out, because the system's malloc checks its blocks itself. */
   for (size_t k = 0; k < LM_COUNT(kinds) - 1; k++)
     for (size_t s = 0; s < LM_COUNT(sizes); s++) {
       char *row[ROW], *after[ROW];

@@ -19,7 +19,7 @@
 enum { MOST = 1 << 23, DONE = 0, NO_LIMIT = 1, LITTLE = 2, NO_HALF = 10, MUCH = 20 };
 #define ROOM (300 * LM_MIB)
 
-/* The bytes that the kernel counts against RLIMIT_DATA. Takes no memory. */
+/* Returns the bytes that the kernel counts against RLIMIT_DATA. Allocates no memory itself. */
 static size_t counted_data(void) {
   static char text[8192];
   int fd = open("/proc/self/status", O_RDONLY);

@@ -313,7 +313,7 @@ static void any_scalar_can_be_missing(void **state) {
   loam_array *second = VIEW(a, LOAM_AT(1));
   assert_int_equal(loam_array_omit(second), LOAM_OK);
   x[0] = __builtin_nan("");
-  x[1] = -x[1] + 1; /* arithmetic keeps the payload */
+  x[1] = -x[1] + 1; /* arithmetic keeps the payload of a NaN */
   expect_json(a, "[NaN,null]");
   assert_int_equal(((uint32_t *)x)[2], 1954);
   assert_false(loam_array_is_missing(b));

@@ -425,7 +425,7 @@ static void a_long_type_is_cut_in_a_message(void **state) {
   loam_type_release(type);
 }
 
-/* ---- Life */
+/* ---- The lifetime of a type */
 
 static void a_part_lives_as_long_as_its_references(void **state) {
   (void)state;

@@ -278,7 +278,7 @@ static void every_block_is_where_the_moment_puts_it(void **state) {
   drop_all();
 }
 
-/* Allocates the blocks one after the other, so that entries of the decision cache serve them. */
+/* Allocates many blocks in a row, so that entries of the decision cache serve them. */
 static void a_threshold_is_met_to_the_byte(void **state) {
   (void)state;
   loam_owner_info owner;

@@ -49,7 +49,7 @@ static unsigned index_of(const char *name, const char *const *names, unsigned n)
   return 0;
 }
 
-/* Finds a class without the functions that the counting uses. */
+/* Returns the size class of a block. Does not use the functions with which loam counts. */
 static unsigned class_of(size_t usable) {
   if (usable == LM_SMALL_MAX + LM_CACHE_LINE) usable = LM_SMALL_MAX; /* objects of 64 KiB */
   for (unsigned c = 0; c < LM_CLASSES_COUNTED; c++)
@@ -168,7 +168,7 @@ static size_t some_size(worker *w) {
   }
 }
 
-/* The site for which loam_code_malloc missed. */
+/* The site that learn() passes on, for a request by code. */
 static _Thread_local loam_site *missed;
 static void *learn(size_t size, const void *code) { return loam_code_learn(size, code, missed); }
 
@@ -268,7 +268,7 @@ static void *churn(void *arg) {
   return NULL;
 }
 
-/* Run in a child: returns its exit status. */
+/* Runs in a child. Returns the exit status of the child. */
 static int go_on(void) {
   static worker w;
   w.seed = 77;

@@ -54,7 +54,7 @@ static CUcontext current(void) {
   return context;
 }
 
-/* ---- Finding it ---- */
+/* ---- Finding the driver ---- */
 
 /* Runs this program again with `environment`. That process only prints the driver that it found. */
 static void assert_finds(const char *environment, const char *words) {

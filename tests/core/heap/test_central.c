@@ -172,8 +172,9 @@ static void few_large_objects_are_drawn_from_spans_at_once(void **state) {
 }
 
 /* The law of draining (central.h), in a process without a service thread: a bin holds at most a
- * 16th of the objects that were left before the last ones came back, and no span waits for threads
- * that take objects. Otherwise bins and such spans would keep memory of a thread that sleeps. */
+ * 16th of the objects that were outside the list before the latest ones came back, and no span
+ * waits for threads that take objects. Otherwise bins and such spans would keep the memory of a
+ * thread that sleeps. */
 static void bins_get_narrower_while_a_list_drains(void **state) {
   enum { N = 2000, BATCH = 50 };
   static lm_cached_object item[N];

@@ -321,8 +321,8 @@ static void *rise_and_fall(void *argument) {
   return argument;
 }
 
-/* An object in a bin keeps its span. So if a peak that was freed in random order goes back, the
- * bins ended with their thread. */
+/* An object in a bin keeps its span. So if a peak that was freed in random order goes back, this
+ * shows that the bins ended with their thread. */
 static void time_gives_back_a_peak_of_a_thread_that_ended(void **state) {
   (void)state;
   size_t before = baseline();

@@ -108,7 +108,7 @@ static void a_process_gives_back_no_more_than_it_has(void **state) {
 
 /* ---- Processes that end */
 
-/* Makes a child that takes bytes and then waits. `hook` is the fork hook. */
+/* Makes a child that takes bytes and then waits. The child calls the fork hook of quotas itself. */
 static pid_t child_that_takes(uint32_t quota, uint32_t bytes) {
   int ready[2];
   char byte;

@@ -413,7 +413,7 @@ static void one_weight_is_one_preference(void **state) {
   lm_sys_unmap(at, RANGE);
 }
 
-/* ---- Weights, without the nodes */
+/* ---- Stripes by weight, without binding memory */
 
 enum { A, B, C = 3 };
 

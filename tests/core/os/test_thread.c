@@ -806,7 +806,8 @@ static void children_have_children(void **state) {
   assert_int_equal(run_in_child(fork_again, (void *)5), 42);
 }
 
-/* Makes the area of the calling thread wrong, which is in the list. */
+/* The area of the calling thread is in the list, so a wrong field of the area makes the list
+ * wrong. */
 static void a_list_with_a_wrong_area_is_not_valid(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get(), *previous = t->previous;

@@ -90,7 +90,8 @@ static uint32_t take_and_put(uint32_t most) {
   return n;
 }
 
-/* For a function that runs in a child and returns 0 or the line of the first failed check. */
+/* Checks a condition in a function that runs in a child. If the condition does not hold, the
+ * function returns a number for the line. */
 #define EXPECT(what)                        \
   do {                                      \
     if (!(what)) return __LINE__ % 250 + 1; \

@@ -501,7 +501,8 @@ static void a_board_of_any_bytes_is_read_without_harm(void **state) {
   for (int i = 0; i < ROUNDS; i++) {
     for (int j = 0; j < BYTES; j++) {
       seed = seed * 1103515245 + 12345;
-      /* Not in the head: a damaged magic would hide the rest. Mostly in the first places. */
+      /* Not in the head, because a damaged magic would hide the rest. Mostly in the first
+       * places. */
       size_t span = j % 2 ? sizeof(lm_board_place) * 4 : LM_BOARD_INDEX + 32768;
       unsigned char byte = (unsigned char)(seed >> 24);
       off_t at = (off_t)(LM_BOARD_PAGE + seed / 256 % span);

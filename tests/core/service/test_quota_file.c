@@ -257,7 +257,7 @@ static void a_killed_process_gives_its_share_back(void **state) {
   expect_all_is_well(shares_with_a_child);
 }
 
-/* The process that runs this is no child of the other one. It has loaded the policy itself. */
+/* This process is not a child of the one that shares with it. It has loaded the policy itself. */
 static int takes_three_and_waits(void) { return take_blocks(3) == 3 ? pause() : 1; }
 
 static uint64_t used_now(void) {
