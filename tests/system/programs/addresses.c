@@ -1,5 +1,5 @@
-/* addresses - prints addresses of which the test knows what they are, and waits to be ended. Each
- * line has a name and an address. */
+/* addresses.c - prints addresses whose owners the test knows, and then waits until it is killed.
+ * Each line has a name and an address. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static char global[64] = "not empty";
 
 static void say(const char *name, const void *at) { printf("%s %p\n", name, at); }
 
-/* Says where a local variable of a thread is, and then sleeps in the kernel. */
+/* Prints the address of a local variable of this thread, and then sleeps in the kernel. */
 static void *sleep_in_a_thread(void *unused) {
   char local = 1;
   say("thread", &local);
@@ -37,7 +37,7 @@ int main(void) {
   say("large", large);
   say("large_inside", large + (2 << 20));
   say("guarded", guarded + 1);
-  say("guard", guarded + 1600); /* behind its last page */
+  say("guard", guarded + 1600); /* just after the last page of the block */
   say("quarantined", quarantined);
   say("freed", freed);
   say("stack", &local);

@@ -1,6 +1,6 @@
-/* advises - asks for huge pages: for a block of 64 MiB, as NumPy does, for a range that begins
- * before such a block, and for a mapping. Says of each whether the kernel may make huge pages: then
- * VmFlags of /proc/self/smaps has "hg". */
+/* advises.c - calls madvise(MADV_HUGEPAGE) in three cases: for a block of 64 MiB, as NumPy does;
+ * for a range that begins before such a block; and for a mapping of its own. For each it prints
+ * whether the kernel may make huge pages, which it may if VmFlags in /proc/self/smaps has "hg". */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void ask(const char *name, char *p) {
 
 static void ask_from_before(char *p) {
   char *at = (char *)((uintptr_t)p & ~(uintptr_t)(HUGE_PAGE - 1));
-  (void)madvise(at - HUGE_PAGE, SIZE / 2, MADV_HUGEPAGE); /* there may be no memory before it */
+  (void)madvise(at - HUGE_PAGE, SIZE / 2, MADV_HUGEPAGE); /* may fail: no memory there */
   memset(p, 1, SIZE);
   printf("from before: huge %d\n", may_be_huge(at + 2 * HUGE_PAGE));
 }

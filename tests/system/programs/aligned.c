@@ -1,5 +1,5 @@
-/* aligned.c - waits until its memory has each alignment of its arguments, one after the other, and
- * says so; then goes on until it is killed. */
+/* aligned.c - for each argument in turn, waits until its blocks have that alignment, and prints
+ * "obeys ALIGNMENT". Then it sleeps until it is killed. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <time.h>
@@ -11,7 +11,7 @@ int main(int n, char **argument) {
   for (int i = 1; i < n; i++) {
     uintptr_t align = (uintptr_t)atol(argument[i]);
     for (bool obeys = false; !obeys; nanosleep(&nap, NULL)) {
-      void *block[8]; /* some blocks of any alignment are aligned by chance */
+      void *block[8]; /* several, because one block may be aligned by chance */
       obeys = true;
       for (int k = 0; k < 8; k++) obeys &= (uintptr_t)(block[k] = kept(malloc(200))) % align == 0;
       for (int k = 0; k < 8; k++) free(block[k]);

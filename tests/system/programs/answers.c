@@ -1,5 +1,6 @@
-/* answers.c - allocates once for each line it reads and says who decided: strategy and generation.
- * It keeps all blocks, with what it wrote there, until the end. */
+/* answers.c - allocates a block for each line of its input, and prints the strategy and the policy
+ * generation that decided the block. It fills all blocks, and checks their contents before it frees
+ * them at the end. */
 #include <string.h>
 
 #include "expect.h"

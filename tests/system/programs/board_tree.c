@@ -1,5 +1,5 @@
-/* board_tree.c - a process with two children; the younger child becomes user 65534 if it may.
- * Says the numbers of the children. Each ends with standard input. */
+/* board_tree.c - a process with two children. Run by root, the younger child becomes user 65534.
+ * The process prints the process ids of the children. All three end when standard input ends. */
 #include <stdlib.h>
 #include <sys/wait.h>
 

@@ -1,4 +1,5 @@
-/* busy.c - four threads allocate, write and free until standard input ends; says how that went. */
+/* busy.c - four threads allocate, write and free until standard input ends. Then it prints how many
+ * requests were served, how many failed, and how many blocks lost their contents. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +16,8 @@ static size_t size_of(unsigned seed) {
   return seed % 97 == 0 ? seed % (3u << 20) : seed >> 7 & 8191;
 }
 
-/* Each block is filled with its slot's number, and looked at again when it is freed. */
+/* Fills each new block with the number of its slot, and checks that number before it frees the
+ * block. */
 static void replace(unsigned char **kept, size_t *sizes, unsigned slot, size_t size) {
   unsigned char *p = kept[slot], mark = (unsigned char)slot;
   size_t old = sizes[slot];
@@ -35,7 +37,7 @@ static void *work(void *argument) {
   while (!atomic_load(&is_over)) {
     seed = seed * 1664525 + 1013904223;
     replace(kept, sizes, seed >> 24, size_of(seed));
-    if (seed % 64 == 0) usleep(50); /* leaves the machine to others */
+    if (seed % 64 == 0) usleep(50); /* leaves time to other processes */
   }
   for (int i = 0; i < KEPT; i++) free(kept[i]);
   return NULL;

@@ -1,5 +1,6 @@
-/* callers.c - a program that allocates in thousands of places: what is found out about each is
- * found out once. (What is asked for that is counted here, before the C library is asked.) */
+/* callers.c - a program that allocates at 10,000 places. loam may look up each place only once. The
+ * program counts the look-ups: it defines readlink and _dl_find_object itself, and each definition
+ * counts a call before it passes it on. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* cancelled.c - threads that are cancelled at any instruction, mostly amid malloc and free; and one
- * that is to be cancelled where a system call would have it end, of which these make none. */
+/* cancelled.c - threads that are cancelled at any instruction, mostly in the middle of malloc and
+ * free. One more thread has a pending cancellation while it allocates: a system call that is a
+ * cancellation point would end it too early, so loam must make no such call. */
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -30,8 +31,9 @@ static void *allocate(void *begun) {
   return NULL;
 }
 
-/* Peaks, so that there is something to be told to whoever gives memory back. The first calls of
- * mallinfo2 and malloc_trim start the allocator that loam replaces, which makes system calls. */
+/* Allocates and frees much with a cancellation pending, in peaks, so that there is free memory to
+ * give back to the system. The first calls of mallinfo2 and malloc_trim start the C library's
+ * allocator, which makes system calls. */
 static void *allocate_all_the_same(void *over) {
   static void *block[BLOCKS];
   pthread_cancel(pthread_self());
@@ -60,7 +62,8 @@ static void go_on(void) {
   }
 }
 
-/* Before others have work for who gives memory back: he is to be woken. */
+/* Runs before the other threads. So these peaks are the first that leave memory to give back, and
+ * this thread must start that work. */
 static void cancel_one_that_goes_on(void) {
   pthread_t thread;
   int over = 0;
@@ -70,7 +73,7 @@ static void cancel_one_that_goes_on(void) {
 }
 
 int main(void) {
-  alarm(300); /* a lock that a dead thread holds */
+  alarm(300); /* ends the program if it waits for a lock that a cancelled thread holds */
   cancel_one_that_goes_on();
   for (int i = 0; i < CANCELLED; i++) {
     pthread_t thread;

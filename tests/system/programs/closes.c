@@ -1,6 +1,7 @@
-/* closes.c - a program that closes all that it did not open and puts its own there, again and
- * again, allocating in between: `closes ROUNDS`. What it has put must stay. Then it closes all and
- * waits for the end of its input; with `closes ROUNDS idle` it allocates nothing meanwhile. */
+/* closes.c - `closes ROUNDS [idle]`: closes all descriptors from 3 on, opens its own at these
+ * numbers, and allocates, ROUNDS times. The program's own files must stay at their numbers. At the
+ * end it closes all descriptors again, and waits for the end of its input; it allocates while it
+ * waits, except with `idle`. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -20,7 +21,8 @@ static ino_t inode_of(int fd) {
   return st.st_ino;
 }
 
-/* The lowest numbers are the next, and then all of them are its own. */
+/* Opens a pipe, which must get the lowest free numbers, 3 and 4, and copies it to all other
+ * numbers. */
 static void put_all(int ends[2]) {
   expect(!pipe(ends));
   expect(ends[0] == 3 && ends[1] == 4);

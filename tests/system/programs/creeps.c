@@ -1,5 +1,5 @@
-/* creeps.c - takes 40 MiB at once, in small blocks that one call asks for. Then takes and frees
- * some more by that call for half a second, says so, and waits. */
+/* creeps.c - allocates 40 MiB in small blocks, all by one call. For half a second it then allocates
+ * and frees more blocks by that call. Then it writes "grown" and waits. */
 #include "expect.h"
 
 enum { BLOCKS = 42000, MORE = 2000, SIZE = 1000, ROUNDS = 50 };
@@ -14,7 +14,7 @@ int main(void) {
     for (int i = 0; i < MORE; i++) free(more[i]);
     usleep(10000);
   }
-  expect(write(1, "grown\n", 6) == 6); /* stdio would ask for memory by another call */
+  expect(write(1, "grown\n", 6) == 6); /* stdio would allocate by another call */
   pause();
   return 0;
 }

@@ -1,4 +1,4 @@
-/* data_file - opens a file as descriptor 2, for append if there is a second argument, and frees a
+/* data_file.c - opens a file as descriptor 2, for append if there is a second argument, and frees a
  * block twice. */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* deep.c - opens a library with RTLD_DEEPBIND, which frees the program's memory; that library opens
- * another one, which only its RUNPATH leads to. PART chooses what this file is compiled to: the
- * program (0), the library (1) or the library of the library (2). */
+/* deep.c - opens a library with RTLD_DEEPBIND; the library frees memory of the program. The library
+ * then opens another library, which only its RUNPATH leads to. PART selects what this file becomes:
+ * the program (0), the library (1), or the library that the library opens (2). */
 #include <dlfcn.h>
 #include <string.h>
 

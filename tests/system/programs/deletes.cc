@@ -1,8 +1,8 @@
 // deletes.cc - every form of new with every form of delete, with right and wrong sizes.
 //
 //   deletes          all pairs that C++ allows, with the size of the request; prints their number
-//   deletes list     the pairs with a form of delete that takes a size, one a line: NEW DELETE
-//   deletes NEW DELETE SIZE   a block of 100 bytes by that form, freed as if it had SIZE bytes
+//   deletes list     prints the pairs whose delete takes a size, one in each line: NEW DELETE
+//   deletes NEW DELETE SIZE   allocates 100 bytes with NEW, and frees them with DELETE and SIZE
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -12,7 +12,8 @@
 enum { REQUEST = 100, WIDE = 64 };
 static constexpr std::align_val_t wide{ WIDE };
 
-// The forms of one kind, single objects or arrays. Index 0 and 1: not aligned; 2 and 3: aligned.
+// A form of new or delete: its name, whether it is for arrays, whether it takes an alignment, for
+// delete whether it takes a size, and a function that calls it.
 typedef void *(*make)(std::size_t size);
 typedef void (*end)(void *p, std::size_t size);
 struct form_of_new {

@@ -1,4 +1,5 @@
-/* early.c - allocates before main: before the C library's own constructor, and in the first one. */
+/* early.c - allocates before main: in preinit_array, which runs before the constructors of all
+ * libraries, and in the program's first constructor. */
 #include <string.h>
 
 #include "expect.h"

@@ -1,4 +1,5 @@
-/* expect.h - how the small programs say that something is not as it must be. */
+/* expect.h - expect() and kept(), which the test programs share. expect(E) ends the program with a
+ * message if E is false. */
 #ifndef EXPECT_H
 #define EXPECT_H
 
@@ -14,7 +15,7 @@
     }                                                                   \
   } while (0)
 
-/* Keeps the compiler from taking away an allocation that nothing reads. */
+/* Returns `p`. Keeps the compiler from removing an allocation whose result is not used. */
 static inline void *kept(void *p) {
   __asm__ volatile("" : "+r"(p) : : "memory");
   return p;

@@ -1,5 +1,6 @@
-/* figures.c - what the C library tells of memory is of the memory that there is, and malloc_trim
- * gives back what is free of it. (Without a service thread: it would by itself, a while later.) */
+/* figures.c - mallinfo, mallinfo2 and malloc_info report loam's memory, and malloc_trim gives its
+ * free memory back. (The test runs it without a service thread, which would give memory back by
+ * itself.) */
 #include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,8 @@ static long resident_pages(void) {
   return pages;
 }
 
-/* Who asks again and again does not fault all of it in again each time, as he does plain. */
+/* A program that calls malloc_trim often does not pay for it with page faults: loam leaves it most
+ * of the pages. The C library gives all pages back each time. */
 static void trim_often(void) {
   enum { TIMES = 500, PAGES = 100 };
   struct rusage before, after;

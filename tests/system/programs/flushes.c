@@ -1,6 +1,6 @@
-/* flushes.c - a thread forks while another one is in fflush(NULL) and a third one in getline, which
- * allocates while it holds its file. The C library takes its list of files for a fork, and
- * fflush(NULL) holds that list while it waits for a file. */
+/* flushes.c - a thread forks while a second thread calls fflush(NULL) and other threads call
+ * getline, which allocates while it holds the lock of its file. For a fork, the C library takes the
+ * lock of its list of files; fflush(NULL) holds that lock while it waits for the lock of a file. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -13,7 +13,8 @@ static int stop;
 
 static int is_stopped(void) { return __atomic_load_n(&stop, __ATOMIC_RELAXED); }
 
-/* Reads long lines, each into a block that grows: large blocks come from what all threads share. */
+/* Reads long lines, each into a block that grows to a large block. Large blocks come from a pool
+ * that all threads share. */
 static void *read_lines(void *text) {
   static _Thread_local char *line[LINES];
   while (!is_stopped()) {

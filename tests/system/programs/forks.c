@@ -1,5 +1,5 @@
-/* forks.c - forks from any thread, vforks and spawns while others allocate: no child may hang or
- * fail. */
+/* forks.c - several threads fork, and the first thread also calls vfork and posix_spawn, while
+ * others allocate. No child may hang or fail. */
 #include <pthread.h>
 #include <spawn.h>
 #include <string.h>
@@ -42,11 +42,11 @@ static void *allocate_once(void *ctx) {
 static void forked(int i) {
   pid_t child = fork();
   if (!child) {
-    churn((unsigned)i, CHILD_BLOCKS << i % 3); /* some get a service thread again */
+    churn((unsigned)i, CHILD_BLOCKS << i % 3); /* some get a service thread */
     inherited = realloc(inherited, 50000);
     expect(inherited && !strcmp(inherited, "inherited"));
     free(inherited);
-    if (i % 10 == 0) { /* a child that is more than a copy: a thread and a grandchild of its own */
+    if (i % 10 == 0) { /* some children also start a thread and fork */
       pthread_t thread;
       expect(!pthread_create(&thread, NULL, allocate_once, NULL));
       expect(!pthread_join(thread, NULL));
@@ -86,7 +86,7 @@ static void vforked(void) {
 
 int main(void) {
   pthread_t thread[THREADS], forker[2];
-  alarm(300); /* a child that hangs hangs us */
+  alarm(300); /* this process waits for each child, so it also hangs if a child does */
   inherited = strcpy(kept(malloc(10)), "inherited");
   for (size_t i = 0; i < THREADS; i++)
     expect(!pthread_create(&thread[i], NULL, work, (void *)(i + 1)));

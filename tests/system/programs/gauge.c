@@ -1,10 +1,11 @@
-/* gauge.c - figures of free memory and of memory pressure on a board.
+/* gauge.c - writes gauges (free memory, memory pressure) to a board, or shows how a policy reads
+ * them.
  *
  *   gauge set BOARD BYTES   writes, in place of a publisher, that each node has BYTES free
  *   gauge stall BOARD P     writes, in place of a publisher, that the group waits for memory for P
  *                           percent of the time
- *   gauge follow            says "aligned" or "plain" whenever the policy begins to give its blocks
- *                           that kind of memory, until its input ends */
+ *   gauge follow            prints "aligned" or "plain" whenever the blocks that the policy gives
+ *                           change to that kind of memory, until its input ends */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdint.h>
@@ -38,14 +39,15 @@ static void set(const char *path, int64_t bytes) {
   atomic_store(&to->refreshed_at, now_ns());
 }
 
-/* The time is in the future, so that the figure stays fresh for a minute. */
+/* The time of the gauge is in the future, so that the gauge stays fresh for a minute. */
 static void stall(const char *path, int percents) {
   lm_published_gauges *to = gauges_of(path);
   atomic_store(&to->stalled, (uint32_t)percents + 1);
   atomic_store(&to->stalled_at, now_ns() + INT64_C(60000000000));
 }
 
-/* A block that is freed comes back to the next request, so each round keeps a few. */
+/* Returns whether all of a few blocks are aligned. It takes several at a time: malloc would return
+ * a single freed block again, which an earlier policy may have placed. */
 static bool is_aligned(void) {
   void *block[BLOCKS];
   bool all = true;

@@ -1,5 +1,5 @@
-/* grows.c - does what its standard input says, a letter at a time: 'g' takes a MiB and keeps it, if
- * it can; 'q' ends by itself. */
+/* grows.c - obeys the letters of its standard input: 'g' allocates 1 MiB and keeps it, if there is
+ * memory; 'q' ends the program. */
 #include <string.h>
 
 #include "expect.h"

@@ -1,5 +1,5 @@
-/* guest.c - what a program may do that has no thread, socket or descriptor of loam. Each first
- * argument is one such deed. Ends with status 0 if all went as without loam. */
+/* guest.c - programs that check that loam adds no thread, socket or descriptor to them. The first
+ * argument selects one. It ends with status 0 if everything went as it does without loam. */
 #include <dirent.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,7 +19,7 @@
 
 enum { SIZES = 24, CHILDREN = 20, HIGH = 1000, SLOW_CALLS = 2000 };
 
-/* Requests and frees blocks of all kinds of sizes. */
+/* Allocates and frees blocks of all sizes up to 8 MiB. */
 static void use_memory(void) {
   void *block[SIZES];
   for (int round = 0; round < 20; round++) {
@@ -46,14 +46,15 @@ static int count(const char *folder) {
   return n;
 }
 
-/* Waits for a child, or for any child (-1), which has ended well. */
+/* Waits for one child, or for any child (-1). It must have ended with status 0. */
 static void join(pid_t child) {
   int status;
   expect(waitpid(child, &status, 0) > 0);
   expect(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
-/* Says how many threads and descriptors the process has, and a child 0.2 seconds after its fork. */
+/* Prints how many threads and descriptors the process has, and how many a child has 0.2 seconds
+ * after the fork. */
 static void tell(void) {
   use_memory();
   printf("%d %d\n", count("/proc/self/task"), count("/proc/self/fd"));
@@ -79,10 +80,11 @@ static void close_all(void) {
   for (int i = 0; i < SLOW_CALLS; i++) free(kept(malloc(1 << 20)));
   value = 0;
   expect(read(own, &value, sizeof value) == sizeof value && value == 7);
-  expect(count("/proc/self/fd") == 5); /* four, and the one of the folder */
+  expect(count("/proc/self/fd") == 5); /* 0 to 3, and the one that `count` opens for the folder */
 }
 
-/* Children put their own file at all numbers, as a shell or a container's runtime does. */
+/* Children put their own file at all descriptor numbers, as a shell or a container's runtime
+ * does. */
 static void replace_all(void) {
   for (int i = 0; i < CHILDREN; i++) {
     pid_t child = fork();
@@ -99,7 +101,7 @@ static void replace_all(void) {
   }
 }
 
-/* A child ends by the system call that ends a thread: it is the process's only one. */
+/* A child, which has only one thread, ends by the system call that ends a thread. */
 static void end_thread(void) {
   pid_t child = fork();
   if (child) return join(child);
@@ -111,7 +113,8 @@ static void end_thread(void) {
 #define ALLOWS(call) \
   BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-/* From here on the process may make calls for memory, write, and end; any other call kills it. */
+/* Confines the process to system calls for memory, for writing, for sleeping and for its end. The
+ * kernel kills it for any other call. */
 static void confine(void) {
   struct sock_filter filter[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -134,7 +137,7 @@ static void confine(void) {
 }
 
 static void confined(void) {
-  free(kept(malloc(100))); /* the C library's malloc asks for random bytes once */
+  free(kept(malloc(100))); /* glibc's first malloc reads random bytes, which is forbidden later */
   confine();
   use_memory();
   sleep_ms(600);
@@ -142,8 +145,9 @@ static void confined(void) {
   _exit(0);
 }
 
-/* Confined, requests memory until the policy on the board gives blocks an alignment of 4096. A
- * block that is freed comes back to the next request, so each round keeps a few. */
+/* Requests memory, confined, until the policy on the board gives blocks an alignment of 4096. It
+ * takes several blocks at a time: malloc would return a single freed block again, which the old
+ * policy placed. */
 static void obey_confined(void) {
   expect(write(1, "up\n", 3) == 3);
   confine();
@@ -159,8 +163,8 @@ static void obey_confined(void) {
   _exit(1);
 }
 
-/* Requests memory all the time in each of N processes, until the policy gives an alignment of 4096.
- * Says "up" when all run. Those that are doomed may be killed. */
+/* Starts N processes that request memory all the time, until the policy gives an alignment of 4096.
+ * Prints "up" when all run. If `are_doomed` is set, the test kills some of them. */
 static void obey_in_tree(int n, bool are_doomed) {
   int ready[2];
   char byte;
@@ -186,8 +190,8 @@ static void obey_in_tree(int n, bool are_doomed) {
   while (are_doomed && wait(NULL) > 0) continue;
 }
 
-/* Requests memory of all kinds of sizes, and forks now and then, until the process or its parent is
- * killed. */
+/* Allocates and frees blocks of all sizes, and forks from time to time, until the process or its
+ * parent is killed. */
 static _Noreturn void be_prey(void) {
   expect(!prctl(PR_SET_PDEATHSIG, SIGKILL));
   for (;;) {
@@ -201,7 +205,7 @@ static _Noreturn void be_prey(void) {
   }
 }
 
-/* Keeps N processes that may be killed at any moment, until its input ends. */
+/* Keeps N processes alive that may be killed at any moment, until its input ends. */
 static void keep_prey(int n) {
   struct pollfd in = { .fd = 0, .events = POLLIN };
   for (int living = 0; !poll(&in, 1, living < n ? 0 : 1);) {

@@ -1,5 +1,5 @@
-/* headless.c - a first thread that ends before the others: the process, and what it forks, ends
- * with the last of them, by exit and with its handlers. */
+/* headless.c - the first thread ends before the other threads. The process ends with its last
+ * thread, by exit and with its atexit handlers; so does a child that another thread forks. */
 #include <pthread.h>
 #include <sys/wait.h>
 
@@ -16,7 +16,7 @@ static void *work(void *ctx) {
   return ctx;
 }
 
-/* The only one of a child is its first and its last. */
+/* Forks a child, whose only thread ends by pthread_exit. That must end the child with status 0. */
 static void *fork_and_work(void *ctx) {
   int status;
   pid_t child = fork();

@@ -1,4 +1,4 @@
-/* holds - takes 1000 blocks of 48 bytes, says so, and waits to be ended. */
+/* holds.c - allocates 1000 blocks of 48 bytes, prints "ready", and waits until it is killed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

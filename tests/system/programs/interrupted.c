@@ -1,6 +1,6 @@
 /* interrupted.c - a program with one thread forks in signal handlers that interrupt its
- * allocations. The children end in the handler, or return from it and finish what was
- * interrupted. */
+ * allocations. A child ends in the handler, or returns from it and completes the interrupted
+ * call. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -30,8 +30,8 @@ static void fork_here(int signal) {
 
 static char *slot[SLOTS];
 
-/* Empties and fills bins, and makes and frees large blocks, so that many signals arrive while a
- * lock is held. */
+/* Empties and fills thread caches, and allocates and frees large blocks, so that many signals
+ * arrive while loam holds a lock. */
 static void churn(unsigned *seed) {
   *seed = *seed * 1103515245 + 12345;
   unsigned at = *seed >> 23;
@@ -42,8 +42,8 @@ static void churn(unsigned *seed) {
   slot[at][0] = slot[at][size] = 1;
 }
 
-/* The next signal comes soon, and none comes before this call: else a slow machine would do nothing
- * but fork. */
+/* Starts a timer for one signal, which comes soon. No signal comes without this call, so that a
+ * slow machine does not spend all its time in forks. */
 static void ask_for_signal(unsigned seed) {
   struct itimerspec once = { .it_value = { 0, 1 + seed % MOST_NS } };
   expect(!timer_settime(timer, 0, &once, NULL));

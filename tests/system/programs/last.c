@@ -1,5 +1,5 @@
-/* last.c - holds small, middle and large blocks, writes "up", and then requests memory slowly,
- * until it is killed. */
+/* last.c - keeps small, middle-sized and large blocks, writes "up", and then allocates and frees
+ * 100 MiB every 10 ms, until it is killed. */
 #include <string.h>
 #include <time.h>
 

@@ -1,4 +1,5 @@
-/* late.c - allocates and frees after main: in atexit, in destructors of threads and the program. */
+/* late.c - allocates and frees after main: in an atexit handler, in destructors of threads, and in
+ * a destructor of the program. */
 #include <pthread.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ static void use_memory(void) {
   }
 }
 
-/* Asked again and again: after the allocator's own destructor of this thread, too. */
+/* A destructor that sets its own key again, so that it also runs after the destructor that the
+ * allocator has for this thread. */
 static void end_thread(void *rounds) {
   use_memory();
   if ((size_t)rounds > 1) pthread_setspecific(key, (char *)rounds - 1);

@@ -1,5 +1,6 @@
-/* limited.c - limits its own address space after it has allocated memory. The limit of a child of
- * vfork is not its parent's. Under a limit, other mappings and threads must get their part. */
+/* limited.c - limits its own address space after it has allocated memory. Under the limit, the
+ * program's own mappings and threads must still get memory. A limit that a child of vfork sets must
+ * not change what its parent may use. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 
 enum { MIB = 1 << 20, MOST = 512 };
 
-/* The pages of this process's address space. */
+/* Returns the size of this process's address space, in pages. */
 static long address_space(void) {
   long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -20,7 +21,7 @@ static long address_space(void) {
   return pages;
 }
 
-/* Returns how many blocks of 1 MiB there are, at most MOST. */
+/* Returns how many blocks of 1 MiB malloc can give, at most MOST. */
 static int fill(void) {
   static void *block[MOST];
   int n = 0;
@@ -34,8 +35,9 @@ static void *allocate(void *unused) {
   return unused;
 }
 
-/* Under a limit that is far below what an allocator may have reserved: starts threads, maps memory
- * and allocates until there is no more, twice. Returns whether all of that went well. */
+/* Runs under a limit that is far below the address space that an allocator may have reserved. Twice
+ * starts threads, maps memory and allocates until there is no more. Returns whether all of that
+ * succeeded. */
 static bool live_under_limit(void) {
   enum { THREADS = 4 };
   int got[2];

@@ -1,5 +1,5 @@
-/* linked.c - a program that loam is linked into: one function, `asks`, makes blocks of each kind
- * that functions of loam serve in different ways. Then it waits for the end of its input. */
+/* linked.c - a program that is linked with loam. Its function `asks` makes blocks of each kind that
+ * a different function of loam serves. Then it waits for the end of its input. */
 #include <loam.h>
 #include <stdio.h>
 
@@ -17,7 +17,7 @@ __attribute__((noinline)) static void asks(void) {
     p = loam_realloc(site, loam_realloc(site, p, 500), 5000);
     p = loam_realloc(site, loam_realloc(site, p, 40 << 20), 50 << 20);
   }
-  __asm__ volatile("" : : : "memory"); /* so that the last call is no jump */
+  __asm__ volatile("" : : : "memory"); /* the last call must not become a jump */
 }
 
 int main(void) {

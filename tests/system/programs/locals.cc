@@ -1,5 +1,5 @@
-// locals.cc - objects of C++ that are thread_local, whose destructors free and allocate, in threads
-// that come and go, are detached, and outlive main's.
+// locals.cc - thread_local C++ objects whose destructors free and allocate. The threads end at
+// once, are detached, or, for the main thread, end after main.
 #include <atomic>
 #include <map>
 #include <string>
@@ -43,6 +43,6 @@ int main() {
   expect(made == 480 && ended == 480);
   std::thread(use, 1).detach();
   while (ended < 481) std::this_thread::yield();
-  use(2); // this thread's go after main
+  use(2); // the main thread's objects are destroyed after main
   std::puts("locals: as it must be");
 }

@@ -1,5 +1,5 @@
-/* locked.c - locks its memory: pages that it never touched get memory, and so do those of later
- * mappings.
+/* locked.c - locks its memory with mlockall: untouched pages get memory, and so do the pages of
+ * later mappings.
  *
  *   locked           without a limit
  *   locked refused   the kernel's mlockall refuses MCL_CURRENT, as it does where loam's reserved
@@ -22,7 +22,7 @@
 
 #include "expect.h"
 
-/* A figure of /proc/self/status, in KiB. */
+/* Returns a figure of /proc/self/status, in KiB. */
 static long status_of(const char *name) {
   char line[256];
   long kib = -1;
@@ -50,7 +50,7 @@ static void refuse_mlockall(void) {
 
 enum { SIZE = 1 << 20, PAGE = 4096 };
 
-/* Tells whether all pages of a block have memory. */
+/* Returns whether all pages of a block have memory. */
 static bool is_resident(const char *block, size_t size) {
   unsigned char in[SIZE / PAGE + 1];
   uintptr_t from = (uintptr_t)block & ~(uintptr_t)(PAGE - 1), pages;
@@ -66,7 +66,8 @@ static void map_later(void) {
   expect(later != MAP_FAILED && is_resident(later, SIZE));
 }
 
-/* Makes the limit count, also for root. */
+/* Limits locked memory to `bytes`. It also drops all capabilities, because the limit does not count
+ * for root. */
 static void limit_to(rlim_t bytes) {
   struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
   struct __user_cap_data_struct none[2] = { 0 };
@@ -83,7 +84,7 @@ static void *allocate(void *unused) {
   return unused;
 }
 
-/* The stack is the program's, because the kernel would refuse another one. */
+/* The thread's stack is a static array, because the kernel would refuse to map one. */
 static void allocate_in_a_thread(void) {
   static char stack[1 << 18] __attribute__((aligned(4096)));
   pthread_attr_t attributes;

@@ -1,4 +1,5 @@
-/* many.c - more live blocks than a process may have mappings; and the program needs some, too. */
+/* many.c - has more live blocks than a process may have mappings. The program's own calls that need
+ * mappings (a thread, mmap, mprotect) must still succeed. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>

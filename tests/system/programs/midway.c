@@ -1,5 +1,5 @@
-/* midway.c - a thread forks while others are in the middle of slow calls: they take and give back
- * more objects than a thread cache holds. Each child takes objects of these sizes too. */
+/* midway.c - a thread forks while other threads are in slow calls, because they allocate and free
+ * more objects than a thread cache holds. Each child allocates objects of these sizes too. */
 #include <pthread.h>
 #include <sys/wait.h>
 

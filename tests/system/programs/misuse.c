@@ -1,12 +1,13 @@
-/* misuse.c - small programs that misuse memory, each named, to see what an allocator makes of them.
+/* misuse.c - small programs that misuse memory, to see what an allocator does about it.
  *
- *   misuse          the cases, one a line: class, tab, name
- *   misuse NAME     does it
+ *   misuse          lists the cases, one in each line: class, tab, name
+ *   misuse NAME     runs the case
  *
- * A case does what is wrong and frees what it hurt, then says "went on": what ends it before that,
- * or is said before, has caught it. Then it allocates, fills and frees some more, as a program
- * would, and says "end", or "spoilt" if a block was handed out twice or lost what was written into
- * it. What can only be refused, and is, says "refused". */
+ * A case does something wrong, frees the damaged blocks, and then prints "went on". If the program
+ * ends earlier, or a message comes earlier, the allocator has found the misuse. Then the program
+ * allocates, fills and frees more blocks, as any program does, and prints "end"; it prints "spoilt"
+ * if a block was given out twice or lost its contents. A request that can only be refused prints
+ * "refused" if it is. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -21,7 +22,8 @@
 
 enum { KiB = 1024, MiB = 1048576, PAGE = 4096, HELD_MAX = 8192, EDGE = 32, SIZES = 8 };
 
-/* A family of cases that differ in size. `at` is its own to read: mostly a place in the block. */
+/* Cases that differ only in the size of the block. `act` says what `at` is: mostly an offset in the
+ * block. */
 typedef struct family {
   const char *class, *name;
   void (*act)(const struct family *f, size_t size);
@@ -33,7 +35,7 @@ static void say(const char *word) {
   if (write(STDOUT_FILENO, word, strlen(word)) < 0) _exit(4);
 }
 
-/* ---- Blocks that stay as they are, unless somebody writes to what is not theirs */
+/* ---- Blocks whose contents show whether foreign code wrote to them */
 
 static struct {
   unsigned char *p;
@@ -67,7 +69,7 @@ static void hold_some(size_t size) {
   for (int i = 0; i < 8; i++) hold(size);
 }
 
-/* A block with neighbours on both sides. */
+/* Returns a block that was allocated between other blocks of its size. */
 static char *block_of(size_t size) {
   hold_some(size);
   char *p = kept(malloc(size));
@@ -97,7 +99,7 @@ static void twice(const family *f, size_t size) {
   free(kept(p));
 }
 
-/* The others are freed in between, before and after. */
+/* Frees `at` blocks, and then one of them again; other blocks were freed before it and after it. */
 static void twice_among(const family *f, size_t size) {
   void *p[4000];
   for (int i = 0; i < f->at; i++) p[i] = kept(malloc(size));
@@ -105,7 +107,8 @@ static void twice_among(const family *f, size_t size) {
   free(kept(p[f->at / 2]));
 }
 
-/* Where the place was used again, the first is of somebody else's block; the second is not. */
+/* If q has the place of p, free(p) frees q's block, and free(q) is the double free. If not, free(p)
+ * is the double free. */
 static void twice_reused(const family *f, size_t size) {
   (void)f;
   char *p = block_of(size);
@@ -115,7 +118,8 @@ static void twice_reused(const family *f, size_t size) {
   free(kept(q));
 }
 
-/* It is freed for somebody who needs it yet; nobody can tell where the place is used again. */
+/* Frees p again after another block may have taken its place. If one did, the allocator cannot know
+ * that this free is wrong. */
 static void taken(const family *f, size_t size) {
   (void)f;
   char *p = block_of(size);
@@ -136,7 +140,7 @@ static void *free_handed(void *unused) {
   return NULL;
 }
 
-/* Each of `n` threads, which were there before, frees it. */
+/* Frees `p` in each of `n` threads, which start_threads started before. */
 static void free_in_threads(char *p, int n) {
   handed = p;
   for (int i = 0; i < n; i++) {
@@ -179,7 +183,7 @@ static void twice_aligned(const family *f, size_t size) {
   free(kept(p));
 }
 
-/* A block that moved, or not: one of these is wrong. */
+/* realloc may have moved the block. If it did, free(p) is wrong; if it did not, free(q) is. */
 static void old_and_new(const family *f, size_t size) {
   (void)f;
   char *p = block_of(size), *q = kept(realloc(kept(p), size * 16));
@@ -228,7 +232,7 @@ static void realloc_freed(const family *f, size_t size) {
   kept(realloc(kept(p), size * (size_t)f->at));
 }
 
-/* ---- Pointers that are no block's start */
+/* ---- Pointers that are not the start of a block */
 
 static void inside(const family *f, size_t size) { free(kept(block_of(size) + f->at)); }
 
@@ -245,7 +249,7 @@ static void aligned_inside(const family *f, size_t size) {
   free(kept((char *)kept(aligned_alloc(PAGE, size)) + f->at));
 }
 
-/* `at` 1: what stands before looks as a small block does to glibc. */
+/* If f->at is 1, writes words that look like the headers of small blocks of glibc's malloc. */
 static void forge(uintptr_t *words, const family *f) {
   for (int i = 0; f->at == 1 && i < 64; i++) words[i] = i % 8 == 1 ? 0x41 : 0;
 }
@@ -353,7 +357,8 @@ static void no_access(const family *f, size_t size) {
   free(kept(p + f->at));
 }
 
-/* Where an allocator may have put other blocks, or have room for them. */
+/* Frees an address far from a block, where the allocator may have other blocks or reserved
+ * space. */
 static void far_from(const family *f, size_t size) { free(kept((char *)malloc(size) + f->at)); }
 
 static void number(const family *f, size_t size) {
@@ -369,7 +374,7 @@ static void of_kernel(const family *f, size_t size) {
 
 /* ---- Sizes */
 
-/* C++'s sized delete, under its mangled name; `at` is the size that is claimed. */
+/* Calls C++'s sized delete by its mangled name. `at` is the size that is passed, which is wrong. */
 static void sized(const family *f, size_t size) {
   void (*sized_delete)(void *, size_t) = NULL;
   if (!dlopen("libstdc++.so.6", RTLD_NOW | RTLD_GLOBAL)) _exit(77);
@@ -403,23 +408,23 @@ static void grown_too_much(const family *f, size_t size) {
   refused_or(realloc(block_of(100), size));
 }
 
-/* ---- What is written and read where it may not be */
+/* ---- Writes and reads beyond a block or in a freed block */
 
-/* `at` bytes from the end on. */
+/* Writes `at` bytes from the end of the block on. */
 static void write_past(const family *f, size_t size) {
   char *p = block_of(size);
   memset((char *)kept(p) + size, 'x', (size_t)f->at);
   free(kept(p));
 }
 
-/* From `at` bytes before the start on. */
+/* Writes the `at` bytes before the block. */
 static void write_before(const family *f, size_t size) {
   char *p = block_of(size);
   memset((char *)kept(p) - f->at, 'x', (size_t)f->at);
   free(kept(p));
 }
 
-/* Into a block of size 0, which has no byte. */
+/* Writes into a block of size 0, `at` bytes after its start. */
 static void write_empty(const family *f, size_t size) {
   (void)size;
   char *p = malloc(0);

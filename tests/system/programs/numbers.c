@@ -1,6 +1,6 @@
-/* numbers.c - a program to whom descriptor numbers matter: it counts on 3 being the next one,
- * closes all that it did not open, as daemons do, and puts its own everywhere. Then it says what
- * it has read and whether the time passed idle. */
+/* numbers.c - a program that relies on descriptor numbers. It prints the number of the next file
+ * that it opens; it closes all descriptors from 3 on, as daemons do, and puts a pipe at all these
+ * numbers. After a second it prints what the pipe holds, and whether the process was idle. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void nap(int ms) {
   nanosleep(&t, NULL);
 }
 
-/* Busy says that the other thread is opening something at that very moment. */
+/* EBUSY means that another thread is opening a file at this number now. */
 static void put(int from, int at) {
   int is;
   while ((is = dup2(from, at)) < 0 && errno == EBUSY) nap(1);

@@ -1,11 +1,13 @@
-/* obedient.c - N processes that request memory all the time, until the first of them is killed. */
+/* obedient.c - `obedient N`: N processes that request memory all the time, until the test
+ * kills the first one. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "expect.h"
 
-/* Requests memory of all small sizes, and then every 50 ms. */
+/* Requests memory of all small sizes, writes a byte to `ready`, and then requests a block every 50
+ * ms. */
 static void request_for_good(int ready) {
   struct timespec nap = { 0, 50000000 };
   for (size_t size = 8; size < 4096; size *= 2) free(kept(malloc(size)));

@@ -1,5 +1,6 @@
-/* opens.c - allocates while libraries come and go. The library's constructor waits for a thread
- * that allocates from code not seen before: one that takes the loader's lock would hang. */
+/* opens.c - allocates while it opens and closes a library. The library's constructor waits for a
+ * thread that allocates from code that loam has not seen before. If that allocation took the
+ * loader's lock, the program would hang. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ int main(int argc, char **argv) {
     char *block = make(1000 + i);
     expect(block && strlen(block) == 999 + (size_t)i);
     expect(!dlclose(plugin));
-    block = realloc(block, 5000); /* outlives the code that made it */
+    block = realloc(block, 5000); /* the block outlives the library that allocated it */
     expect(block && block[998] == 'x');
     free(block);
   }

@@ -1,4 +1,4 @@
-// operators.cc - every form of C++'s new and delete, the new_handler, and what they throw.
+// operators.cc - every form of new and delete, the new_handler, and the exceptions of new.
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -1,4 +1,5 @@
-/* owners.c - knows loam: asks whose its memory is, and puts a scope around some of it. */
+/* owners.c - a program that calls loam: it asks loam for the owners of its blocks, and allocates
+ * some of them in a scope. */
 #include <dlfcn.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 char *own_allocation(void);
 char *own_allocation(void) {
   char *p = malloc(100);
-  p[0] = 1; /* no tail call: this function is the caller */
+  p[0] = 1; /* no tail call, so that this function is the caller */
   return p;
 }
 
@@ -38,7 +39,7 @@ int main(int argc, char **argv) {
   p = own_allocation();
   expect_owner(p, "malloc.owners", "own_allocation");
   free(p);
-  for (int i = 1; i < argc; i++) { /* each where the last one was: its tag must be its own */
+  for (int i = 1; i < argc; i++) { /* each is loaded where the last was; needs its own tag */
     void *plugin = dlopen(argv[i], RTLD_NOW);
     expect(plugin);
     char *(*make)(size_t) = (char *(*)(size_t))dlsym(plugin, "plugin_make");

@@ -1,12 +1,12 @@
-/* peaks.c - workers that need much memory in turn, and little afterwards. Each worker keeps its
- * memory for reuse.
+/* peaks.c - workers that take turns to need much memory, and need little afterwards. Each worker
+ * keeps its free memory for reuse.
  *
  *   peaks WORKERS MIB
  *
  * Each worker is a process. It takes and frees MIB MiB several times, and then answers small
- * requests until all workers have had their turn. The last worker takes its memory slowly: 1 MiB,
- * then a pause of one look of the watcher at memory pressure. If a worker is killed, the program
- * says so and fails. */
+ * requests until all workers have had their turn. The last worker takes its memory slowly: before
+ * each MiB it waits until the watcher has read the memory pressure again. If a signal ends a
+ * worker, the program fails and prints how many were ended. */
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static const lm_published_gauges *gauges;
 
 static void nap(void) { nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); }
 
-/* Maps the gauges of the board of this tree. */
+/* Maps the gauges of the board of this process tree. */
 static void find_gauges(void) {
   const char *path = getenv("LOAM_BOARD");
   expect(path);
@@ -36,7 +36,7 @@ static void find_gauges(void) {
   close(fd);
 }
 
-/* Waits until the watcher has looked again. */
+/* Waits until the watcher has read the memory pressure again. */
 static void await_look(void) {
   int64_t before = atomic_load(&gauges->stalled_at);
   for (int ms = 0; atomic_load(&gauges->stalled_at) == before; ms++, nap()) expect(ms < ANY_MS);
@@ -53,8 +53,8 @@ static void take_peak(int mib, int is_slow) {
   for (int i = 0; i < n; i++) free(block[i]);
 }
 
-/* Serves small requests until the other end of the pipe is closed. All of them are served by the
- * thread's cache, so the worker takes no slow path by itself. */
+/* Serves small requests until the other end of the pipe is closed. The thread's cache serves them
+ * all, so the worker never takes a slow path by itself. */
 static void serve(int in) {
   struct pollfd end = { .fd = in, .events = POLLIN };
   while (!poll(&end, 1, 1)) free(kept(malloc(100)));
@@ -67,7 +67,7 @@ static void work(int mib, int is_last, int in, int out) {
   _exit(0);
 }
 
-/* Starts a worker and waits until it has had its turn. Returns whether it lives. */
+/* Starts a worker and waits until it has had its turn. Returns whether it is still alive. */
 static int turn(int mib, int is_last, const int all[2]) {
   int end[2];
   char byte;
@@ -85,7 +85,7 @@ static int turn(int mib, int is_last, const int all[2]) {
   return lives;
 }
 
-/* Waits for all workers. Returns how many were ended by a signal. */
+/* Waits for all workers. Returns how many of them were ended by a signal. */
 static int count_killed(void) {
   int status, killed = 0;
   while (wait(&status) > 0) killed += WIFSIGNALED(status);

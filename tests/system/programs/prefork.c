@@ -1,5 +1,6 @@
-/* prefork.c - a server that forks its workers before it serves: each has a peak of 64 MiB, and from
- * then on one small block at a time, until standard input ends. Says the workers' numbers. */
+/* prefork.c - a server that forks three workers before it serves, and prints their process ids.
+ * Each worker but the first has a peak of 64 MiB. Then each worker has one small block at a time,
+ * until standard input ends. */
 #include <poll.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -35,7 +36,7 @@ int main(void) {
     worker[i] = fork();
     expect(worker[i] >= 0);
     if (worker[i] > 0) continue;
-    if (i > 0) peak(); /* the first has nothing but small blocks */
+    if (i > 0) peak(); /* the first worker allocates only small blocks */
     serve();
     return 0;
   }

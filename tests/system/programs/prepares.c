@@ -1,5 +1,5 @@
-/* prepares.c - handlers of pthread_atfork that allocate, and that wait for a thread that allocates,
- * registered before and after those of the allocator. */
+/* prepares.c - handlers of pthread_atfork that allocate, and that wait for a thread that allocates.
+ * Some are registered before the allocator's own handlers, some after them. */
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -11,7 +11,8 @@ enum { FORKS = 200, BATCH = 400 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int stop;
 
-/* Needs memory of many sizes, more of each than an allocator keeps for a thread. */
+/* Allocates blocks of many sizes, more of each size than an allocator keeps for a thread, and frees
+ * them. */
 static void churn(size_t step) {
   static _Thread_local char *block[BATCH];
   for (size_t i = 0; i < BATCH; i++) {
@@ -25,7 +26,7 @@ static void churn(size_t step) {
 
 static void allocate(void) { churn(37); }
 
-/* A library that locks around fork what it also holds while it allocates. */
+/* Acts as a library that takes, around fork, a lock that it also holds while it allocates. */
 static void prepare_lock(void) {
   pthread_mutex_lock(&mutex);
   churn(41);
@@ -37,7 +38,7 @@ static void register_handlers(void) {
   expect(!pthread_atfork(prepare_lock, unlock, unlock));
 }
 
-/* The program's own preinit_array runs before every constructor. */
+/* The program's preinit_array runs before every constructor. */
 __attribute__((section(".preinit_array"), used)) static void (*early)(void) = register_handlers;
 
 static void *allocate_locked(void *ctx) {

@@ -1,11 +1,11 @@
-/* privileged.c - a host that starts loam from the environment and says what the environment did.
+/* privileged.c - a host that starts loam from the environment, and prints what the environment did.
  *
  *   privileged CONTROL [drop]
  *
- * It prints one word a line: "secure" if the kernel says that the process has more rights than the
- * user who started it (AT_SECURE), the name of the live policy, and "socket" if the control socket
- * is in the folder CONTROL. With "drop" it gives its rights up before it first calls loam. When
- * VETTED_POLICY names a policy, it also prints how an explicit load of that policy ended. */
+ * It prints one word in each line: "secure" if the kernel says that the process has more rights
+ * than the user who started it (AT_SECURE); the name of the live policy; and "socket" if the
+ * control socket is in the folder CONTROL. With "drop" it gives up its rights before it first calls
+ * loam. If VETTED_POLICY names a policy, it also prints whether loam loads that policy. */
 #include <loam.h>
 
 #include <stdio.h>
@@ -26,7 +26,8 @@ static void tell_socket(const char *folder) {
   if (!access(path, F_OK)) puts("socket");
 }
 
-/* A policy whose own tests fail is loaded only where LOAM_VETTED says that they have been run. */
+/* Prints whether loam loads a policy whose own tests fail. It does so only where LOAM_VETTED says
+ * that the tests have been run. */
 static void tell_vetted(const char *path) {
   puts(loam_policy_load(path) == LOAM_OK ? "vetted" : "refused");
 }
@@ -41,9 +42,9 @@ int main(int argc, char **argv) {
   loam_free(p);
   tell_policy();
   tell_socket(argv[1]);
-  loam_device_free(loam_device_alloc(NULL, 1 << 20, NULL), NULL); /* it opens the GPU's driver */
+  loam_device_free(loam_device_alloc(NULL, 1 << 20, NULL), NULL); /* opens the GPU's driver */
   const loam_manager *m = loam_manager_get();
-  (void)m->initialize(m->ctx, 0); /* it loads the manager */
+  (void)m->initialize(m->ctx, 0); /* loads the manager */
   if (vetted) tell_vetted(vetted);
   return 0;
 }

@@ -1,7 +1,7 @@
-/* requests.c - requests memory as its standard input says. Each line is a command:
+/* requests.c - allocates and frees as the lines of its standard input say. Each line is a command:
  *
- *   take N SIZE    N blocks of SIZE bytes, which it keeps; it prints how many it got
- *   tag TEXT       a block of 100 bytes under a tag, in which \n and \xHH stand for bytes
+ *   take N SIZE    allocates and keeps N blocks of SIZE bytes; prints how many it got
+ *   tag TEXT       allocates 100 bytes under a tag, in which \n and \xHH stand for bytes
  *   drop           frees all blocks */
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { MOST = 4096 };
 static void *block[MOST];
 static int blocks;
 
-/* Under loam, the preload library defines these; alone, the program has none. */
+/* The preload library defines these functions; without it the program has none. */
 __attribute__((weak)) loam_site *loam_site_get(const char *tag);
 __attribute__((weak)) void *loam_malloc(loam_site *site, size_t size);
 

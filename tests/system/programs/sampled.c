@@ -1,5 +1,5 @@
-/* sampled.c - keeps blocks in one function; then takes and frees blocks in another function, until
- * its input ends. Some of the blocks are freed by another thread. */
+/* sampled.c - one function allocates blocks that the program keeps. Another thread frees some of
+ * them. Then a second function allocates and frees blocks until the input ends. */
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 enum { KEPT = 6000, PASSED = 2000 };
 static void *kept[KEPT], *passed[PASSED];
 
-/* The fence keeps the compiler from leaving out the call, or making it a jump. */
+/* The fence keeps the compiler from removing the call of malloc, or from making it a jump. */
 __attribute__((noinline)) static void *keeps(size_t size) {
   void *p = malloc(size);
   if (p) memset(p, 1, size);

@@ -1,4 +1,4 @@
-/* shallow.c - threads with the smallest stack allocate, and some requests get no memory. */
+/* shallow.c - threads with the smallest possible stack allocate. Some of their requests fail. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 enum { THREADS = 60, REQUESTS = 60 };
 
-/* Requests of all sizes up to 200,000 bytes, by each function of malloc's family. */
+/* Requests blocks of all sizes up to 200,000 bytes, with each function of the malloc family. */
 static void *use(void *ctx) {
   void *block[REQUESTS];
   size_t seed = *(size_t *)ctx;

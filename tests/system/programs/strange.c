@@ -1,5 +1,5 @@
-/* strange.c - has functions of the same names as LuaJIT, as a program with another Lua has; they
- * must not be called. */
+/* strange.c - a program that defines functions with the names of LuaJIT's functions, like a program
+ * that contains another Lua. loam must not call them. */
 #include "expect.h"
 
 #define STRANGE(name) \

@@ -1,4 +1,4 @@
-/* tagged.c - takes and frees memory under the tags that its standard input names.
+/* tagged.c - allocates and frees memory under the tags that its standard input names.
  *
  * Each line is a command: `take TAG SIZE COUNT` allocates COUNT blocks; `free TAG` frees all blocks
  * of the tag; `many COUNT` allocates a block of 64 bytes under each of COUNT tags. TAG is written

@@ -1,9 +1,9 @@
-/* takes.c - takes and frees blocks of 1,000,000 bytes as its input says, one word a line:
+/* takes.c - allocates and frees blocks of 1,000,000 bytes. Each line of its input is a command:
  *
- *   take    takes blocks until there is no memory; prints how many it has now
- *   free    frees all, and takes and frees a block; prints 0
+ *   take    allocates blocks until there is no memory; prints how many it has now
+ *   free    frees all, and allocates and frees one block; prints 0
  *   exec    becomes `sleep 1000` with an empty environment, and so without loam
- *   N       takes N blocks; prints how many it has now */
+ *   N       allocates N blocks; prints how many it has now */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,8 @@ static void take(int want) {
   while (want-- > 0 && n < MOST && (block[n] = malloc(SIZE))) n++;
 }
 
-/* Also makes a request that thread caches do not serve, so that the process obeys an edit. */
+/* Frees all blocks. Also makes a request that thread caches do not serve, so that the process obeys
+ * an edit of the policy. */
 static void free_all(void) {
   while (n > 0) free(block[--n]);
   take(1);

@@ -1,4 +1,4 @@
-/* threads.c - threads that come and go, and free what others allocated. */
+/* threads.c - short-lived threads that free blocks of other threads. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -9,7 +9,7 @@ enum { WORKERS = 4, ROUNDS = 40, BLOCKS = 400, SLOTS = 512 };
 
 static uint32_t *_Atomic slot[SLOTS];
 
-/* A block's first words say its size; the rest is filled with it. */
+/* Returns a block of `words` words. Each word holds the number of words. */
 static uint32_t *make(uint32_t words) {
   uint32_t *block = words % 7 ? malloc(words * 4) : aligned_alloc(64, words * 4);
   expect(block);

@@ -1,6 +1,6 @@
-/* together.c - threads allocate, resize and free, the program forks, and the children do the same,
- * until a file says that it is enough. Meant to run while its policy is edited and its tables are
- * read: together.sh. */
+/* together.c - threads allocate, resize and free; the program forks, and its children do that too,
+ * until a file exists. together.sh runs it, and edits the policy and reads loam's tables while it
+ * runs. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -13,7 +13,7 @@ enum { THREADS = 3, SLOTS = 128, ROUNDS = 2000, LEAST_FORKS = 40, LONGEST_S = 30
 
 static _Atomic int is_over;
 
-/* A block begins and ends with a byte that says which slot it is for. */
+/* A block for a slot. Its first and last bytes are the number of the slot. */
 typedef struct slot {
   char *p;
   size_t size;
@@ -53,10 +53,11 @@ static void *work(void *arg) {
   return NULL;
 }
 
-/* The handlers run while no other thread may change memory. */
+/* A handler of pthread_atfork. It runs while no other thread may change memory. */
 static void allocate_here(void) { free(kept(malloc(300))); }
 
-/* A child has a thread of its own too. In some children the limit on data is close. */
+/* Runs in a child: allocates in this thread and in one more thread. Every third child limits its
+ * data segment to 256 MiB. */
 static void be_child(slot *slots, unsigned seed) {
   pthread_t thread;
   alarm(LONGEST_S);
