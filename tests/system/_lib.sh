@@ -1,18 +1,17 @@
-# _lib.sh - what the tests of whole programs share; they source it.
+# _lib.sh - functions that the tests of whole programs share. Each test sources this file.
 #
-# Each program runs twice on the same input, plain and with its memory under a policy that uses
-# alignment, huge pages, guard pages and a limit with a fallback; its own output, errors and exit
-# status must be the same.
+# Each program runs twice on equal input: plain, and under a policy that uses alignment, huge pages,
+# guard pages and a limit with a fallback. Its output, errors and exit status must be equal.
 set -u
 : "${LOAM_PRELOAD:?the path of libloam-preload.so; ctest sets it}"
 CC=${CC:-gcc}
 CXX=${CXX:-g++}
 top=$PWD
 
-# A sanitizer's run-time brings its own malloc, and must come first.
+# A sanitizer's runtime has its own malloc, and must be loaded first.
 [ -z "${LOAM_SANITIZE:-}" ] || { echo "skipped: a build with a sanitizer cannot be preloaded"; exit 77; }
 
-# A policy that others could write would not be followed.
+# loam refuses a policy that other users could write.
 umask 022
 work=$(mktemp -d)
 children=
@@ -21,7 +20,7 @@ finish() {
   trap - EXIT
   for child in $children; do
     kill "$child" 2>/dev/null
-    kill -CONT "$child" 2>/dev/null # a stopped program ends only when it goes on
+    kill -CONT "$child" 2>/dev/null # a stopped program handles the signal only after it continues
   done
   rm -rf "$work"
   exit "$status"
@@ -64,14 +63,14 @@ return loam.policy {
 }
 LUA
 
-# under COMMAND... - with its memory, and that of what it starts, under $policy.
+# under COMMAND... - runs the command, and the programs that it starts, under $policy.
 under() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
-# become COMMAND... - the same in place of this shell: in a subshell in the background, whose pid is
-# then the program's.
+# become COMMAND... - replaces this shell by the command, under $policy. A subshell in the
+# background calls it, so that its pid is the pid of the program.
 become() { exec env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
-# answer_of PID - what a host says of itself; one that is busy is asked again.
+# answer_of PID - prints the status of a host in JSON. Asks again if the host is busy.
 answer_of() {
   for _ in 1 2 3 4 5 6 7 8 9 10; do
     "$LOAM" status "$1" --json 2> "$work/why" && return
@@ -80,8 +79,8 @@ answer_of() {
   fail "$1: $(cat "$work/why")"
 }
 
-# await WHAT COMMAND... - waits until the command succeeds. Fails after three minutes, with what the
-# command wrote at its last run and what programs have written to $work/err and $work/log.
+# await WHAT COMMAND... - waits until the command succeeds. After three minutes it fails, and prints
+# the last output of the command and the ends of $work/err and $work/log.
 await() {
   local what=$1 end=$((SECONDS + 180)) file
   shift
@@ -92,8 +91,8 @@ await() {
   fail "$what: $(for file in await err log; do tail -n 20 "$work/$file" 2> "$work/why"; done)"
 }
 
-# started COMMAND... - starts a program in the background, and waits until it has written "ready". Its
-# pid is in $pid, its output in $work/said.
+# started COMMAND... - starts a program in the background, and waits until it has written "ready".
+# Sets $pid to its pid; its output goes to $work/said.
 started() {
   rm -f "$work/said"
   "$@" > "$work/said" 2> "$work/err" &
@@ -103,7 +102,7 @@ started() {
   grep -q ready "$work/said" || fail "it has ended: $(cat "$work/err")"
 }
 is_ready_or_ended() { grep -q ready "$work/said" || ! kill -0 "$pid"; }
-# killed - kills the program that `started` has started.
+# killed - kills the program that `started` started last.
 killed() {
   kill -KILL "$pid"
   wait "$pid" 2> "$work/why"
@@ -121,7 +120,7 @@ free_port() {
   python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# save FILE - replaces the file by what is on standard input. No reader sees a part of it.
+# save FILE - replaces the file by standard input. No reader sees a part of the new contents.
 save() {
   cat > "$work/next"
   mv "$work/next" "$1"
@@ -132,7 +131,8 @@ policy_text() {
   printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
 }
 
-# same WHAT COMMAND... - plain and under the policy, in the same words.
+# same WHAT COMMAND... - runs the command plain and under the policy. Fails if its output, errors or
+# exit status differ.
 same() {
   local what=$1 plain loam
   shift
@@ -148,7 +148,7 @@ same() {
   echo "ok: $what"
 }
 
-# build SOURCE [FLAG...] - compiles a program of tests/system/programs; its path is in $program.
+# build SOURCE [FLAG...] - compiles a program of tests/system/programs. Sets $program to its path.
 build() {
   local source=$1 name=${1%%.*} compiler=$CC
   shift

@@ -1,8 +1,8 @@
 """Validates answers of the command in JSON: _schema.py FOLDER VERBS ANSWERS.
 
-FOLDER has the schemas, VERBS the names of the commands with --json, ANSWERS a line for each answer:
-its command, the form that it is to have (a name in the schema's $defs) and its text, with tabs
-between them. Each answer is then broken in every possible way, and the schema must refuse it.
+FOLDER contains the schemas. VERBS lists the commands that have --json. ANSWERS has a line for each
+answer: its command, the form that it must have (a name in the schema's $defs) and its text, with
+tabs between them. The schema must refuse every possible broken copy of each answer.
 """
 
 import json
@@ -15,7 +15,7 @@ import jsonschema
 
 Validator = jsonschema.Draft202012Validator
 
-# The members that an answer need not have, by the form that has them.
+# The optional members of each form.
 OPTIONAL = {
     "error": {"line", "source", "led", "suggestion"},
     "condition": {"line"},
@@ -75,8 +75,8 @@ OPTIONAL = {
     "doctor device": {"name", "total", "node", "ranges", "pools", "managed", "free", "reason"},
 }
 
-# Forms of failure that need a machine without memory. They equal those of the other commands. The
-# answer of `loam sleep` needs a device: system.sleep validates it.
+# Forms of failure that need a machine without memory. They equal the forms of the other commands.
+# The answer of `loam sleep` needs a device: system.sleep validates it.
 UNSEEN = {(verb, "failure") for verb in ("check", "plan", "test", "ps", "doctor", "wait")} | {
     ("sleep", "answer")}
 
@@ -89,12 +89,12 @@ def complain(text: str) -> None:
 
 
 def forms(schema: dict[str, Any]) -> set[str]:
-    """The names of the forms that an answer can have."""
+    """Returns the names of the forms that an answer can have."""
     return {one["$ref"].rpartition("/")[2] for one in schema["oneOf"]}
 
 
 def objects(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All objects with members that a part of a schema describes, each with its name."""
+    """Yields all objects with members that a part of a schema describes, each with its name."""
     if isinstance(schema, list):
         for one in schema:
             yield from objects(one, where)
@@ -109,7 +109,7 @@ def objects(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def check_schema(verb: str, schema: dict[str, Any]) -> None:
-    """A schema is valid, closed, and has no optional member that is not in OPTIONAL."""
+    """Checks that a schema is valid and closed, and that OPTIONAL has its optional members."""
     Validator.check_schema(schema)
     for form, definition in schema["$defs"].items():
         for where, one in objects(definition, form):
@@ -129,20 +129,20 @@ def check_schema(verb: str, schema: dict[str, Any]) -> None:
 
 
 def check_shared(schemas: dict[str, dict[str, Any]]) -> None:
-    """What several schemas define under one name is one definition."""
+    """Checks that a name which several schemas define has equal definitions in all of them."""
     first: dict[str, Any] = {}
     for verb, schema in schemas.items():
         for name in ("error", "condition", "strategy", "failure", "refused", "limit",
                      "strategy_use", "tag_use"):
             found = json.dumps(schema["$defs"].get(name)).replace(f'"{verb}"', '"VERB"')
-            if (verb, name) == ("diff", "refused"):  # it names two policies
+            if (verb, name) == ("diff", "refused"):  # the refusal of diff names two policies
                 continue
             if found != "null" and first.setdefault(name, found) != found:
                 complain(f"{verb}: {name} differs from that of another command")
 
 
 def shape(value: Any) -> str:
-    """A value without its texts and numbers."""
+    """Returns the shape of a value: its members and their types, without texts and numbers."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{name}:{shape(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list):
@@ -151,9 +151,9 @@ def shape(value: Any) -> str:
 
 
 def broken(value: Any) -> Iterator[tuple[str, Any]]:
-    """Copies of a value, each with one member that is unknown, missing or of another type.
+    """Yields copies of a value, each with one member that is unknown, missing or of another type.
 
-    Each item of a list is broken: reduced() has left one of each shape.
+    Each item of a list is broken: reduced() has left one item of each shape.
     """
     wrong = {bool: "text", int: "text", float: "text", str: 7.5, list: {}, dict: []}
     if isinstance(value, dict):
@@ -173,7 +173,7 @@ def broken(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def inlined(part: Any, definitions: dict[str, Any]) -> Any:
-    """A part of a schema without references: it validates ten times as fast."""
+    """Returns a part of a schema with its references replaced: it validates ten times as fast."""
     if isinstance(part, list):
         return [inlined(one, definitions) for one in part]
     if not isinstance(part, dict):
@@ -187,7 +187,7 @@ ALL_OPTIONAL = set().union(*OPTIONAL.values())
 
 
 def reduced(value: Any) -> Any:
-    """A value without the items of lists that have the shape of an item before."""
+    """Returns a value without those list items that have the shape of an earlier item."""
     if isinstance(value, dict):
         return {name: reduced(one) for name, one in value.items()}
     if isinstance(value, list):
@@ -199,9 +199,9 @@ broken_shapes: set[tuple[str, str, str]] = set()
 
 
 def check_answer(verb: str, form: str, text: str, schema: dict[str, Any]) -> int:
-    """An answer has its form and no broken copy has it. Returns the number of broken copies.
+    """Checks that an answer has its form and no broken copy has it. Returns the number of copies.
 
-    Of the answers of one shape, the first is broken.
+    Only the first answer of each shape is broken.
     """
     answer = json.loads(text)
     count = 0

@@ -1,12 +1,13 @@
-# _server.sh - what the tests of servers share; they source it after _lib.sh.
+# _server.sh - functions that the tests of servers share. They source it after _lib.sh.
 #
-# A server runs plain, under the preload library alone, and under `loam run --watch`. In each of
-# these it serves the requests of the test, and its processes have equal threads and descriptors.
+# A server runs plain, under the preload library alone, and under `loam run --watch`. Each time it
+# serves the requests of the test, and its processes have the same numbers of threads and
+# descriptors.
 ways="plain preloaded run"
 live=$work/live.lua # the policy that `loam run` watches
 
-# A test that fails leaves no process of a server behind.
-made= # a folder that the test made outside its own
+# Ends all processes of a server when a test fails.
+made= # a folder outside $work that the test made
 finish_tree() {
   status=$?
   children=$(for child in $children; do tree "$child"; done)
@@ -24,7 +25,8 @@ write() {
   } | save "$1"
 }
 
-# run_as WAY COMMAND... - replaces this shell by the command, as the user that `as` is for.
+# run_as WAY COMMAND... - replaces this shell by the command. WAY is a word of $ways; the array `as`
+# is a prefix that makes another user run the command.
 as=()
 run_as() {
   local way=$1
@@ -36,15 +38,15 @@ run_as() {
   esac
 }
 
-# tree PID - prints the ids of the process and of all that descend from it.
+# tree PID - prints the ids of the process and of all its descendants.
 tree() {
   local child
   echo "$1"
   for child in $(pgrep -P "$1"); do tree "$child"; done
 }
 
-# figures PID - prints a line for each process of the tree: its title, threads and descriptors.
-# Files in $work/data are not counted: a server opens them when it needs them.
+# figures PID - prints a line for each process of the tree: its title, threads and descriptors. It
+# does not count files in $work/data, which a server opens when it needs them.
 figures() {
   local process title
   for process in $(tree "$1"); do
@@ -54,7 +56,7 @@ figures() {
   done 2> "$work/why" | sort
 }
 
-# same_figures WAY PID - fails if the figures of the tree are not those of the plain server.
+# same_figures WAY PID - fails if the tree has other figures than the plain server had.
 same_figures() {
   if [ "$1" = plain ]; then
     figures "$2" | tee "$work/plain"
@@ -65,10 +67,11 @@ same_figures() {
 }
 figures_are_plain() { figures "$1" | diff "$work/plain" -; }
 
-# obeys PID NAME - the process has obeyed an edit, whose policy has that name.
+# obeys PID NAME - succeeds if the process obeys its second policy, which has that name.
 obeys() { "$LOAM" status "$1" --json | grep -q "\"generation\":2,\"name\":\"$2\""; }
 
-# reached WAY PID - fails unless each process of the tree has the preload library, or none if plain.
+# reached WAY PID - fails unless each process of the tree has the preload library; for the plain
+# way, unless no process has it.
 reached() {
   local process
   for process in $(tree "$2"); do

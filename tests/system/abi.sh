@@ -1,5 +1,5 @@
-# abi.sh - the library has the binary interface that the last version had (tests/abi), and the check
-# itself: additions pass with a note, and incompatible changes do not pass.
+# abi.sh - the library has the binary interface of the last version (tests/abi). The check itself is
+# tested too: additions pass with a note, and incompatible changes do not pass.
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -13,7 +13,7 @@ fail() { echo "failed: $*"; exit 1; }
 mkdir "$work/include"
 export LOAM_ABI_HEADERS=$work/include
 
-# library EXPRESSION - compiles a small loam whose header was edited by an expression of sed.
+# library EXPRESSION - compiles a small loam whose header is edited by an expression of sed.
 library() {
   sed -e "$1" > "$work/include/small.h" <<'C'
 typedef struct loam_config { unsigned long size; int watch; int tries; } loam_config;

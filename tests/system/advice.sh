@@ -1,5 +1,5 @@
-# advice.sh - a program's own madvise for huge pages: `huge = false` of the policy holds, and nothing
-# else changes.
+# advice.sh - a program calls madvise for huge pages. `huge = false` in the policy wins over that
+# call, and loam changes nothing else.
 . tests/system/_lib.sh
 need "$CC"
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

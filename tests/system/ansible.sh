@@ -1,11 +1,11 @@
-# ansible.sh - the role of examples/fleet/ansible, with a local connection: a program obeys a policy
-# that is rolled out, a policy that is refused does not reach it, and one that a program does not obey
-# is rolled back.
+# ansible.sh - the role of examples/fleet/ansible, with a local connection. A program obeys a policy
+# that is rolled out. A refused policy does not reach the program. A policy that a program does not
+# obey is rolled back.
 
 . tests/system/_lib.sh
 need "$CC" ansible-playbook
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
-# Root sees the programs of all users, and `loam wait` would wait for them.
+# Root sees the programs of all users, so that `loam wait` would also wait for other programs.
 [ "$(id -u)" != 0 ] || [ -n "${LOAM_OWN_USER:-}" ] || {
   as_user=(unshare --user --map-user=54322 --map-group=54322)
   "${as_user[@]}" true 2> /dev/null || skip "other programs of root would be seen"

@@ -1,4 +1,4 @@
-# batch.sh - `loam explain --batch` of a pipe with a name, of standard input, and of no file.
+# batch.sh - `loam explain --batch` with a named pipe, with standard input, and with a missing file.
 . tests/system/_lib.sh
 need mkfifo timeout
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

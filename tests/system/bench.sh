@@ -1,11 +1,12 @@
-# bench.sh - each benchmark still runs, and prints all of its rows: with a thousandth of its work, so
-# what the rows say is not looked at.
+# bench.sh - each benchmark still runs, and prints all of its rows. It does a thousandth of its
+# work, so the test does not look at the figures.
 . tests/system/_lib.sh
 bench=${LOAM_BUILD:?the build; ctest sets it}/bench
 [ -x "$bench/decision" ] || skip "this build has no benchmarks"
 export BENCH_TINY=1 LOAM_CONTROL=0
 
-# rows COUNT PATTERN COMMAND...: so many lines match, and no figure is none.
+# rows COUNT PATTERN COMMAND... - fails unless COUNT lines of the command's output match, and each
+# figure in them is a number.
 rows() {
   local count=$1 pattern=$2 found
   shift 2
@@ -41,7 +42,8 @@ grep -q '[0-9]' "$work/measured" || fail "measure kept nothing"
 rows 10 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
 rows 2 ' of a core, oldest look ' bash tests/bench/top.sh "$LOAM_BUILD" 1 3
 
-# tests/bench/allocators --also: a wrong argument ends it before it builds anything. Each is one line.
+# refused WORDS ARGUMENT - `tests/bench/allocators --also` refuses a wrong argument in one line,
+# before it builds anything.
 refused() {
   local words=$1
   shift
@@ -56,7 +58,8 @@ refused 'the name "a b"' "a b=$LOAM_PRELOAD"
 refused '"jemalloc" already' "jemalloc=$LOAM_PRELOAD"
 refused "no file $work/none" "x=$work/none"
 refused '"TUNED" is not VARIABLE=VALUE' "x=$LOAM_PRELOAD,TUNED"
-# taken ARGUMENT - what the benches do with it: loam's library serves as any other.
+# taken ARGUMENT - calls the functions by which the benches take an argument of --also. loam's
+# library serves as an example.
 taken() {
   bash -c '. tests/bench/_lib.sh; build=$1; add_also "$2"; check_serves "${also[@]}"
     environment_of "${also[0]}"; env "${environment[@]}" printenv TUNED' \
@@ -67,7 +70,8 @@ grep -q '^again .*preload' "$work/out" && grep -qx 1 "$work/out" ||
   fail "--also does not show the library, or does not set TUNED: $(cat "$work/out")"
 taken "x=$bench/patterns,TUNED=1" && fail "--also takes a library without a malloc"
 grep -q 'does not serve malloc' "$work/err" || fail "--also x: $(cat "$work/err")"
-# The table of two rows: times 1 to 4 of the packaged, 2 (and one that is missing) of --also, 6 of loam.
+# A table of two rows: the packaged allocators have the times 1 to 4, those of --also the time 2 and
+# a missing time, and loam the time 6.
 awk -v OFS='\t' 'BEGIN {
   print "pattern", "size", "allocator", "ns", "instructions", "peak_kib", "left_kib", "later_kib"
   n = split("glibc,jemalloc,mimalloc,tcmalloc,fast,slow,loam run,loam_malloc", name, ",")
@@ -81,7 +85,7 @@ rows 1 '^row 1 .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
   awk -f tests/bench/table.awk "$work/also.tsv"
 rows 1 '^geometric mean  .* 3.00  1.50     0.50  0.25     1.50  0.75     3.00  1.50$' \
   awk -f tests/bench/table.awk "$work/also.tsv"
-# tests/bench/programs: of one program, three rounds.
+# The table of tests/bench/programs, for one program and three rounds.
 awk -v OFS='\t' 'BEGIN {
   print "program", "allocator", "wall_s", "cpu_s", "peak_kib", "kernel_s", "faults"
   n = split("glibc,jemalloc,mimalloc,tcmalloc,fast,loam run", name, ",")
@@ -93,7 +97,7 @@ rows 1 '^perl  *4.00  1.00  2.00  1.00  0.50  1.50   1.50  0.00 ' \
   awk -f tests/bench/programs.awk "$work/also.tsv"
 rows 1 'best of all others: .* fast 0.50, loam run 3.00$' awk -f tests/bench/programs.awk "$work/also.tsv"
 
-# Traces: derived, replayed, and what a replay asked for recorded again.
+# A trace is derived and replayed. The requests of a replay are recorded as a new trace.
 if [ ! -x "$bench/trace" ] || [ ! -e "${LOAM_STANDIN:-}" ]; then
   echo "not run: traces: this build has no GPU support, or no stand-in for a driver"
   exit 0

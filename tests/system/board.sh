@@ -1,5 +1,5 @@
-# board.sh - `loam ps` and `loam status` of processes that cannot answer: stopped ones, one that gave
-# its rights up, killed ones; and of programs that use other folders or belong to other users.
+# board.sh - `loam ps` and `loam status` for processes that cannot answer (stopped, killed, or
+# without their former rights), and for programs that use other folders or belong to other users.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -16,7 +16,7 @@ exec 3> "$work/in" 4< "$work/out"
 read -r -t 60 child dropped <&4 || fail "the program says nothing: $(cat "$work/err")"
 children="$pid $child $dropped"
 
-# shows PID KEY=VALUE - the status of a process has this member, in JSON.
+# shows PID KEY=VALUE - fails unless the status of a process in JSON has this member.
 shows() {
   "$LOAM" status "$1" --json > "$work/status" 2>&1 || fail "status $1: $(cat "$work/status")"
   grep -qF "$2" "$work/status" || fail "expected $2 of $1: $(cat "$work/status")"
@@ -55,7 +55,8 @@ shows "$child" '"state":"ended"'
 [ -s "$work/err" ] && fail "it was told things: $(cat "$work/err")"
 echo "ok: they stay when the tree has ended"
 
-# other FOLDER COMMAND... - runs the command with other variables than this shell; waits for its row.
+# other COMMAND... - runs a command that may change the variables of loam. Waits until `loam ps`
+# shows its row.
 other() {
   "$@" 2> "$work/err" &
   pid=$!
@@ -79,8 +80,8 @@ other env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" run --service --policy 
 ends
 echo "ok: a program that uses another folder is shown"
 
-# shows_elsewhere FOLDER VARIABLE - starts a program that has its board in a folder that only the
-# variable names, and looks with a command whose environment has neither.
+# shows_elsewhere FOLDER VARIABLE - starts a program whose board is in a folder that only VARIABLE
+# names. A command without these variables must find the board.
 anywhere() { env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$LOAM" "$@"; }
 shows_elsewhere() {
   started env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR "$2" "$LOAM" run --policy "$policy" -- \
@@ -97,7 +98,7 @@ shows_elsewhere "$work/home/loam" "XDG_RUNTIME_DIR=$work/home"
 shows_elsewhere "$work/elsewhere" "LOAM_CONTROL_DIR=$work/elsewhere"
 echo "ok: a board is found in whichever folder a living process has it"
 
-# Of a call whose decision is kept, only requests that find an empty thread cache are slow.
+# A call that has a kept decision takes the slow path only when the thread cache is empty.
 cat > "$work/limited.lua" << 'LUA'
 local limited = loam.host { name = "limited", limit = 100 * loam.MiB }
 return loam.policy { name = "limited", pick = function(req) return limited end }
@@ -113,8 +114,8 @@ grep -Eq '^limits +limited: [34][0-9](\.[0-9]+)? MiB of 100 MiB' "$work/status" 
 ends
 echo "ok: the board has what a program holds by a kept decision"
 
-# A process of a PID namespace that is gone does not stay: to a reader that sees all processes of the
-# machine, it has ended.
+# `loam ps` of a reader that sees all processes of the machine drops a process whose PID namespace
+# has ended.
 if [ "$(stat -Lc %i /proc/self/ns/pid)" = 4026531836 ] && unshare -pf --mount-proc true 2> "$work/why"; then
   unshare -pf --mount-proc "$LOAM" run --policy "$policy" -- sleep 600 &
   outer=$!
@@ -141,7 +142,7 @@ if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; the
   echo "ok: root sees programs of all users, other users only their own"
 fi
 
-# A program that takes all its memory at once, soon after its start, and then needs no more.
+# This program takes all its memory soon after its start, and then needs no more.
 cat > "$work/burst.c" <<'C'
 #include <stdlib.h>
 #include <string.h>

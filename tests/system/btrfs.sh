@@ -1,6 +1,6 @@
-# btrfs.sh - programs whose board lies on a btrfs without free space end with their own status. btrfs
-# writes changed pages to a new place, and a store that finds no new place is a bus error.
-# The mount is seen by this test alone, and ends with it.
+# btrfs.sh - programs whose board is on a full btrfs end with their own status. btrfs writes changed
+# pages to a new place, and a store that finds no new place is a bus error. The mount is visible
+# only to this test, and ends with it.
 if [ -z "${APART:-}" ]; then
   [ "$(id -u)" = 0 ] || { echo "skipped: only root can mount a filesystem" && exit 77; }
   APART=1 exec unshare --mount bash "$0"
@@ -15,7 +15,7 @@ mkdir "$work/disk"
 mount -o loop "$work/image" "$work/disk" 2> "$work/why" || skip "no btrfs: $(head -n 1 "$work/why")"
 export LOAM_CONTROL_DIR=$work/disk/control
 
-# fill - leaves no space on the filesystem, and has the pages of all boards written to it.
+# fill - fills the filesystem, and has the pages of all boards written to it.
 fill() {
   local n
   for n in 1 2 3 4; do
@@ -24,7 +24,7 @@ fill() {
   done
 }
 
-# waits OPTION... - starts a program that ends with status 7 when $work/go is there.
+# waits OPTION... - starts a program that ends with status 7 when $work/go exists.
 waits() {
   rm -f "$work/go" "$work"/disk/fill*
   started "$LOAM" run "$@" --policy "$policy" -- perl -e '$| = 1; print "ready\n";

@@ -13,7 +13,8 @@ mkdir "$home"
 chmod 755 "$work"
 page='data:text/html,<p id=p></p><script>p.textContent = [..."olleh"].reverse().join("")</script>'
 
-# shows WHAT OPTION... - Chromium prints the page, in each way; or it cannot do so here.
+# shows WHAT OPTION... - Chromium prints the page in each way. Returns 1 if the plain Chromium
+# cannot do so on this machine.
 shows() {
   local what=$1 way
   shift
@@ -32,7 +33,8 @@ shows() {
   echo "ok: $what"
 }
 
-# The processes that others are forked from have a single thread. Others start and end threads.
+# Compares only the zygotes, from which Chromium forks its other processes: they have a single
+# thread. The other processes start and end threads.
 figures() {
   local process
   for process in $(tree "$1"); do

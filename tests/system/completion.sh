@@ -1,17 +1,17 @@
-# completion.sh - what bash offers behind `loam`, and that it knows each command.
+# completion.sh - the completion of `loam` in bash, which must know each command.
 . tests/system/_lib.sh
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 . lua/loam/command/loam.bash
 compopt() { files=1; }
 
-# offers WORD... - completes the last word; what is offered is in $offered, and in $files whether
-# names of files are.
+# offers WORD... - completes the last word. Sets $offered to the offered words, and $files if names
+# of files are offered too.
 offers() {
   COMP_WORDS=(loam "$@") COMP_CWORD=$# COMPREPLY=() files=
   _loam "$LOAM" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
   offered="${COMPREPLY[*]}"
 }
-# is WANTED WORD... - the completion of the last word is exactly that.
+# is WANTED WORD... - fails unless the completion of the last word is exactly WANTED.
 is() {
   local wanted=$1
   shift

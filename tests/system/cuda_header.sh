@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# cuda_header - tests/standin/cuda.h says what the CUDA Toolkit's says: every number, size and place.
+# cuda_header.sh - tests/standin/cuda.h agrees with the header of the CUDA Toolkit in every number,
+# size and offset.
 set -euo pipefail
 toolkit=${CUDA_HOME:-/usr/local/cuda}/include
 [ -e "$toolkit/cuda.h" ] || { echo "skipped: there is no CUDA Toolkit to compare with"; exit 77; }

@@ -1,4 +1,4 @@
-# diff.sh - `loam diff`: its exit status, its words, and witnesses that `loam explain` confirms.
+# diff.sh - `loam diff`: its exit status, its output, and witnesses that `loam explain` confirms.
 . tests/system/_lib.sh
 need python3 grep sed
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -64,7 +64,7 @@ for region in answer["regions"]:
     witness = region["witness"]
     tag = bytes.fromhex(witness["tag_hex"]) if "tag_hex" in witness else witness["tag"]
     if b"\n" in (tag if isinstance(tag, bytes) else tag.encode()):
-        continue  # a query has no tags of two lines
+        continue  # a query cannot have a tag with a line break
     words = ["--tag", tag, "--size", str(witness["size"]), "--align", str(witness["align"])]
     words += ["--zero"] if witness["zero"] else []
     for name in ("node", "live", "device", "file", "func", "module", "line"):
@@ -78,7 +78,8 @@ for region in answer["regions"]:
 PY
 echo "ok: loam explain confirms the witnesses"
 
-# refused WORDS ARGUMENT... - one of the policies cannot be read, and the first line says why.
+# refused WORDS ARGUMENT... - fails unless `loam diff` cannot read one of the policies and its first
+# line gives the reason.
 refused() {
   local words=$1
   shift
@@ -98,7 +99,8 @@ compare 2 "$old" "$work/nowhere.lua" --json
 grep -q '"ok":false' "$work/out" || fail "JSON of a refusal: $(cat "$work/out")"
 echo "ok: what cannot be read is told in one line"
 
-# A row of a plan repeats its conditions, so the rows of a long chain are larger than a policy's heap.
+# Each row of a plan contains the conditions of earlier rows. So the rows of a long chain are larger
+# than a policy's heap.
 {
   echo 'local s = {} for i = 0, 7 do s[i] = loam.host { name = "s" .. i } end'
   echo 'return loam.policy { name = "chain", pick = function(req)'

@@ -1,11 +1,12 @@
-# edit.sh - a policy edited while a program runs under `loam run --watch`: the next allocation obeys it.
+# edit.sh - a policy is edited while a program runs under `loam run --watch`: the next allocation
+# obeys the edit.
 . tests/system/_lib.sh
 need "$CC" grep flock
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 [ -e "${LOAM_BUILD:-}/libloam.so" ] || skip "no libloam.so in LOAM_BUILD"
 
 live=$work/live.lua
-write() { # write FILE STRATEGY - a policy whose one strategy has that name
+write() { # write FILE STRATEGY - writes a policy with one strategy of that name
   printf 'local s = loam.host { name = "%s" }\nreturn loam.policy {\n  name = "%s policy",\n' "$2" "$2" > "$1"
   printf '  pick = function(req) return s end,\n}\n' >> "$1"
 }
@@ -18,13 +19,13 @@ pid=$!
 children=$pid
 exec 3> "$work/in" 4< "$work/out"
 
-# ask - allocates once; the words are in $strategy and $generation.
+# ask - makes the program allocate once. Sets $strategy and $generation to its answer.
 ask() {
   echo >&3
   read -r -t 60 strategy generation <&4 || fail "the program does not answer: $(cat "$work/err")"
 }
 
-# becomes STRATEGY - waits until new memory is that strategy's.
+# becomes STRATEGY - waits until new memory belongs to that strategy.
 becomes() {
   for _ in $(seq 600); do
     ask
@@ -60,8 +61,8 @@ mv "$work/next" "$live"
 becomes three
 echo "ok: a rename over it, generation $generation"
 
-# While another publisher has the board, such as a stopped `loam reload`, an edit is refused. Its text
-# is not at fault, so a touch of the file is enough to load it later.
+# While another publisher, such as a stopped `loam reload`, has the board, an edit is refused. The
+# text of the policy is correct, so a touch of the file is enough to load it later.
 exec 5< "$(ls "$LOAM_CONTROL_DIR"/*.board)"
 flock 5
 write "$live" five
@@ -89,7 +90,7 @@ read -r -t 60 words <&4
 [ "$words" = "all freed" ] || fail "it said '$words' at its end: $(cat "$work/err")"
 wait "$pid" || fail "it ended with $?"
 children=
-# A refused edit is told in one line; nothing else is.
+# loam reports a refused edit in one line, and reports nothing else.
 grep -v '^loam: policy refused, the last good one stays: ' "$work/err" && fail "it was told things: $(cat "$work/err")"
 [ -z "$(ls "$LOAM_CONTROL_DIR" | grep -v '^kept-\|^quotas')" ] || fail "a socket is left behind: $(ls "$LOAM_CONTROL_DIR")"
 echo "ok: memory of all generations is freed"

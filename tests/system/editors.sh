@@ -1,10 +1,11 @@
-# editors.sh - a policy saved a thousand times, in every way there is, while four threads allocate.
+# editors.sh - a policy is saved a thousand times, in every way that editors use, while four threads
+# allocate.
 . tests/system/_lib.sh
 need "$CC" sed tee cp mv ln mkfifo
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
 live=$work/live.lua
-text() { # text NAME - a policy of that name
+text() { # text NAME - prints a policy of that name
   printf 'local s = loam.host { name = "small", align = 32 }\n'
   printf 'local l = loam.host { name = "large", huge = "thp" }\n'
   printf 'return loam.policy {\n  name = "%s",\n  pick = function(req)\n' "$1"
@@ -22,7 +23,7 @@ exec 3> "$work/in"
 
 status() { answer_of "$pid"; }
 
-# shows WHAT TEXT - waits until the host's status holds the text.
+# shows WHAT TEXT - waits until the status of the host contains the text.
 shows() {
   for _ in $(seq 600); do
     case $(status) in *"$2"*) echo "ok: $1"; return ;; esac
@@ -76,8 +77,8 @@ if [ "$(id -u)" != 0 ]; then
 fi
 text mended > "$live";                               live "mended" mended
 
-# A file or folder that others can write is not followed; the last good policy stays.
-kept() { # kept NAME - the policy of that name is live, a second after an edit that is not followed
+# loam does not follow a file or folder that other users can write; the last good policy stays.
+kept() { # kept NAME - fails unless that policy is live a second after an edit that loam ignores
   sleep 1
   status | grep -q "\"name\":\"$1\"" || fail "$1 is not live: $(status)"
 }
@@ -89,7 +90,8 @@ text stranger > "$live";                             kept strange
 chmod 1777 "$work";                                  live "a folder with the sticky bit" stranger
 chmod 700 "$work"
 
-# save I - the I-th save, one way or another; every fifth is broken, every seventh is cut off.
+# save I - makes the I-th save, in one of several ways. Every fifth policy is wrong, and every
+# seventh is incomplete.
 save() {
   case $1 in
     *[05]) echo 'return loam.policy { pick = 1 }' > "$live" ;;
@@ -111,6 +113,6 @@ exec 3>&-
 wait "$pid" || fail "it ended with $?: $(cat "$work/out" "$work/err")"
 children=
 grep -q ' 0 failed, 0 spoilt' "$work/out" || fail "it said: $(cat "$work/out")"
-# A refused edit is told in one line; nothing else is.
+# loam reports a refused edit in one line, and reports nothing else.
 grep -v '^loam: policy refused, the last good one stays: ' "$work/err" && fail "it was told things: $(cat "$work/err")"
 echo "ok: $(tail -n 1 "$work/out")"

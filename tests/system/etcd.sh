@@ -1,5 +1,5 @@
-# etcd.sh - examples/fleet/etcd/follow with a real etcd: a program obeys what is put under a key, and a
-# value that is refused does not reach the file.
+# etcd.sh - examples/fleet/etcd/follow with a real etcd: a program obeys the value that is put under
+# a key, and a refused value does not reach the file.
 
 . tests/system/_lib.sh
 need "$CC" etcd etcdctl

@@ -1,8 +1,10 @@
-# extreme.sh - policies that ask of every allocation what a machine has little of: the program goes on.
+# extreme.sh - policies that request a scarce resource for every allocation. The program must still
+# run.
 . tests/system/_lib.sh
 need "$CC" perl
 
-# every STRATEGY - a policy that gives all memory to it, or to plain memory.
+# every STRATEGY - writes a policy that gives all memory to the strategy, or to plain memory if the
+# strategy cannot serve.
 every() {
   policy=$work/every.lua
   printf 'local most, rest = loam.%s, loam.host {}\n' "$1" > "$policy"
@@ -21,8 +23,8 @@ for strategy in 'host { guard = true }' 'host { guard = 4 }' 'host { huge = "2Mi
   same "$strategy: perl" perl "$work/script.pl"
 done
 
-# Each kind of event is told on such a thread: a member that is full, a request without memory, last
-# words, a soft limit, samples.
+# Each kind of event comes up on a thread with a small stack: a full member of a chain, a request
+# that fails, last words, a soft limit, samples.
 build shallow.c
 policy=$work/full.lua
 cat > "$policy" <<'LUA'

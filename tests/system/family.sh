@@ -1,5 +1,5 @@
-# family.sh - the malloc family, call by call, as tests/bindings/test_preload.c has it: plain, for what
-# glibc does, and under a policy.
+# family.sh - runs tests/bindings/test_preload.c, which calls each function of the malloc family:
+# plain, to check it against glibc, and under a policy.
 . tests/system/_lib.sh
 need "$CC"
 

@@ -1,6 +1,7 @@
-# fleet.sh - 200 processes on one machine: 20 trees, of which half follow one file and half another, as
-# on two machines. Edits reach all of them. A Prometheus with the rules of examples/fleet shows that
-# the fleet is split while one half has the new policy, and whole again after that.
+# fleet.sh - 200 processes on one machine, in 20 trees. Half of the trees follow one file and half
+# another, as on two machines. Edits reach all of them. A Prometheus with the rules of
+# examples/fleet shows that the fleet is split while one half has the new policy, and whole again
+# after that.
 . tests/system/_lib.sh
 . tests/system/_prometheus.sh
 need "$CC"
@@ -10,11 +11,11 @@ TREES=20
 TREE=10
 ALL=$((TREES * TREE))
 
-# Alerts name the program, and no other program of this machine has this name.
+# Alerts name the program, so no other program of this machine may have its name.
 build obedient.c
 name=fleet$$
 mv "$program" "$work/$name"
-write() { # write FILE ALIGNMENT - edits a policy, whose name stays
+write() { # write FILE ALIGNMENT - edits a policy, and keeps its name
   policy_text "$2" | sed 's/name = "p[0-9]*"/name = "fleet"/' | save "$work/$1.lua"
 }
 write a 64
@@ -28,7 +29,7 @@ done
 are_up() { [ "$(cat "$work"/up/* | grep -c up)" = "$TREES" ]; }
 await "not all trees have started" are_up
 
-# policies - prints how many processes have which policy, a line for each: a number and a hash.
+# policies - prints a line for each policy in use: the number of its processes and its hash.
 policies() {
   "$LOAM" ps --json | python3 -c '
 import collections, json, sys
@@ -56,7 +57,7 @@ await "Prometheus does not see all" counts "$ALL" "loam_policy_info{program=\"$n
 await "the fleet is not whole" counts 0 "$(firing LoamFleetSplit)"
 echo "ok: Prometheus sees $ALL processes"
 
-# began, took - the time between the two.
+# began - starts a time measurement. took - prints the time since then.
 began() { begin=$(date +%s%N); }
 took() { echo "$((($(date +%s%N) - begin) / 1000000)) ms after the save"; }
 

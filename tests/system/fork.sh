@@ -1,7 +1,7 @@
-# fork.sh - forks at moments when locks are held: in signal handlers, in handlers of pthread_atfork,
-# beside the C library's own locks, and while other threads change free memory. The first three
-# programs would hang if an allocation could wait for something that is locked across fork. If a fork
-# did not wait for the other threads, an assertion of a debug build would end the fourth.
+# fork.sh - forks while locks are held: in signal handlers, in handlers of pthread_atfork, beside
+# the C library's own locks, and while other threads change free memory. The first three programs
+# would hang if an allocation waited for a lock that is held across fork. An assertion of a debug
+# build would end the fourth program if a fork did not wait for the other threads.
 . tests/system/_lib.sh
 need "$CC" timeout
 

@@ -1,5 +1,5 @@
-# gauges.sh - a policy that reads the free memory of NUMA nodes: `loam run` starts one small process
-# that reads the figures for all programs of the tree, which read no file for that.
+# gauges.sh - a policy reads the free memory of NUMA nodes. `loam run` starts one small process that
+# reads these figures for all programs of the tree, so the programs read no file for them.
 . tests/system/_lib.sh
 need "$CC" pgrep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -10,8 +10,8 @@ build gauge.c -I"$top/core"
 gauge=$program
 
 live=$work/live.lua
-# write BYTES - a policy that gives blocks an alignment of 4096 while node 0 has at most BYTES free;
-# "write none": no block, and no gauge is read.
+# write BYTES - writes a policy that gives blocks an alignment of 4096 while node 0 has at most
+# BYTES free. "write none" writes a policy that reads no gauge and aligns no block.
 write() {
   {
     echo 'local plain = loam.host { name = "plain" }'
@@ -23,11 +23,11 @@ write() {
   } > "$work/next"
   mv "$work/next" "$live"
 }
-LITTLE='4 * loam.KiB' # less than a machine has free
-ALL='4096 * loam.GiB' # more than a machine has free
+LITTLE='4 * loam.KiB' # less than any machine has free
+ALL='4096 * loam.GiB' # more than any machine has free
 
-# starts OPTION... -- COMMAND... - starts a program under $live, whose input stays open, and waits
-# for its first line. Its board is $board.
+# starts OPTION... -- COMMAND... - starts a program under $live, keeps its input open, and waits for
+# its first line. Sets $board to its board.
 starts() {
   [ -p "$work/in" ] || mkfifo "$work/in"
   : > "$work/out"
@@ -39,7 +39,7 @@ starts() {
   board=$(tr '\0' '\n' < "/proc/$pid/environ" | sed -n 's/^LOAM_BOARD=//p')
   [ -e "$board" ] || fail "no board: $(cat "$work/err")"
 }
-# says WORD - waits until the last line of the program is this.
+# says WORD - waits until the last line of the program is WORD.
 says() {
   for _ in $(seq 1200); do
     tail -n 1 "$work/out" | grep -qx "$1" && return
@@ -53,10 +53,10 @@ ends() {
   children=
   echo "ok: $1"
 }
-# watcher BOARD - the watcher of a board. Its title ends where the words of its command did, which may
-# be amid the name of the board.
+# watcher BOARD - prints the process id of the watcher of a board. The title of the watcher is as
+# long as the command line was, so the name of the board may be cut off.
 watcher() { pgrep -n -f "^loam-watcher ${1%-*}"; }
-# keeps BYTES - writes the figure until the program has ended.
+# keeps BYTES - writes the gauge again and again until the program has ended.
 keeps() { while kill -0 "$pid" 2> "$work/why" && "$gauge" set "$board" "$1"; do sleep 0.2; done; }
 
 write "$LITTLE"

@@ -1,4 +1,4 @@
-# gcc.sh - the compiler, its parts as processes of their own, and what it made.
+# gcc.sh - the compiler with its separate processes, and the program that it makes.
 . tests/system/_lib.sh
 need "$CC" "$CXX"
 

@@ -1,4 +1,4 @@
-# git.sh - a repository's life: init, commits, log, diff, gc, clone, fsck.
+# git.sh - the life of a repository: init, commits, log, diff, gc, clone, fsck.
 . tests/system/_lib.sh
 need git
 

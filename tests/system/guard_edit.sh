@@ -1,6 +1,6 @@
-# guard_edit.sh - an edit that first adds guarded blocks: a program that runs cannot report faults there, and
-# the commands say so in one line; a program that starts afterwards reports them. And an edit that wants live
-# memory to be moved, which a program without a service cannot do.
+# guard_edit.sh - an edit adds the first guarded blocks. A running program cannot report faults in
+# them, and the commands say so in one line; a program that starts later does report them. Another
+# edit asks to move live memory, which a program without a service cannot do.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -11,14 +11,15 @@ build obedient.c
 case=$("$misuse" | awk '/^overflow/ { print $2; exit }')
 [ -n "$case" ] || fail "misuse.c has no overflow: $("$misuse" | head -n 3)"
 live=$work/live.lua
-write() { # write FILE GUARD - a policy
+write() { # write FILE GUARD - writes a policy
   printf 'local s = loam.host { name = "%s", guard = %s }\n' "all" "$2" > "$work/next"
   printf 'return loam.policy { name = "guard_%s", pick = function() return s end }\n' "$2" >> "$work/next"
   mv "$work/next" "$1"
 }
 write "$live" false
 write "$work/guard.lua" true
-# starts COMMAND... - starts it in a tree with a watched policy, and waits until it says "up".
+# starts COMMAND... - starts the command in a tree with a watched policy, and waits until it says
+# "up".
 starts() {
   : > "$work/out"
   : > "$work/err"

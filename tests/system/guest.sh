@@ -1,13 +1,14 @@
-# guest.sh - loam is a good guest: a program under the preload library or `loam run` has the threads and
-# descriptors that it made itself, and a tree of processes obeys what is published on its board.
+# guest.sh - loam adds no threads and no descriptors to a program under the preload library or `loam
+# run`, and a tree of processes obeys the policies that are published on its board.
 . tests/system/_lib.sh
 need "$CC" unshare nsenter setpriv grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
-chmod 755 "$work" # for another user
+chmod 755 "$work" # another user must read it
 build guest.c
 ulimit -Sn "$(ulimit -Hn)" 2> "$work/why"
-# both WHAT COMMAND... - ends as without loam, under the preload library alone, and under loam run.
+# both WHAT COMMAND... - fails unless the command ends, under the preload library alone and under
+# `loam run`, as it does without loam.
 both() {
   local what=$1
   shift
@@ -37,10 +38,11 @@ both "the mount namespace of another process" nsenter -t $$ -m true
 [ "$(id -u)" != 0 ] || both "without rights" setpriv --reuid=65534 --clear-groups --bounding-set=-all \
   --inh-caps=-all "$program" tell
 
-# The program's output ends with the program, whoever else has its descriptors.
+# A reader of the program's output sees the end of the output when the program ends: the watcher
+# does not keep it open.
 said=$("$LOAM" run --watch --policy "$policy" -- echo said 2>&1)
 [ "$said" = said ] || fail "it said $said"
-# wait(2) of the program does not see the watcher, also where the program is process 1.
+# wait(2) in the program does not see the watcher, even where the program is process 1.
 for before in "" "unshare -Urpf --mount-proc"; do
   [ -z "$before" ] || $before true 2> "$work/why" || continue
   out=$($before "$LOAM" run --watch --policy "$policy" -- perl -e 'print wait, "\n"' 2>&1)
@@ -49,7 +51,7 @@ done
 echo "ok: the watcher is no child of the program, and does not keep its output open"
 
 live=$work/live.lua
-write() { # write ALIGNMENT - a policy that gives each block that alignment
+write() { # write ALIGNMENT - writes a policy that gives each block that alignment
   printf 'local s = loam.host { name = "s%s", align = %s }\n' "$1" "$1" > "$work/next"
   printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1" >> "$work/next"
   mv "$work/next" "$live"
@@ -95,7 +97,7 @@ write 4096
 ends "a tree of 200 processes"
 echo "ok: 200 processes obey an edit, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
 
-# Kills at any moment, of processes that write places and of the watcher.
+# Kills processes that write entries of the board, and the watcher, at any moment.
 starts doomed 310
 watcher=$(pgrep -n -f "^loam-watcher $live")
 [ -n "$watcher" ] || fail "no watcher runs"

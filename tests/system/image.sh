@@ -1,4 +1,4 @@
-# image.sh - an image that `loam compile` has written serves wherever a policy does.
+# image.sh - an image of `loam compile` works in every place where a policy works.
 . tests/system/_lib.sh
 need python3 grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -8,7 +8,7 @@ image=$work/policy.image
 grep -q 'policy.image: .* KiB, 1 plan' "$work/out" || fail "loam compile says: $(cat "$work/out")"
 echo "ok: loam compile writes an image"
 
-# live WHAT COMMAND... - the program runs, and an event says that the image is live.
+# live WHAT COMMAND... - fails unless the program runs and an event says that the image is live.
 live() {
   local what=$1
   shift
@@ -17,7 +17,7 @@ live() {
   grep -q 'is live as generation 1' "$work/err" || fail "$what: no event: $(cat "$work/err")"
 }
 
-# again - the last event says that the policy was compiled again.
+# again - succeeds if an event says that the policy was compiled again.
 again() { grep -q 'compiled again: policy image: it has format' "$work/err"; }
 
 live "preloaded" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$image" /bin/echo served
@@ -26,7 +26,7 @@ live "loam run" "$LOAM" run --policy "$image" -- /bin/echo served
 again && fail "the image was compiled again: $(cat "$work/err")"
 echo "ok: a program is served under an image"
 
-# The policy decides as its text does.
+# The image decides like the text of the policy.
 for question in "check" "explain --tag a --size 1500" "test"; do
   set -- $question
   verb=$1
@@ -38,7 +38,8 @@ for question in "check" "explain --tag a --size 1500" "test"; do
 done
 echo "ok: check, explain and test answer for an image as for its text"
 
-# change OFFSET SEAL - copies the image with another byte there; SEAL: and makes the checksum agree.
+# change OFFSET SEAL - copies the image and changes the byte at OFFSET. If SEAL is given, also makes
+# the checksum right.
 change() {
   python3 - "$image" "$work/changed.image" "$1" "$2" << 'PY'
 import sys
@@ -67,7 +68,7 @@ status=$?
 grep -q 'changed.image: .*checksum' "$work/err" || fail "damaged: no words: $(cat "$work/err")"
 echo "ok: a damaged image is refused"
 
-# A policy that is refused leaves the image that is there.
+# If a policy is refused, the old image stays.
 echo 'return loam.policy { pick = function(req) return nosuch end }' > "$work/broken.lua"
 cp "$image" "$work/before"
 "$LOAM" compile "$work/broken.lua" -o "$image" 2> "$work/err" && fail "a broken policy is compiled"
@@ -75,7 +76,7 @@ grep -q 'broken.lua:1: .*nosuch' "$work/err" || fail "broken: no words: $(cat "$
 cmp -s "$image" "$work/before" || fail "a broken policy changed the image"
 echo "ok: a refused policy leaves the old image"
 
-# A limit for the size of files is an error like any other.
+# A limit on the size of files is reported like any other error.
 { policy_text 64 && seq -f '-- line %.0f' 200; } > "$work/long.lua"
 (ulimit -f 1 && exec "$LOAM" compile "$work/long.lua" -o "$work/long.image") 2> "$work/err"
 status=$?

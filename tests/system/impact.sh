@@ -1,4 +1,4 @@
-# impact.sh - `loam diff --pid` counts the blocks of running programs in each region, and takes the
+# impact.sh - `loam diff --pid` counts the blocks of running programs in each region, and reads the
 # policy that they obey from their board.
 . tests/system/_lib.sh
 need "$CC" python3 grep sed
@@ -16,7 +16,8 @@ return loam.policy {
   end,
 }
 LUA
-# next NAME CONDITION - a policy that denies the requests of the program for which the condition holds.
+# next NAME CONDITION - writes a policy that denies the program's requests for which CONDITION
+# holds.
 next() {
   sed "s/^local small/local no = loam.deny { name = 'no' }\n&/
        s/^ *if req.tag/    if req.tag:is('malloc.holds') and $2 then return no end\n&/" "$policy" > "$work/$1.lua"
@@ -25,7 +26,7 @@ next whole 'req.size > 32 and req.size <= 48'
 next part 'req.size > 40 and req.size <= 48'
 next node 'req.size > 32 and req.size <= 48 and req.node == 1'
 
-# holds - starts a program that holds 1000 blocks of 48 bytes, and waits until it has them.
+# holds - starts a program that allocates 1000 blocks of 48 bytes, and waits until it has them.
 holds() { started "$LOAM" run --policy "$policy" -- "$program"; }
 holds
 
@@ -37,7 +38,7 @@ compare() {
   status=$?
   [ "$status" = "$wanted" ] || fail "loam diff $*: exit status $status: $(cat "$work/out" "$work/err")"
 }
-# shows PATTERN
+# shows PATTERN - fails unless a line of the output matches.
 shows() { grep -Eq "$1" "$work/out" || fail "no '$1' in: $(cat "$work/out")"; }
 
 compare 1 "$policy" "$work/whole.lua" --pid "$pid"
@@ -56,7 +57,7 @@ compare 1 "$policy" "$work/node.lua" --pid "$pid"
 shows 'up to 48: 0 to 1,000 '
 echo "ok: a size class that a region divides has two bounds"
 
-# The file changes; the program goes on obeying its text, which is published on its board.
+# The file changes, but the program still obeys the old text, which is published on its board.
 compare 1 "$work/whole.lua" --pid "$pid"
 "$LOAM" reload "$pid" > "$work/out" 2>&1 || fail "reload: $(cat "$work/out")"
 cp "$policy" "$work/as_published.lua"

@@ -1,5 +1,5 @@
-# install.sh - what `cmake --install` leaves in a prefix can be found, linked with and run, by
-# pkg-config and by find_package, shared and static; also after the prefix was moved.
+# install.sh - the files that `cmake --install` writes to a prefix can be found, linked with and
+# run, by pkg-config and by find_package, shared and static, also after the prefix was moved.
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -9,7 +9,7 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What was installed can be removed, and nothing else is.
+# The installed files can be removed, and no other file is removed.
 mkdir -p "$work/gone/share/loam"
 touch "$work/gone/share/loam/mine"
 cmake --install "$LOAM_BUILD" --prefix "$work/gone" > "$work/log" || { cat "$work/log"; exit 1; }
@@ -44,7 +44,7 @@ library=$(dirname "$(find "$prefix" -name libloam.so)")
 [ -f "$library/libloam.a" ]
 [ -f "$library/loam/libloam-preload.so" ]
 
-# Debian's list of the library's functions names each one, and no other (cmake/debian).
+# Debian's list of the library's functions (cmake/debian) names each function, and nothing else.
 nm -D --defined-only "$library/libloam.so" | awk '{ print $3 }' | sort > "$work/has"
 sed -n 's/^ \(.*\)@Base .*/\1/p' cmake/debian/libloam*.symbols | sort > "$work/lists"
 diff "$work/lists" "$work/has" > "$work/log" || {
@@ -70,7 +70,7 @@ cp "$work/host.c" "$work/host.cc"
 version=$("$prefix/bin/loam" --version | grep -o '[0-9][0-9.]*')
 want="$version host.words default"
 
-# expect NAME COMMAND...: prints what it should.
+# expect NAME COMMAND... - fails unless the command prints $want.
 expect() {
   local name=$1 got
   shift
@@ -98,7 +98,8 @@ expect "pkg-config, static" "$work/static"
 expect "pkg-config, static by -Bstatic" "$work/bstatic"
 expect "pkg-config --static, a static program" "$work/whole"
 
-# LuaJIT cannot raise an error in a static program, so text is refused there, and an image is not.
+# LuaJIT cannot raise an error in a static program. So loam refuses a policy's text there, and
+# accepts an image.
 cat > "$work/loads.c" <<'C'
 #include <loam.h>
 #include <stdio.h>
@@ -157,7 +158,8 @@ expect "find_package, shared" "$work/build/shared"
 expect "find_package, static" "$work/build/static"
 expect "find_package, C++" "$work/build/words"
 
-# A plugin with the static library in it stays loaded: loam's thread runs its code.
+# A plugin that contains the static library is never unloaded, because a thread of loam runs its
+# code.
 cat > "$work/plugin.c" <<'C'
 #include <loam.h>
 
@@ -208,7 +210,7 @@ want=stayed
 expect "find_package, a plugin" "$work/plugin/opens" "$work/plugin/libplugin.so"
 expect "pkg-config, a plugin" "$work/plugin/opens" "$work/plugin/by_pkg_config.so"
 
-# Versions and components that there are, and others, which find_package refuses.
+# find_package accepts the versions and components that exist, and refuses others.
 major=${version%%.*}
 rest=${version#*.}
 minor=${rest%%.*}

@@ -1,10 +1,11 @@
-# installer.sh - tests/install and cmake on a machine that lacks packages; nothing is installed.
+# installer.sh - tests/install and cmake on a machine where packages are missing. Nothing is
+# installed.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "failed: $*"; exit 1; }
 
-# A machine without any package of Debian, whose apt-get writes down what it is asked for.
+# Acts as a machine without any Debian package. Its apt-get records its arguments.
 mkdir "$work/bin"
 printf '#!/bin/sh\nexit 1\n' > "$work/bin/dpkg-query"
 printf '#!/bin/sh\necho "$@" >> "%s/asked"\n' "$work" > "$work/bin/apt-get"
@@ -21,7 +22,7 @@ for package in furo mandoc python3-myst-parser python3-sphinx; do
 done
 echo "ok: tests/install site installs what cmake/site/build uses"
 
-# sudo wants a password and there is no terminal.
+# sudo asks for a password, and there is no terminal.
 printf '#!/bin/sh\necho 1000\n' > "$work/bin/id"
 printf '#!/bin/sh\necho "sudo: a terminal is required to read the password" >&2; exit 1\n' > "$work/bin/sudo"
 chmod +x "$work/bin/sudo"
@@ -30,7 +31,8 @@ grep -q 'sudo needs a password' "$work/out" || fail "sudo: $(cat "$work/out")"
 if grep -q 'apt-get failed' "$work/out"; then fail "sudo: apt-get is blamed"; fi
 echo "ok: sudo without a terminal is not apt-get's fault"
 
-# configure WANTED UNWANTED OPTION... - configures without programs of /usr/bin; messages to match.
+# configure WANTED UNWANTED OPTION... - configures without the programs of /usr/bin. Fails unless
+# the messages contain each word of WANTED and no word of UNWANTED.
 configure() {
   local wanted=$1 unwanted=$2 word
   shift 2

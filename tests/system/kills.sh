@@ -7,7 +7,7 @@ need "$CC" setsid
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
 KILLS=${LOAM_KILLS:-40}
-PREY=8       # processes that live at a time; each also has a child most of the time
+PREY=8       # processes that live at one time; each also has a child most of the time
 EDIT_EACH=50 # kills between two edits of the policy
 
 build guest.c
@@ -20,7 +20,8 @@ children=$pid
 exec 3> "$work/in"
 [ -e "/proc/$pid/task/$pid/children" ] || skip "the kernel does not list the children of a process"
 
-# victim - sets $victim to a random child of the program, or a child of that one; "": there is none.
+# victim - sets $victim to a random child of the program, or to a random grandchild. If there is
+# none, $victim is "".
 victim() {
   local list more
   victim=

@@ -1,6 +1,7 @@
-# kubernetes.sh - the example of examples/fleet/kubernetes: `loam check` reads its ConfigMap, and 100
-# processes, each in process and mount namespaces of its own, obey what kubelet writes into a volume.
-# There is no kubelet here: `publish` does to the folder what kubelet's AtomicWriter does.
+# kubernetes.sh - the example of examples/fleet/kubernetes. `loam check` reads its ConfigMap, and
+# 100 processes, each in its own process and mount namespaces, obey the files that kubelet writes
+# into a volume. There is no kubelet here: `publish` changes the folder as kubelet's AtomicWriter
+# does.
 
 . tests/system/_lib.sh
 need "$CC" unshare mountpoint
@@ -8,7 +9,7 @@ need "$CC" unshare mountpoint
 unshare --user --map-root-user --pid --mount --fork true 2> /dev/null || skip "no namespaces for users"
 
 HOSTS=100
-# unshare does not end by SIGTERM; the first process of a namespace ends with its unshare.
+# SIGTERM does not end unshare. The first process of a namespace ends with its unshare.
 trap 'status=$?; kill -KILL $children 2> /dev/null; (exit "$status"); finish' EXIT
 
 manifest=examples/fleet/kubernetes/policy.yaml
@@ -24,7 +25,7 @@ volume=$work/volume
 mkdir "$volume"
 ln -s ..data/prod.lua "$volume/prod.lua"
 written=0
-publish() { # publish TEXT - a new version of the volume
+publish() { # publish TEXT - writes a new version of the volume
   local old
   old=$(readlink "$volume/..data") || old=
   written=$((written + 1))
@@ -34,10 +35,10 @@ publish() { # publish TEXT - a new version of the volume
   mv -T "$volume/..data_tmp" "$volume/..data"
   [ -z "$old" ] || rm -r "${volume:?}/$old"
 }
-# obey ALIGNMENT - waits until all say that they obey it.
+# obey ALIGNMENT - waits until all processes print that they obey it.
 obey() { await "not all of $HOSTS obey $1" all_say "obeys $1" out; }
-# all_say LINE NAME - whether each process has written the line to its file NAME.NUMBER. The files of
-# processes that have not started yet do not exist.
+# all_say LINE NAME - succeeds if each process has written the line to its file NAME.NUMBER. A
+# process that has not started yet has no file.
 all_say() {
   local line=$1 count
   count=$(cat "$work/$2".* | grep -cF -- "$line")
@@ -52,12 +53,12 @@ for i in $(seq "$HOSTS"); do
     "$LOAM" run --watch --policy "$volume/prod.lua" -- "$program" 64 2048 4096 \
     > "$work/out.$i" 2>> "$work/err.$i" &
   children="$children $!"
-  disown # the shell says nothing of its end
+  disown # the shell then does not report its end
 done
 obey 64
 echo "ok: $HOSTS processes in namespaces of their own obey"
 
-# Outside, each is shown with the process id that it has here.
+# Outside of the namespaces, `loam ps` shows each process with the process id that it has here.
 all_shown() {
   "$LOAM" ps | tee "$work/ps"
   [ "$(grep -c ' aligned .*running' "$work/ps")" = "$HOSTS" ]

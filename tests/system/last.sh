@@ -1,5 +1,5 @@
-# last.sh - `loam stats` and `loam profile` of a program that was killed: its last figures are on the
-# board.
+# last.sh - `loam stats` and `loam profile` of a killed program show its last figures, which are on
+# the board.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -26,7 +26,7 @@ children=$pid
 exec 4< "$work/out"
 read -r -t 60 up <&4 || fail "the program says nothing: $(cat "$work/err")"
 
-# figure STRATEGY KEY - the figure of a strategy on the board; empty: there is none.
+# figure STRATEGY KEY - prints a figure of a strategy on the board, or nothing if there is none.
 figure() { sed -n "s/.*\"strategy\":\"$1\",[^}]*\"$2\":\([0-9]*\).*/\1/p" "$work/status"; }
 for _ in $(seq 600); do
   "$LOAM" status "$pid" --json > "$work/status" || fail "status: $(cat "$work/status")"
@@ -41,7 +41,7 @@ children=
 "$LOAM" stats "$pid" --json > "$work/status" 2>&1 || fail "stats: $(cat "$work/status")"
 grep -q '"state":"ended"' "$work/status" || fail "it lives: $(cat "$work/status")"
 grep -q '"updated_at":[1-9]' "$work/status" || fail "no time: $(cat "$work/status")"
-# within STRATEGY KEY LEAST MOST
+# within STRATEGY KEY LEAST MOST - fails unless the figure is from LEAST to MOST.
 within() {
   local found
   found=$(figure "$1" "$2")
@@ -70,7 +70,7 @@ echo "ok: a killed program leaves the figures of its strategies and tags, with t
 "$LOAM" profile "$pid" --format collapsed -o - > "$work/stacks" 2> "$work/why" || fail "profile: $(cat "$work/why")"
 grep -Eq 'about .* live by strategy, its last figures, of (.* ago|just now)$' "$work/why" || fail "profile: $(cat "$work/why")"
 [ "$(sed -n 's/^(tag not known);large //p' "$work/stacks")" = "$(figure large live_bytes)" ] || fail "profile: $(cat "$work/stacks")"
-# A start may have left a few bytes under the built-in default.
+# The start of a program may leave a few bytes under the built-in default.
 [ "$(grep -vc ';default ' "$work/stacks")" = 3 ] || fail "profile: $(cat "$work/stacks")"
 "$LOAM" profile "$pid" --format svg -o "$work/last.svg" > "$work/said" 2>&1 || fail "profile: $(cat "$work/said")"
 echo "ok: a profile of these figures"

@@ -1,4 +1,5 @@
-# life.sh - before main, after it, fork, vfork, spawn, threads, libraries that come and go, C++.
+# life.sh - allocation before main and after it, fork, vfork, spawn, threads, libraries that are
+# loaded and unloaded, C++.
 . tests/system/_lib.sh
 need "$CC" "$CXX"
 
@@ -10,10 +11,10 @@ build figures.c -Wno-deprecated-declarations &&
   LOAM_CONTROL=0 same "what the C library tells of memory" "$program"
 build callers.c -rdynamic && same "callers by the thousand" "$program"
 build headless.c && same "a first thread that ends before the others" "$program"
-# Plain it may hang: the C library promises nothing of this.
+# The plain program may hang, because the C library does not promise that this works.
 build cancelled.c && under "$program" > "$work/out" && echo "ok: threads cancelled at any instruction" ||
   fail "threads cancelled at any instruction"
-# Without a policy nothing has used the C library's own malloc before.
+# Without a policy, the C library's own malloc has not been used before.
 env LD_PRELOAD="$LOAM_PRELOAD" "$program" > "$work/out" && echo "ok: the same without a policy" ||
   fail "threads cancelled at any instruction, without a policy"
 build plugin.c -shared -fPIC && plugin=$program
@@ -22,12 +23,12 @@ mkdir -p "$work/sub"
 build deep.c -DPART=2 -shared -fPIC && mv "$program" "$work/sub/libdeep_inner.so"
 build deep.c -DPART=1 -shared -fPIC '-Wl,--enable-new-dtags,-rpath,$ORIGIN/sub' &&
   mv "$program" "$work/libdeep.so"
-# A library that is open already keeps its bindings, so each way of opening has a file of its own.
+# An open library keeps its bindings, so each way to open it needs its own file.
 cp "$work/libdeep.so" "$work/libdeep_too.so"
 build deep.c -DPART=0 &&
   same "libraries that bind to themselves first" "$program" "$work/libdeep.so" "$work/libdeep_too.so"
-# A request that fails would be told. Plain, the C library's arenas may take most of the limit, so that
-# the program finds too little memory.
+# Without LOAM_EVENTS=none, loam would report a failed request. Plain, the C library's arenas may
+# take most of the limit, so that the program finds too little memory.
 build limited.c -Wno-nonnull && LOAM_EVENTS=none under "$program" > "$work/out" &&
   [ "$(grep -c 'as it must be\|all' "$work/out")" = 5 ] ||
   fail "a limit on address space, set late: $(cat "$work/out")"

@@ -6,7 +6,8 @@ rock=bindings/lua/loam-scm-1.rockspec
 export CMAKE_BUILD_PARALLEL_LEVEL=${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}
 luarocks lint "$rock" || fail "luarocks lint"
 
-# luarocks builds in the folder of the sources, so it gets a copy of what a build reads.
+# luarocks builds in the folder of the sources, so this test gives it a copy of the files of a
+# build.
 mkdir "$work/loam"
 cp -r CMakeLists.txt LICENSE bindings cmake core lua "$work/loam"
 cd "$work/loam" || fail "no folder"

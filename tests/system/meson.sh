@@ -1,5 +1,5 @@
-# meson.sh - a project of Meson uses loam: the installed one, by pkg-config and by CMake's files, and
-# as a subproject by the files of bindings/meson, where loam is not installed.
+# meson.sh - a Meson project uses an installed loam, by pkg-config and by CMake's files. Where loam
+# is not installed, it uses loam as a subproject, by the files of bindings/meson.
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -61,7 +61,7 @@ builds() {
 # ---- An installed loam
 
 prefix=$work/prefix
-# By component, since system.install uses the list of files that a whole installation leaves.
+# Installs by component: system.install uses the list of files of a whole installation.
 for component in library development; do
   cmake --install "$LOAM_BUILD" --prefix "$prefix" --component $component > "$work/log" || fail "it cannot be installed"
 done
@@ -75,7 +75,7 @@ echo "ok: dependency('loam') finds an installed loam by pkg-config"
 
 sed "s/, version.*/, method: 'cmake', modules: 'loam::cxx')/" -i "$work/host/meson.build"
 setup cmake --cmake-prefix-path "$prefix"
-# Meson leads a program to its libraries by pkg-config's figures alone.
+# Meson sets the library path of a program only with the data of pkg-config.
 LD_LIBRARY_PATH=$library builds cmake
 needs "$work/cmake/words" || fail "CMake: words does not need libloam.so"
 echo "ok: and by CMake's files"
@@ -90,7 +90,7 @@ git -C "$work/loam" add .
 git -C "$work/loam" -c user.name=test -c user.email=test commit -qm sources
 cp -r bindings/meson "$work/host/subprojects"
 sed -i "s|^url = .*|url = file://$work/loam|" "$work/host/subprojects/loam.wrap"
-# Without the optimiser the library is built in a fifth of the time.
+# Without optimization the library is built in a fifth of the time.
 PKG_CONFIG_PATH='' setup subproject -Dbuildtype=plain -Dc_args=-O0
 builds subproject
 if needs "$work/subproject/host"; then fail "the subproject's host needs libloam.so"; fi

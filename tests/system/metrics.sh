@@ -1,5 +1,5 @@
 # metrics.sh - `loam metrics` with a real Prometheus and a real node_exporter: both formats are
-# scraped, the alerts of examples/fleet fire and clear again, and nothing breaks a page.
+# scraped, the alerts of examples/fleet fire and clear again, and no input makes a page invalid.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 . tests/system/_prometheus.sh
@@ -10,13 +10,13 @@ python=/usr/bin/python3
   skip "python3-prometheus-client is not installed"
 : > "$work/log"
 
-# Alerts name the program, and no other program of this machine has this name.
+# Alerts name the program, so no other program of this machine may have its name.
 name=fleet$$
 build requests.c
 mv "$program" "$work/$name"
 program=$work/$name
 
-text() { # text NAME - prints a policy that denies 5000 bytes, with a limit of 1 MiB on small blocks
+text() { # text NAME - prints a policy that denies 5000 bytes and limits small blocks to 1 MiB
   cat << LUA
 local small = loam.host { name = "small", limit = loam.MiB }
 local rest  = loam.host { name = "rest" }
@@ -51,7 +51,7 @@ begins b
 b=$pid
 exec {b_in}> "$work/b.in"
 declare -A input=([a]=$a_in [b]=$b_in)
-# tells LETTER LINE - gives the line to the program, and waits for the answer.
+# tells LETTER LINE - writes the line to the program, and waits for the answer.
 tells() {
   local before
   before=$(wc -l < "$work/$1.out")
@@ -61,14 +61,15 @@ tells() {
 tells a 'take 1 100'
 tells b 'take 1 100'
 
-# follows LETTER PID GENERATION - the program has obeyed an edit. It obeys with a request for memory.
+# follows LETTER PID GENERATION - succeeds if the program has obeyed an edit. A program obeys when
+# it requests memory.
 follows() {
   tells "$1" 'take 1 100' && "$LOAM" status "$2" --json | grep -q "\"generation\":$3,"
 }
 
 # ---- the page
 
-# valid FILE FORMAT - the page is accepted by Prometheus's own checker, and by another reader.
+# valid FILE FORMAT - fails unless Prometheus's own checker and another reader accept the page.
 valid() {
   if [ "$2" = text ]; then
     promtool check metrics < "$1" > "$work/why" 2>&1 || fail "promtool: $(cat "$work/why")"
@@ -82,7 +83,7 @@ reader = openmetrics if sys.argv[2] == "openmetrics" else text
 assert len(list(reader.text_string_to_metric_families(page))) > 10
 PY
 }
-# has FILE WORDS - a line of the page has these words.
+# has FILE WORDS - fails unless a line of the page contains these words.
 has() { grep -qF -- "$2" "$1" || fail "no '$2': $(grep -F "$name" "$1" | head -n 40)"; }
 
 "$LOAM" metrics > "$work/page" 2> "$work/why" || fail "metrics: $(cat "$work/why")"
@@ -106,7 +107,7 @@ serves() {
   server=$!
   children="$children $server"
 }
-# ended STATUS - the command in the background ends with this status.
+# ended STATUS - fails unless the command in the background ends with this status.
 ended() {
   local got=0
   wait "$server" || got=$?
@@ -129,8 +130,8 @@ valid "$work/page" text
 [ "$(curl -sS -o "$work/page" -w '%{http_code}' "${url%metrics}")" = 200 ] || fail "the root"
 echo "ok: both formats are valid, with hostile tags"
 
-# The server sees at one time that all connections have ended: as many as it may have, when it does
-# not listen. Its next wait can last a minute.
+# The server has as many connections as it may have, so it does not listen. All of them end at one
+# time, while it is stopped. Then it must listen again: its next wait can last a minute.
 "$python" - "$url" "$listener" << 'PY' || fail "it does not listen after 64 clients at a time"
 import os, signal, socket, sys, time, urllib.parse, urllib.request
 url, server = sys.argv[1], int(sys.argv[2])
@@ -174,7 +175,7 @@ prometheus-node-exporter --collector.disable-defaults --collector.textfile \
 children="$children $!"
 start_prometheus
 
-# fires ALERT, clears ALERT - in all three jobs, for processes of this test.
+# fires ALERT, clears ALERT - waits until the alert fires, or has cleared, in all three jobs.
 fires() { await "$1 does not fire" counts 3 "$(firing "$1")"; }
 clears() { await "$1 does not clear" counts 0 "$(firing "$1")"; }
 
@@ -186,7 +187,7 @@ echo 'return loam.polcy {}' | save "$work/a.lua"
 { text fleet; echo '-- edited'; } | save "$work/b.lua"
 await "it does not follow" follows b "$b" 2
 tells a 'take 60 16000'
-# Requests are denied until the alert fires, however late Prometheus scrapes.
+# The program requests denied memory until the alert fires, however late Prometheus scrapes.
 denies() { tells a 'take 1 5000' && counts 3 "$(firing LoamRequestsDenied)"; }
 await "LoamRequestsDenied does not fire" denies
 echo "ok: LoamRequestsDenied fires"
@@ -206,7 +207,7 @@ for alert in LoamPolicyRefused LoamFleetSplit LoamRequestsDenied LoamLimitNearly
 done
 await "not two programs in each job" counts 3 "count by (job) (loam_policy_info{program=\"$name\"}) == 2"
 
-# The dashboard asks for series that there are.
+# All series that the dashboard queries exist.
 "$python" - "$rules/loam.dashboard.json" > "$work/queries" << 'PY'
 import json, sys
 board = json.load(open(sys.argv[1]))
@@ -219,7 +220,7 @@ has_series() { asks "$1" > "$work/rows" && { [ -s "$work/rows" ] || echo "$1" | 
 while read -r query; do has_series "$query" || fail "the dashboard: $query"; done < "$work/queries"
 echo "ok: Prometheus answers the $(wc -l < "$work/queries") queries of the dashboard"
 
-# ---- what goes wrong
+# ---- failures
 
 kill "$writer"
 server=$writer

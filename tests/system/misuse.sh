@@ -1,26 +1,28 @@
-# misuse.sh - frees that are wrong are found, told and end the program, or not, as LOAM_BAD_FREE says:
-# then it goes on unharmed.
+# misuse.sh - loam finds wrong frees, reports them and ends the program. With LOAM_BAD_FREE=report
+# or =ignore the program continues undamaged.
 . tests/system/_lib.sh
 need "$CC"
 
 build misuse.c -Wno-use-after-free -Wno-free-nonheap-object
 
-# Some look right: a block that somebody has by now, the neighbour that begins where a block ends. And
-# what stands in others' stacks, or in what the program mapped, the C library has to judge.
+# Some wrong frees look right: a freed place that another block has now, or the neighbour that
+# begins where a block ends. Pointers into the stacks of other threads, or into the program's own
+# mappings, are left to the C library.
 excepted='taken-|end-1048576|stack-of-another|thread-local|mapped'
 of_class() {
   "$program" | awk -F '\t' -v class="$1" -v excepted="^($excepted)" '$1 == class && $2 !~ excepted { print $2 }'
 }
 
-# told CASE - in one line, that names the pointer and who frees it.
+# told CASE - fails unless loam has reported the case in one line, which names the pointer and the
+# caller of free.
 told() {
   grep -q '^loam: .*free of 0x\|^loam: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
   grep -q "freed under tag 'malloc.misuse'$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
   [ "$(grep -c '^loam: ' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
 }
 
-# names CASE - the block too; but of several MiB that were freed in a row, the memory has gone back to
-# the system, and loam does not know any more which block was where.
+# names CASE - fails unless the report also names the block. After several MiB were freed in a row,
+# their memory has gone back to the system, and loam cannot know any more which block was where.
 names() {
   grep -q "block of [0-9]* bytes of tag 'malloc.misuse' and strategy '.*', decided by generation 1; freed" "$work/err" ||
     [[ $1 = of-many* || $1 = among-40000 ]] || fail "$1: whose block: $(cat "$work/err")"
@@ -32,7 +34,7 @@ goes_on() {
   [ "$(cat "$work/out")" = $'went on\nend' ] || fail "$1: $2, then: $(cat "$work/out")"
 }
 
-# found CLASS - every case of it.
+# found CLASS - fails unless loam finds every case of the class.
 found() {
   local case n=0
   for case in $(of_class "$1"); do
@@ -61,9 +63,10 @@ for case in $(of_class 'impossible size'); do
 done
 echo "ok: impossible sizes are refused"
 
-# With every block guarded, what is touched beyond its end or when it is freed stops the program there,
-# in words that say whose it is. What is written to the bytes that alignment leaves behind an end that
-# is no multiple of 16, or before a block in its page, is found by the free. What is read there is not.
+# Where every block is guarded, an access beyond the end of a block or to a freed block stops the
+# program at that access, with a report that names the block. Two writes are found only by the free:
+# a write to the alignment bytes behind an end that is no multiple of 16, and a write to the bytes
+# of the page before a block. Reads of these bytes are not found.
 echo 'local g = loam.host { guard = true, name = "all" }
 return loam.policy { pick = function(req) return g end }' > "$work/guard.lua"
 excepted='past-[18]-1000?$|read-past-1-100$|before-[18]-100$'
@@ -84,7 +87,7 @@ for class in overflow underflow over-read 'use after free'; do
   echo "ok: $class: $n, where every block is guarded"
 done
 if [ -x "${LOAM:-}" ]; then
-  # faults WHAT COMMAND... - the command, with the last case, ends at the fault.
+  # faults WHAT COMMAND... - fails unless the command, with the last case, ends at the fault.
   faults() {
     local what=$1 status=0
     shift
@@ -115,7 +118,7 @@ done
 [ "$n" = 6 ] || fail "writes beside guarded blocks: $n cases, not 6"
 echo "ok: writes beside a block: $n, found when it is freed, where every block is guarded"
 
-# A size that C++ code gives wrongly is told if the block is guarded, and else does no harm.
+# A wrong size of a C++ delete is reported if the block is guarded; else it does no harm.
 n=0
 for case in $(of_class 'wrong size'); do
   under "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
@@ -129,8 +132,8 @@ done
 [ "$n" != 0 ] || fail "no case of a wrong size"
 echo "ok: wrong sizes: $n, where every block is guarded"
 
-# Every form of new with every form of delete: the right size is never told; a wrong one is told if the
-# block is guarded.
+# Every form of new with every form of delete. A right size is never reported; a wrong size is
+# reported if the block is guarded.
 build deletes.cc -std=c++17
 for which in "$policy" "$work/guard.lua"; do
   policy=$which under "$program" > "$work/out" 2> "$work/err" || fail "deletes: $(cat "$work/err")"

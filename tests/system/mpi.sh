@@ -1,5 +1,6 @@
-# mpi.sh - the programs of examples/fleet/mpi with Open MPI: each rank is governed and shows its rank,
-# an edit reaches all, the ranks share a table, and nothing is left when they end or are killed.
+# mpi.sh - the programs of examples/fleet/mpi with Open MPI. loam governs each rank and shows its
+# number, an edit reaches all ranks, the ranks share a table, and no file or process is left when
+# they end or are killed.
 
 . tests/system/_lib.sh
 need mpicc mpirun
@@ -15,13 +16,13 @@ mkdir "$TMPDIR"
 live=$work/prod.lua
 cp "$example/prod.lua" "$live"
 
-# The name is that of no other program of this machine.
+# No other program of this machine has this name.
 name=table$$
 OMPI_CC=$CC mpicc -Wall -Wextra -I"$top/core/include" "$example/table.c" -L"$LOAM_BUILD" -lloam \
   -Wl,-rpath,"$LOAM_BUILD" -o "$work/$name" || fail "table.c does not compile"
 governed=("$LOAM" run --service --watch --policy "$live" --)
 
-# nothing_left - no rank runs, and no file of loam or of mpirun is there.
+# nothing_left - succeeds if no rank runs, and no file of loam or of mpirun is left.
 nothing_left() {
   pgrep -x "$name" && return 1
   ls -A "$LOAM_CONTROL_DIR" "$TMPDIR"
@@ -32,7 +33,7 @@ nothing_left() {
 await "files are left" nothing_left
 echo "ok: $RANKS ranks read one table, and leave nothing"
 
-# starts WORDS... - starts the ranks in the background; mpirun is $mpirun.
+# starts WORDS... - starts the ranks in the background. Sets $mpirun to the process id of mpirun.
 starts() {
   "${launch[@]}" "${governed[@]}" "$@" > "$work/out" 2> "$work/err" &
   mpirun=$!
@@ -40,7 +41,7 @@ starts() {
   await "not all ranks are shown" are_shown
   pids=$(sed 's/ .*//' "$work/ranks")
 }
-# are_shown - `loam ps` shows each rank once. Writes lines of process id and rank.
+# are_shown - succeeds if `loam ps` shows each rank once. Writes lines of process id and rank.
 are_shown() {
   "$LOAM" ps --json | python3 -c '
 import json, sys
@@ -50,12 +51,12 @@ for one in json.load(sys.stdin)["programs"]:
   cat "$work/ranks"
   [ "$(cut -d ' ' -f 2 "$work/ranks" | sort | tr '\n' ' ')" = "0 1 2 3 " ]
 }
-# live_of TAG - prints the live bytes of the tag by rank, as `loam metrics` has them.
+# live_of TAG - prints the live bytes of the tag by rank, from `loam metrics`.
 live_of() {
   "$LOAM" metrics > "$work/page" || return
   sed -n "s/^loam_live_bytes{.*program=\"$name\",rank=\"\([0-9]*\)\",tag=\"$1\",.*} /\1 /p" "$work/page" | sort
 }
-# has_cells - rank r has r + 1 MiB of cells, and rank 0 alone has allocated a table.
+# has_cells - succeeds if rank r has r + 1 MiB of cells, and only rank 0 has allocated a table.
 has_cells() {
   live_of rank.cells | tee "$work/cells"
   live_of table.entries | tee "$work/tables"
@@ -70,7 +71,7 @@ await "figures by rank" has_cells
 grep -q ' RANK ' "$work/top" || fail "loam top: $(cat "$work/top")"
 echo "ok: the figures have ranks, and add up"
 
-# A shared mapping of one file in all ranks, which rank 0 alone may write to.
+# All ranks have a shared mapping of one file, which only rank 0 may write to.
 for pid in $pids; do grep -h 'memfd:loam' "/proc/$pid/maps"; done > "$work/maps"
 inode=$(awk '$2 == "r--s" { print $5 }' "$work/maps" | sort | uniq -c)
 [ "$(echo "$inode" | wc -w)" = 2 ] || fail "not one table: $(cat "$work/maps")"
@@ -78,7 +79,7 @@ inode=$(awk '$2 == "r--s" { print $5 }' "$work/maps" | sort | uniq -c)
 grep -q "rw-s .* ${inode##* } " "$work/maps" || fail "its owner has another one: $(cat "$work/maps")"
 echo "ok: the ranks have one table in memory"
 
-# obeyed - all ranks obey the file.
+# obeyed - fails unless all ranks obey the file.
 # shellcheck disable=SC2086
 obeyed() { "$LOAM" wait --policy "$live" --pid $pids --timeout 180s > "$work/wait" 2>&1 || fail "$(cat "$work/wait")"; }
 sed 's/512 \* MiB/256 * MiB/' "$example/prod.lua" | save "$live"
@@ -94,8 +95,8 @@ mv "$work/again" "$live"
 obeyed
 echo "ok: an edit reaches all ranks, and a bad one none"
 
-# ended SIGNAL - a signal to mpirun ends all ranks. The boards of killed processes stay for their last
-# words, and nothing else.
+# ended SIGNAL - sends a signal to mpirun, and fails unless all ranks end. Only the boards of killed
+# processes stay, for their last words.
 ended() {
   kill "-$1" "$mpirun"
   wait "$mpirun" 2> "$work/why"

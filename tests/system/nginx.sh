@@ -1,5 +1,5 @@
-# nginx.sh - nginx, whose master is root and whose workers become another user: requests are
-# answered, and the workers obey an edit of the policy, though they cannot open the board.
+# nginx.sh - nginx, whose master is root and whose workers become another user. It answers requests,
+# and the workers obey an edit of the policy, though they cannot open the board.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 need python3 pgrep
@@ -8,7 +8,7 @@ nginx=$(PATH=$PATH:/usr/sbin command -v nginx) || skip "nginx is not installed"
 [ "$(id -u)" = 0 ] || skip "only root can start nginx with workers of another user"
 user=$(id -u www-data) || skip "there is no user www-data"
 
-chmod 755 "$work" # the workers read the page
+chmod 755 "$work" # the workers must read the page
 seq 20000 > "$work/page"
 port=$(free_port)
 cat > "$work/config" << END
@@ -30,7 +30,7 @@ $(printf "  %s_temp_path $work/temp;\n" client_body proxy fastcgi uwsgi scgi)
 }
 END
 
-# request COUNT - that many connections, which the kernel spreads over the workers.
+# request COUNT - makes COUNT connections, which the kernel spreads over the workers.
 request() {
   python3 - "$port" "$1" "$work/page" << 'END'
 import gzip, sys, urllib.request
@@ -75,7 +75,7 @@ for way in $ways; do
     echo "ok: $way: each worker obeys an edit, and root sees its figures"
   fi
 
-  # The master reads its configuration again, and makes new workers.
+  # The master reads its configuration again, and starts new workers.
   old=$(workers)
   kill -HUP "$server"
   await "$way: no new workers" are_new

@@ -1,9 +1,9 @@
-# numbers.sh - descriptor numbers are the program's: it may count on them, close them, put its own there,
-# while somebody asks loam for its status and edits the policy.
+# numbers.sh - a program may rely on descriptor numbers, close them and put its own files there,
+# while a command reads loam's status and the policy is edited.
 . tests/system/_lib.sh
 need "$CC" bash
 
-# disturb - what makes the service thread look at its descriptors, for both runs.
+# disturb - makes the service thread use its descriptors. It runs beside the plain and the loam run.
 disturb() {
   for _ in $(seq 14); do
     sleep 0.2
@@ -41,10 +41,11 @@ same "a program that puts its own everywhere" "$program" 4000
 generation() { answer_of "$1" | sed -n 's/.*"generation":\([0-9]*\).*/\1/p'; }
 is_later() { [ "$(generation "$1")" -gt "$2" ]; }
 
-# Closed by the program, the socket and what follows the policy are there again.
+# The program closes the descriptors of the control socket and of the watch of the policy. loam
+# opens them again.
 for how in "" idle; do
   mkfifo "$work/input$how"
-  # The word is none where there is none.
+  # An empty $how must be no argument.
   # shellcheck disable=SC2086
   (LOAM_WATCH=1 LOAM_SERVICE=1 become "$program" 1 $how < "$work/input$how" > "$work/closes.out") &
   pid=$!

@@ -1,5 +1,5 @@
-# occasions.sh - `loam profile --on`: it waits until a limit is nearly full, a request fails, or a signal
-# ends the program, and then writes the profile; also when memory has run out.
+# occasions.sh - `loam profile --on` waits until a limit is nearly full, a request fails, or a
+# signal ends the program, and then writes the profile. It does so also when memory has run out.
 . tests/system/_lib.sh
 need "$CC" mkfifo
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -14,7 +14,7 @@ return loam.policy {
 }
 LUA
 
-# begin [OPTION]... - starts the program, and `loam profile` with the options behind it.
+# begin [OPTION]... - starts the program, and then `loam profile` with the options.
 begin() {
   rm -f "$work/in"
   mkfifo "$work/in"
@@ -27,7 +27,7 @@ begin() {
   children="$pid $waiter"
   await "it does not wait" grep "waiting for process $pid" "$work/why"
 }
-# ended STATUS WORDS - the command ends with this status and these words.
+# ended STATUS WORDS - fails unless the command ends with this status and prints these words.
 ended() {
   local got=0
   wait "$waiter" || got=$?
@@ -65,7 +65,7 @@ begin --on signal --stacks 4KiB
 grow 5
 has_kept() { "$LOAM" stats "$pid" --json | grep kept; }
 await "it has no memory" has_kept
-sleep 2 # the command looks at the program several times
+sleep 2 # the command reads the program's state several times
 kill -KILL "$pid"
 ended 0 "a signal has ended the program"
 grep -q ';main;' "$work/p" || fail "the program's functions have no names: $(cat "$work/p")"
@@ -74,7 +74,7 @@ end || true
 echo "ok: the last look at a program that was killed"
 
 begin --on signal
-sleep 1 # the command looks at the program
+sleep 1 # the command reads the program's state
 printf q >&3
 ended 1 "process $pid has ended, and there was no occasion for a profile"
 end || true

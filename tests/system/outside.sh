@@ -1,5 +1,5 @@
-# outside.sh - `loam stats` of processes that do nothing for it: stopped ones, one without a socket,
-# one of another user, and one that was killed.
+# outside.sh - `loam stats` of processes that cannot help: stopped ones, one without a socket, one
+# of another user, and one that was killed.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -8,8 +8,8 @@ NOBODY=65534
 chmod 755 "$work"
 build holds.c
 
-# counts PID - the 1000 blocks of 48 bytes that holds.c has are counted. No other blocks have more than
-# 40 KiB together.
+# counts PID - fails unless `loam stats` counts the 1000 blocks of 48 bytes of holds.c. All other
+# blocks together have at most 40 KiB.
 counts() {
   "$LOAM" stats "$1" > "$work/stats" 2>&1 || fail "stats: $(cat "$work/stats")"
   grep -Eq '^malloc.holds +small .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
@@ -18,7 +18,8 @@ counts() {
   grep -q "^{\"verb\":\"stats\",\"version\":1,\"ok\":true,\"pid\":$1,.*\"rows\":\\[{" "$work/json" || fail "json: $(cat "$work/json")"
 }
 
-# on_board COMMAND... - a program with a place on a board, where its last figures stay.
+# on_board COMMAND... - replaces this shell by a program that has a board, where its last figures
+# stay.
 on_board() { exec "$LOAM" run --policy "$policy" -- "$@"; }
 
 started on_board "$program"

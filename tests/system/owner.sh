@@ -1,5 +1,5 @@
-# owner.sh - `loam owner` says whose memory an address of a running program is: blocks of all kinds,
-# freed blocks, guard pages, stacks, libraries; for a C program and a Python program.
+# owner.sh - `loam owner` tells to what an address of a running program belongs: blocks of all
+# kinds, freed blocks, guard pages, stacks, libraries; for a C program and a Python program.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -9,7 +9,8 @@ policy=$work/guarded.lua
 
 at() { sed -n "s/^$1 //p" "$work/said"; }
 
-# says STATUS NAME PATTERN - the line about the address that the program gave this name.
+# says STATUS NAME PATTERN - asks for the address that the program printed with this name. Fails
+# unless the command ends with STATUS and its only line matches.
 says() {
   local got=0
   "$LOAM" owner "$pid" "$(at "$2")" > "$work/line" 2>&1 || got=$?

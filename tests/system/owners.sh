@@ -1,4 +1,5 @@
-# owners.sh - tags are the calling modules', and a scope of the C interface wins over them.
+# owners.sh - the tag of a block is the module that called malloc, and a scope of the C interface
+# wins over it.
 . tests/system/_lib.sh
 need "$CC"
 [ -e "${LOAM_BUILD:-}/libloam.so" ] || skip "no libloam.so in LOAM_BUILD"

@@ -1,5 +1,6 @@
-# pages.sh - `loam pages` draws a stopped process whose memory is known. Its figures are those of
-# `loam stats` and of the kernel, its picture is XML, and a process of 100 GiB takes no more room.
+# pages.sh - `loam pages` draws a stopped process whose memory is known. Its figures agree with
+# `loam stats` and with the kernel, its picture is XML, and a process of 100 GiB needs no more
+# space.
 . tests/system/_lib.sh
 need "$CC" python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -15,7 +16,7 @@ return loam.policy {
 }
 LUA
 
-# standing WORD... - starts the program and stops it, once it has its memory.
+# standing WORD... - starts the program, and stops it when it has its memory.
 standing() {
   started "$LOAM" run --policy "$policy" -- "$program" "$@"
   stopped "$pid"
@@ -69,7 +70,7 @@ if any(node.tag.endswith(("script", "image", "use")) for node in picture.iter())
 print(pages["cell_bytes"], len([cell for group in pages["groups"] for cell in group["cells"]]))
 PY
 
-# shows - the picture and the figures of the process agree with those of `loam stats`.
+# shows - fails unless the picture and the figures of the process agree with `loam stats`.
 shows() {
   "$LOAM" pages "$pid" --json > "$work/pages" || fail "pages --json"
   "$LOAM" stats "$pid" --json > "$work/stats" || fail "stats --json"

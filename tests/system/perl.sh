@@ -19,11 +19,11 @@ die "the end\n";
 SCRIPT
 same "perl" perl "$work/script.pl"
 
-# Perl writes $0 where the kernel put argv, as servers do that show what they are at work on.
+# Perl writes $0 to the place where the kernel put argv, as servers do that show their present work.
 LOAM_SERVICE=1 become perl -e '$0 = "master process of a server with a long name"; $| = 1; print "up\n"; sleep 60' \
   > "$work/up" &
 children=$!
 for _ in $(seq 100); do [ -s "$work/up" ] && break; sleep 0.1; done
-"$LOAM" reload "$children" > "$work/out" 2>&1 || fail "reload: $(cat "$work/out")" # writes its row
+"$LOAM" reload "$children" > "$work/out" 2>&1 || fail "reload: $(cat "$work/out")" # the program writes its entry
 answer_of "$children" | grep -q '"program":"perl"' || fail "argv: $(answer_of "$children")"
 echo "ok: a program that rewrites argv keeps its name"

@@ -1,5 +1,5 @@
-# pinned.sh - unmodified programs whose buffers a policy pins, on the stand-in for a GPU's driver,
-# which allocates, as a driver does, while it is called.
+# pinned.sh - unmodified programs whose buffers a policy pins, on the stand-in for a GPU's driver.
+# The stand-in allocates while it is called, as a driver does.
 . tests/system/_lib.sh
 need "$CC"
 [ -e "${LOAM_STANDIN:-}" ] || skip "this build has no stand-in for a driver"

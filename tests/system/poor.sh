@@ -1,12 +1,13 @@
-# poor.sh - where there is little to live on: descriptors, threads, memory, disk, /proc, a home.
-# What cannot be had is told in one line, and the program runs all the same.
+# poor.sh - a machine where a resource is missing or scarce: descriptors, threads, memory, disk,
+# /proc, a home. loam reports what is missing in one line, and the program runs in spite of that.
 . tests/system/_lib.sh
 need "$CC" unshare setpriv
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 export LOAM_PRELOAD LOAM policy work
-export LOAM_SERVICE=1 # a program without a service has no thread and no socket to lack
+export LOAM_SERVICE=1 # only a program with a service needs a thread and a socket
 
-# runs WHAT WORDS COMMAND... - the command says "served"; loam says these words, or nothing for "".
+# runs WHAT WORDS COMMAND... - fails unless the command prints "served" and loam prints WORDS; for
+# "", loam prints nothing.
 runs() {
   local what=$1 words=$2
   shift 2
@@ -22,7 +23,7 @@ runs() {
   fi
   echo "ok: $what"
 }
-# with SHELL - after these words of shell, echo under the policy.
+# with SHELL - executes these words of shell, and then echo under the policy.
 with() { bash -c "$1"'; exec "$LOAM" run --policy "$policy" -- /bin/echo served'; }
 
 long=$(printf '%0120d' 0)
@@ -55,8 +56,8 @@ echo "ok: standard input, output and error closed"
 
 runs "five descriptors" "Too many open files" with "ulimit -n 5"
 runs "address space for little more than the program" "" with "ulimit -v 100000"
-# The least address space with which the command itself begins: less is not enough for the kernel, or
-# for the dynamic linker.
+# Finds the least address space with which the command itself starts. With less, the kernel or the
+# dynamic linker fails.
 for kib in $(seq 4000 250 40000); do
   status=0
   (ulimit -v "$kib"; exec "$LOAM" check "$policy") > "$work/out" 2> "$work/err" || status=$?
@@ -66,10 +67,10 @@ done
 grep -q '^loam: .*no memory' "$work/err" || fail "without memory it says: $(cat "$work/err")"
 echo "ok: no memory"
 
-# Output that cannot be written is no success.
+# A command whose output cannot be written fails.
 for verb in "check $policy" "check --json $policy" "explain $policy --tag a --size 1" \
   "plan $policy --tag a" "test $policy" doctor --version --help; do
-  # The words are the command line.
+  # $verb is several words.
   # shellcheck disable=SC2086
   "$LOAM" $verb > /dev/full 2> "$work/err" && fail "loam $verb: written to a full disk"
   [ "$(cat "$work/err")" = "loam: cannot write: No space left on device" ] ||
@@ -77,8 +78,8 @@ for verb in "check $policy" "check --json $policy" "explain $policy --tag a --si
 done
 echo "ok: a full disk for the output"
 
-# Files may have no byte: the policy's image is kept nowhere, and there is no board. The program that
-# is started is ended by a file that is too long, as without loam.
+# No file may have a byte. So the policy's image is not kept, and there is no board. A program that
+# writes too long a file is ended by the signal, as without loam.
 echo "-- another text" >> "$policy"
 { (ulimit -f 0; exec "$LOAM" run --policy "$policy" -- /bin/echo served) || true; } |
   cat > "$work/out"
@@ -89,7 +90,7 @@ status=0
 [ "$status" = 153 ] || fail "a program that writes too long a file ends with $status, not by SIGXFSZ"
 echo "ok: files that may have no byte"
 
-# What is no socket, or has another host behind it, is left alone.
+# loam leaves a file alone that is no socket, or a socket that belongs to another host.
 mkdir -m 700 "$LOAM_CONTROL_DIR" 2> "$work/err"
 : > "$LOAM_CONTROL_DIR/55.sock"
 mkdir "$LOAM_CONTROL_DIR/56.sock"
@@ -110,7 +111,7 @@ if as_nobody test -x "$LOAM" -a -r "$LOAM_PRELOAD"; then
 fi
 
 unshare -m true 2> "$work/err" || skip "the rest needs mount namespaces"
-# apart SHELL - the same where mounts are seen by nobody else.
+# apart SHELL - like `with`, in a mount namespace of its own.
 apart() {
   unshare -m bash -c "mount --make-rprivate /; $1; "'exec "$LOAM" run --policy "$policy" -- \
     /bin/echo served'

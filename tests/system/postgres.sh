@@ -1,5 +1,5 @@
-# postgres.sh - PostgreSQL, a tree of processes with shared memory: queries with parallel workers,
-# and an edit that its main process, a session and new workers obey.
+# postgres.sh - PostgreSQL, a tree of processes with shared memory: it answers queries with parallel
+# workers, and its main process, a session and new workers obey an edit.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 need pgrep
@@ -44,7 +44,7 @@ cancel() {
   ask -c "select pg_cancel_backend($session)" > "$work/cancel" || fail "$way: no cancel"
   await "$way: parallel workers do not end" are_none
 }
-# Each connection makes the main process allocate.
+# A new connection makes the main process allocate.
 all_obey() {
   echo 'select md5(string_agg(m, $$,$$)) from t;' >&"$line"
   ask -c 'select 1' && obeys "$server" after && obeys "$session" after

@@ -1,11 +1,11 @@
-# prefork.sh - workers that a server forked before it served: with --service each is a host of its
-# own, and gives memory back and follows an edit while it is idle.
+# prefork.sh - a server forks its workers before it serves. With --service each worker is a host,
+# and gives memory back and follows an edit while it is idle.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
 live=$work/live.lua
-write() { # write NAME - a policy of that name
+write() { # write NAME - writes a policy of that name
   printf 'local s = loam.host { name = "s" }\nreturn loam.policy {\n  name = "%s",\n' "$1" > "$work/next"
   printf '  pick = function(req) return s end,\n}\n' >> "$work/next"
   mv "$work/next" "$live"

@@ -1,5 +1,6 @@
-# preload_set.sh - a program whose LD_PRELOAD and LOAM_POLICY were set without `loam run` makes a board, so
-# `loam ps` shows it, and `loam reload` reaches it and the programs that it starts.
+# preload_set.sh - a program that starts with LD_PRELOAD and LOAM_POLICY set, without `loam run`,
+# makes a board. So `loam ps` shows it, and `loam reload` reaches it and the programs that it
+# starts.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -7,7 +8,7 @@ need "$CC" grep
 build obedient.c
 cd "$work" || fail "no folder $work"
 policy=live.lua # a relative path
-write() { # write NAME FILE - a policy of that name
+write() { # write NAME FILE - writes a policy of that name
   printf 'local s = loam.host {}\nreturn loam.policy { name = "%s", pick = function() return s end }\n' \
     "$1" > "$2"
 }
@@ -15,7 +16,7 @@ write first live.lua
 write second next.lua
 boards() { ls "$LOAM_CONTROL_DIR" 2> "$work/why" | grep -c 'board$'; }
 
-# shows PID TEXT - waits until the status of a process has the text.
+# shows PID TEXT - waits until the status of a process contains the text.
 shows() {
   for _ in $(seq 600); do
     "$LOAM" status "$1" --json > "$work/status" 2>&1 && grep -qF "$2" "$work/status" && return
@@ -34,7 +35,8 @@ LOAM_CONTROL=0 under true || fail "LOAM_CONTROL=0: $?"
 [ ! -e "$LOAM_CONTROL_DIR" ] || fail "there is a folder: $(ls "$LOAM_CONTROL_DIR")"
 echo "ok: without a policy, and with LOAM_CONTROL=0, nothing is made"
 
-# The shell starts a program in another folder, and becomes the next one: all have one board.
+# The shell starts a program in another folder, and then becomes the other program. All three have
+# one board.
 (become sh -c "(cd / && exec '$program' 3 > '$work/other') & exec '$program' 2 > '$work/up'") \
   2> "$work/err" &
 pid=$!
@@ -64,7 +66,7 @@ grep -q polcy "$work/reload" || fail "a broken policy: $(cat "$work/reload")"
 shows "$pid" '"name":"third"'
 echo "ok: a broken policy is refused by the command"
 
-# A program of the tree with a policy of its own has a board of its own.
+# A program of the tree with another policy has another board.
 (LOAM_BOARD=$(ls "$LOAM_CONTROL_DIR"/*.board) policy=next.lua become "$program" 1 > "$work/own") &
 own=$!
 children="$children $own"
@@ -88,7 +90,7 @@ under sh -c 'echo "${LOAM_BOARD##*/}"; env | grep -c ^LOAM_BOARD=' > "$work/told
 grep -q 'board$' "$work/told" || fail "the board is not named: $(cat "$work/told")"
 echo "ok: the last program removes the board"
 
-# A folder that cannot be used harms nothing.
+# A folder that cannot be used does not stop the program.
 touch "$work/file"
 LOAM_CONTROL_DIR=$work/file under true 2> "$work/err" || fail "no folder: $?"
 [ ! -s "$work/err" ] || fail "no folder: $(cat "$work/err")"

@@ -1,5 +1,6 @@
-# pressure.sh - memory pressure: in a control group with a limit, programs give back what they keep
-# for reuse before the kernel kills one of them, and a policy reads the figure of the watcher.
+# pressure.sh - memory pressure. In a control group with a limit, programs give back the memory that
+# they keep for reuse before the kernel kills one of them, and a policy reads the figure of the
+# watcher.
 . tests/system/_lib.sh
 need "$CC" pgrep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -90,10 +91,10 @@ trap 'status=$?; leave_group; (exit "$status"); finish' EXIT
 [ ! -e "$group/memory.memsw.limit_in_bytes" ] || echo 48M > "$group/memory.memsw.limit_in_bytes"
 
 printf 'local s = loam.host {}\nreturn loam.policy { pick = function() return s end }\n' > "$policy"
-# within COMMAND... - runs the command in the group. Its status is the command's.
+# within COMMAND... - runs the command in the group. Returns the status of the command.
 within() { (sh -c 'echo $$ > "$0/cgroup.procs" && exec "$@"' "$group" "$@" > "$work/said" 2> "$work/err"); }
 
-# Four workers that need 14 MiB in turn have room for three that keep them.
+# Four workers need 14 MiB in turn. The group has room for three workers that keep their memory.
 LOAM_PRESSURE=0 within "$LOAM" run --watch --policy "$policy" -- "$peaks" 4 14 &&
   fail "without a reaction no worker is killed: the test shows nothing"
 grep -q '^killed: [1-4]$' "$work/said" || fail "it said: $(cat "$work/said" "$work/err")"

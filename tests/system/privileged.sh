@@ -1,5 +1,5 @@
-# privileged.sh - a host that has more rights than the user who starts it takes nothing from the
-# environment: no policy, no library, no folder.
+# privileged.sh - a host that has more rights than the user who starts it takes no policy, no
+# library and no folder from the environment.
 . tests/system/_lib.sh
 need "$CC" setpriv od
 [ "$(id -u)" = 0 ] || skip "only root can make set-user-ID programs"
@@ -25,8 +25,8 @@ library manager
 library binding
 chmod 644 "$policy"
 
-# A policy whose own tests fail, and the value of LOAM_VETTED that says that they were run: its hash
-# is FNV-1a (core/script/policy_file.c).
+# A policy whose own tests fail. hash_of prints the value of LOAM_VETTED that says that the tests
+# have been run: its hash is FNV-1a (core/script/policy_file.c).
 cat > "$work/failing.lua" << 'LUA'
 local one, two = loam.host { name = "one" }, loam.host { name = "two", align = 64 }
 return loam.policy {
@@ -44,8 +44,8 @@ hash_of() {
 build privileged.c "$LOAM_BUILD/libloam.a" -lm -ldl
 install -m 755 "$program" "$work/bin/host"
 
-# start PROGRAM [drop] - the user starts the program with every variable that names code, a file or
-# a folder. The output is in $work/out.
+# start PROGRAM [drop] - as the user, starts the program with every variable that names code, a file
+# or a folder. The output is in $work/out.
 start() {
   rm -f "$work"/ran/*
   as_user env LOAM_POLICY="$policy" LOAM_WATCH=1 LOAM_CONTROL=1 LOAM_CONTROL_DIR="$work/socket" \
@@ -54,11 +54,12 @@ start() {
     fail "$*: exit status $?: $(cat "$work/err")"
 }
 
-# has_run - the names of the libraries that were loaded.
+# has_run - prints the names of the libraries that were loaded.
 has_run() { echo $(ls "$work/ran"); }
 says() { echo $(cat "$work/out"); }
 
-# In an ordinary process the variables have their effect; otherwise this test would show nothing.
+# In an ordinary process the variables have their effect; otherwise the rest of this test would
+# prove nothing.
 start "$work/bin/host" "$work/socket"
 [ "$(says)" = "system socket" ] || fail "an ordinary host says $(says)"
 case $(has_run) in
@@ -70,7 +71,7 @@ VETTED_POLICY=$work/failing.lua start env -u LOAM_POLICY "$work/bin/host" "$work
 [ "$(says)" = "default socket vetted" ] || fail "LOAM_VETTED: an ordinary host says $(says)"
 echo "ok: an ordinary host takes its policy, its folder and $loaded from the environment"
 
-# ignores WHAT PROGRAM [drop] - a program with more rights takes nothing.
+# ignores WHAT PROGRAM [drop] - fails unless a program with more rights ignores the variables.
 ignores() {
   local what=$1
   shift

@@ -8,7 +8,7 @@ grep -q 'Provider: otel_memory' "$work/notes" || skip "built without sys/sdt.h"
 for name in alloc free; do grep -q "Name: $name" "$work/notes" || fail "no probe $name"; done
 build sampled.c
 
-# Breakpoints at probes are set once the library is loaded, at the start of main.
+# Breakpoints at probes are set at the start of main, when the library is loaded.
 cat > "$work/commands" <<GDB
 set pagination off
 set confirm off

@@ -1,5 +1,5 @@
-# profile.sh - `loam profile`: exact sums in every format, tags of any bytes, differences, ten thousand
-# tags, programs that end, and files that cannot be written or read.
+# profile.sh - `loam profile`: exact sums in every format, tags of any bytes, differences, ten
+# thousand tags, programs that end, and files that cannot be written or read.
 . tests/system/_lib.sh
 . tests/system/_tagged.sh
 need "$CC" python3 grep awk gzip
@@ -51,7 +51,7 @@ grep -q 'no longer there' "$work/d.svg" || fail "the picture lacks what vanished
 echo "ok: a base is subtracted, and a file is not written over"
 
 tell many 10000
-# At most 20 s of processor time, and 1.5 GB of address space.
+# Each command may use 20 s of processor time and 1.5 GB of address space.
 for format in pprof speedscope collapsed svg difference; do
   options="--format $format"
   [ "$format" != difference ] || options="--base $work/many.pprof"
@@ -64,7 +64,8 @@ grep -q "as much as in $work/many.pprof" "$work/said" || fail "a difference of t
 [ "$(wc -c < "$work/many.svg")" -lt 200000 ] || fail "the picture has $(wc -c < "$work/many.svg") bytes"
 echo "ok: ten thousand tags"
 
-# refused STATUS WORDS ARGUMENT... - the command ends with that status and one line that says why.
+# refused STATUS WORDS ARGUMENT... - fails unless the command ends with that status and prints one
+# line that gives the reason.
 refused() {
   local status=$1 words=$2 got
   shift 2
@@ -92,7 +93,8 @@ grep -q 'cannot write: No space left' "$work/why" || fail "$(cat "$work/why")"
 ls "$work" | grep -q '\.tmp$' && fail "a temporary file is left"
 echo "ok: what cannot be read or written is told in one line"
 
-# A program that ends while it is read: a profile, last figures, or one line that says why not.
+# A program ends while `loam profile` reads it. The result is a profile, the last figures, or one
+# line that gives the reason.
 for _ in 1 2 3 4; do
   kill -KILL "$pid" 2> "$work/gone"
   wait "$pid" 2> "$work/gone"

@@ -1,8 +1,8 @@
-# profile_readers.sh - programs of others read what `loam profile` writes: Go's pprof, the npm packages
-# pprof-format and speedscope, and Chromium.
+# profile_readers.sh - other programs read the profiles of `loam profile`: Go's pprof, the npm
+# packages pprof-format and speedscope, and Chromium.
 #
-# tests/install puts the npm packages into build-npm/ where npm is there and reaches its registry. It
-# does not install Chromium. What is missing is named, and its part is skipped.
+# tests/install installs the npm packages into build-npm/ if npm is installed and reaches its
+# registry. It does not install Chromium. The test names a missing program, and skips its part.
 . tests/system/_lib.sh
 . tests/system/_tagged.sh
 need python3 grep sed timeout
@@ -26,17 +26,17 @@ profile "$pid" -o "$work/diff.svg" --format svg --base "$work/base.pb.gz"
 
 # ---- Go's pprof
 
-# pprof ARGUMENT... - its output is in $work/said. It must not complain.
+# pprof ARGUMENT... - runs pprof. Its output goes to $work/said. Fails if it complains.
 pprof() {
   HOME=$work PPROF_TMPDIR=$work timeout 120 "$go" tool pprof "$@" > "$work/said" 2> "$work/why" < /dev/null ||
     fail "pprof $*: $(cat "$work/why")"
   [ ! -s "$work/why" ] || fail "pprof $*: $(cat "$work/why")"
 }
-# web - the pages of pprof -http show the profile.
+# web - fails unless the pages of pprof -http show the profile.
 web() {
   local port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-  # It is the child of `go tool`, so that is given a group of its own.
+  # pprof is a child of `go tool`, so `go tool` gets its own process group.
   HOME=$work setsid "$go" tool pprof -http="127.0.0.1:$port" -no_browser "$work/now.pb.gz" > "$work/web" 2>&1 < /dev/null &
   local server=$!
   for _ in $(seq 300); do
@@ -65,7 +65,7 @@ if [ -n "$go" ]; then
   grep -q 'tensor.cache' "$work/said" && fail "tagfocus: $(cat "$work/said")"
   pprof -top -unit=B -nodefraction=0 -diff_base "$work/base.pb.gz" "$work/now.pb.gz"
   grep -Eq ' -[0-9]+B .* tensor.weights$' "$work/said" || fail "diff_base: $(cat "$work/said")"
-  # Their own difference, and that of --base, are alike.
+  # pprof's difference and the difference of --base are equal.
   grep -E '^ .* (tensor|large|small)' "$work/said" | awk '{ print $4, $NF }' | sort > "$work/theirs"
   pprof -top -unit=B -nodefraction=0 "$work/diff.pb.gz"
   grep -E '^ .* (tensor|large|small)' "$work/said" | awk '{ print $4, $NF }' | sort > "$work/ours"
@@ -110,13 +110,14 @@ fi
 
 # ---- Chromium
 
-# browse FILE.html|URL - the text of a page after its scripts have run is in $work/page.
+# browse FILE.html|URL - writes the text of a page, after its scripts have run, to $work/page.
 browse() {
   HOME=$work timeout 120 chromium --headless --no-sandbox --disable-gpu --allow-file-access-from-files \
     --user-data-dir="$work/chromium" --virtual-time-budget=10000 --dump-dom "$1" > "$work/dom" 2> "$work/why"
   sed 's/<[^>]*>/ /g' "$work/dom" | tr -s ' \n' ' ' > "$work/page"
 }
-# in_speedscope FILE WORDS - speedscope opens the file as its own command would, and shows the words.
+# in_speedscope FILE WORDS - opens the file in speedscope as speedscope's own command does. Fails
+# unless the page shows the words.
 in_speedscope() {
   python3 - "$1" > "$work/load.js" <<'PY'
 import base64, json, os, sys

@@ -1,6 +1,6 @@
-# profile_stacks.sh - `loam profile --stacks`: samples that a program takes from its start, and
-# samples that are switched on and off in a running program without a thread of loam, and in one with
-# a service; a program that is stopped; a program that loam is linked into; and wrong words.
+# profile_stacks.sh - `loam profile --stacks`. A program samples from its start. Samples are
+# switched on and off in a running program, without a thread of loam and with a service. A program
+# is stopped. A program is linked with loam. Wrong arguments are refused.
 . tests/system/_lib.sh
 need "$CC" python3 mkfifo
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -29,10 +29,11 @@ end() {
   wait "$pid" || fail "it ends with status $?"
 }
 profile() { "$LOAM" profile "$@" > "$work/said" 2> "$work/why" || fail "loam profile $*: $(cat "$work/why")"; }
-# sum PATTERN FILE - the sum of the stacks that match.
+# sum PATTERN FILE - prints the sum of the stacks that match.
 sum() { awk -v p="$1" '$0 ~ p { s += $NF } END { printf "%.0f", s }' "$2"; }
-# near GOT WANT INTERVAL - within five standard deviations. A block of size s has a variance of at
-# most s times the interval, so a sum S has at most S times the interval.
+# near GOT WANT INTERVAL - fails unless GOT is within five standard deviations of WANT. A block of
+# size s has a variance of at most s times the interval, so a sum S has at most S times the
+# interval.
 near() {
   python3 -c 'import sys; got, want, interval = map(float, sys.argv[1:])
 sys.exit(abs(got - want) > 5 * (want * interval) ** .5)' "$@" || fail "$1 is not near $2 at $3"
@@ -45,7 +46,7 @@ profile "$pid" --stacks --format collapsed -o "$work/p"
 near "$(sum . "$work/p")" "$(live)" 4096
 if [ "$has_dw" ]; then
   grep -q 'main;keeps' "$work/p" || fail "no function: $(head -n 3 "$work/p")"
-  # What another thread freed counts as allocated, and not as in use.
+  # Blocks that another thread freed count as allocated, and not as in use.
   profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/all"
   [ "$(sum keeps "$work/all")" -gt "$(($(sum keeps "$work/p") + 4000000))" ] || fail "frees are not seen"
 fi
@@ -66,7 +67,7 @@ profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/before
 profile --stacks=off "$pid"
 grep -q "samples nothing" "$work/said" || fail "it goes on: $(cat "$work/said")"
 profile "$pid" --stacks 1MiB --for 1ms --format collapsed -o "$work/p"
-for signal in INT HUP; do # Ctrl-C, and a terminal that is closed
+for signal in INT HUP; do # INT is Ctrl-C; HUP is a terminal that is closed
   rm -f "$work/begun"
   "$LOAM" profile "$pid" --stacks 4KiB --for 10m > "$work/said" 2> "$work/begun" &
   sampling=$!
@@ -74,7 +75,7 @@ for signal in INT HUP; do # Ctrl-C, and a terminal that is closed
   kill -$signal "$sampling"
   wait "$sampling"
   [ $? = 130 ] || fail "SIG$signal: $(cat "$work/begun")"
-  for _ in $(seq 100); do # a program that samples already is not made to
+  for _ in $(seq 100); do # sampling is not switched on in a program that still samples
     profile "$pid" --stacks --for 1ms --format collapsed -o "$work/p"
     grep -q "sampling process" "$work/why" && continue 2
     sleep 0.1
@@ -90,7 +91,7 @@ profile "$pid" --stacks 8KiB --for 300ms --sample alloc_space --format collapsed
 end
 echo "ok: a program with a service is asked"
 
-# The functions of loam are in the program, with names. None of them is in the stack.
+# The program contains the functions of loam, with names. No stack shows one of them.
 if [ "$has_dw" ]; then
   c_program=$program
   build linked.c "$LOAM_BUILD/libloam.a" -lm -ldl

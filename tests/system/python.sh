@@ -1,4 +1,5 @@
-# python.sh - Debian's Python with NumPy and threads, with its own small-object allocator and without.
+# python.sh - Debian's Python with NumPy and threads, with and without its own allocator of small
+# objects.
 . tests/system/_lib.sh
 python=/usr/bin/python3
 [ -x "$python" ] || skip "$python is not installed"
@@ -34,7 +35,7 @@ same "python3 with NumPy and threads" "$python" "$work/script.py"
 export PYTHONMALLOC=malloc
 same "the same with PYTHONMALLOC=malloc" "$python" "$work/script.py"
 
-# Python maps its small objects by itself, unless it calls malloc for each.
+# Python maps memory for its small objects by itself, unless PYTHONMALLOC=malloc is set.
 unset PYTHONMALLOC
 cat > "$work/objects.py" <<'SCRIPT'
 import time
@@ -43,7 +44,8 @@ print("up", flush=True)
 time.sleep(120)
 SCRIPT
 
-# resident OPTION... - starts the program. Prints the MiB of loam, and those of others.
+# resident OPTION... - starts the program. Prints how many MiB of its resident memory belong to
+# loam, and how many to others.
 resident() {
   : > "$work/up"
   "$LOAM" run --policy "$policy" "$@" -- "$python" "$work/objects.py" > "$work/up" &

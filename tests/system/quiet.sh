@@ -1,4 +1,5 @@
-# quiet.sh - what a program under `loam run` prints without LOAM_EVENTS, and what it does not.
+# quiet.sh - the messages that a program under `loam run` prints without LOAM_EVENTS, and the
+# messages that it must not print.
 . tests/system/_lib.sh
 need perl
 
@@ -12,10 +13,11 @@ return loam.policy { pick = function(req)
 end }
 LUA
 
-# lines FILE - how many lines of loam are in a file.
+# lines FILE - prints the number of loam's lines in a file.
 lines() { grep -c '^loam: ' "$1" || true; }
 
-# out_of WHAT PERL_EXPRESSION - runs Perl into a limit or a denial. Sets $err, its messages.
+# out_of WHAT PERL_EXPRESSION [LINES] - runs Perl until it exceeds a limit or a denial ends it.
+# Fails unless loam prints LINES lines (1 by default). Its messages are in $err.
 err=$work/err
 out_of() {
   "$LOAM" run --policy "$tight" -- perl -e "$2" > "$work/out" 2> "$err" && fail "$1: it did not end"
@@ -38,7 +40,7 @@ grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve 
   fail "all events: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"
 
-# Last words go to a file too, whatever is told on standard error.
+# Last words also go to a file, whatever LOAM_EVENTS says.
 LOAM_LAST_WORDS=$work/last LOAM_EVENTS=none out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 0
 day=$(date -u +%Y-%m-%d)
 grep -q "^${day}T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z perl ([0-9]*): last words: no memory for size [0-9]* under tag 'malloc" "$work/last" ||
@@ -57,7 +59,7 @@ grep -q "^loam: warning: LOAM_LAST_WORDS=last: it is not an absolute path" "$err
 grep -q "^loam: last words: no memory for size [0-9]*" "$err" || fail "ulimit -v: $(cat "$err")"
 echo "ok: last words say where the memory is, on standard error and in a file"
 
-# Descriptor 2 may be a data file of the program by then.
+# By then, descriptor 2 may be a data file of the program.
 out_of "another file" "close STDERR; open STDERR, '>', '$work/data'; \$a = 'x' x (80_000_000 + \$#ARGV)" 0
 [ "$(lines "$work/data")" = 0 ] || fail "a message in a file of the program"
 build data_file.c -Wno-use-after-free
@@ -70,7 +72,7 @@ done
 grep -q 'double free' "$work/data" || fail "a wrong free is not told in a log: $(cat "$work/data")"
 echo "ok: nothing is written to a file that the program opened as descriptor 2, but to its log"
 
-# A program that loam cannot govern.
+# loam cannot govern a static program.
 printf 'int main(void) { return 7; }\n' > "$work/static.c"
 cc -static -o "$work/static" "$work/static.c"
 status=0
@@ -83,7 +85,7 @@ LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || s
 [ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
 echo "ok: a program that loam does not govern is told"
 
-# A program that can have no board runs, and its operator learns which verbs do not find it.
+# A program that can have no board still runs. A warning names the commands that do not find it.
 status=0
 LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- perl -e 'exit 7' 2> "$err" || status=$?
 [ "$status $(lines "$err")" = "7 1" ] || fail "no folder: status $status: $(cat "$err")"
@@ -94,7 +96,7 @@ LOAM_CONTROL_DIR=/proc/nosuch under true 2>> "$err"
 [ -s "$err" ] && fail "no folder, in silence: $(cat "$err")"
 echo "ok: a folder of boards that cannot be made is told once"
 
-# A path of a folder may be short enough for a board, and too long for a socket.
+# The path of a folder may be short enough for a board, but too long for a socket.
 long=$work/$(printf 'd%.0s' $(seq $((98 - ${#work}))))
 LOAM_CONTROL_DIR=$long "$LOAM" run --service --policy "$policy" -- perl -e 'system "true"; exit 7' 2> "$err"
 [ "$? $(lines "$err")" = "7 1" ] || fail "no socket: $(cat "$err")"
@@ -107,7 +109,7 @@ LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --service --policy "$policy" -- true 2
 [ "$(lines "$err")" = 1 ] || fail "neither a board nor a socket: $(cat "$err")"
 echo "ok: a program that has no socket to be asked by says so once"
 
-# A broken policy is told by the process that loam run became, not by its children.
+# The process that `loam run` became reports a broken policy. Its children do not.
 good='local s = loam.host { name = "s" } return loam.policy { pick = function() return s end }'
 echo "$good" > "$work/edited.lua"
 : > "$err"
@@ -148,7 +150,7 @@ grep -q polcy "$work/out" || fail "the silent program has not refused it: $(cat 
 echo >&5
 exec 5>&-
 await "the program with one file for all ends early" grep second "$work/both"
-# Where Yama restricts ptrace(2), only the watcher of root may write there.
+# Where Yama restricts ptrace(2), only root's watcher may write there.
 if [ "$(id -u)" = 0 ] || [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2> "$work/why")" -lt 1 ]; then
   [ "$(sed 's/^loam: policy refused.*/told/' "$work/both")" = $'first\ntold\nsecond' ] ||
     fail "in a file that is not opened for append: $(cat "$work/both")"

@@ -1,4 +1,4 @@
-# redis.sh - redis-server (which has an allocator of its own, and threads) under redis-benchmark.
+# redis.sh - redis-server under redis-benchmark. The server has its own allocator, and threads.
 . tests/system/_lib.sh
 need redis-server redis-benchmark redis-cli
 
@@ -27,7 +27,7 @@ end() {
   [ "$status" = 0 ] || { cat "$work/log"; fail "redis-server ended with $status"; }
 }
 
-# The data set is decided by the commands alone; what it holds afterwards is compared.
+# The commands alone decide the data set. The test compares the final contents.
 load() {
   redis-benchmark -s "$socket" -q -n 20000 -c 20 -P 8 -d 100 -t set,get,incr,lpush,rpop,sadd,hset,zadd \
     > "$work/benchmark" || fail "redis-benchmark: $(cat "$work/benchmark")"

@@ -1,5 +1,5 @@
 # schema.sh - the JSON of every command has the form that its schema describes, in success and in
-# failure. A schema allows no other member, no other type and no missing member.
+# failure. A schema allows no additional member, no other type and no missing member.
 . tests/system/_lib.sh
 need python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -58,8 +58,8 @@ printf 'x\t100\nx\t5000\t64\t1\n' > "$work/batch"
 printf 'x\nx\ty\n' > "$work/bad_batch"
 printf 'x\t5000\n' > "$work/broken_batch"
 
-# gives KIND STATUS VERB WORD... - the verb ends with this status, and each line that it writes has
-# the form KIND of the schema of VERB. The lines are kept for the validator.
+# gives KIND STATUS VERB WORD... - fails unless the verb ends with this status. Each line that it
+# writes must have the form KIND of the schema of VERB. Keeps the lines for the validator.
 gives() {
   local kind=$1 wanted=$2 verb=$3 got=0
   shift 2
@@ -94,7 +94,7 @@ gives refused 2 diff "$work/all.lua" "$work/absent.lua"
 gives answer 0 doctor
 echo "ok: commands about policies and the machine have answered"
 
-# A program with memory on huge pages, memory under a limit, and requests that the limit refuses.
+# A program has memory on huge pages and memory under a limit, and the limit refuses some requests.
 (LOAM_SERVICE=1 become python3 -c '
 import sys, time
 keep = [bytearray(8 << 20), bytearray(48 << 20)]
@@ -138,7 +138,8 @@ children=
 gives answer 0 status "$pid"
 gives last_words 0 stats "$pid"
 
-# A program without a service follows the board. One that asks for no memory is not waited for.
+# A program without a service follows the board. `loam wait` does not wait for a program that
+# requests no memory.
 (exec "$LOAM" run --policy "$policy" -- sleep 600) > "$work/said" 2> "$work/err" &
 pid=$!
 children=$pid
@@ -154,7 +155,7 @@ children=
 gives failure 1 owner 1 7f00
 gives failure 1 top 1
 for verb in status stats pages reload rebalance "demote --tag x" "sleep --tag x" wake; do
-  # The words are the verb and its options.
+  # $verb is the verb and its options.
   # shellcheck disable=SC2086
   gives failure 1 $verb 1
 done

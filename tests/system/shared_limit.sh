@@ -1,5 +1,5 @@
-# shared_limit.sh - processes of several `loam run`s share a limit: together they never have more, and
-# what one of them had comes back when it is killed or replaces its program.
+# shared_limit.sh - processes of several `loam run`s share a limit. Together they never exceed it.
+# When a process is killed or replaces its program, its share comes back.
 . tests/system/_lib.sh
 need "$CC"
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -15,8 +15,8 @@ LUA
 sed 's/, limit.*"kv" }/ }/' "$work/shared.lua" > "$work/edited.lua"
 LIMIT=20 # a block takes a little more than 1,000,000 bytes
 
-# launch NAME OPTION... - starts the program under `loam run`; its pid is in $pid. It reads the pipe
-# that the caller has opened, and answers in a file.
+# launch NAME OPTION... - starts the program under `loam run`. It reads from the pipe that the
+# caller has opened, and answers in a file. Sets $pid to its process id.
 launch() {
   local name=$1
   shift
@@ -24,7 +24,7 @@ launch() {
   pid=$!
   children="$children $pid"
 }
-# tell NAME WORD - tells a program what to do; its answer is in $has.
+# tell NAME WORD - gives a program a command. Sets $has to its answer.
 tell() {
   local name=$1 before
   before=$(wc -l < "$work/$name.out")
@@ -57,12 +57,13 @@ grep -q '^kv .* 95% of 20 MiB, 38% here$' "$work/stats" || fail "$(cat "$work/st
 "$LOAM" stats "$b" --json > "$work/stats"
 grep -q '"limit_used":20[0-9]*,"limit_shared":"kv","limit_own":8[0-9]*' "$work/stats" || fail "$(cat "$work/stats")"
 
-# Nobody waits for the killed one before the shell does: its share comes back all the same.
+# The share of the killed process comes back before the shell has waited for that process.
 kill -KILL "$a"
 await "the share of a killed process does not come back" has_all b
 wait "$a" 2> "$work/why"
 
-# A policy that is edited, in a process that runs: it opens nothing, and shares from now on.
+# A policy is edited while the process runs. The process opens nothing, and shares the limit from
+# then on.
 tell b free
 cp "$work/shared.lua" "$work/edited.new" && mv "$work/edited.new" "$work/edited.lua"
 obeys() {
@@ -75,12 +76,12 @@ tell c 15
 tell b take
 [ "$has" = 5 ] || fail "the second has $has of 5"
 
-# A program that replaces itself by one without loam.
+# A program replaces itself by a program without loam.
 echo exec > "$work/c.in"
 await "the share of another program does not come back" has_all b
 grep -q '(sleep)' "/proc/$c/stat" || fail "the program has ended, and was to become another"
 
-# What ends in an orderly way gives back as well.
+# A process that ends normally gives its share back too.
 exec 5>&-
 launch a --policy "$work/shared.lua"
 await "the fourth does not start" has_more_than a 0

@@ -1,5 +1,5 @@
-# sleep.sh - a program's device memory sleeps and wakes by commands, on the stand-in for a GPU's
-# driver: it has its addresses and contents again, and the JSON has the form of its schema.
+# sleep.sh - commands make a program's device memory sleep and wake, on the stand-in for a GPU's
+# driver. After that it has its old addresses and contents. The JSON has the form of its schema.
 . tests/system/_lib.sh
 need python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -52,14 +52,14 @@ pid=$!
 children=$pid
 await "the program does not start" test -e "$work/ready"
 
-# says WORDS COMMAND... - the command ends with 0 and writes exactly these words.
+# says WORDS COMMAND... - fails unless the command ends with 0 and writes exactly these words.
 says() {
   local words=$1 said
   shift
   said=$("$LOAM" "$@" 2>&1) || fail "loam $*: $said"
   [ "$said" = "$words" ] || fail "loam $*: $said"
 }
-# refuses WORDS COMMAND... - the command ends with 1 and names the reason.
+# refuses WORDS COMMAND... - fails unless the command ends with 1 and names the reason.
 refuses() {
   local words=$1 status=0
   shift
@@ -67,7 +67,7 @@ refuses() {
   [ "$status" = 1 ] || fail "loam $*: status $status: $(cat "$work/out")"
   grep -qF "$words" "$work/out" || fail "loam $*: $(cat "$work/out")"
 }
-# valid COMMAND... - its JSON has the form of its schema.
+# valid COMMAND... - fails unless its JSON has the form of its schema.
 valid() {
   "$LOAM" "$@" --json > "$work/out" 2> "$work/why" || true
   python3 -c 'import json, sys, jsonschema

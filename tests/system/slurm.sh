@@ -1,5 +1,6 @@
-# slurm.sh - examples/fleet/slurm/task_prolog with a Slurm of its own on this machine: each task of
-# srun is governed and shows its rank and job, an edit reaches all, and a job may have another policy.
+# slurm.sh - examples/fleet/slurm/task_prolog with a private Slurm on this machine. loam governs
+# each task of srun and shows its rank and job, an edit reaches all tasks, and a job may have
+# another policy.
 
 . tests/system/_lib.sh
 need munged slurmctld slurmd srun sinfo scancel hostname python3
@@ -13,7 +14,7 @@ sed "s|^PRELOAD=.*|PRELOAD=$LOAM_PRELOAD|; s|^POLICY=.*|POLICY=$live|" \
   examples/fleet/slurm/task_prolog > "$work/prolog"
 chmod +x "$work/prolog"
 
-# A cluster of one node: this machine, with an authentication service of its own.
+# A cluster of one node, which is this machine, with its own authentication service.
 head -c 128 /dev/urandom > "$work/munge/key"
 chmod 400 "$work/munge/key"
 node=$(hostname -s)
@@ -47,7 +48,8 @@ PartitionName=all Nodes=$node Default=YES State=UP
 END
 export SLURM_CONF=$work/slurm.conf
 
-# daemon COMMAND... - starts a daemon in the foreground of a job of this shell.
+# daemon COMMAND... - starts a daemon as a background job of this shell; the daemon itself does not
+# fork.
 daemon() {
   "$@" > "$work/${1##*/}.out" 2>&1 &
   children="$! $children" # finish ends them in this order: slurmd first, munged last
@@ -58,7 +60,7 @@ await "munged does not start" test -S "$work/munge/socket"
 daemon slurmctld -D -i
 daemon slurmd -D
 slurmd=$!
-# is_idle - the node can run tasks, or slurmd has ended.
+# is_idle - succeeds if the node can run tasks, or slurmd has ended.
 is_idle() { ! kill -0 "$slurmd" || [ "$(sinfo -h -o %T)" = idle ]; }
 await "slurmd does not start" is_idle
 kill -0 "$slurmd" 2> "$work/why" || skip "slurmd does not start here: $(tail -n 3 "$work/slurmd.out" "$work/slurmd.log")"
@@ -79,7 +81,7 @@ grep -qx -- "-t loam a task of job [0-9]* runs without loam: this node has no $w
 echo "ok: on a node without loam a task runs, and the log has a line"
 mv "$work/prolog.whole" "$work/prolog"
 
-# The tasks of a step outlive a slurmd that is killed, so a test that fails ends its jobs first.
+# The tasks of a step go on when slurmd is killed, so a failed test ends its jobs first.
 end_jobs() {
   status=$?
   timeout 60 scancel --user="$(id -un)" 2> "$work/why"
@@ -103,7 +105,8 @@ while True:
   children="$step $children"
   await "not all tasks are shown" are_shown "$1"
 }
-# are_shown POLICY - `loam ps` shows each task of a step once. Writes their process ids and jobs.
+# are_shown POLICY - succeeds if `loam ps` shows each task of a step once. Writes their process ids
+# and jobs.
 are_shown() {
   "$LOAM" ps --json | python3 -c '
 import json, sys

@@ -1,5 +1,5 @@
-# sshd.sh - OpenSSH's server, whose child for a new connection is confined by chroot and seccomp: a
-# system call that the server does not make by itself ends the child.
+# sshd.sh - OpenSSH's server confines its child for a new connection by chroot and seccomp. A system
+# call that the server itself does not make would end the child.
 . tests/system/_lib.sh
 . tests/system/_server.sh
 need ssh ssh-keygen python3 pgrep
@@ -7,7 +7,7 @@ sshd=$(PATH=$PATH:/usr/sbin command -v sshd) || skip "sshd is not installed"
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 [ "$(id -u)" = 0 ] || skip "sshd separates its privileges only if root starts it"
 
-# The service of Debian makes this folder when it starts.
+# Debian's service makes this folder when it starts.
 if [ ! -d /run/sshd ]; then
   mkdir -m 755 /run/sshd
   made=/run/sshd
@@ -31,8 +31,8 @@ X11Forwarding yes
 PrintMotd no
 END
 
-# A client that asks for the passphrase of a key waits in the middle of its login. It gets a wrong
-# passphrase for the key "one", and so offers the key "two" to the server.
+# A client waits in the middle of its login while it asks for the passphrase of a key. It gets a
+# wrong passphrase for the key "one", and therefore offers the key "two" to the server.
 cat > "$work/ask" << END
 #!/bin/sh
 case \$1 in *$work/one*) key=one word=wrong ;; *) key=two word=secret ;; esac
@@ -56,7 +56,7 @@ write "$work/after.lua" after 4096
 for way in $ways; do
   rm -f "$work"/asked.* "$work"/go.*
   write "$live" before 64
-  rm -f "$work/log" # else its old lines would say that the server is up
+  rm -f "$work/log" # its old lines would say that the server is up
   (run_as "$way" "$sshd" -D -e -f "$work/config") > "$work/log" 2>&1 &
   server=$!
   children=$server

@@ -1,12 +1,13 @@
-# start.sh - what happens before main: a policy that denies, is broken, missing or no file at all.
+# start.sh - events before main: a policy that denies everything, is broken, is missing, or is no
+# file.
 . tests/system/_lib.sh
 need sort
 
 broken=$work/broken.lua
 echo 'return loam.policy { pick = function(req) return nosuch end }' > "$broken"
 
-# refused WHAT POLICY - the program is not started: exit 2 and the error, with LD_PRELOAD alone and
-# by `loam run`.
+# refused WHAT POLICY - fails unless loam does not start the program, prints the error and ends with
+# status 2, both with LD_PRELOAD alone and by `loam run`.
 refused() {
   policy=$2 under touch "$work/started" 2> "$work/err"
   status=$?
@@ -29,7 +30,7 @@ refused "an empty file" "$work/empty.lua"
 head -c 3000 /dev/urandom > "$work/noise.lua"
 refused "noise" "$work/noise.lua"
 
-# lenient WHAT COMMAND... - it runs, with one warning.
+# lenient WHAT COMMAND... - fails unless the command runs, with one warning.
 lenient() {
   local what=$1
   shift
@@ -57,8 +58,8 @@ policy=$work/deny.lua LC_ALL=C under sort -S 10M <(seq 1000) > "$work/out" 2> "$
 grep -q 'memory exhausted' "$work/err" || fail "denied, sort says: $(cat "$work/err")"
 echo "ok: loam.deny is the program's ENOMEM"
 
-# A bad edit changes nothing for programs that start after it, as a child or by exec: the policy with
-# which the tree began decides for them.
+# A bad edit changes nothing for programs that start after it, as a child or by exec: they obey the
+# policy with which the tree began.
 denied() {
   grep -q 'memory exhausted' "$work/err" || fail "$1 does not obey the first policy: $(cat "$work/out" "$work/err")"
   grep -q nosuch "$work/err" && fail "$1 was told of the edit: $(cat "$work/err")"
@@ -78,7 +79,7 @@ if [ -x "${LOAM:-}" ]; then
     --policy "$work/edited.lua" -- bash -c 'cp "$0" "$1"; exec /bin/echo served' "$broken" "$work/edited.lua"
 fi
 
-# What `loam run` has compiled needs no Lua again, in the program or in what it starts.
+# A policy that `loam run` has compiled needs no Lua any more, in the program or in its children.
 if [ -x "${LOAM:-}" ]; then
   cat > "$work/one.lua" <<'LUA'
 local small, large = loam.host {}, loam.host { align = 64 }
@@ -93,15 +94,16 @@ LUA
   echo "ok: a plan of every tag comes with the program"
 fi
 
-# Nothing about a policy that is well, nor about a file system where nothing can be written.
+# Without LOAM_EVENTS, loam prints nothing about a correct policy or about a file system where
+# nothing can be written.
 LOAM_CONTROL_DIR=/proc/nosuch under bash -c 'echo served' > "$work/out" 2> "$work/err" || fail "no socket"
 [ -s "$work/err" ] && fail "told without being asked: $(cat "$work/err")"
 LOAM_EVENTS=stderr under bash -c 'echo served' > "$work/out" 2> "$work/err"
 grep -q '^loam: ' "$work/err" || fail "LOAM_EVENTS=stderr tells nothing"
 echo "ok: events are told when asked for"
 
-# told VARIABLE=VALUE - a value that means nothing is told in one line that names it and what is
-# possible, and the program runs.
+# told VARIABLE=VALUE - fails unless loam reports a meaningless value in one line, which names the
+# value and the possible values, and the program runs.
 told() {
   env "$1" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
     fail "$1: exit status $?"
@@ -124,7 +126,7 @@ done
 echo "ok: a value that means nothing is told"
 
 if [ -x "${LOAM:-}" ]; then
-  # What is kept of a policy is obeyed only as long as the text is the same.
+  # The kept image of a policy is used only while the text of the policy is unchanged.
   {
     echo 'local plain = loam.host {}'
     echo 'return loam.policy { name = "first", pick = function() return plain end }'

@@ -12,7 +12,8 @@ end, tests = { { tag = "x", size = 8, expect = b } } }
 LUA
 sed 's/1000/2000/' "$work/old.lua" > "$work/new.lua"
 
-# same VERB ARGUMENT... - the verb says of standard input and of a pipe what it says of the file.
+# same VERB ARGUMENT... - fails unless the output of the verb for standard input and for a pipe
+# equals its output for the file.
 same() {
   local verb=$1
   shift
@@ -37,7 +38,7 @@ grep -q '^moved .*1001 to < 2001' "$work/out" || fail "diff of a pipe: $(cat "$w
 "$LOAM" diff - "$work/old.lua" < "$work/old.image" > "$work/out" 2>&1 || fail "an image: $(cat "$work/out")"
 echo "ok: diff compares policies and images that come from pipes"
 
-# refused WORDS ARGUMENT... - the command refuses its standard input with these words.
+# refused WORDS ARGUMENT... - fails unless the command refuses its standard input with these words.
 refused() {
   local words=$1
   shift

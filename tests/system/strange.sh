@@ -1,5 +1,5 @@
-# strange.sh - programs that have functions of the same names as what a policy needs: another Lua, and
-# another unwinder than the one that LuaJIT raises errors by.
+# strange.sh - programs whose functions have the names of functions that a policy needs: another
+# Lua, and another unwinder than the one by which LuaJIT raises errors.
 . tests/system/_lib.sh
 need "$CC"
 

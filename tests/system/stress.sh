@@ -1,4 +1,4 @@
-# stress.sh - stress-ng's malloc stressor, which verifies what it wrote.
+# stress.sh - the malloc stressor of stress-ng, which verifies the contents of its blocks.
 . tests/system/_lib.sh
 need stress-ng
 

@@ -1,5 +1,5 @@
-# subproject.sh - loam as a part of another project, by add_subdirectory and by FetchContent. The
-# project has each type of build, and several at a time (Ninja Multi-Config).
+# subproject.sh - loam is a part of another project, by add_subdirectory and by FetchContent, in
+# each build type and with several build types at a time (Ninja Multi-Config).
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 fail() { echo "failed: $*"; exit 1; }
 
-# A machine without cmocka and busted: pkg-config finds LuaJIT only.
+# Acts as a machine without cmocka and busted: pkg-config finds only LuaJIT.
 mkdir "$work/pkgconfig" "$work/src"
 cp "$(pkg-config --variable=pcfiledir luajit)/luajit.pc" "$work/pkgconfig"
 export PKG_CONFIG_LIBDIR=$work/pkgconfig
@@ -71,13 +71,13 @@ configure() {
   cmake --build "$folder" --target help > "$work/targets"
 }
 
-# cached FOLDER NAME VALUE - a variable of the parent's cache.
+# cached FOLDER NAME VALUE - fails unless a variable of the parent's cache has this value.
 cached() {
   grep -qx "$2:[A-Z]*=$3" "$work/$1/CMakeCache.txt" || fail "$1: $(grep "^$2:" "$work/$1/CMakeCache.txt")"
 }
 
-# is_untouched FOLDER - the parent's own files are compiled as they are without loam, its list of
-# tests has its own test alone, and no target of loam's tests, benchmarks or Python is there.
+# is_untouched FOLDER - fails unless the parent's files are compiled as they are without loam, its
+# list of tests has only its own test, and it has no target of loam's tests, benchmarks or Python.
 is_untouched() {
   local line
   line=$(grep "host\.dir/.*src/host\.c\",\$" "$work/$1/compile_commands.json" |
@@ -89,7 +89,7 @@ is_untouched() {
   if grep -E 'test_|bench_|python' "$work/targets"; then fail "$1: targets of tests or of Python"; fi
 }
 
-# Each type of build, of a parent without loam and with loam.
+# Tries each build type, for a parent without loam and with loam.
 for type in Debug Release RelWithDebInfo ''; do
   for way in alone subdirectory fetched; do
     folder=$way-$type
@@ -109,7 +109,7 @@ for type in Debug Release RelWithDebInfo ''; do
   echo "ok: a parent of build type '$type' is compiled and tested as it is without loam"
 done
 
-# BUILD_SHARED_LIBS chooses for libraries without a kind; both of loam's have one.
+# BUILD_SHARED_LIBS decides for libraries without a type; both libraries of loam have a type.
 configure debug -DCMAKE_BUILD_TYPE=Debug -DBUILD_SHARED_LIBS=OFF -DCMAKE_UNITY_BUILD=ON
 for option in TESTS BENCH WERROR INSTALL; do cached debug "LOAM_$option" OFF; done
 cached debug LOAM_CHECKS 0
@@ -117,8 +117,9 @@ cached debug CMAKE_BUILD_TYPE Debug
 cached debug BUILD_SHARED_LIBS OFF
 echo "ok: a parent gets no tests, no checks and no Python package, and keeps its build type"
 
-# The parent's build, of all its targets, makes what the parent uses: not the command. The parent
-# joins the sources of a target, which loam's sources do not allow.
+# A build of all targets of the parent makes only the parts of loam that the parent uses, and so not
+# the command. The parent joins the sources of a target (a unity build), which loam's sources do not
+# allow.
 built=debug
 config=()
 if command -v ninja > /dev/null; then
@@ -130,7 +131,7 @@ else
   echo "not tested, as ninja is not installed: several types of build at a time"
 fi
 
-# The first target of a fresh folder.
+# The first target that is built in a new folder.
 cmake --build "$work/$built" "${config[@]}" --target loam-command --parallel 2 > "$work/log" 2>&1 ||
   { cat "$work/log"; fail "the command's own library is not built alone"; }
 

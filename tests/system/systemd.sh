@@ -1,7 +1,7 @@
 # systemd.sh - systemd accepts the units of examples/fleet: a service with the drop-in that runs it
-# under loam, and the unit of `loam metrics`. tests/vm/systemd starts the service under systemd, in a
-# virtual machine. Here the command of the drop-in is started without systemd, with a private /tmp, and
-# `loam ps` finds it there.
+# under loam, and the unit of `loam metrics`. (tests/vm/systemd starts the service under systemd, in
+# a virtual machine.) This test starts the command of the drop-in without systemd, with a private
+# /tmp, and `loam ps` finds it there.
 
 . tests/system/_lib.sh
 need systemd-analyze unshare
@@ -25,7 +25,7 @@ unset LOAM_CONTROL_DIR XDG_RUNTIME_DIR
 policy_copy=$(dirname "$LOAM")/systemd-test.lua
 cp policies/default.lua "$policy_copy"
 mkdir -m 1777 "$work/tmp"
-# The folder of the build may be in /tmp itself, so it is mounted into the private one.
+# The build folder may be in /tmp, so it is mounted into the private /tmp.
 build=$(dirname "$LOAM")
 # shellcheck disable=SC2016,SC2086
 (cd "$build" && exec unshare --mount sh -c 'mount --bind "$1" /tmp && mkdir -p "$2" &&

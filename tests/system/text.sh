@@ -1,4 +1,4 @@
-# text.sh - sort of a large file (with its threads), and grep.
+# text.sh - sort of a large file, with several threads, and grep.
 . tests/system/_lib.sh
 need sort grep awk
 

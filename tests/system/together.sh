@@ -1,12 +1,12 @@
-# together.sh - everything at the same moment: threads allocate, the program forks, policies are
-# published, limits are hit, and the tables are read from outside.
+# together.sh - at the same time, threads allocate, the program forks, policies are published,
+# limits are reached, and the tables are read from outside.
 . tests/system/_lib.sh
 need "$CC"
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 build together.c
 
 live=$work/live.lua
-write() { # write NAME ALIGNMENT MiB - a policy with a limit, a fallback, and a counted tag
+write() { # write NAME ALIGNMENT MiB - writes a policy with a limit, a fallback, and a counted tag
   cat > "$work/next" <<LUA
 local MiB = loam.MiB
 local few  = loam.host { name = "few$1", align = $2, limit = $3 * MiB }

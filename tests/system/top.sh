@@ -1,5 +1,5 @@
-# top.sh - `loam top` in a real terminal, that of tmux: keys, what the screen shows, resize, and that
-# the terminal is restored; and its lists and JSON of real programs.
+# top.sh - `loam top` in a real terminal of tmux: its keys, its screen, changes of the terminal's
+# size, and that it restores the terminal; and its lists and JSON for real programs.
 . tests/system/_lib.sh
 need "$CC" grep python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -17,7 +17,7 @@ grep -Eq "^$name +[0-9.]+ KiB +1,00[0-9] .*% of 2 MiB" "$work/list" || fail "$(c
 grep -q "\"pid\":$first" "$work/json" || fail "json: $(cat "$work/json")"
 echo "ok: a list and JSON"
 
-rm "$work/json" # else its old contents would end the wait below before the command has begun
+rm "$work/json" # its old contents would end the wait below before the command has begun
 "$LOAM" top --json --every 100ms > "$work/json" 2> "$work/err" &
 top=$!
 children="$children $top"
@@ -81,18 +81,20 @@ await_screen() {
 }
 shown() { tm capture-pane -p -t top > "$work/screen" && grep -Eq -- "$1" "$work/screen"; }
 hidden() { tm capture-pane -p -t top > "$work/screen" && ! grep -Eq -- "$1" "$work/screen"; }
-# shows PATTERN - a line of the screen matches, soon. lacks PATTERN - no line does.
+# shows PATTERN - waits until a line of the screen matches. lacks PATTERN - waits until no line
+# does.
 shows() { await_screen "the screen lacks $1" shown "$1"; }
 lacks() { await_screen "the screen shows $1" hidden "$1"; }
 press() { tm send-keys -t top "$@"; }
-# A line of the shell in the terminal. The shell's echo of it has other quotes than its output.
+# in_shell LINE - types a line to the shell in the terminal. The shell's echo of the line has other
+# quotes than its output.
 in_shell() { press "$1" Enter; }
-# begins - starts top in the terminal, whose settings are kept.
+# begins - saves the settings of the terminal, and starts top in it.
 begins() {
   in_shell "clear; stty -g > '$work/before'; '$LOAM' top --every 200ms $first $second; echo 'st''atus' \$?"
   shows '^loam top by tag, every 200ms'
 }
-# ended STATUS - top has ended with this status, and the terminal has its old settings.
+# ended STATUS - fails unless top has ended with this status and the terminal has its old settings.
 ended() {
   shows "^status $1\$"
   rm -f "$work/after"
@@ -149,7 +151,7 @@ ended 0
 begins
 press C-c
 ended 0
-# The process of top in the terminal.
+# top_pid - prints the process id of top in the terminal.
 top_pid() { pgrep -f "^$LOAM top --every 200ms $first $second\$"; }
 for signal in INT TERM; do
   begins

@@ -1,6 +1,6 @@
-# unlike.sh - the machines of a fleet are not alike: a policy that a machine cannot obey, images of
-# another version and of another architecture, no LuaJIT, a folder that cannot be written, a read-only
-# home, no compiler. Each gives a clear line, and the policy before stays in force.
+# unlike.sh - the machines of a fleet differ: a policy that a machine cannot obey, images of another
+# version and of another architecture, no LuaJIT, a folder that cannot be written, a read-only home,
+# no compiler. Each case gives a clear message, and the earlier policy stays in force.
 . tests/system/_lib.sh
 need "$CC" python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -11,7 +11,7 @@ image=$work/next.image
 policy_text 128 > "$work/next.lua"
 "$LOAM" compile "$work/next.lua" -o "$image" > "$work/out" || fail "loam compile"
 
-# begins COMMAND... - starts the program under the file, by the command.
+# begins COMMAND... - starts the program under $live; COMMAND is a prefix that runs it.
 begins() {
   : > "$work/out"
   "$@" "$LOAM" run --watch --policy "$live" -- "$program" 64 128 256 > "$work/out" 2> "$work/err" &
@@ -19,9 +19,9 @@ begins() {
   children="$children $pid"
   await "it does not start" grep -qx 'obeys 64' "$work/out"
 }
-# policy_is NAME - the live policy of the program has this name.
+# policy_is NAME - succeeds if the live policy of the program has this name.
 policy_is() { "$LOAM" status "$pid" --json > "$work/status" && grep -F "\"name\":\"$1\"" "$work/status"; }
-# refuses WORDS - the program has refused the file with these words, and keeps its policy.
+# refuses WORDS - fails unless the program refuses the file with these words and keeps its policy.
 refuses() {
   has_refused() { "$LOAM" status "$pid" --json > "$work/status" && grep -F -- "$1" "$work/status"; }
   await "it does not refuse: $1" has_refused "$1"
@@ -37,8 +37,8 @@ grep -qF "refused it: $live:1: machine: node 63:" "$work/wait" || fail "wait: $(
 [ ! -e "$work/started" ] && grep -qF "$live:1: machine: node 63:" "$work/why" || fail "run: $(cat "$work/why")"
 echo "ok: a policy for a machine with other NUMA nodes is refused, and the one before stays"
 
-# changed OFFSET FORMAT VALUE - writes $work/changed.image: the image with a value at the offset, as the
-# format of Python's struct says, and a checksum that agrees.
+# changed OFFSET FORMAT VALUE - writes $work/changed.image: the image with another value at the
+# offset and a right checksum. FORMAT is a format of Python's struct.
 changed() {
   python3 - "$image" "$work/changed.image" "$@" << 'PY'
 import struct, sys
@@ -52,14 +52,15 @@ data[16:24] = total.to_bytes(8, "little")
 open(sys.argv[2], "wb").write(data)
 PY
 }
-# The format and the version of loam are at 48 and 52, the size of a page at 72.
+# The image has the format number at offset 48, the version of loam at 52, and the size of a page at
+# 72.
 read -r FORMAT page < <(python3 -c '
 import struct, sys
 data = open(sys.argv[1], "rb").read()
 print(*struct.unpack_from("<I", data, 48), *struct.unpack_from("<I", data, 72))' "$image")
 [ "$page" = "$(getconf PAGESIZE)" ] || fail "the page is elsewhere in the image: $page"
-# compiled_again WHAT WORDS - a program starts under $work/changed.image, and an event says why its text
-# is compiled again.
+# compiled_again WHAT WORDS - fails unless a program starts under $work/changed.image, and an event
+# says why the text is compiled again.
 compiled_again() {
   LOAM_EVENTS=stderr LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$work/changed.image" /bin/true 2> "$work/why" ||
     fail "$1: exit status $?: $(cat "$work/why")"
@@ -74,7 +75,8 @@ compiled_again "an image of another format is compiled again" "it has format 99 
 changed 72 '<I' "$((page * 16))"
 compiled_again "an image for larger pages is compiled again" "it was compiled for pages of bytes $(printf "%#x, but this machine has %#x" $((page * 16)) "$page")"
 
-# A machine of the other byte order writes the size of the image, which is the second number, so.
+# The size of the image is its second number. This is how a machine of the other byte order writes
+# it.
 changed 8 '>Q' "$(stat -c %s "$image")"
 "$LOAM" run --policy "$work/changed.image" -- touch "$work/started" 2> "$work/why" && fail "it is started"
 [ ! -e "$work/started" ] && grep -Eq "changed.image: .*policy image: it has [0-9]+ bytes, but its head says" "$work/why" ||
@@ -106,7 +108,7 @@ policy_text 128 | save "$live"
 await "an edit is not obeyed" grep -qx 'obeys 128' "$work/out"
 echo "ok: without LuaJIT images and loam run work, and a text is refused in words"
 
-# A folder that cannot be written, also by root: the policy that is there stays.
+# A folder that not even root can write: the policy in it stays.
 mkdir "$work/etc"
 policy_text 64 > "$work/etc/prod.lua"
 # shellcheck disable=SC2016
@@ -116,8 +118,8 @@ grep -q "$work/etc/prod.lua.*: Read-only file system" "$work/why" || fail "read-
 policy_text 64 | cmp - "$work/etc/prod.lua" || fail "the policy has changed"
 echo "ok: in a folder that cannot be written, loam compile says so, and the policy stays"
 
-# No folder for a board can be written: not the home, nor any other place. Programs run, follow the
-# file each by itself, and keep their policy when an edit is refused.
+# No folder for a board can be written, neither the home nor another place. The programs run, each
+# follows the file by itself, and they keep their policy when an edit is refused.
 mkdir -m 755 "$work/home"
 # shellcheck disable=SC2016
 read_only=(unshare --mount sh -c 'mount -t tmpfs -o ro none "$0" && exec "$@"' "$work/home"
@@ -133,7 +135,7 @@ policy_text 256 | save "$live"
 await "the edit after it is not obeyed" grep -qx 'obeys 256' "$work/out"
 echo "ok: with a read-only home programs run, edits are obeyed, and a wrong one is told"
 
-# No compiler of C, nor any other program that builds loam.
+# There is no C compiler, and no other program that builds loam.
 mkdir "$work/bin"
 ln -s "$(type -P true)" "$work/bin"
 PATH=$work/bin "$LOAM" check "$live" > "$work/out" 2>&1 || fail "no compiler: $(cat "$work/out")"

@@ -1,5 +1,5 @@
-# wait.sh - `loam wait` with 100 processes: a tree of forks, and separate programs with and without a
-# service. They obey an edit, refuse a broken one, and obey the next one.
+# wait.sh - `loam wait` with 100 processes: a tree of forks, and separate programs with and without
+# a service. They obey an edit, refuse a broken edit, and obey the next one.
 
 # Root sees the programs of all users, so the test becomes a user that has no other program.
 OWN=54321
@@ -34,31 +34,32 @@ starts() {
   pid=$!
   children="$children $pid"
 }
-# waits STATUS WORDS... - `loam wait WORDS` ends with this status. Its output is in $work/out, what it
-# says of failures in $work/why.
+# waits STATUS WORDS... - fails unless `loam wait WORDS` ends with this status. Its output goes to
+# $work/out, its messages about failures to $work/why.
 waits() {
   local wanted=$1 got=0
   shift
   "$LOAM" wait "$@" > "$work/out" 2> "$work/why" || got=$?
   [ "$got" = "$wanted" ] || fail "loam wait $*: $got, not $wanted: $(tail -n 5 "$work/out" "$work/why")"
 }
-# says FILE COUNT WORDS - so many lines of the file have these words.
+# says FILE COUNT WORDS - fails unless COUNT lines of the file contain these words.
 says() {
   [ "$(grep -cF -- "$3" "$1")" = "$2" ] || fail "not $2 times '$3': $(tail -n 5 "$1")"
 }
-# begins WORDS... - starts `loam wait` in the background, and waits until it has looked once: then it
-# has blocked the signals that end it.
+# begins WORDS... - starts `loam wait` in the background, and waits until it has blocked the signals
+# that end it; by then it has read the programs' state once.
 begins() {
   "$LOAM" wait "$@" > "$work/out" 2> "$work/why" &
   waiter=$!
   children="$children $waiter"
   await "it does not wait" has_looked
 }
-# A shell blocks signals too, before it becomes the command.
+# The subshell also blocks signals before it becomes the command, so this checks for the command's
+# file.
 has_looked() {
   [ "/proc/$waiter/exe" -ef "$LOAM" ] && grep '^SigBlk:.*[1-9a-f]' "/proc/$waiter/status"
 }
-# ended STATUS - the command in the background ends with this status.
+# ended STATUS - fails unless the command in the background ends with this status.
 ended() {
   local got=0
   wait "$waiter" || got=$?
@@ -168,7 +169,7 @@ kill -INT "$waiter"
 ended 130
 echo "ok: Ctrl-C ends it"
 
-# Without descriptors for the boards, living programs would seem not to run.
+# If the command cannot open the boards, it must not take living programs for ended ones.
 for verb in "wait --hash $UNKNOWN --timeout 0" ps; do
   got=0
   # shellcheck disable=SC2086 # several words
