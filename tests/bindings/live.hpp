@@ -1,4 +1,4 @@
-/* live.hpp - how many blocks live under a tag, for tests of the binding for C++. */
+/* live.hpp - returns the number of live blocks of a tag, for tests of the C++ binding. */
 #ifndef LIVE_HPP
 #define LIVE_HPP
 

@@ -1,4 +1,4 @@
--- lua_arrays_spec - bindings/lua: arrays, in LuaJIT and in Lua 5.4.
+-- lua_arrays_spec - the arrays of bindings/lua, in LuaJIT and in Lua 5.4.
 local loam = require("loam")
 
 local function live(tag)
@@ -152,7 +152,7 @@ describe("arrays of loam for Lua", function()
   it("give text as often as it is asked for", function()
     local a = assert(loam.array("of.array", "string"))
     assert(a:set("often"))
-    for _ = 1, 70000 do -- LuaJIT has less than 65536 types
+    for _ = 1, 70000 do -- LuaJIT can have fewer than 65536 types
       if a:get() ~= "often" then error("another text") end
     end
   end)

@@ -1,4 +1,4 @@
--- lua_spec - bindings/lua: names, errors and lifetimes of the module, in LuaJIT and in Lua 5.4.
+-- lua_spec - names, errors and lifetimes of bindings/lua, in LuaJIT and in Lua 5.4.
 local loam = require("loam")
 
 local function live(tag)
@@ -32,7 +32,7 @@ describe("loam for Lua", function()
   end)
 
   it("keeps no callback after a wrong argument", function()
-    for _ = 1, 2000 do -- LuaJIT has less than a thousand callbacks
+    for _ = 1, 2000 do -- LuaJIT can have fewer than a thousand callbacks
       assert.has_error(function() loam.policy.inspect("none.lua", {}) end)
     end
     assert(loam.rows("tag"))

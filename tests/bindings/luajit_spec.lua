@@ -1,10 +1,10 @@
--- luajit_spec - what bindings/lua offers in LuaJIT only: pointers with types, and loam.C.
+-- luajit_spec - the parts of bindings/lua that only LuaJIT has: pointers with types, and loam.C.
 local ffi = require("ffi")
 local loam = require("loam")
 
 ffi.cdef("void *malloc(size_t size); void free(void *p, size_t n, void *ctx);")
 
--- Runs a program in a process of its own, and returns what it prints.
+-- Runs a Lua program in another process, and returns its output.
 local function run(text, environment)
   local file = os.tmpname()
   local out = assert(io.open(file, "w"))
@@ -46,7 +46,7 @@ describe("loam for LuaJIT", function()
     nrt.release(given)
   end)
 
-  -- In a process of its own, because busted lets each declaration of FFI be made again.
+  -- In another process, because busted allows FFI declarations to be repeated.
   it("is loaded again where a program has dropped the module", function()
     local text = [[
       local loam = require("loam")

@@ -1,5 +1,6 @@
-# rust.sh - the crate in bindings/rust: its declarations are those of loam.h, its tests pass without any
-# registry, and its example shows tags and strategies. Debian's cargo is used where it is installed.
+# rust.sh - the crate in bindings/rust. Its declarations agree with loam.h, its tests pass without
+# any registry, and its example shows tags and strategies. Debian's cargo is used if it is
+# installed.
 set -euo pipefail
 
 if [ -n "${LOAM_SANITIZE-}" ]; then
@@ -27,7 +28,7 @@ cargo=$(command -v /usr/bin/cargo || command -v cargo) || {
   exit 77
 }
 [ "$cargo" != /usr/bin/cargo ] || export RUSTC=/usr/bin/rustc RUSTDOC=/usr/bin/rustdoc
-# A copy, because cargo writes a lock file, whose format depends on its version.
+# Works on a copy, because cargo writes a lock file, whose format depends on its version.
 cp -r bindings/rust "$work/crate"
 export LOAM_LIB_DIR=$LOAM_BUILD LD_LIBRARY_PATH=$LOAM_BUILD LOAM_CONTROL=0 CARGO_HOME=$work/home
 target=$LOAM_BUILD/rust

@@ -28,7 +28,8 @@ local function each_function(text, visit)
   end
 end
 
--- Writes a copy of the struct under another name, and compares the offset and type of each field.
+-- Writes a copy of the struct under another name, and assertions that compare the offset and type
+-- of each field.
 local function write_struct(name, body)
   print(("struct rust_%s {"):format(name))
   local fields = {}

@@ -1,4 +1,5 @@
-# story_usage.sh COMMAND... - a story takes the path of its policy, and shows its usage without one.
+# story_usage.sh COMMAND... - a story takes the path of its policy, and prints its usage without
+# one.
 "$@" examples/story.lua | diff -u examples/story.expected - || exit 1
 words=$("$@" 2>&1)
 status=$?

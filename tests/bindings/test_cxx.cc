@@ -1,4 +1,4 @@
-/* test_cxx - bindings/cxx: containers of libstdc++ on loam's memory, owners of blocks. */
+/* test_cxx - bindings/cxx: containers of libstdc++ on loam's memory, and owners of blocks. */
 #include <loam.hpp>
 
 #include <csetjmp>
@@ -115,7 +115,7 @@ void what_cannot_be_had_throws(void **) {
       "nothing");
 }
 
-/* A sanitizer needs memory itself, and ends the process without it. */
+/* A sanitizer allocates memory too, and ends the process if it gets none. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool may_lack_memory = false;
 #else
@@ -281,7 +281,7 @@ void an_arena_resizes_and_is_cleared(void **) {
                       "the arena has 2 owners: its pieces may be in use");
 }
 
-/* These programs are compiled with -Wpedantic. */
+/* C's macros must also compile here: these programs are compiled with -Wpedantic. */
 void an_array_is_indexed_by_the_macros_of_c(void **) {
   loam_type *type = nullptr;
   loam_array *array = nullptr, *part = nullptr;

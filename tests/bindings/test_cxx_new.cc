@@ -1,5 +1,5 @@
-/* test_cxx_new - bindings/cxx: operator new by tag, as a base class and with loam::at. CMake builds
- * the program for C++17 and for C++20. */
+/* test_cxx_new - bindings/cxx: operator new with a tag, as a base class and with loam::at. CMake
+ * builds the program for C++17 and for C++20. */
 #include <loam.hpp>
 
 #include <csetjmp>

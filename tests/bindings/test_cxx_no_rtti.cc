@@ -13,7 +13,8 @@ extern "C" {
 
 namespace {
 
-/* A container that is assigned from one of another resource copies; both then own their memory. */
+/* A container copies when it is assigned from a container of another resource. Both then own
+ * memory. */
 void resources_serve_containers(void **) {
   loam::resource one("cxx.one"), two("cxx.two");
   std::pmr::vector<int> from({ 1, 2, 3 }, &one), to(&two);
@@ -31,7 +32,7 @@ struct name {
 };
 struct named_shape : name, shape {};
 
-/* The pointer to a base class is not where the block begins. */
+/* The pointer to the base class differs from the start of the block. */
 void an_object_ends_by_its_base(void **) {
   shape *made = new (loam::at("cxx.shape")) named_shape;
   std::unique_ptr<shape, loam::deleter> kept(made);

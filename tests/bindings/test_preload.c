@@ -1,5 +1,5 @@
-/* test_preload.c - the malloc family as programs know it from glibc. Run plain it tests glibc, and
- * so itself; run under the preload library it tests loam. */
+/* test_preload.c - the malloc family as glibc documents it. Run plain, the program tests glibc, and
+ * so the tests themselves; under the preload library it tests loam. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -119,12 +119,12 @@ static void reallocates_as_glibc_does(void **state) {
   errno = 0;
   assert_null(realloc(p, HUGE));
   assert_int_equal(errno, ENOMEM);
-  assert_int_equal(p[49], 49); /* as it was */
+  assert_int_equal(p[49], 49); /* unchanged */
   assert_null(reallocarray(p, HUGE, 2));
   p = reallocarray(p, 100, 10);
   assert_non_null(p);
   assert_int_equal(p[49], 49);
-  assert_null(realloc(p, 0)); /* freed */
+  assert_null(realloc(p, 0)); /* this freed the block */
 }
 
 static void posix_memalign_says_what_is_wrong_and_writes_nothing(void **state) {
@@ -137,7 +137,7 @@ static void posix_memalign_says_what_is_wrong_and_writes_nothing(void **state) {
   assert_int_equal(posix_memalign(&p, 24, 10), EINVAL);
   errno = ERANGE;
   assert_int_equal(posix_memalign(&p, 64, HUGE), ENOMEM);
-  assert_int_equal(errno, ENOMEM); /* as with glibc */
+  assert_int_equal(errno, ENOMEM); /* like glibc */
   assert_ptr_equal(p, untouched);
   errno = ERANGE;
   for (size_t alignment = 8; alignment <= (size_t)4 << 20; alignment *= 2) {
@@ -165,7 +165,7 @@ static void memalign_rounds_an_alignment_up_to_a_power_of_two(void **state) {
   errno = 0;
   assert_null(memalign(SIZE_MAX / 2 + 2, 10));
   assert_int_equal(errno, EINVAL);
-  void *p = aligned_alloc(64, 100); /* glibc does not mind that 100 is no multiple */
+  void *p = aligned_alloc(64, 100); /* glibc accepts that 100 is no multiple */
   assert_non_null(p);
   assert_true(is_aligned(p, 64));
   free(p);
@@ -201,8 +201,8 @@ static void serves_the_c_librarys_own_allocations(void **state) {
   free(directory);
 }
 
-/* Sends standard error elsewhere while `print` runs with a request to cancel this thread pending.
- * Returns NULL if the thread went on. */
+/* Runs `print` while a request to cancel this thread is pending. Returns NULL if the thread was not
+ * cancelled. */
 static void *print_while_cancelled(void *print) {
   pthread_cancel(pthread_self());
   ((void (*)(void))print)();
@@ -224,7 +224,7 @@ static void malloc_stats_is_no_cancellation_point(void **state) {
   assert_null(result);
 }
 
-/* C23's functions, which glibc does not have before 2.43. */
+/* Functions of C23. glibc has them from 2.43 on. */
 static void frees_with_a_size_and_an_alignment(void **state) {
   (void)state;
   void (*sized)(void *p, size_t size), (*aligned)(void *p, size_t alignment, size_t size);

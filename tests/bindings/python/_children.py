@@ -1,4 +1,4 @@
-"""_children - what children of multiprocessing do in test_children: a child must import them."""
+"""_children - functions that test_children's child processes run; they must import them."""
 
 import os
 import time
@@ -9,7 +9,7 @@ import loam
 
 
 def tell(size=1000):
-    """Returns what governs this process: the policy, and the owner of an array made here."""
+    """Returns the policy of this process, and the owner of an array that is made here."""
     info = loam.policy.info()
     owner = None
     if loam.numpy.is_installed():
@@ -24,7 +24,7 @@ def put(queue, size=1000):
 
 
 def put_of_grandchild(queue, method):
-    """Puts what a child of this process tells."""
+    """Starts a child of this process, which puts its answer into the queue."""
     import multiprocessing
     context = multiprocessing.get_context(method)
     child = context.Process(target=put, args=(queue,))

@@ -1,12 +1,12 @@
-"""CuPy itself with loam.cupy as its allocator, on the stand-in for CUDA's driver.
+"""Runs CuPy itself with loam.cupy as its allocator, on the stand-in for CUDA's driver.
 
     _cupy_tests.py [--own FOLDER] [TEST...]
 
-TESTs are as unittest's. The stand-in is the one that LOAM_STANDIN names, with the runtime beside it
-in place of CUDA's (tests/standin/runtime.h); it has no kernels, so arrays are copied and filled
-with zeros, no more. --own takes the `tests` folder of a checkout of the CuPy that is installed, and
-runs those of its tests that are about memory and streams as CuPy is and under loam: the two must
-end alike, test by test. Exit status 77: CuPy cannot run so here, and the last line says why.
+TESTs are named as in unittest. LOAM_STANDIN names the stand-in; the stand-in for CUDA's runtime
+lies beside it (tests/standin/runtime.h). It has no kernels, so arrays are only copied and filled
+with zeros. --own takes the `tests` folder of a checkout of the installed CuPy, and runs its tests
+of memory and streams with plain CuPy and under loam: each test must end in the same way. Exit
+status 77: CuPy cannot run here, and the last line gives the reason.
 """
 
 import argparse
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def environment(**more):
-    """That of a process which runs CuPy on the stand-in."""
+    """Returns the environment of a process that runs CuPy on the stand-in."""
     return {**os.environ, "LD_PRELOAD": RUNTIME, "LD_LIBRARY_PATH": os.path.dirname(STANDIN),
             "LOAM_CUDA_DRIVER": STANDIN, "STANDIN_MEMORY": "64M", "STANDIN_LOG": os.devnull,
             "STANDIN_DEVICES": "1", "LOAM_CONTROL": "0", "LOAM_CUPY_INSIDE": "1",
@@ -36,7 +36,7 @@ def environment(**more):
 
 
 def run(script, **more):
-    with tempfile.TemporaryDirectory() as folder:  # empty: Python looks for modules where it starts
+    with tempfile.TemporaryDirectory() as folder:  # empty: Python imports from its folder
         return subprocess.run([sys.executable, "-c", script], env=environment(**more), text=True,
                               capture_output=True, timeout=300, cwd=folder)
 
@@ -49,7 +49,7 @@ print(cupy.cuda.runtime.getDeviceProperties(0)["name"].decode())
 
 
 def why_not():
-    """Why CuPy cannot run on the stand-in here; None: it can."""
+    """Returns why CuPy cannot run on the stand-in here, or None if it can."""
     if not os.path.exists(RUNTIME):
         return f"no stand-in for CUDA's runtime: {RUNTIME or 'LOAM_STANDIN names no stand-in'}"
     done = run(LOOK)
@@ -80,12 +80,12 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
                 return loam.policy { pick = function() return any end }"""
 
     def write(stream, array, byte):
-        """Work on a stream that writes the array, when the stand-in comes to it."""
+        """Queues a write of the array on a stream; the stand-in executes it later."""
         driver.standin_write(ctypes.c_void_p(stream.ptr), ctypes.c_ulonglong(array.data.ptr), byte,
                              ctypes.c_size_t(array.nbytes))
 
     class OnTheStandIn(Case):
-        """Whatever a test makes, it ends with nothing live and no violation."""
+        """Each test must end with no live block and no violation."""
 
         def setUp(self):
             loam.policy.load(text=DEVICE)
@@ -95,11 +95,11 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
             driver.standin_release()
             cupy.cuda.Device().synchronize()
             loam.policy.load(text=DEVICE)
-            cupy.cuda.alloc_pinned_memory(1)  # by which CuPy looks whose copies have ended
+            cupy.cuda.alloc_pinned_memory(1)  # here CuPy checks which copies have ended
             gc.collect()
-            _loam.device_trim(0)  # and what waits to be freed is
+            _loam.device_trim(0)  # frees deferred blocks
             violations, last = driver.standin_violations(), driver.standin_violation()
-            driver.standin_forgive()  # of one test alone
+            driver.standin_forgive()  # each test counts its own violations
             self.assertEqual(violations, 0, last)
             self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
 
@@ -197,7 +197,7 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
                 del array
             with two:
                 other = cupy.empty(MIB, cupy.uint8)
-                write(two, other, 2)  # a violation where the first may still write
+                write(two, other, 2)  # a violation if the first may still write
             with one:
                 again = cupy.empty(MIB, cupy.uint8)
                 write(one, again, 3)
@@ -223,11 +223,11 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
                     with cupy.cuda.Stream(non_blocking=True):
                         other = cupy.empty(40 * MIB, cupy.uint8)
                     del other
-                    whole = cupy.empty(50 * MIB, cupy.uint8)  # which takes what those had
+                    whole = cupy.empty(50 * MIB, cupy.uint8)  # reuses their memory
                     del whole
 
         def test_one_waits_for_memory_while_a_callback_runs_in_python(self):
-            # What the device has to do first may need the interpreter.
+            # Earlier work of the device may need the interpreter.
             stream, told = cupy.cuda.Stream(non_blocking=True), threading.Event()
             with stream:
                 array = cupy.empty(50 * MIB, cupy.uint8)
@@ -434,7 +434,7 @@ UNDER = "import loam.cupy; loam.cupy.install()"
 
 
 def own_results(folder, install):
-    """What came of CuPy's tests, by name, and the stand-in's violations."""
+    """Returns the results of CuPy's tests by name, the stand-in's violations, and the process."""
     files = [os.path.join("cupy_tests", "cuda_tests", name) for name in OWN]
     files = [name for name in files if os.path.exists(os.path.join(folder, name))]
     script = (f"{install}\nimport sys, pytest\n"
@@ -452,7 +452,7 @@ def own_results(folder, install):
 
 
 def compare_own(folder):
-    """Complaints, in words, and what to tell; no complaint where all is alike."""
+    """Returns complaints as text, none if all results agree. Prints how many tests passed."""
     (plain, broken, _), (under, violations, done) = (own_results(folder, install)
                                                      for install in ("", UNDER))
     complaints = [f"{test}: {plain.get(test)}, and under loam {under.get(test)}"

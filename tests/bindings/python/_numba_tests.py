@@ -1,17 +1,17 @@
-"""Numba's own tests of memory and of the CUDA driver, as Numba is and under loam.numba, compared.
+"""Compares Numba's own tests of memory and of the CUDA driver: plain, and under loam.numba.
 
     _numba_tests.py [--keep FILE] [--part N/M] [MODULE...]
 
-MODULEs are of numba.cuda.tests, as cudadrv.test_cuda_memory; without one, all that need no kernels.
-A line a module says what came of it. --keep writes the results to a file as they come, and does not
-run what is in it already: so a run that was ended goes on. --part runs every Mth module, from the
-Nth.
+MODULEs are modules of numba.cuda.tests, such as cudadrv.test_cuda_memory. By default, all modules
+run that need no kernels. The program prints the results of each module in a line. --keep writes
+each result to a file at once, and does not run a module whose result the file has, so that an
+interrupted run can continue. --part runs every Mth module, starting with the Nth.
 
-On the stand-in for CUDA's driver that LOAM_STANDIN names, else on the driver of the machine, each
-module in a process of its own. The two must end alike, test by test, but for those that Numba
-itself skips under any plug-in, and the stand-in must have seen no violation. Debian's Numba 0.56
-cannot compile a kernel for the stand-in, so tests that need one fail both times; how many is
-printed.
+The tests run on the stand-in for CUDA's driver that LOAM_STANDIN names, or else on the machine's
+driver, each module in its own process. Each test must end in the same way both times, except those
+that Numba itself skips under any plug-in, and the stand-in must have seen no violation. Debian's
+Numba 0.56 cannot compile a kernel for the stand-in, so tests that need one fail both times; the
+program prints how many.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-# By its decorator skip_if_external_memmgr, with these reasons.
+# Numba skips tests with these reasons (its decorator skip_if_external_memmgr).
 SKIPPED_UNDER_PLUGINS = ("Deallocation specific to Numba memory management",
                          "Ownership not relevant with external memmgr")
 QUICK = ["cudadrv.test_" + name for name in (
@@ -39,16 +39,16 @@ ALL = ["cudadrv.test_" + name for name in (
 
 _RESULT = re.compile(r"^(test\w+) \(([\w.]+)\)(?:\n.*?)?? \.\.\. .*?"
                      r"(ok|FAIL|ERROR|skipped '.*?'|expected failure)$", re.M | re.S)
-MOST_S = 900  # of one module: some take a minute on a machine that has nothing else to do
+MOST_S = 900  # the limit for one module; some modules take a minute on an idle machine
 
 
 def environment_of(manager, log):
     environment = {**os.environ, "NUMBA_CUDA_MEMORY_MANAGER": manager, "LOAM_CONTROL": "0",
-                   "TMPDIR": os.path.dirname(log),  # Numba leaves folders there
+                   "TMPDIR": os.path.dirname(log),  # Numba leaves folders in it
                    "PYTHONDONTWRITEBYTECODE": "1"}
     driver = os.environ.get("LOAM_STANDIN")
     if driver:
-        # By the folder as well: numba-cuda, NVIDIA's successor, looks for libcuda.so alone.
+        # LD_LIBRARY_PATH too: numba-cuda, NVIDIA's successor of it, looks only for libcuda.so.
         folders = [os.path.dirname(driver), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         environment.update(NUMBA_CUDA_DRIVER=driver, LOAM_CUDA_DRIVER=driver, STANDIN_LOG=log,
                            LD_LIBRARY_PATH=":".join(folders))
@@ -56,7 +56,7 @@ def environment_of(manager, log):
 
 
 def run(module, manager):
-    """What came of a module: its tests' verdicts by name, its output, seconds, violations."""
+    """Runs a module. Returns its tests' verdicts by name, its output, seconds and violations."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         log = os.path.join(folder, "log")
@@ -64,7 +64,7 @@ def run(module, manager):
             done = subprocess.run(
                 [sys.executable, "-m", "unittest", "-v", "numba.cuda.tests." + module],
                 env=environment_of(manager, log), capture_output=True, text=True, timeout=MOST_S,
-                cwd=folder)  # not where others leave files: Python would take them for modules
+                cwd=folder)  # an empty folder: Python would import files of this name
             output, end = done.stderr, f"ended with {done.returncode}"
         except subprocess.TimeoutExpired as late:
             output, end = (late.stderr or b"").decode(), f"did not end in {MOST_S} s"
@@ -80,14 +80,14 @@ def run(module, manager):
 
 
 def violations(log):
-    if not os.path.exists(log):  # of tests that do not use the driver
+    if not os.path.exists(log):  # tests that do not use the driver write none
         return []
     with open(log) as lines:
         return [line.strip() for line in lines if " violation: " in line]
 
 
 class Kept:
-    """Results in a file, one a line; the last may be cut short."""
+    """Results in a file, one in each line. The last line may be incomplete."""
 
     def __init__(self, path):
         self.path, self.known = path, {}
@@ -113,7 +113,7 @@ def count(verdicts):
 
 
 def differences(plain, under):
-    """Of two runs of a module, in words."""
+    """Yields the differences of two runs of a module, as text."""
     one, other, output = plain["verdicts"], under["verdicts"], under["output"]
     for test in sorted(one.keys() | other.keys()):
         if one.get(test) == other.get(test) or (other.get(test) or "").endswith(tuple(
@@ -127,7 +127,7 @@ def differences(plain, under):
 
 
 def compare(modules, tell=print, keep=None):
-    """Complaints, in words; none where all is alike."""
+    """Returns complaints as text, none if all results agree."""
     complaints, plain_all, loam_all = [], {}, {}
     kept = Kept(keep)
     for number, module in enumerate(modules, 1):

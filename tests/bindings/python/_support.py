@@ -1,4 +1,4 @@
-"""What the tests of the Python package share."""
+"""Helpers that the tests of the Python package share."""
 
 import logging
 import os
@@ -23,7 +23,7 @@ end }
 
 
 def run_child(script, *, code=0, **environment):
-    """Runs a script in a Python of its own, whose exit status must be `code`; its two outputs."""
+    """Runs a script in a new Python, which must exit with `code`. Returns its output and errors."""
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)],
                           env={**os.environ, **environment}, capture_output=True, text=True,
                           timeout=300)
@@ -33,7 +33,7 @@ def run_child(script, *, code=0, **environment):
 
 
 def drop_in_threads(items):
-    """Takes the last references to them, in four threads at once."""
+    """Drops the last references to the items, in four threads at the same time."""
     def drop():
         while items:
             items.pop()
@@ -45,7 +45,7 @@ def drop_in_threads(items):
 
 
 class Case(unittest.TestCase):
-    """Keeps the log quiet; the tests that look at it use assertLogs."""
+    """Keeps the log quiet. Tests that read the log use assertLogs."""
 
     @classmethod
     def setUpClass(cls):
@@ -53,7 +53,7 @@ class Case(unittest.TestCase):
 
 
 def main():
-    """Runs the tests of the file; 77 if all of them were skipped."""
+    """Runs the tests of the file. Exits with 77 if all of them were skipped."""
     program = unittest.main(exit=False, verbosity=2)
     result = program.result
     for test, why in result.skipped:

@@ -2,9 +2,9 @@
 
     _torch_tests.py [CASE...]
 
-Each case in a process of its own, because PyTorch takes one allocator a process and what happens at
-its end counts: a violation that the stand-in saw makes its exit status 86. There are no kernels, so
-tensors are filled and read by copies. tests/long/torch runs it.
+Each case runs in its own process: PyTorch takes only one allocator in a process, and the end of the
+process is tested too. If the stand-in sees a violation, the exit status is 86. There are no
+kernels, so the cases fill and read tensors by copies. tests/long/torch runs this program.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ cases = []
 
 
 def case(**environment):
-    """A policy is loaded, then loam becomes PyTorch's allocator, unless it says `install`."""
+    """Registers a case. It runs under a policy and with loam installed, unless install=""."""
     def enter(function):
         cases.append((function.__name__, function, environment))
         return function
@@ -44,14 +44,14 @@ def equal(left, right):
 
 
 def filled(torch, count, start=0, device="cuda"):
-    """Numbers from `start`, on the device."""
+    """Returns a tensor of `count` numbers from `start` on, on the device."""
     there = torch.empty(count, device=device)
     there.copy_(torch.arange(start, start + count, dtype=torch.float32))
     return there
 
 
 def holds(tensor, start=0):
-    """What filled() put there."""
+    """Returns whether the tensor holds the numbers of filled()."""
     import torch
     return bool((tensor.cpu() == torch.arange(start, start + tensor.numel(),
                                               dtype=torch.float32)).all())
@@ -91,7 +91,7 @@ def tags_of_threads(torch, loam):
 
 @case()
 def tags_everywhere_in_the_backward_pass(torch, loam):
-    """Its gradients are copied in a thread of PyTorch's own, without the interpreter's lock."""
+    """A thread of PyTorch copies the gradients, without the interpreter's lock."""
     def grad_of():
         leaf = torch.empty(1000, device="cuda", requires_grad=True)
         given = filled(torch, 1000)
@@ -132,7 +132,7 @@ def streams_in_threads(torch, loam):
 
 @case(STANDIN_DELAY="40")
 def recorded_streams(torch, loam):
-    """What another stream still reads is not given to anyone."""
+    """Memory that another stream still reads is not given out again."""
     side = torch.cuda.Stream()
     for i in range(20):
         block = filled(torch, 100_000, i)
@@ -154,7 +154,7 @@ def recorded_streams(torch, loam):
 
 @case()
 def pinned_memory_and_copies_that_do_not_wait(torch, loam):
-    """PyTorch pins by an allocator of its own; memory that loam has pinned it takes for pinned."""
+    """PyTorch pins with its own allocator. It accepts memory that loam has pinned as pinned."""
     host = torch.arange(10_000, dtype=torch.float32).pin_memory()
     check(host.is_pinned() and loam.owner(host.data_ptr()) is None, "PyTorch's own")
     there = host.to("cuda", non_blocking=True)
@@ -173,7 +173,7 @@ end }""")
     check(holds(staged), "copied back")
 
 
-# ---- Wanting, figures, policies
+# ---- Lack of memory, figures, policies
 
 @case(STANDIN_MEMORY="256M")
 def wanting_is_an_error_of_pytorchs(torch, loam):
@@ -270,8 +270,8 @@ def two_devices(torch, loam):
 
 @case(install="")
 def a_pool_of_loams(torch, loam):
-    """PyTorch cuts up pieces of 2 MiB and more, and gives them back when it has no more memory, or
-    is asked to."""
+    """PyTorch divides pieces of 2 MiB or more. It returns them if it lacks memory or is asked
+    to."""
     pool = loam.torch.pool()
     outside = torch.empty(1000, device="cuda")
     with loam.tag("pool"), torch.cuda.use_mem_pool(pool):
@@ -305,7 +305,7 @@ def a_pool_that_has_no_more(torch, loam):
 
 @case()
 def children_that_fork(torch, loam):
-    """They have the tensors as names only: they free them, and the driver hears nothing of it."""
+    """Children only have names of the tensors: when they free them, the driver gets no call."""
     tensor = filled(torch, 1000)
     child = os.fork()
     if child == 0:
@@ -377,7 +377,7 @@ def an_end_with_work_under_way(torch, loam):
 
 @case(install="")
 def without_install_pytorch_is_as_it_is(torch, loam):
-    """And the stand-ins suffice for its own allocator."""
+    """PyTorch's own allocator also works on the stand-ins."""
     check(not loam.torch.is_installed(), "not asked for")
     tensor = filled(torch, 1000)
     check(holds(tensor) and loam.owner(tensor) is None, "its own")
@@ -390,7 +390,7 @@ def without_install_pytorch_is_as_it_is(torch, loam):
 
 @case()
 def kernels_fail_and_say_so(torch, loam):
-    """So that no other case believes in what none has computed."""
+    """Kernels fail, so no other case can rely on values that no kernel has computed."""
     try:
         torch.ones(1000, device="cuda")
         check(False, "a kernel ran")

@@ -1,10 +1,12 @@
-/* refusing.c - a handler over the C library that refuses its nth request; for test_refuse.py. */
+/* refusing.c - a handler for test_refuse.py, which calls the C library and refuses its nth
+ * request. */
 #include <stdint.h>
 #include <stdlib.h>
 
 #include "loam.h"
 
-/* Refused is the request that makes `asked` be `nth`. */
+/* `asked` counts requests. The request that makes it equal to `nth` is refused. `live` counts
+ * blocks. */
 typedef struct refusals {
   long asked, nth, live;
 } refusals;

@@ -1,4 +1,4 @@
-"""story - what a host can do, in ten steps: examples/story.c told in Python, with arrays."""
+"""story - the ten steps of examples/story.c in Python, with arrays."""
 
 import numpy as np
 

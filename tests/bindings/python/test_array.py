@@ -1,4 +1,4 @@
-"""test_array - loam.Array: types, views, rows that grow, and real NumPy as what it is lent to."""
+"""test_array - loam.Array: types, views, rows that grow, and how real NumPy uses it."""
 
 import copy
 import ctypes
@@ -172,14 +172,14 @@ class Values(Case):
                 loam.Array("timedelta", wrong)
 
     def test_times_of_subclasses_are_exact_or_refused(self):
-        class Delta(datetime.timedelta):  # as pandas' Timedelta: its attributes are computed
+        class Delta(datetime.timedelta):  # like pandas' Timedelta: its attributes are computed
             days, seconds, microseconds, nanoseconds = 1, 2, 3, 4
 
         class Moment(datetime.datetime):
             def __sub__(self, other):
                 return Delta()
 
-        class Never(datetime.datetime):  # as pandas' NaT
+        class Never(datetime.datetime):  # like pandas' NaT
             def __sub__(self, other):
                 return self
         exact = (86402 * 10**6 + 3) * 1000 + 4
@@ -288,7 +288,7 @@ class Values(Case):
         array[1, "row"] = [5]
         view = array[1]["row"][:]
         with self.assertRaises(BufferError):
-            array[1] = None  # the view shows memory that this would free
+            array[1] = None  # this would free memory that the view shows
         del view
         array[1] = None
         self.assertEqual(array.tolist()[:2], [None, None])
@@ -518,7 +518,7 @@ class Rows(Case):
             del seen
             array[0].append(5)
         self.assertEqual(array[0].tolist(), [1, 5, 5, 5])
-        kept = numpy.from_dlpack(array[0])  # may outlive all that is loam's
+        kept = numpy.from_dlpack(array[0])  # it may live longer than loam's objects
         with self.assertRaises(BufferError):
             array[0].resize(0)
         self.assertEqual(kept.tolist(), [1, 5, 5, 5])
@@ -609,11 +609,11 @@ class Numpy(Case):
     def test_numpy_takes_tensors_and_gives_them(self):
         for name, code in self.SCALARS.items():
             if name in ("bool", "?float32"):
-                continue  # NumPy 1.24 knows no tensors of bools
+                continue  # NumPy 1.24 has no tensors of bools
             array = loam.Array(f"2 * 3 * {name}", [[0, 1, 2], [3, 4, 5]])[::-1, 1:]
             seen = numpy.from_dlpack(array)
             self.assertEqual((seen.dtype, seen.strides), (numpy.dtype(code), array.strides), name)
-            back = loam.Array.from_dlpack(array)  # what NumPy 1.24 takes is read-only for it
+            back = loam.Array.from_dlpack(array)  # NumPy 1.24 makes the array read-only
             self.assertEqual((back.type, back.tolist()), (f"2 * 2 * {name}", array.tolist()))
             del array, seen
             gc.collect()

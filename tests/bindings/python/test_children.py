@@ -30,7 +30,7 @@ def ask(method, target=_children.put, *arguments):
 
 
 class Children(Case):
-    """A parent that loads a policy and installs loam for NumPy."""
+    """The parent loads a policy and installs loam for NumPy."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

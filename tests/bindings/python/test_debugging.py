@@ -1,4 +1,4 @@
-"""test_debugging - counts, leaks, hooks and tracemalloc; handlers, and what C code is given."""
+"""test_debugging - counts, leaks, hooks and tracemalloc; handlers, and pointers for C code."""
 
 import asyncio
 import copy

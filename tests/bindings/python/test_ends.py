@@ -1,4 +1,4 @@
-"""test_ends - the interpreter's end with arrays alive, forks, and interpreters beside the main."""
+"""test_ends - the interpreter's end with live arrays, forks, and further interpreters."""
 
 import multiprocessing
 import os
@@ -17,7 +17,7 @@ loam.numpy.install()
 
 
 def quiet(script, **environment):
-    """Runs it and expects that it ends well and says nothing but what it prints."""
+    """Runs a script. It must succeed and write nothing to standard error. Returns its output."""
     out, errors = run_child(START + script, **environment)
     if errors:
         raise AssertionError(errors)
@@ -135,7 +135,7 @@ last = Last()
 
 
 def in_a_child(answers, array):
-    """Of multiprocessing: allocates, tags, frees what the parent made, loads a policy."""
+    """Runs in a child: allocates, tags, frees an array of the parent, and loads a policy."""
     total = array.sum()
     del array
     with loam.tag("child"):
@@ -145,7 +145,7 @@ def in_a_child(answers, array):
 
 
 class Told(Case):
-    """What is told when there is nobody left to log it."""
+    """The messages that come when no logger is left."""
 
     def test_leaks_at_exit_are_lines_on_standard_error(self):
         _, errors = run_child(START + "import ctypes; block = loam.Block(100, 'leaked.here')\n"

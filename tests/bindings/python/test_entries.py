@@ -1,4 +1,4 @@
-"""test_entries - functions of C that CuPy and PyTorch call, on the stand-in for CUDA's driver."""
+"""test_entries - the C functions that CuPy and PyTorch call, on the stand-in for CUDA's driver."""
 
 import asyncio
 import ctypes
@@ -37,7 +37,7 @@ pointer, size, number = ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int
 
 
 class Called(Case):
-    """`held` are called with the interpreter's lock, `free` without, as PyTorch does."""
+    """`held` calls with the interpreter's lock; `free` calls without it, as PyTorch does."""
 
     free = ctypes.CDLL(_loam.__file__)
     held = ctypes.PyDLL(_loam.__file__)
@@ -59,7 +59,7 @@ class Called(Case):
 
     def tearDown(self):
         violations, last = driver.standin_violations(), driver.standin_violation()
-        driver.standin_forgive()  # of one test alone
+        driver.standin_forgive()  # each test counts its own violations
         self.assertEqual(violations, 0, last)
         self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
 
@@ -196,7 +196,8 @@ class Memory(Called):
         block = self.free.loam_torch_alloc(1 << 20, 0, stream)
         driver.standin_write(stream, ctypes.c_ulonglong(block), 1, ctypes.c_size_t(1 << 20))
         self.free.loam_torch_free(block, 1 << 20, 0, stream)
-        # Reuse on the same stream is in order; on another only of what is done with, or waited for.
+        # A block may be reused on its own stream at once, and on another stream only after its work
+        # has ended.
         again = self.free.loam_torch_alloc(1 << 20, 0, stream)
         driver.standin_write(stream, ctypes.c_ulonglong(again), 2, ctypes.c_size_t(1 << 20))
         self.free.loam_torch_free(again, 1 << 20, 0, stream)
@@ -275,12 +276,12 @@ class Memory(Called):
             self.held.loam_cupy_free(None, block, device)
 
     def test_is_none_where_cupy_cannot_tell_its_stream(self):
-        # Later ones answer -1 then, with an exception set, and look for that afterwards.
+        # Later versions of CuPy return -1 with an exception set, and check for it afterwards.
         cannot = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: -1)
         self.assertIsNone(self.held.loam_cupy_malloc(ctypes.cast(cannot, pointer), 1000, 0))
 
     def test_is_waited_for_without_the_interpreters_lock(self):
-        # What the device has to do first may need the interpreter.
+        # Earlier work of the device may need the interpreter.
         script = """
             import ctypes, os, threading, loam
             from loam import _loam
@@ -317,7 +318,7 @@ class Memory(Called):
         self.assertEqual(run_child(script)[0], "None\n")
 
     def compile_catching(self, folder, before, kind):
-        """A library whose `caught` says whether what is thrown is of that kind, and its words."""
+        """Compiles a library whose `caught` tells if an exception has that kind, and its text."""
         source = before + """
             #include <dlfcn.h>
             #include <string.h>
@@ -401,7 +402,7 @@ class Memory(Called):
 
 
 class Sleeping(Called):
-    """A tensor of PyTorch, as its allocator sees it: an address of loam_torch_alloc."""
+    """A tensor of PyTorch as its allocator sees it: an address from loam_torch_alloc."""
 
     SIZE, ROUND = 3 << 20, 4 << 20
 
@@ -474,7 +475,7 @@ class Sleeping(Called):
 
 
 class FakeCuPy:
-    """What loam.cupy uses of CuPy, with a CFunctionAllocator that calls as CuPy's does."""
+    """The parts of CuPy that loam.cupy uses. Its CFunctionAllocator calls as CuPy's does."""
 
     class OutOfMemoryError(MemoryError):
         pass

@@ -218,7 +218,7 @@ SCALARS = ("i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "?", "S3")
 
 
 def random_dtype(depth):
-    """A scalar, or an aligned struct of scalars, structs and dimensions of them."""
+    """Returns a random scalar type, or an aligned struct of such types and of dimensions."""
     if not depth or random.random() < 0.6:
         return random.choice(SCALARS)
     fields = []
@@ -229,7 +229,7 @@ def random_dtype(depth):
 
 
 def places(dtype, base=0):
-    """The offset, shape and scalar of each field, through all inner structs."""
+    """Returns the offset, shape and scalar type of each field, through all inner structs."""
     if dtype.names is None:
         return [(base, dtype.str)]
     found = []

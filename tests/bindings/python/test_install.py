@@ -1,7 +1,7 @@
 """test_install - an sdist, the wheel that is built from it, and an environment with the wheel.
 
-The environment lies in an empty folder. The package is used there as its manual says, checked for
-what it needs of the system, and removed.
+The environment is in an empty folder. The test uses the package there as its manual says, checks
+which system libraries it needs, and removes it.
 """
 
 import os
@@ -16,10 +16,10 @@ from _support import Case, main
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 HERE = os.path.join(ROOT, "bindings", "python")
 
-# The libraries that each Linux with glibc has, as in the list of manylinux.
+# The libraries that every Linux with glibc has, as in the list of manylinux.
 SYSTEM = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2",
           "ld-linux-aarch64.so.1"}
-GLIBC = (2, 36)  # of Debian 12
+GLIBC = (2, 36)  # the version of Debian 12
 
 POLICY = """
 local plain  = loam.host { name = "plain" }
@@ -33,7 +33,7 @@ return loam.policy {
 }
 """
 
-# LuaJIT must be the one of the wheel: a machine without the package libluajit-5.1-2 has no other.
+# LuaJIT must come from the wheel: a machine without the package libluajit-5.1-2 has no other.
 USE = """
 import multiprocessing, numpy, loam
 loam.policy.load("prod.lua")
@@ -51,7 +51,7 @@ if __name__ == "__main__":
 
 
 def clean_environment():
-    """Returns this process's environment without what makes Python find another loam."""
+    """Returns this process's environment without the variables that lead Python to another loam."""
     return {name: value for name, value in os.environ.items()
             if name not in ("PYTHONPATH", "LOAM_PRELOAD")}
 
@@ -108,7 +108,7 @@ class Install(Case):
             self.assertEqual(left, set())
 
     def check_files(self, package):
-        """Checks that the package is whole, and that its binaries need nothing but the system."""
+        """Checks that the package is complete, and that its binaries need only system libraries."""
         names = files_below(package)
         for name in ("py.typed", "_loam.pyi", "numpy.py", "include/loam.h", "LICENSE",
                      "LICENSE.luajit"):
@@ -149,7 +149,7 @@ class Install(Case):
         told = run(loam, "run", "--policy", "prod.lua", "--", python, "-c",
                    "import loam; print(loam.policy.info().name)", cwd=folder)
         self.assertEqual(told, "production\n")
-        # The command dies of SIGPIPE and does not complain, although Python ignores the signal.
+        # SIGPIPE ends the command without a complaint, although Python ignores the signal.
         reader, writer = os.pipe()
         os.close(reader)
         done = subprocess.run([loam, "plan", "prod.lua", "--tag", "a"], stdout=writer, cwd=folder,

@@ -1,4 +1,4 @@
-"""test_numba - loam's memory in compiled code, through Numba's documented table."""
+"""test_numba - loam's memory in code that Numba compiles, through Numba's documented table."""
 
 import ctypes
 import gc
@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 
-os.environ["NUMBA_NRT_STATS"] = "1"  # later Numbas count where they are asked to
+os.environ["NUMBA_NRT_STATS"] = "1"  # later versions of Numba count only with this
 try:
     import numba
     from numba.core.runtime import rtsys
@@ -49,7 +49,7 @@ def make_many(times, table):
 
 
 class Balanced(Case):
-    """Whatever a test makes, Numba's own counts agree at its end."""
+    """At the end of each test, Numba's own counts must agree."""
 
     def setUp(self):
         loam.policy.load(text=POLICY)

@@ -18,7 +18,7 @@ if not importlib.util.find_spec("numba"):
 os.environ.update(NUMBA_CUDA_DRIVER=STANDIN, LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M",
                   STANDIN_LOG=os.devnull, NUMBA_CUDA_MEMORY_MANAGER="loam.numba")
 folder = tempfile.TemporaryDirectory()
-os.environ.update(LOAM_CONTROL="1", LOAM_CONTROL_DIR=folder.name)  # other processes ask there
+os.environ.update(LOAM_CONTROL="1", LOAM_CONTROL_DIR=folder.name)  # for commands of other processes
 
 import numpy
 from numba import cuda
@@ -37,7 +37,7 @@ MIB = 1 << 20
 
 
 def give_back():
-    """What is freed and pending goes, as it does when a scope ends in which frees were put off."""
+    """Frees all deferred blocks, like the end of a scope in which Numba deferred them."""
     _loam.defer_limit(0, 0)
     _loam.defer_enter()
     _loam.defer_leave()
@@ -54,7 +54,7 @@ def waits():
 
 
 class OnTheStandIn(Case):
-    """Whatever a test makes, it ends with nothing live and no violation."""
+    """Each test must end with no live block and no violation."""
 
     def setUp(self):
         cuda.current_context()
@@ -63,12 +63,12 @@ class OnTheStandIn(Case):
         gc.collect()
         give_back()
         violations, last = driver.standin_violations(), driver.standin_violation()
-        driver.standin_forgive()  # of one test alone
+        driver.standin_forgive()  # each test counts its own violations
         self.assertEqual(violations, 0, last)
         self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
 
     def live(self, tag):
-        """Blocks."""
+        """Returns the number of live blocks of the tag."""
         return sum(row["live_blocks"] for row in loam.stats("tag") if row["tag"] == tag)
 
 
@@ -81,7 +81,7 @@ class Log(OnTheStandIn):
             self.assertEqual(loam.owner(address).tag, "numba.cuda")
             del d_a
             gc.collect()
-            give_back()  # Numba's frees are collected
+            give_back()  # Numba defers its frees
         rows = [row for row in log.rows if row.tag == "numba.cuda"]
         self.assertEqual([(row.action, row.address, row.size, row.device) for row in rows],
                          [("allocate", address, 80, 0), ("free", address, 80, 0)])
@@ -193,7 +193,7 @@ class Frees(OnTheStandIn):
         cuda.close()
         self.assertEqual([row for row in loam.stats() if row["live_blocks"]], [])
         new = cuda.to_device(numpy.arange(10))
-        # Its address may be another block's by now.
+        # Another block may have its address by now.
         with mock.patch.object(_loam, "manager_free") as free:
             del old, host
             gc.collect()
@@ -241,7 +241,7 @@ class Policies(OnTheStandIn):
 
 
 class Elsewhere(OnTheStandIn):
-    """What another process opens; numba.cuda.tests.cudapy.test_ipc has the rest."""
+    """Memory that another process opens. numba.cuda.tests.cudapy.test_ipc tests more of it."""
 
     CHILD = """
 import pickle, sys, numpy

@@ -1,4 +1,4 @@
-"""test_numpy - loam as NumPy's allocator: who sees it, whose arrays are whose."""
+"""test_numpy - loam as NumPy's allocator: which threads use it, and who owns which array."""
 
 import asyncio
 import concurrent.futures
@@ -26,7 +26,7 @@ def handler_of(array):
 
 
 def tag_now(size=10):
-    """The tag of an array made here; None if it is not loam's."""
+    """Returns the tag of an array that is made here, or None if the array is not loam's."""
     owner = loam.owner(numpy.empty(size))
     return owner and owner.tag
 
@@ -206,7 +206,7 @@ class Arrays(Installed):
 
 
 class Touching(Installed):
-    """NumPy is slow, and of another last bit, where one array begins at the other's end."""
+    """Where one array ends at the start of another, NumPy is slow, and last bits differ."""
 
     def ends_that_touch(self):
         arrays = [numpy.empty(n, "u1") for n in (16, 64, 1024, 4096, 65536, 1 << 20)

@@ -96,7 +96,7 @@ class Loading(Files):
         self.save(POLICY)
         self.assertTrue(loam.policy.watch(self.path).watching)
         with self.assertLogs("loam", logging.ERROR) as log:
-            self.save(BROKEN)  # and where we are held up amid that, it is empty at first
+            self.save(BROKEN)  # a delay between open and write would leave the file empty
             self.wait_until(lambda: any("policy.lua:6: field" in line for line in log.output))
         self.assertEqual(loam.policy.info().name, "test")
         self.save(POLICY.replace('"test"', '"edited"'))
@@ -333,7 +333,7 @@ class Events(Case):
         self.assertEqual([(depth, kind) for depth, kind, _ in heard],
                          [(0, "policy_live"), (0, "policy_live"), (0, "policy_refused")])
         self.assertIn("second.lua is live", heard[1][2])
-        self.assertEqual(log.records[-1].levelno, logging.DEBUG)  # an exception says it already
+        self.assertEqual(log.records[-1].levelno, logging.DEBUG)  # an exception also reports it
 
     def test_a_signal_handler_may_load_while_the_thread_starts(self):
         out, _ = run_child(f"""

@@ -1,4 +1,4 @@
-"""test_refuse - memory refused at each request in turn: a MemoryError, and nothing else happens."""
+"""test_refuse - each request in turn is refused: a MemoryError, and no other effect."""
 
 import copy
 import ctypes
@@ -14,7 +14,7 @@ from loam import _loam
 from _support import POLICY, Case, main, run_child
 
 class Counts(ctypes.Structure):
-    """Of refusing.c."""
+    """The counts of refusing.c."""
 
     _fields_ = [("asked", ctypes.c_long), ("nth", ctypes.c_long), ("live", ctypes.c_long)]
 
@@ -24,7 +24,7 @@ COUNTS = Counts.in_dll(LIBRARY, "counts")
 
 
 def work():
-    """NumPy at its most various; the answer tells whether anything went wrong unseen."""
+    """Uses NumPy in many ways. The result shows whether anything went wrong unnoticed."""
     a = numpy.arange(1000.0)
     b = numpy.sort(a[::-1]) + a * 2
     c = numpy.concatenate([b, numpy.zeros(100), numpy.array([1, 2, 3])])
@@ -38,7 +38,7 @@ def work():
 
 
 def work_on_arrays():
-    """The same of loam's own arrays."""
+    """Uses loam's own arrays in many ways."""
     a = loam.Array("3 * var * {x: float64, s: ?string, l: var * int8}",
                    [[(1, "a" * 50, [1] * 20)], [], [(2, None, [])]])
     a[0].append({"x": 3, "s": "b"})
@@ -53,7 +53,7 @@ PADDED = numpy.dtype({"names": ["x", "y"], "formats": ["i4", "i4"], "offsets": [
 
 
 def work_on_exchange():
-    """Arrays and blocks over memory of others, and copies."""
+    """Uses arrays and blocks over foreign memory, and copies."""
     source = numpy.array([(1, 2), (3, 4)], PADDED)
     a = loam.Array.from_buffer(source)[::-1]
     b = loam.Array.from_buffer(b"\1\0\2\0", "2 * int16")
@@ -67,7 +67,7 @@ def work_on_exchange():
 
 class Refusals(Case):
     def refuse_in_policy(self):
-        """Makes the library's handler what every request is served by."""
+        """Loads a policy by which the library's handler serves every request."""
         handler = ctypes.c_char.in_dll(LIBRARY, "refusing")
         ctypes.CDLL(_loam.__file__).loam_handler_register(ctypes.byref(handler))
         loam.policy.load(text="""
@@ -75,7 +75,7 @@ class Refusals(Case):
             return loam.policy { name = "refusing", pick = function(_) return refusing end }""")
 
     def refuse_each(self, work_, least):
-        """Each request of the work is refused in turn, at least so many."""
+        """Refuses each request of the work in turn; there must be more than `least` requests."""
         expected = work_()
         gc.collect()
         live, refused = COUNTS.live, 0
