@@ -1,14 +1,15 @@
-# _programs.sh - the programs that tests/long/programs runs, and the work of each.
+# _programs.sh - the programs that tests/long/programs runs, and the work of each program.
 #
 # program PATH PACKAGE[,PACKAGE...] < WORK
 #
-# PATH is the program, and PACKAGE the Debian packages of the work. WORK is a script for bash, which
-# runs with -eu in an empty folder, with PATH=/usr/sbin:/usr/bin:/sbin:/bin, HOME in that folder, and
-#   $TEXT  a text of 675 lines        $NUMBERS  the numbers to 20,000, one a line
+# PATH is the program, and PACKAGE the Debian packages of the work. WORK is a script for bash. It
+# runs with -eu in an empty folder, with PATH=/usr/sbin:/usr/bin:/sbin:/bin, HOME in that folder,
+# and
+#   $TEXT  a text of 675 lines        $NUMBERS  the numbers to 20,000, one in each line
 #   $PORT  a free port of TCP on 127.0.0.1
-# It must end with 0, and print only what is equal in two runs: no times, addresses, process numbers,
-# or figures of malloc, such as Redis' `memory usage`. A server is started in the
-# background and ended with `kill` and `wait`.
+# It must end with 0, and its output must be equal in two runs: no times, addresses, process ids, or
+# figures of malloc such as Redis' `memory usage`. It starts a server in the background, and ends it
+# with `kill` and `wait`.
 
 # ---- Languages -------------------------------------------------------------------------------
 

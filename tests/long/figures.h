@@ -1,5 +1,5 @@
-/* figures.h - what the long-running programs share: resident memory, processor time, memory for
- * their own notes, and the count of faults that they have found. */
+/* figures.h - helpers of the long-running programs: resident memory, processor time, memory for
+ * their own notes, and the count of faults. */
 #ifndef FIGURES_H
 #define FIGURES_H
 
@@ -14,11 +14,11 @@
 
 #include "loam.h"
 
-/* How many faults were found. Any thread may add to it. */
+/* The number of faults. Any thread may add to it. */
 static atomic_int faults;
 
-/* Prints a fault in one line on standard error, and counts it. Prints the first 20 faults only, so
- * that a fault of each block does not fill the disk. Any thread may call it. */
+/* Prints a fault in one line on standard error, and counts it. Prints only the first 20 faults, so
+ * that a fault in each block does not fill the disk. Any thread may call it. */
 __attribute__((format(printf, 1, 2))) static inline void fault(const char *format, ...) {
   if (atomic_fetch_add(&faults, 1) >= 20) return;
   char line[1024];
@@ -35,7 +35,7 @@ static inline void expect(const char *what, uint64_t got, uint64_t wanted) {
     fault("%s: %llu, expected %llu", what, (unsigned long long)got, (unsigned long long)wanted);
 }
 
-/* Ends the program: it cannot do its work, which says nothing about loam. */
+/* Ends the program because it cannot do its work, which says nothing about loam. */
 __attribute__((noreturn)) static inline void give_up(const char *what) {
   perror(what);
   exit(2);

@@ -1,3 +1,3 @@
--- guarded.lua - all blocks are guarded: for `tests/long/glibc`.
+-- guarded.lua - guards all blocks, for `tests/long/glibc`.
 local guarded = loam.host { name = "guarded", guard = true }
 return loam.policy { name = "guarded", pick = function(req) return guarded end }

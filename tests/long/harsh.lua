@@ -1,6 +1,7 @@
--- harsh.lua: memory that is as unlike an ordinary malloc's as a policy can make it, for programs
--- that must not notice: a tenth of the middle sizes ends at a guard page, blocks are aligned to 64
--- bytes to 2 MiB, large ones lie on huge pages, nodes take turns, and limits are far away.
+-- harsh.lua - gives memory that differs as much as possible from an ordinary malloc's, for programs
+-- that must not notice it. A tenth of the middle sizes ends at a guard page, blocks have alignments
+-- from 64 bytes to 2 MiB, large blocks lie on huge pages, nodes take turns, and limits are far
+-- away.
 
 local KiB, MiB, GiB = loam.KiB, loam.MiB, loam.GiB
 

@@ -3,18 +3,18 @@
  *   scale STEP=COUNT...
  *
  * The steps are those below, in their order; each may be left out. Makes COUNT things of each step,
- * and keeps the things that the steps before made. Prints one line for each step, and one for the
- * free of all blocks at the end, with tabs: step, count, processor seconds, bytes that the program
- * asked for, growth of resident memory, growth of loam's bookkeeping. After each step the figures
- * of loam are compared with the program's own count. Exits with 1 if a figure is wrong or an
- * operation fails, and with 2 if it cannot do its work.
+ * and keeps the things of earlier steps. Prints one line for each step, and one for the free of all
+ * blocks at the end, with tabs: step, count, processor seconds, bytes that the program requested,
+ * growth of resident memory, growth of loam's bookkeeping. After each step it compares loam's
+ * figures with its own count. Exits with 1 if a figure is wrong or an operation fails, and with 2
+ * if it cannot do its work.
  *
- *   strategies  a policy with so many strategies, chosen by the first part of the tag
- *   sites       sites, each with a tag of its own
+ *   strategies  a policy with COUNT strategies, chosen by the first part of the tag
+ *   sites       sites, each with its own tag
  *   blocks      live blocks of 16 to 512 bytes, of all sites in turn
  *   threads     threads that live one after another
  *   at_once     threads that live at the same time
- *   tags        a policy with so many tags of 100 leaves each, loaded and replaced while threads
+ *   tags        a policy with COUNT tags of 100 leaves each, loaded and replaced while threads
  *               allocate
  *   policy      the policy of `tags`, loaded once while no other thread works */
 #include <errno.h>
@@ -53,7 +53,8 @@ static void on_event(void *ctx, const loam_event *event) {
 
 static loam_site *site_of(long i) { return made.sites ? made.site[i % made.sites] : NULL; }
 
-/* Half of the blocks have at most 64 bytes, and a fifth more than 256. */
+/* Returns the size of a block. Half of the blocks have at most 64 bytes, and a fifth more than
+ * 256. */
 static size_t size_of(uint64_t i) {
   uint64_t r = scatter(i), part = r % 10;
   r >>= 8;
@@ -91,7 +92,7 @@ static void make_sites(long n) {
 
 /* ---- Strategies ---- */
 
-/* The text of the strategies s0, s1 and so on. Their limits are far away. */
+/* Writes the strategies s0, s1 and so on. Their limits are far away. */
 static void write_strategies(FILE *f, long n) {
   fprintf(f,
           "local s, part = {}, {}\n"
@@ -239,7 +240,7 @@ static void begin(worker *w, const pthread_attr_t *attributes) {
   if (errno) give_up("pthread_create");
 }
 
-/* The main thread frees what a thread has left. */
+/* Waits for a thread, and frees the blocks that it has left. */
 static void end(worker *w) {
   pthread_join(w->id, NULL);
   for (int i = EACH / 2; i < EACH; i++) loam_free(w->kept[i]);
@@ -309,8 +310,8 @@ static void *allocate_while_loading(void *argument) {
   return NULL;
 }
 
-/* Tags have different thresholds and strategies. With two strategies, 328 of the plans are
- * different; with 200, all of 1,000. */
+/* Returns the text of a policy whose tags have different thresholds and strategies. With two
+ * strategies, 328 of the plans are different; with 200, all of 1,000. */
 static char *wide_policy(long tags, long strategies, int version) {
   char *text;
   size_t length;
@@ -332,7 +333,8 @@ static char *wide_policy(long tags, long strategies, int version) {
   return text;
 }
 
-/* Compares what blocks get with the policy, evaluated here: 10 sizes of each tag. */
+/* Compares the strategies of blocks with the policy, which it evaluates itself: 10 sizes of each
+ * tag. */
 static void check_wide(long tags, long strategies, int version) {
   char tag[64];
   for (long k = 0; k < tags; k++) {
@@ -367,7 +369,8 @@ static void load_tags(long n) {
   expect("generations", figures().generation - generation, VERSIONS);
 }
 
-/* Two strategies serve all leaves, so that nearly all growth comes from the plans. */
+/* Loads a policy once. Two strategies serve all leaves, so nearly all growth comes from the
+ * plans. */
 static void load_once(long n) {
   enum { STRATEGIES = 2 };
   load("wide", wide_policy(n, STRATEGIES, 0));
@@ -401,7 +404,7 @@ static void run_step(const char *step, long n) {
   print_row(step, n, seconds, asked, resident_then - resident_before, before, then);
 }
 
-/* After the last step: the blocks are freed, and nothing may have failed. */
+/* Frees all blocks after the last step, and checks that nothing has failed. */
 static void finish(struct loam_stats before, int64_t resident_before) {
   double start = processor_time(CLOCK_PROCESS_CPUTIME_ID);
   long blocks = made.blocks;
@@ -422,7 +425,7 @@ static void finish(struct loam_stats before, int64_t resident_before) {
 /* The steps in their order. */
 static const char steps[] = " strategies sites blocks threads at_once tags policy ";
 
-/* Reads STEP=COUNT; ends the program if it is not that. */
+/* Reads STEP=COUNT. Ends the program if the argument has another form. */
 static long count_of(const char *argument, char *step, size_t room) {
   const char *sign = strchr(argument, '=');
   char padded[64], *rest = NULL;
@@ -438,7 +441,7 @@ static long count_of(const char *argument, char *step, size_t room) {
   exit(2);
 }
 
-/* Ends the program if the steps are not in the order of `steps`, or if one stands twice: later
+/* Ends the program if the steps are not in the order of `steps`, or if a step occurs twice: later
  * steps use the counts of earlier ones. */
 static void check_order(int argc, char **argv) {
   const char *before = steps;

@@ -28,7 +28,7 @@ enum {
   EARLY_LEAST_S = 25, /* every version was live by then, so every strategy has been made */
   EARLY_SAMPLES = 5,  /* at least: a single sample may be low by chance */
   /* Resident memory may exceed the highest sample of the early time by these. */
-  KEPT_PERCENT = 30,   /* as it is */
+  KEPT_PERCENT = 30,   /* with the free memory that loam keeps */
   BEYOND_PERCENT = 10, /* after a trim, without the live bytes */
   MARGIN_MIB = 8       /* added to both */
 };
@@ -41,7 +41,7 @@ typedef struct place {
   kind kind;
   int tag;
   void *block; /* of the kind OWNER a loam_block, otherwise memory */
-  size_t size; /* as asked for */
+  size_t size; /* the requested size */
 } place;
 
 static const char *const tags[] = {
@@ -76,8 +76,8 @@ static double now_s(void) {
 /* ---- The policy and its edits ---- */
 
 /* The versions differ in a limit, the share of guarded blocks, an alignment, the place of a
- * threshold, huge pages, and in whether a reload moves live memory. A strategy that differs in more
- * than its limits is another one, so the versions repeat: the process has a bounded number of
+ * threshold, huge pages, and in whether a reload moves live memory. A changed option other than a
+ * limit makes another strategy, so the versions repeat: the process has a bounded number of
  * strategies. */
 static const char policy_text[] =
     "local MiB, KiB, version = loam.MiB, loam.KiB, %d\n"
@@ -139,7 +139,8 @@ static const loam_handler lib = { "soak",
 
 /* ---- Operations ---- */
 
-/* Nine of ten sizes are at most 1 KiB, one in a hundred is up to 256 KiB, few are up to 4 MiB. */
+/* Returns a random size. Nine of ten are at most 1 KiB, one in a hundred is up to 256 KiB, and few
+ * are up to 4 MiB. */
 static size_t draw_size(uint64_t r) {
   uint64_t part = r % 1000;
   r >>= 16;
@@ -148,7 +149,8 @@ static size_t draw_size(uint64_t r) {
   return part < 999 ? r % (256 << 10) : r % (4 << 20);
 }
 
-/* The content of a block follows from its address, so a block that was moved is written again. */
+/* Returns the byte that a block is filled with. It depends on the block's size and tag, not its
+ * address. */
 static unsigned char mark_of(const place *p) { return (unsigned char)(0xa5 ^ p->size ^ p->tag); }
 
 static bool has_content(const place *p) { return p->kind != DEVICE && p->size > 0; }
@@ -227,7 +229,7 @@ static void resize(place *p, uint64_t r) {
   fill(p);
 }
 
-/* An arena and a slice that live for the moment of this call. */
+/* Makes an arena and a slice, which live only during this call. */
 static void use_arena(uint64_t r) {
   loam_block *arena = loam_arena_new(site[r % GPU_TAG], LOAM_ARENA_RESIZABLE, 0);
   char *piece = NULL;
@@ -278,7 +280,8 @@ static void *work(void *argument) {
   while (w->most ? i < (uint64_t)w->most : !atomic_load(&round_ends)) {
     operate(w->all, scatter(w->seed + i), has_device);
     if (++i % 4096 || w->most) continue;
-    /* A thread that lives for a moment. This thread waits for it, so only one uses the places. */
+    /* Starts a short-lived thread. This thread waits for it, so only one of them uses the
+     * places. */
     worker brief = { .all = w->all, .seed = ~w->seed + i, .most = 200 };
     begin(&brief);
     pthread_join(brief.id, NULL);
@@ -302,7 +305,7 @@ static void run_round(uint64_t number) {
   for (int i = 0; i < WORKERS; i++) pthread_join(all[i].id, NULL);
 }
 
-/* A child changes the blocks of its parent, in its own copy of the memory. */
+/* Forks a child, which changes the blocks of its parent in its own copy of the memory. */
 static void run_child(uint64_t number) {
   int before = atomic_load(&faults);
   pid_t pid = fork();
@@ -330,8 +333,8 @@ static void add(struct sums *s, int tag, const void *address) {
   s->bytes[tag] += owner.size;
 }
 
-/* The data of a loam_block follow its header in one block of their tag, or are a block of their
- * own. Then the header has the tag "loam.block". */
+/* Adds a loam_block to the sums. Its data follow the header in one block of their tag, or are a
+ * separate block. In the latter case the header has the tag "loam.block". */
 static void add_owner(struct sums *s, const place *p) {
   loam_owner_info header;
   if (loam_owner(p->block, &header) != LOAM_OK) fault("loam_owner of a header: %s", loam_error());
@@ -464,8 +467,8 @@ static void free_all(struct loam_stats first) {
   check_figures(first);
 }
 
-/* Edits, fallbacks, soft limits and moves must have happened; otherwise the run proves nothing
- * about them. */
+/* Checks that edits, fallbacks, soft limits and moves have happened. Otherwise the run proves
+ * nothing about them. */
 static void expect_all_used(struct loam_stats end, double seconds) {
   struct loam_policy_info info;
   loam_policy_info(&info);
