@@ -1,11 +1,11 @@
-/* check.c - loam's device, pinned and managed memory, written and checked by kernels.
+/* check.c - kernels write and check loam's device, pinned and managed memory.
  *
  *   check [--quick] [KERNELS]
  *
- * Threads allocate and free on random streams. Each block is written all over with a byte of its
- * own when it is new and checked before it is freed, so that a block given twice, or given while
- * work of before still runs, shows. Without a kernel file, on the stand-in for the driver. Exit
- * status 0: all is well. */
+ * Threads allocate and free on random streams. Each new block is filled with its own byte, and
+ * checked before it is freed. So the program finds a block that was given out twice, or while
+ * earlier work still runs. Without a kernel file it uses the stand-in for the driver. Exit status
+ * 0: no fault was found. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,14 +26,15 @@ static void fail(const char *what, const char *words) {
   __atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED);
 }
 
-/* xorshift: a thread's own, so that a run can be repeated. */
+/* xorshift. Each thread has its own state, so a run can be repeated. */
 static uint64_t next(uint64_t *state) {
   *state ^= *state << 13;
   *state ^= *state >> 7;
   return *state ^= *state << 17;
 }
 
-/* As many small as large: even in the logarithm. */
+/* Returns a random size. About one in twenty is below each power of two from 16 on; the rest are
+ * below `largest`. */
 static size_t random_size(uint64_t *state) {
   size_t top = 16;
   while (top < largest && next(state) % 20) top *= 2;
@@ -65,7 +66,7 @@ static void make(block *block, loam_site *site, uint64_t *random) {
   driver_write(&cu, streams[block->stream], block->at, block->byte, block->size);
 }
 
-/* On its own stream, or on another that waits for it. */
+/* Checks a block and frees it, on its own stream or on another stream that waits for the first. */
 static void end(block *block, uint64_t *random) {
   CUstream from = streams[block->stream], to = from;
   if (!block->at) return;
@@ -130,7 +131,7 @@ static void every_pool(void) {
     snprintf(text, sizeof text,
              "local kind = %s\nreturn loam.policy { pick = function() return kind end }\n",
              kinds[i]);
-    /* What waits for the driver at each step takes its time. */
+    /* kinds from 2 on call the driver at each step, which takes long */
     if (i >= 2) steps = all / 10;
     if (i == 3) largest = largest < MIB ? largest : MIB;
     load(text);
@@ -140,9 +141,9 @@ static void every_pool(void) {
   steps = all;
 }
 
-/* ---- The rest */
+/* ---- Other checks */
 
-/* The policy changes while blocks are live: each goes back to what made it. */
+/* Changes the policy while blocks are live. Each block returns to the strategy that made it. */
 static void reload_under_blocks(void) {
   static const char *const kinds[] = { "loam.device { pool = \"cache\" }", "loam.managed {}",
                                        "loam.device { pool = \"driver\" }" };
@@ -160,7 +161,7 @@ static void reload_under_blocks(void) {
   report("policies that change");
 }
 
-/* Until there is no more, and then all of it again in one piece. */
+/* Allocates until there is no more memory, frees all, and then gets most of it in one piece. */
 static void run_out(void) {
   enum { MOST = 4096 };
   static void *held[MOST];
@@ -186,7 +187,7 @@ static void run_out(void) {
   report("out of memory");
 }
 
-/* There and back through pinned memory. */
+/* Copies to the device and back through pinned memory. */
 static void copy_by_pinned(void) {
   enum { SIZE = MIB };
   loam_site *site = loam_site_get("check.pinned");

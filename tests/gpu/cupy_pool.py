@@ -1,16 +1,17 @@
-"""cupy_pool - loam.cupy beside CuPy's own pool: instructions of a pair, bytes reserved on traces.
+"""cupy_pool - compares loam.cupy with CuPy's own pool: instructions, and bytes reserved on traces.
 
     cupy_pool.py pair SIZE TIMES cupy|loam      allocates and frees TIMES times, for a counter
-    cupy_pool.py [--streams] cupy|loam FILE...  the most reserved over the most live, of traces
-                                                (tests/bench/trace/derive.lua makes some)
+    cupy_pool.py [--streams] cupy|loam FILE...  prints, for traces, the most reserved bytes over the
+                                                most live bytes (tests/bench/trace/derive.lua makes
+                                                traces)
 
-On a GPU, or on the stand-ins, as tests/bindings/python/_cupy_tests.py has them: LD_PRELOAD names
-the runtime, LOAM_CUDA_DRIVER the driver. --streams: each stream of a trace is one of CuPy's;
-without it all are the default one. Of
+Runs on a GPU, or on the stand-ins as in tests/bindings/python/_cupy_tests.py: LD_PRELOAD names the
+runtime, LOAM_CUDA_DRIVER the driver. With --streams, each stream of a trace is a stream of CuPy;
+without it, all are the default stream. To count the instructions of a pair, run
 
     valgrind --tool=callgrind python3 tests/gpu/cupy_pool.py pair 4096 N cupy
 
-with N of 1,000 and of 6,000 the difference is that of 5,000 pairs.
+with N of 1,000 and of 6,000. The difference of the two counts is the cost of 5,000 pairs.
 """
 
 import os
@@ -44,7 +45,7 @@ def pair(size, times, who):
 
 
 def replay(path, who, has_streams):
-    """(the most reserved, the most live)"""
+    """Returns the most bytes that were reserved, and the most that were live."""
     malloc, held, sizes, streams = allocator_of(who), {}, {}, {"0": cupy.cuda.Stream.null}
     live = peak = most = 0
     with open(path) as lines:

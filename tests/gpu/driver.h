@@ -1,5 +1,5 @@
-/* driver.h - CUDA's driver for the programs of tests/gpu: opened by name, with the kernels that
- * write and check memory, or the stand-in's work in their place. */
+/* driver.h - CUDA's driver for the programs of tests/gpu. It is opened by name. The kernels, or the
+ * stand-in in their place, write and check memory. */
 #ifndef GPU_DRIVER_H
 #define GPU_DRIVER_H
 
@@ -43,7 +43,7 @@ typedef struct driver {
 #define DRIVER_DECLARE(name, symbol, ...) CUresult (*name)(__VA_ARGS__);
   DRIVER_CALLS(DRIVER_DECLARE)
 #undef DRIVER_DECLARE
-  /* Of the stand-in; NULL: it is a real driver. */
+  /* functions of the stand-in; NULL with a real driver */
   CUresult (*stand_in_write)(CUstream, CUdeviceptr, int, size_t);
   CUresult (*stand_in_check)(CUstream, CUdeviceptr, int, size_t);
   unsigned (*stand_in_violations)(void);
@@ -52,7 +52,7 @@ typedef struct driver {
   CUresult (*LaunchKernel)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                            unsigned, CUstream, void **, void **);
   void *write_kernel, *check_kernel;
-  CUdeviceptr wrong; /* a number of 8 bytes: how many bytes the kernels found wrong */
+  CUdeviceptr wrong; /* address of an 8-byte count of the bytes that the kernels found wrong */
   CUcontext context;
 } driver;
 
@@ -80,8 +80,8 @@ static inline void driver_load_kernels(driver *cu, const char *path) {
   MUST(cu->MemsetD8(cu->wrong, 0, 8));
 }
 
-/* Device 0's primary context is current afterwards. `kernels`: a file that nvcc made of kernels.cu;
- * NULL: none are needed. */
+/* Opens the driver, and makes the primary context of device 0 current. `kernels` is a file that
+ * nvcc made from kernels.cu, or NULL if no kernels are needed. */
 static inline void driver_open(driver *cu, const char *kernels) {
   const char *name = getenv("LOAM_CUDA_DRIVER");
   void *library = dlopen(name && *name ? name : "libcuda.so.1", RTLD_NOW);
@@ -117,7 +117,7 @@ static inline void driver_write(const driver *cu, CUstream stream, void *at, int
   MUST(cu->LaunchKernel(cu->write_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, arguments, NULL));
 }
 
-/* What it finds wrong is told by driver_wrong. */
+/* Queues a check on a stream. driver_wrong returns the number of wrong bytes. */
 static inline void driver_check(const driver *cu, CUstream stream, void *at, int byte,
                                 size_t size) {
   CUdeviceptr from = (uintptr_t)at, wrong = cu->wrong;
@@ -130,7 +130,7 @@ static inline void driver_check(const driver *cu, CUstream stream, void *at, int
   MUST(cu->LaunchKernel(cu->check_kernel, blocks, 1, 1, 256, 1, 1, 0, stream, arguments, NULL));
 }
 
-/* After all work is done: bytes that were wrong, of the stand-in violations. */
+/* Waits until all work is done. Returns the number of wrong bytes, or the stand-in's violations. */
 static inline unsigned long long driver_wrong(const driver *cu) {
   unsigned long long wrong = 0;
   MUST(cu->CtxSynchronize());

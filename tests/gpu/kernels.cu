@@ -1,5 +1,5 @@
-/* kernels.cu - the kernels of tests/gpu: they write a byte all over a block, and count where it is
- * another. */
+/* kernels.cu - the kernels of tests/gpu. One fills a block with a byte; the other counts the bytes
+ * of a block that differ from it. */
 
 extern "C" __global__ void write_bytes(unsigned char *at, size_t size, int byte) {
   size_t step = (size_t)gridDim.x * blockDim.x;

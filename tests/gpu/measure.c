@@ -1,5 +1,5 @@
-/* measure.c - loops of allocation and free, timed, for tests/gpu/measure.py: the contenders are
- * pairs of functions, so that each is called from the same loop. */
+/* measure.c - timed loops of allocation and free for tests/gpu/measure.py. Each contender is a pair
+ * of functions, so that the same loop calls all of them. */
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -74,7 +74,7 @@ void pinned_free(void *ptr, void *stream) {
   loam_free(ptr);
 }
 
-/* ---- Loops: -1 where there was no memory */
+/* ---- Loops: they return -1 if there was no memory */
 
 int measure_open(void);
 void *measure_stream(void);
@@ -88,7 +88,7 @@ size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks,
 size_t measure_async_reserved(int reset);
 size_t measure_used(void);
 
-/* 0: the driver is there, and device 0's primary context is current. */
+/* Opens the driver, and makes the primary context of device 0 current. Returns 0. */
 int measure_open(void) {
   uint64_t keep = UINT64_MAX;
   CUmemoryPool pool;
@@ -110,7 +110,8 @@ void measure_device(char *name, size_t size, int *version) {
   MUST(cu.DriverGetVersion(version));
 }
 
-/* Nanoseconds for one allocation and its free, on one stream; the first is not counted. */
+/* Returns the nanoseconds of an allocation and its free, on one stream. Does not count the first
+ * pair. */
 double measure_pairs(alloc_fn alloc, free_fn release, size_t size, unsigned count, void *stream) {
   void *first = alloc(size, stream);
   if (!first) return -1;
@@ -130,8 +131,9 @@ static uint64_t next(uint64_t *state) {
   return *state ^= *state << 17;
 }
 
-/* Nanoseconds a step of a random mix: with even chance a block of a random size is allocated or a
- * random live one is freed, and freed are so many that no more than `most` bytes are live. */
+/* Returns the nanoseconds of a step of a random mix. A step allocates a block of random size or
+ * frees a random live block, with equal chances; it frees if more than `most` bytes would be
+ * live. */
 double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t most, unsigned count,
                       void *stream) {
   uint64_t random = 88172645463325252u;
@@ -161,8 +163,9 @@ double measure_random(alloc_fn alloc, free_fn release, size_t largest, size_t mo
   return is_out ? -1 : time;
 }
 
-/* A trace is triples (block, size, stream): to allocate, or of size -1 to free. What is live at its
- * end is freed by it. Nanoseconds an event. */
+/* Replays a trace. Its events are triples (block, size, stream): an allocation, or a free if the
+ * size is -1. The trace itself frees the blocks that are live at its end. Returns the nanoseconds
+ * of an event. */
 double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, size_t events,
                       void **blocks, void **streams) {
   bool is_out = false;
@@ -181,7 +184,7 @@ double measure_replay(alloc_fn alloc, free_fn release, const int64_t *trace, siz
   return is_out ? -1 : (now() - start) / (double)events;
 }
 
-/* The most that loam has of the device in the course of a trace, looked at after each event. */
+/* Returns the most bytes of the device that loam reserves during a trace, read after each event. */
 size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks, void **streams) {
   size_t most = 0;
   for (size_t i = 0; i < events; i++) {
@@ -193,7 +196,8 @@ size_t measure_loam_reserved(const int64_t *trace, size_t events, void **blocks,
   return most;
 }
 
-/* The most that the driver's own pool has had since it was reset. */
+/* Returns the most bytes that the driver's own pool has reserved since the last call with
+ * `reset`. */
 size_t measure_async_reserved(int reset) {
   CUmemoryPool pool;
   uint64_t high = 0;
@@ -207,7 +211,7 @@ size_t measure_async_reserved(int reset) {
   return high;
 }
 
-/* Bytes of the device that are not free, whoever has them. */
+/* Returns the bytes of the device that are not free, by all programs. */
 size_t measure_used(void) {
   size_t left, total;
   MUST(cu.MemGetInfo(&left, &total));

@@ -1,11 +1,12 @@
-"""measure - what allocation costs: loam, the driver, CuPy's pool, PyTorch's caching allocator.
+"""measure - compares the cost of loam, the driver, CuPy's pool and PyTorch's caching allocator.
 
     measure.py FOLDER [--quick] [--stand-in]
 
-FOLDER has libmeasure.so, traces (*.trace) and, where there is PyTorch, libtorch_host.so:
-tests/gpu/run makes them. All contenders in one process, in turn, the least of some rounds. Prints
-Markdown; at the end which of the aims were reached. On the stand-in the figures say nothing: that
-the program works is what is seen there, with modules in place of PyTorch and CuPy (fakes/).
+FOLDER has libmeasure.so, traces (*.trace) and, if PyTorch is installed, libtorch_host.so:
+tests/gpu/run makes them. All contenders run in turn in one process; the result is the least of
+several rounds. Prints Markdown, and at the end which aims were reached. On the stand-in the figures
+mean nothing: it only shows that the program works, with modules in place of PyTorch and CuPy
+(fakes/).
 """
 
 import ctypes
@@ -50,7 +51,7 @@ def find(module):
 
 
 torch, cupy = find("torch"), find("cupy")
-if torch:  # first: it makes the primary context with its own flags
+if torch:  # first: it creates the primary context with its own flags
     torch.cuda.init()
     torch.empty(1, device="cuda")
 library.measure_open()
@@ -69,7 +70,7 @@ elif torch and STAND_IN:
 CONTENDERS["cuMemAllocAsync"] = pair_of("async")
 CONTENDERS["cuMemAlloc"] = pair_of("driver")
 SLOW = {"cuMemAlloc", "cuMemHostAlloc"}
-FIGURES = {}  # of what the aims are about: FIGURES[table][contender] = a list
+FIGURES = {}  # the figures that the aims compare: FIGURES[table][contender] = a list
 
 
 def note(table_name, contender, values):
@@ -153,14 +154,14 @@ def pairs():
 
 
 def from_python():
-    """CuPy's pool can be called from Python alone; so beside it stands loam as CuPy calls it."""
+    """Yields CuPy's pool, which only Python can call, and loam as CuPy calls it."""
     yield CUPY, cupy.get_default_memory_pool().malloc
     if not STAND_IN:
         yield "loam.cupy.allocator, from Python", loam.cupy.allocator
 
 
 def python_random(malloc, largest, most, count):
-    """The mix of measure_random, from Python: other numbers, the same chances."""
+    """Runs the mix of measure_random from Python: with other numbers, but equal chances."""
     draw, live, held = random.Random(1), [], 0
     start = time.perf_counter_ns()
     try:
@@ -180,7 +181,7 @@ def python_random(malloc, largest, most, count):
 
 
 def python_pairs():
-    """What only Python can call, beside loam called from Python."""
+    """Prints a table of the pools that Python calls."""
     sizes = [256, 64 * KIB, 16 * MIB]
 
     def take(malloc, size, count):
@@ -225,7 +226,7 @@ def random_mix():
 
 
 def read_trace(path):
-    """Its first line, its events as triples for measure_replay, how many blocks and streams."""
+    """Returns a trace: its first line, its events, counts of blocks and streams, and its peak."""
     names, size_of, stream_of, events = {}, [], [], []
     with open(path) as lines:
         origin = next(lines).strip("# \n")
@@ -248,7 +249,7 @@ def read_trace(path):
 
 
 def python_replay(events, blocks):
-    """CuPy's pool; of its one current stream. ns an event, and the most it had."""
+    """Replays a trace with CuPy's pool on one stream. Returns ns per event, and most bytes."""
     pool, held, most = cupy.get_default_memory_pool(), [None] * blocks, 0
     start = time.perf_counter_ns()
     for block, size, _ in events:
@@ -263,7 +264,7 @@ def python_replay(events, blocks):
 
 
 def replay_by(name, events, flat, blocks, streams):
-    """ns an event, and the most that was reserved."""
+    """Replays a trace. Returns nanoseconds per event, and the most bytes that were reserved."""
     alloc, free = CONTENDERS[name]
     give_all_back()
     if torch:
@@ -325,7 +326,7 @@ def pinned():
 # ---- Aims
 
 def ratios(name, over, under):
-    """Of each column in turn; none where one of the two had no memory or is not there."""
+    """Returns the ratio for each column where both contenders exist and had memory."""
     rows = FIGURES.get(name, {})
     return [a / b for a, b in zip(rows.get(over, ()), rows.get(under, ())) if a > 0 and b > 0]
 

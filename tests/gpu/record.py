@@ -1,10 +1,10 @@
-"""record - what PyTorch asks of its caching allocator while it trains, as a trace.
+"""record - records the requests of PyTorch to its caching allocator during training, as a trace.
 
     record.py FILE [--quick]
 
-The format is that of tests/bench/trace/trace.h; sizes are as they were asked for. 20 steps
-(--quick: 5) of a transformer of 6 layers of 1,024, AdamW, each with a batch of another shape: 4 to
-23 rows of 64 to 511 words.
+The format is described in tests/bench/trace/trace.h. The sizes are the requested sizes. The program
+trains 20 steps (with --quick, 5) of a transformer of 6 layers of 1,024 with AdamW. Each step has a
+batch of another shape: 4 to 23 rows of 64 to 511 words.
 """
 
 import sys
@@ -31,8 +31,9 @@ def train(mark):
 
 
 def lines(entries):
-    """What the allocator kept of what it did: a free is told when it is asked for and when it is
-    done, which is later where other streams use the block."""
+    """Yields the lines of a trace, from the allocator's history. The history has two entries for a
+    free: when it is requested and when it is done, which is later if other streams use the
+    block."""
     names, streams, count = {}, {0: 0}, 0
     for entry in entries:
         address = entry["addr"]

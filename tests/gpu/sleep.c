@@ -1,11 +1,11 @@
-/* sleep.c - device memory sleeps and wakes: equal addresses, equal contents, and the time beside
- * that of bare copies.
+/* sleep.c - device memory sleeps and wakes: it keeps its addresses and contents. Compares the time
+ * with plain copies.
  *
  *   sleep [--quick] [KERNELS]
  *
- * Takes 10 GiB of a GPU in blocks of 512 MiB (with --quick 256 MiB, in blocks of 64 MiB), which
- * kernels write and check. Prints Markdown. Without a kernel file, on the stand-in for the driver,
- * whose times say nothing. Exit status 0: all is well. */
+ * Takes 10 GiB of a GPU in blocks of 512 MiB (with --quick, 256 MiB in blocks of 64 MiB), which
+ * kernels write and check. Prints Markdown. Without a kernel file it uses the stand-in for the
+ * driver, whose times mean nothing. Exit status 0: no fault was found. */
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
@@ -36,9 +36,9 @@ static void row(const char *what, double seconds, size_t bytes) {
   fflush(stdout);
 }
 
-/* ---- Bare copies: the time that is the least possible */
+/* ---- Plain copies: the least possible time */
 
-/* Copies all blocks to pinned memory (`back`: from it), and waits. */
+/* Copies all blocks to pinned memory, or, if `back`, from it. Waits until that is done. */
 static void copy_all(void **host, bool back) {
   for (size_t i = 0; i < count; i++) {
     CUdeviceptr at = (uintptr_t)block[i];
@@ -80,7 +80,7 @@ static size_t free_bytes(void) {
   return left;
 }
 
-/* Other memory uses the room of the sleeping blocks. */
+/* Allocates and frees other memory in the space that the sleeping blocks have left. */
 static void use_the_room(void) {
   loam_site *site = loam_site_get("check.other");
   void *other = loam_device_alloc(site, size * count, NULL);
@@ -89,7 +89,7 @@ static void use_the_room(void) {
   loam_device_free(other, NULL);
 }
 
-/* Puts all blocks to sleep and wakes them, as `what` says. */
+/* Puts all blocks to sleep, wakes them and checks them. `what` names the round in the table. */
 static void round_of(const char *what, const char *where, bool keeps) {
   char text[200];
   size_t given = 0, taken = 0, before = free_bytes();

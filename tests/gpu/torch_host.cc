@@ -1,10 +1,11 @@
-/* torch_host.cc - PyTorch's caching allocator as functions of C, for tests/gpu/measure.py and for
+/* torch_host.cc - PyTorch's caching allocator as C functions, for tests/gpu/measure.py and for
  * build/bench/device and trace. */
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <cstdio>
 
-/* Before the first, where no PyTorch has started: as torch.cuda.init does. */
+/* Starts the allocator, as torch.cuda.init does. Call it before the first allocation if PyTorch has
+ * not started. */
 extern "C" void torch_start() {
   int count = 0;
   (void)cudaGetDeviceCount(&count);
@@ -25,5 +26,5 @@ extern "C" void torch_pair_free(void *ptr, void *) {
   c10::cuda::CUDACachingAllocator::raw_delete(ptr);
 }
 
-/* All that is cached goes back. */
+/* Returns all cached memory to the driver. */
 extern "C" void torch_trim() { c10::cuda::CUDACachingAllocator::emptyCache(); }

@@ -1,8 +1,8 @@
-"""uses - PyTorch and CuPy on a GPU with loam as their allocator: that results are what they are.
+"""uses - PyTorch and CuPy on a GPU with loam as their allocator: their results must stay right.
 
     uses.py torch | torch-pool | cupy
 
-Each in a process of its own, because PyTorch takes one allocator a process.
+Each use needs its own process, because PyTorch takes only one allocator in a process.
 """
 
 import sys
@@ -34,7 +34,7 @@ def check(what, is_so):
 
 
 def train(torch, device):
-    """The losses of a few steps in double precision, so that devices agree."""
+    """Returns the losses of a few steps, in double precision so that devices agree."""
     generator = torch.Generator().manual_seed(7)
     model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Tanh(),
                                 torch.nn.Linear(256, 1)).double()
@@ -55,7 +55,7 @@ def train(torch, device):
 
 
 def streams_agree(torch):
-    """Producers and consumers on streams of their own, with events between them."""
+    """Runs producers and consumers on separate streams, with events between them."""
     wrong = []
 
     def work(number):
@@ -79,7 +79,7 @@ def streams_agree(torch):
 
 
 def check_sleep(make, address, is_same):
-    """Memory of a library sleeps and wakes. `make` makes an array of SIZE bytes under the tag."""
+    """Puts a library's memory to sleep and wakes it. `make` makes an array of SIZE bytes."""
     with loam.tag("uses.sleep"):
         array = make()
     at, left = address(array), loam._loam.device_memory(0)[0]

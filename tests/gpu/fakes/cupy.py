@@ -1,4 +1,4 @@
-"""cupy - what tests/gpu/measure.py asks of CuPy, on the stand-in: a pool of nothing."""
+"""cupy - a fake for tests/gpu/measure.py on the stand-in, in place of CuPy. Its pool is empty."""
 
 __version__ = "none: a fake"
 

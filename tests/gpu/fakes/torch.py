@@ -1,4 +1,4 @@
-"""torch - what tests/gpu/measure.py asks of PyTorch, on the stand-in: nothing of it."""
+"""torch - a fake for tests/gpu/measure.py on the stand-in, in place of PyTorch. It does nothing."""
 
 import types
 
