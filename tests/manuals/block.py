@@ -1,8 +1,8 @@
 # block.py - runs a block of Python from a manual: block.py FILE
 #
-# A comment behind an expression is its value, if it begins like a value: the test compares it with
-# repr() of the result, with its text, and with the type of a loam.Array. Names that the block takes
-# from earlier ones, loam, np and numba, are there.
+# A comment after an expression is its value, if the comment begins like a value. The test compares
+# it with repr() of the result, with its text, and with the type of a loam.Array. The names loam, np
+# and numba, which earlier blocks of a manual import, are defined.
 import ast
 import re
 import sys

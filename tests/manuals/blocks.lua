@@ -1,13 +1,14 @@
--- blocks.lua - the code blocks of a manual in Markdown, and how the manual wants them tested.
+-- blocks.lua - reads the code blocks of a manual in Markdown, and the marks that say how to test
+-- them.
 --
--- A block stands between two fences (```), or is indented by four spaces after an empty line. An
--- HTML comment above a block tells how it is tested; a reader of the page does not see it:
+-- A block is between two fences (```), or is indented by four spaces after an empty line. An HTML
+-- comment above a block says how it is tested; a reader of the page does not see it:
 --
 --   <!-- test: not run: REASON -->    it cannot be run; the test prints the reason and counts it
 --   <!-- test: text -->               neither code nor output, such as a drawing
 --   <!-- test: keys -->               the keys of answers in JSON, compared with the schemas
 --   <!-- test: before COMMAND -->     a command that runs first
---   <!-- test: output of COMMAND -->  the block shows what the command prints
+--   <!-- test: output of COMMAND -->  the block shows the output of the command
 --   <!-- test: file NAME -->          the reader saves the block under this name; it is not run
 --   <!-- test: keeps NUMBER -->       the program that the block starts with "&" runs until the end
 --                                     of the manual, which gives it this process id
@@ -19,7 +20,7 @@ local blocks = {}
 local kinds = { "not run:", "text", "keys", "before", "output of", "file", "keeps",
   "status" }
 
--- Returns the mark in a line of Markdown: { kind, value }; nil if the line has none.
+-- Returns the mark in a line of Markdown: { kind, value }. Returns nil if the line has none.
 local function mark_in(line, at)
   local words = line:match("^<!%-%- test: (.-) %-%->$")
   if not words then return nil end
@@ -29,8 +30,9 @@ local function mark_in(line, at)
   error(("line %d: no such mark: %s"):format(at, words), 0)
 end
 
--- Each state takes a line and returns the next state. `reader` has the list of blocks so far, the
--- marks for the next block, the block that is being read, and whether the last line was empty.
+-- A state is a function that takes a line and returns the next state. `reader` has the list of
+-- earlier blocks, the marks for the next block, the block that is being read, and whether the last
+-- line was empty.
 local state = {}
 
 local function begin(reader, language, at)

@@ -1,4 +1,4 @@
--- commands.lua - the commands of the manuals: which of them the test runs, and in which form.
+-- commands.lua - decides which commands of the manuals the test runs, and in which form.
 local commands = {}
 
 -- Patterns of commands that no manual's test runs, each with the reason.
@@ -18,11 +18,11 @@ local not_run = {
   { "^go tool pprof", "it needs Go; system.profile_readers reads the profiles" },
 }
 
--- Exit statuses beside 0 that are answers: `diff` if the policies differ, `owner` if an address is
--- in no block.
+-- Exit statuses other than 0 that are answers: `diff` if the policies differ, `owner` if an address
+-- is in no block.
 local answers = { ["^loam diff "] = 1, ["^loam owner "] = 1 }
 
--- Returns the reason why a command is not run; nil if it is.
+-- Returns the reason why a command is not run, or nil if it is run.
 function commands.reason(command)
   for _, row in ipairs(not_run) do
     if command:match(row[1]) then return row[2] end
@@ -30,7 +30,7 @@ function commands.reason(command)
   return nil
 end
 
--- The exit status, beside 0, with which a command may end.
+-- Returns the exit status, other than 0, with which a command may end.
 function commands.other_status(command)
   for pattern, status in pairs(answers) do
     if command:match(pattern) then return status end
@@ -39,8 +39,8 @@ function commands.other_status(command)
 end
 
 -- Returns a command with this scene's paths, ports and process ids in place of the manual's. `pids`
--- maps the ids of the manual to those of running programs. Commands that would take long, or go on
--- for ever, are cut short; `loam wait` does not wait for programs of other tests.
+-- maps process ids of the manual to those of running programs. A command that would run for long,
+-- or forever, is ended early; `loam wait` does not wait for programs of other tests.
 function commands.here(command, scene, pids)
   local main = pids["29813"] or "PID"
   command = command:gsub("/etc/loam/", ""):gsub("/usr/local/", scene .. "/usr/local/")
@@ -56,14 +56,14 @@ function commands.here(command, scene, pids)
   return command
 end
 
--- Does a command need the running program of the manuals?
+-- Returns whether a command needs the running program of the manuals.
 function commands.needs_program(command)
   local waits_for_all = command:match("^loam wait") and not command:match("%-%-pid")
   return command:match("%f[%w]PID%f[%W]") or waits_for_all
     or command:match("%f[%w]29813%f[%W]") or command:match("%f[%w]4242%f[%W]")
 end
 
--- Splits a line into the command and the comment behind it; the comment is nil if there is none.
+-- Splits a line into the command and the comment after it. Returns nil for a missing comment.
 function commands.split(line)
   local command, comment = line:match("^(.-)%s+# (.*)$")
   return command or line:gsub("%s+$", ""), comment

@@ -1,16 +1,16 @@
 -- keys.lua - compares the keys of answers in JSON, as a manual lists them, with the schemas.
 --
 -- An entry begins with the name of a command, or with a word in capitals that other entries use.
--- Its further lines are indented. The keys of a command are the words of its entry, of the entries
--- whose names are in it, and of commands named by "the keys of COMMAND". The test compares sets of
--- names, and does not compare which object has a key.
+-- Its further lines are indented. The keys of a command are the words of its entry, the words of
+-- the entries that it names, and the keys of a command that it names with "the keys of COMMAND".
+-- The test compares sets of names; it does not compare which object has a key.
 local files = require("_files")
 local json = require("loam.report.json")
 
 local keys = {}
 
--- Keys that every answer has, which the manual lists elsewhere. And words of entries that are no
--- keys: types, and words of sentences.
+-- Keys that every answer has, which the manual lists at another place; and words of entries that
+-- are not keys, such as types and words of sentences.
 local common = { verb = true, version = true, ok = true, error = true }
 local words = {}
 for word in ("number text name pid n bytes from on and the options that policy gives it others "
@@ -18,8 +18,8 @@ for word in ("number text name pid n bytes from on and the options that policy g
   words[word] = true
 end
 
--- Parts of schemas that a manual tells in a sentence: a strategy has the options of the language.
--- `stats` has the keys of `status` for a program that was killed.
+-- Parts of schemas that a manual describes in a sentence: a strategy has the options of the
+-- language, and `stats` has the keys of `status` for a killed program.
 local told = { strategy = true, last_words = true, strategy_use = true, tag_use = true,
   limit = true }
 
@@ -51,8 +51,8 @@ local function add(found, name)
   if other then add(found, other) end
 end
 
--- Adds the names of all properties below a value to `found`, and returns it; without parts that are
--- `told`, unless `whole` is true.
+-- Adds the names of all properties below a value to `found`, and returns it. Leaves out parts that
+-- are in `told`, unless `whole` is true.
 local function properties(value, found, whole)
   for key, inner in pairs(value) do
     if type(inner) == "table" and inner.type == "object" and told[key] and not whole then

@@ -1,18 +1,18 @@
--- kinds.lua - how a code block is run, by its language and its first words.
+-- kinds.lua - runs a code block by the rule for its language and its first words.
 --
 -- Each kind is a function of the world (the scene's folders) and the block. It returns nil if the
--- block did what the manual shows, else a text that tells the difference.
+-- block did what the manual shows, else a text that describes the difference.
 --
 -- Rules:
 --   lua with loam.policy     saved as prod.lua, and checked by `loam check`
 --   lua, c, cpp, rust, python   run as programs; c without main becomes the body of main
---   pycon                    an interactive session of Python; all of a manual are one session
---   cmake                    the end of a CMakeLists.txt, behind project() and the program `host`
+--   pycon                    an interactive session of Python; a manual's sessions run as one
+--   cmake                    the end of a CMakeLists.txt, after project() and the program `host`
 --   lines with "$ "          commands with their output; it is compared by shape.lua
---   other indented lines     commands, one a line; each must end with status 0
+--   other indented lines     commands, one in each line; each must end with status 0
 --
--- A comment behind a line that prints is the line that it prints. In Python, a comment behind an
--- expression is its value, if the comment begins like a value.
+-- A comment after a line that prints is the printed line. In Python, a comment after an expression
+-- is its value, if the comment begins like a value.
 local commands = require("commands")
 local shape = require("shape")
 
@@ -32,7 +32,7 @@ local function lines_of(path)
   return lines
 end
 
--- Runs a script of bash in the work folder. Returns true if its status was 0, and the printed
+-- Runs a script of bash in the work folder. Returns whether its status was 0, and the printed
 -- lines.
 local function bash(world, script)
   local path = world.scene .. "/script"
@@ -70,7 +70,7 @@ end
 
 local hosts = { c = "host.c", cpp = "host.cc", lua = "host.lua" }
 
--- Saves a block that is a host, unless there is one in this language already.
+-- Saves a block that is a host, unless a host in this language is saved already.
 function kinds.save_host(world, block)
   local name = hosts[block.language]
   if not name or is_policy(block) then return end
@@ -135,9 +135,9 @@ local function saving(block, name)
   return (">>> _ = open(%q, 'w').write(%q)"):format(name, text_of(block)):gsub("\\\n", "\\n")
 end
 
--- Runs all sessions of Python in the manual as one, at the first of them. The session has a line
--- for each line of the manual, so that doctest names the lines of the manual. It also saves the
--- files that the manual shows between the sessions.
+-- Runs all Python sessions of the manual as one session, at the first of them. The session has a
+-- line for each line of the manual, so that doctest reports line numbers of the manual. It also
+-- saves the files that the manual shows between the sessions.
 function kinds.pycon(world, block)
   if world.has_session then return nil end
   world.has_session = true
@@ -162,7 +162,8 @@ function kinds.cmake(world, block)
     "rm -rf made && cmake -S . -B made && cmake --build made && made/host", "^$", "^$")
 end
 
--- The process ids of the running programs by those of the manual, from the files pid.NUMBER.
+-- Returns a map from process ids of the manual to those of running programs, from the files
+-- pid.NUMBER.
 local function pids_of(world)
   local pids = {}
   local list = assert(io.popen("cd " .. world.work .. " && grep -H . pid.* 2> /dev/null"))
@@ -175,8 +176,8 @@ local function pids_of(world)
   return pids
 end
 
--- The lines of a script that runs a command and prints its status behind a line "@@". `keeps` is
--- the process id by which the manual knows a program that goes on; nil if none does.
+-- Returns the lines of a script that runs a command and then prints a line "@@" with its status.
+-- `keeps` is the process id that the manual gives to a program that keeps running, or nil.
 local function step(world, command, pids, keeps)
   local here = commands.here(command, world.scene, pids)
   if here:match("&$") and keeps then
@@ -188,7 +189,7 @@ local function step(world, command, pids, keeps)
   return here .. "\nstatus=$?\necho; echo @@ $status\n"
 end
 
--- What each step of a script printed: { status, lines }.
+-- Returns a list with the result of each step of a script: { status, lines }.
 local function results_of(printed)
   local results, lines = {}, {}
   for _, line in ipairs(printed) do
@@ -203,7 +204,7 @@ local function results_of(printed)
 end
 
 -- Returns a text if a step did not do what the manual shows. `wanted.status` is the exit status
--- that the manual tells.
+-- that the manual gives.
 local function judge(wanted, result, rest)
   if not result then
     return ("it did not end: %s\n%s"):format(wanted.command, table.concat(rest, "\n"))
@@ -217,7 +218,7 @@ local function judge(wanted, result, rest)
   return missing and ("%s\ndoes not print: %s\nbut:\n%s"):format(wanted.command, missing, printed)
 end
 
--- Runs steps { command, shown } one after the other in one shell.
+-- Runs steps { command, shown } one after another in one shell.
 local function run_steps(world, block, steps)
   local before = {}
   for _, mark in ipairs(block.marks) do
@@ -249,7 +250,7 @@ local function run_steps(world, block, steps)
   return nil
 end
 
--- Returns the commands of a block that are run. Counts each other command as skipped.
+-- Returns the commands of a block that the test runs. Counts the other commands as skipped.
 local function chosen(world, block, steps)
   local list = {}
   for _, wanted in ipairs(steps) do
@@ -288,8 +289,8 @@ function kinds.session(world, block)
   return run_steps(world, block, chosen(world, block, steps))
 end
 
--- Compares a block with the output of the command in its mark. Lines of input behind ">>>" are left
--- out. A message of loam is one line, which the manual breaks.
+-- Compares a block with the output of the command in its mark. Leaves out lines of input, after
+-- ">>>". A message of loam is one line, which the manual breaks into several.
 function kinds.output(world, block)
   local wanted = { command = world.mark_of(block, "output of").value, shown = {} }
   for _, line in ipairs(block.lines) do
@@ -301,7 +302,8 @@ end
 
 function kinds.text() return nil end
 
--- Compares all blocks of keys in the manual with the schemas, once: at the first such block.
+-- Compares all blocks of keys in the manual with the schemas. Does so once, at the first such
+-- block.
 function kinds.keys(world, block)
   local list = {}
   for _, other in ipairs(world.blocks) do
@@ -311,7 +313,7 @@ function kinds.keys(world, block)
   return list[1] == block and require("keys").fault(list) or nil
 end
 
--- Returns the function that runs a block; nil if there is no rule for it.
+-- Returns the function that runs a block, or nil if there is no rule for it.
 function kinds.of(block)
   for _, mark in ipairs(block.marks) do
     if mark.kind == "output of" then return kinds.output end

@@ -1,7 +1,8 @@
-# links.py - looks for dead links in a site, and for links that a browser would load: links.py SITE
+# links.py - finds dead links of a site, and links that a browser would load from other hosts:
+# links.py SITE
 #
 # A link may lead to a file of the site, and to a place (#name) in it. Pages may name other hosts,
-# but take no style, script, picture or font from them: the site is read without a network too.
+# but take no style, script, picture or font from them: the site must work without a network.
 import html.parser
 import pathlib
 import re
@@ -12,7 +13,7 @@ LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "objec
 
 
 class Page(html.parser.HTMLParser):
-    """The links of a page, as pairs of the target and whether a browser loads it; its names."""
+    """The names of a page, and its links as pairs of the target and whether a browser loads it."""
 
     def __init__(self, text):
         super().__init__()
@@ -29,7 +30,7 @@ class Page(html.parser.HTMLParser):
 
 
 def fault(site, pages, page, link, is_loaded):
-    """Returns what is wrong with a link of a page; None if nothing is."""
+    """Returns a description of the fault of a link, or None if the link is right."""
     target = urllib.parse.urlsplit(link)
     if target.scheme or target.netloc:
         return "is taken from another host" if is_loaded and target.scheme != "data" else None

@@ -1,7 +1,7 @@
 -- run.lua - runs the code blocks of one manual as a test: luajit run.lua MANUAL SCENE
 --
--- run.sh calls it. How a block runs follows from its language (kinds.lua), and from the marks above
--- it (blocks.lua). Prints a line for each block that differs from the manual, and for each block or
+-- run.sh calls it. The language of a block (kinds.lua) and the marks above it (blocks.lua) decide
+-- how it runs. Prints a line for each block that differs from the manual, and for each block or
 -- command that is not run, with the reason.
 package.path = "tests/manuals/?.lua;tests/check/?.lua;lua/?.lua;" .. package.path
 local blocks = require("blocks")

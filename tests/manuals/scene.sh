@@ -1,10 +1,10 @@
-# scene.sh - what the blocks of the manuals find where they run: an installed loam, two policies, a
-# program in Python, and functions that the marks in the manuals call.
+# scene.sh - makes the folder in which the blocks of the manuals run: an installed loam, two
+# policies, a Python program, and functions that the marks in the manuals call.
 #
 # The manuals use these names: prod.lua is the policy in force, next.lua its edit, train.py an
 # unmodified program, host.c a host. /etc/loam stands for the folder itself.
 
-# make_scene FOLDER - makes the folder with all that is there before the first block runs.
+# make_scene FOLDER - makes the folder with all files that exist before the first block runs.
 make_scene() {
   scene=$1
   mkdir -p "$scene/here" "$scene/control"
@@ -24,7 +24,7 @@ make_scene() {
   unset LOAM_PRELOAD LOAM_LIBRARY
 }
 
-# settle PID - waits until train.py is at work in a process, or the process has ended.
+# settle PID - waits until train.py has its memory in a process, or the process has ended.
 settle() {
   local deadline=$((SECONDS + 60))
   until [ -e "ready.$1" ] || ! kill -0 "$1" 2> /dev/null; do
@@ -33,8 +33,8 @@ settle() {
   done
 }
 
-# start NUMBER FOLDER OPTION... - starts train.py by `loam run OPTION...` in a folder below, until the
-# end of the manual. NUMBER is the process id that the manual gives it.
+# start NUMBER FOLDER OPTION... - starts train.py by `loam run OPTION...` in a folder below, until
+# the end of the manual. NUMBER is the process id that the manual gives to it.
 start() {
   local number=$1 folder=$2
   shift 2
@@ -49,7 +49,7 @@ start() {
   }
 }
 
-# start_refused - starts program 32025 and saves its policy with an error, which it refuses.
+# start_refused - starts program 32025, and then saves its policy with an error, which it refuses.
 start_refused() {
   [ ! -e pid.32025 ] || return 0
   mkdir -p refused
@@ -64,7 +64,7 @@ start_refused() {
   done
 }
 
-# wrong POLICY MISTAKE - runs wrong.c under a policy, by the name df, and shows the line that loam prints.
+# wrong POLICY MISTAKE - runs wrong.c under a policy, with the name df, and prints loam's line.
 wrong() {
   "$CC" -w -O0 -o df wrong.c
   loam run --policy "$1" -- ./df "$2" 2>&1 || true
@@ -88,7 +88,7 @@ stop() {
   while kill -0 "$pid" 2> /dev/null; do sleep 0.05; done
 }
 
-# stop_all - ends all programs that were started and still run. The environment of a process tells
+# stop_all - ends all programs that were started and still run. The environment of a process shows
 # whether it is one of them: a program may have ended, and another may have got its process id.
 stop_all() {
   local file pid

@@ -1,8 +1,8 @@
--- shape.lua - compares output that a manual shows with what the command printed.
+-- shape.lua - compares the output that a manual shows with the output of the command.
 --
--- Two lines are alike if they differ in numbers, their units, addresses, hashes and spaces alone.
--- The shown lines must be among the printed ones, in order; the manual may leave lines out. "..."
--- at the end of a line, or as a line, stands for anything.
+-- Two lines are alike if they differ only in numbers, their units, addresses, hashes and spaces.
+-- The shown lines must be among the printed lines, in their order; the manual may leave lines out.
+-- "..." at the end of a line, or as a line, stands for any text.
 local shape = {}
 
 -- Returns a line with # in place of each number.
@@ -17,7 +17,7 @@ function shape.of(line)
   return (line:gsub("%s+", " "):gsub("^ ", ""):gsub(" $", ""))
 end
 
--- Is a shown line the shape of a printed one?
+-- Returns whether a shown line has the shape of a printed line.
 function shape.is_alike(shown, printed)
   shown, printed = shape.of(shown), shape.of(printed)
   local first = shown:match("^(.-) ?%.%.%.$")
@@ -25,7 +25,7 @@ function shape.is_alike(shown, printed)
   return shown == printed
 end
 
--- Returns the first shown line that is not among the printed lines; nil if all are.
+-- Returns the first shown line that is not among the printed lines, or nil if all are.
 function shape.missing(shown, printed)
   local at = 1
   for _, line in ipairs(shown) do

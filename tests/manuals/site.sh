@@ -1,4 +1,4 @@
-# site.sh - makes the site of the manuals, and looks for links in it that lead nowhere.
+# site.sh - makes the site of the manuals, and finds dead links in it.
 set -euo pipefail
 umask 022
 work=$(mktemp -d)

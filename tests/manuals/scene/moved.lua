@@ -1,4 +1,4 @@
--- moved.lua - another place for all memory of prod.lua.
+-- moved.lua - gives all memory of prod.lua another strategy.
 local plain = loam.host { name = "plain", align = 32 }
 
 return loam.policy { name = "moved", pick = function() return plain end }

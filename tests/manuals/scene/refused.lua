@@ -1,4 +1,4 @@
--- refused.lua - the policy that gets a mistake at its line 8, which the manual shows.
+-- refused.lua - the policy that later gets an error at line 8, which the manual shows.
 local MiB = loam.MiB
 local scratch = loam.host { name = "scratch" }
 local tensors = loam.host { name = "tensors", align = 64 }

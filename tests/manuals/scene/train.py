@@ -1,5 +1,5 @@
 # train.py - the unmodified program of the manuals: an array of 76 MiB, and objects of libraries.
-# The file ready.PID says that they are there.
+# The file ready.PID says that the program has them.
 import hashlib
 import os
 import time

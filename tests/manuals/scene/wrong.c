@@ -1,5 +1,5 @@
-/* wrong.c - a program with a mistake: a free too many, or a store past a block. The manual about
- * observing shows what loam prints of each. */
+/* wrong.c - a program with a mistake: one free too many, or a store past a block. The manual about
+ * observing shows loam's message for each. */
 #include <stdlib.h>
 #include <string.h>
 
