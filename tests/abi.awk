@@ -2,8 +2,9 @@
 #
 #   awk -f abi.awk OLD NEW
 #
-# Prints the description NEW. loam reads the size that a program was compiled with, so fields that are
-# added at the end of such a struct are compatible; without them abidiff compares the fields before.
+# Prints the description NEW. loam reads the size with which a program was compiled, so fields that
+# are added at the end of such a struct are compatible. Without them abidiff compares the earlier
+# fields.
 function attribute(name) {
   return match($0, name "='[^']*'") ? substr($0, RSTART + length(name) + 2, RLENGTH - length(name) - 3) : ""
 }

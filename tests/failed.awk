@@ -1,5 +1,6 @@
-# failed.awk - why tests failed, from the JUnit file that ctest writes: of each its last words, and the
-# first that tell of trouble where those are further up. What went well is left out.
+# failed.awk - prints why tests failed, from the JUnit file of ctest: the last lines of each failed
+# test, and the first lines that report a problem if they come earlier. Omits lines about passed
+# cases.
 function plain(text) {
   gsub(/&lt;/, "<", text)
   gsub(/&gt;/, ">", text)

@@ -1,6 +1,6 @@
-# skipped.awk - what of a run was skipped and why, from the JUnit file that ctest writes: whole
-# tests by their last line; tests of a cmocka program by the line before their mark; those of a
-# busted spec by the lines after theirs.
+# skipped.awk - prints the skipped tests and the reasons, from the JUnit file of ctest: for a whole
+# test its last line, for a test of a cmocka program the line before its mark, for a test of a
+# busted spec the line after its mark.
 function tell(what, why) {
   if (what in told) return
   told[what] = 1

@@ -1,4 +1,4 @@
--- _files.lua - what the checks share: reading the tree, and a list of complaints.
+-- _files.lua - functions that the checks share: they read the tree and collect complaints.
 local files = {}
 
 function files.read(path)
@@ -8,7 +8,7 @@ function files.read(path)
   return text
 end
 
--- What a shell command prints, as a list of lines; an error if it fails.
+-- Returns the output of a shell command as a list of lines. Raises an error if the command fails.
 function files.lines_of(command)
   local pipe = assert(io.popen(command .. "; echo status=$?"))
   local lines = {}
@@ -21,7 +21,7 @@ function files.lines_of(command)
   return lines
 end
 
--- The paths below these folders with one of these endings ("c h").
+-- Returns the paths below these folders that have one of these endings ("c h").
 function files.find(folders, endings)
   local names = {}
   for ending in endings:gmatch("%S+") do names[#names + 1] = ("-name '*.%s'"):format(ending) end
@@ -45,7 +45,7 @@ function files.complain(where, ...)
   io.stdout:write(where, ": ", string.format(...), "\n")
 end
 
--- Ends the program with the verdict.
+-- Ends the program. Prints `what` and exits with 0 if there are no complaints, else with 1.
 function files.finish(what)
   io.stdout:write(complaints == 0 and what or complaints .. " complaints", "\n")
   os.exit(complaints == 0 and 0 or 1)

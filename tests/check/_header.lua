@@ -3,7 +3,8 @@ local files = require("_files")
 
 local header = {}
 
--- The set of its functions: what stands before the first parenthesis of a LOAM_API declaration.
+-- Returns the set of its functions: the names before the first parenthesis of a LOAM_API
+-- declaration.
 function header.functions()
   local text = files.read("core/include/loam.h"):gsub("/%*.-%*/", "")
   local set = {}

@@ -1,15 +1,15 @@
--- exports.lua - each library exports the functions that loam.h declares and nothing else of loam;
--- the command exports nothing; no library holds code that only the command runs.
+-- exports.lua - each library exports the functions that loam.h declares, and nothing else of loam.
+-- The command exports nothing. No library contains code that only the command runs.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 local header = require("_header")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 
--- What the preload library takes over: the malloc family; C++'s operators, which begin with _Zn and
--- _Zd; dlclose, after which a return address may belong to another module; dlopen and dlmopen,
--- which it calls without RTLD_DEEPBIND; setrlimit and prlimit, of which loam has to know; mlockall;
--- and madvise.
+-- The functions that the preload library replaces: the malloc family; C++'s operators, which begin
+-- with _Zn and _Zd; dlclose, after which a return address may belong to another module; dlopen and
+-- dlmopen, which it calls without RTLD_DEEPBIND; setrlimit and prlimit, of which loam has to know;
+-- mlockall; and madvise.
 local malloc_family = {}
 for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
                pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_stats malloc_info
@@ -20,7 +20,7 @@ end
 
 local function is_malloc(name) return malloc_family[name] or name:find("^_Z[nd][wal]") ~= nil end
 
--- The names that nm says it defines, without their versions.
+-- Returns the set of names that nm lists as defined, without their versions.
 local function defined(options, product)
   local set = {}
   local command = ("nm %s --defined-only -f posix %s/%s"):format(options, build, product)
@@ -43,7 +43,7 @@ local function exported(product)
   return set
 end
 
--- Every function of loam.h is there; every other name is one that `may_be` allows.
+-- Checks that `names` has every function of loam.h, and that `may_be` allows every other name.
 local function check(product, names, may_be)
   local functions = header.functions()
   for name in pairs(functions) do
@@ -56,7 +56,8 @@ local function check(product, names, may_be)
   end
 end
 
--- The command's Lua modules, and the C code that opens them, carry this name as a string.
+-- Checks that a product has no code of the command: its Lua modules, and the C code that opens
+-- them, contain this name as a string.
 local function check_has_no_command(product)
   if files.read(build .. "/" .. product):find("loam.command", 1, true) then
     files.complain(product, "holds code of the loam command: cmake/embed.cmake keeps the two apart")

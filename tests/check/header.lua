@@ -1,4 +1,4 @@
--- header.lua - loam.h is taken as it is by C99, by C++11 and by LuaJIT's ffi.cdef.
+-- header.lua - C99, C++11 and LuaJIT's ffi.cdef accept loam.h without a change.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 local header = require("_header")
@@ -7,7 +7,7 @@ local ffi = require("ffi")
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 local cc, cxx = os.getenv("CC") or "cc", os.getenv("CXX") or "c++"
 
--- Compiles nothing but the header, with every warning an error.
+-- Compiles only the header. Each warning is an error.
 local function compile(compiler, language)
   local ok, words = pcall(files.lines_of, ("echo '#include <loam.h>' | %s -fsyntax-only "
     .. "-Wall -Wextra -Werror -Wpedantic -Icore/include %s - 2>&1"):format(compiler, language))
@@ -25,7 +25,7 @@ for _, name in ipairs { "cdef", "plan_cdef" } do
   if not ok then files.complain(name, "ffi.cdef: %s", words) end
 end
 
--- A declared function has a type that FFI knows, and the library has it.
+-- FFI knows the type of each declared function, and the library defines it.
 local library = ffi.load(build .. "/libloam.so")
 local count = 0
 for name in pairs(header.functions()) do

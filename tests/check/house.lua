@@ -1,6 +1,6 @@
--- house.lua - what every source file keeps to: its length and its functions', its first line, its
--- columns, the names it gives to the world, no #if inside a body, nothing left for later, and the
--- function by which it reads the environment.
+-- house.lua - the rules that every source file must keep: its length and the length of its
+-- functions, its first line, its columns, the lengths of public names, no #if inside a body, no
+-- notes about work to do, and the function by which it reads the environment.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -13,7 +13,7 @@ local function count_lines(path)
   return count
 end
 
--- In characters, so that what is written in other alphabets counts as it is seen.
+-- Returns the width in characters, so that a letter of another alphabet counts as one.
 local function width(line) return select(2, line:gsub("[^\128-\191]", "")) end
 
 local function check_text(path)
@@ -64,8 +64,8 @@ local function check_lua(path)
   if count_lines(path) > LINES_LUA then files.complain(path, "over %d lines", LINES_LUA) end
 end
 
--- In a set-user-ID program getenv answers with text of whoever started it: secure_getenv does not.
--- The core has one call of it, in the port of the operating system.
+-- In a set-user-ID program getenv returns text of the user who started it; secure_getenv does not.
+-- The core calls it at one place, in the port of the operating system.
 local function check_environment(path, name, instead)
   files.each_line(path, function(line, number)
     if line:find("%f[%w_]" .. name .. "%(") then

@@ -1,6 +1,6 @@
--- layers.lua - the folders of the core depend one way: a file includes headers, and uses functions,
--- of its own folder and of folders before it. Everything outside the core sees loam.h alone, and
--- each foreign header has its one place.
+-- layers.lua - the folders of the core depend on each other in one direction: a file includes
+-- headers, and uses functions, only of its own folder and of earlier folders. Code outside the core
+-- includes only loam.h, and each foreign header is included in one place.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -17,7 +17,7 @@ end
 
 local rank, count = read_folders()
 
--- Headers with one place in the core: patterns of the files that may include them.
+-- Headers that only one place in the core may include: patterns of the files that may include them.
 local places = {
   ["lua.h"] = "^luajit$", ["lauxlib.h"] = "^luajit$", ["lualib.h"] = "^luajit$",
   ["luajit.h"] = "^luajit$",
@@ -62,7 +62,8 @@ local function check_includes(path)
   end)
 end
 
--- What each object file of the build defines and uses: { file = , name = , defines = } in a list.
+-- Returns a list of the symbols that each object file of the build defines or uses: { file = , name
+-- = , defines = }.
 local function read_symbols(build)
   local command = ("find %s/core/CMakeFiles -name '*.c.o' -exec nm -A -f posix {} +"):format(build)
   local symbols = {}
@@ -90,7 +91,7 @@ local function check_calls(symbols)
   end
 end
 
--- Outside the core a file may include loam.h, what lies beside it, and the system's headers.
+-- Outside the core a file may include loam.h, headers beside it, and the system's headers.
 local function check_outside(path)
   local folder = path:match("^(.*)/")
   files.each_line(path, function(line, number)

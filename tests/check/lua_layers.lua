@@ -14,7 +14,7 @@ local TOP = {
   command = { report = true, command = true },
 }
 
--- { [folder] = { [used folder] = true } } and the folders in their order.
+-- Returns { [folder] = { [used folder] = true } } and the list of the folders in their order.
 local function read_folders()
   local uses, order = {}, {}
   files.each_line(DRIVER, function(line, number)
@@ -32,12 +32,12 @@ local function read_folders()
   return uses, order
 end
 
--- The folder of a module, or its name at the top: "loam.command.verbs.run" gives "command".
+-- Returns the folder of a module, or its name at the top: "loam.command.verbs.run" gives "command".
 local function folder_of(module)
   return module:match("^loam%.(%l+)%.") or module:match("^loam%.(.*)")
 end
 
--- Modules that C puts where require() finds them, and the only folders that may ask for them.
+-- Modules that C provides for require(), and the only folders that may require them.
 local FROM_C = {
   ["loam.core"] = { language = true, compiler = true, questions = true },
   ["loam.command.native"] = { command = true },
@@ -55,8 +55,8 @@ local function check_require(where, own, module, allowed)
   end
 end
 
--- Collects what a module requires as it loads. A require inside a function runs later, so it can
--- not be part of a cycle; its direction counts all the same.
+-- Collects the modules that a module requires while it loads. A require inside a function runs
+-- later, so it cannot be part of a cycle, but its direction must be right too.
 local function check_requires(path, module, uses, edges)
   local own = path:match("^lua/loam/(%l+)/")
   local allowed = own and uses[own] or TOP[module:match("^loam%.(.*)")]

@@ -1,13 +1,13 @@
--- order.lua - in the preload library the code that most programs run is in front of the code that
--- few programs run: core/CMakeLists.txt says why.
+-- order.lua - in the preload library the code that most programs run lies before the code that few
+-- programs run. core/CMakeLists.txt gives the reason.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 local product = "libloam-preload.so"
 
--- A start or a malloc and free runs these. pthread_atfork is the C library's. The functions from
--- lm_board_boot_id on are in files of which little else is run.
+-- A start, or a malloc and free, runs these functions. pthread_atfork comes from the C library. The
+-- files of the functions from lm_board_boot_id on contain little other code that runs.
 local common = [[malloc free loam_free lm_central_pull lm_policy_file_read lm_handler_set_system
   pthread_atfork lm_board_boot_id lm_control_dir lm_guard_fault_install lm_large_init
   lm_last_words_start lm_policy_open_text lm_pool_start lm_sample_stock lm_tails_learn
