@@ -1,13 +1,12 @@
-# debian.cmake - Debian's packages, made by CPack; cmake/debian/build makes them.
+# debian.cmake - describes Debian's packages for CPack. cmake/debian/build makes them.
 #
-# libloam1       the library, for programs that are linked with it
-# libloam-dev    what a program is built with: headers, static library, pkg-config, CMake's files
-# loam           the command, the preload library, the policies, the manual page
-# lua-loam       the module for LuaJIT
+# libloam1       the library, for programs that are linked with it libloam-dev    the files with
+# which a program is built: headers, static library, pkg-config, CMake loam           the command,
+# the preload library, the policies, the manual page lua-loam       the module for LuaJIT
 # python3-loam   the module for Debian's Python
 #
-# The folders of a multiarch system are chosen when the project is configured for the prefix /usr;
-# for another prefix there are no packages.
+# The folders of a multiarch system are chosen when the project is configured for the prefix /usr.
+# With another prefix there are no packages.
 if(NOT CMAKE_INSTALL_PREFIX STREQUAL "/usr" OR NOT EXISTS /etc/debian_version)
   return()
 endif()
@@ -15,7 +14,7 @@ endif()
 set(from ${PROJECT_SOURCE_DIR}/cmake/debian)
 set(made ${PROJECT_BINARY_DIR}/debian)
 set(library libloam${PROJECT_VERSION_MAJOR})
-set(revision 0loam1) # of the packages; their changelog has it too
+set(revision 0loam1) # of the packages; in their changelog too
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -38,8 +37,8 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
 set(same "(= ${PROJECT_VERSION}-${revision})")
 
-# package COMPONENT NAME SECTION DEPENDS SUMMARY TEXT - declares the package of a component. An empty
-# DEPENDS is worked out from the libraries that the files are linked with.
+# package COMPONENT NAME SECTION DEPENDS SUMMARY TEXT - declares the package of a component. If
+# DEPENDS is empty, CPack finds the dependencies from the libraries that the files are linked with.
 function(package component name section depends summary text)
   string(TOUPPER ${component} key)
   set(CPACK_DEBIAN_${key}_PACKAGE_NAME ${name} PARENT_SCOPE)
@@ -79,12 +78,12 @@ set(CPACK_DEBIAN_LUAJIT_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libluajit-5.1-2)
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS libnuma1) # for strings of nodes in policies
 set(CPACK_DEBIAN_COMMAND_PACKAGE_RECOMMENDS "libluajit-5.1-2, zlib1g") # `loam profile` uses zlib
-# For loam metrics --listen, and for strings of nodes in policies.
+# libmicrohttpd is for `loam metrics --listen`, libnuma for strings of nodes in policies.
 set(CPACK_DEBIAN_COMMAND_PACKAGE_SUGGESTS "libmicrohttpd12, libnuma1")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${made}/symbols ${from}/shlibs ${from}/triggers)
 configure_file(${from}/${library}.symbols ${made}/symbols COPYONLY)
 
-# A module is made for one version of Python, and is compiled to byte code where it is installed.
+# A module works with only one version of Python. It is compiled to byte code on the target machine.
 if(LOAM_PYTHON_BUILT)
   execute_process(COMMAND ${LOAM_PYTHON} -c "import sys, numpy.core.multiarray as numpy
 minor = sys.version_info.minor

@@ -1,16 +1,16 @@
-# embed.cmake - compiles the Lua modules into two C files. LOAM_EMBEDDED holds what loading and
-# inspecting a policy needs: every product has it. LOAM_EMBEDDED_COMMAND holds what only the `loam`
-# command runs: no library has it.
+# embed.cmake - compiles the Lua modules into two C files. LOAM_EMBEDDED contains the modules that
+# load and inspect a policy: every product has it. LOAM_EMBEDDED_COMMAND contains the modules that
+# only the `loam` command runs: no library has it.
 set(embed ${LUAJIT} ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 set(LOAM_EMBED_DIR ${PROJECT_BINARY_DIR}/embed)
 
-# Of each of the two sets: NAME=FILE of every module, and the files that its C file depends on.
+# For each of the two sets: NAME=FILE of every module, and the files on which its C file depends.
 set(library_modules "")
 set(library_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 set(command_modules "")
 set(command_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
 
-# lua/loam/command/units.lua is the module loam.command.units. A JSON file is a module too, which
+# lua/loam/command/units.lua is the module loam.command.units. A JSON file becomes a module that
 # returns the text of the file: loam.command.schema.check.
 file(GLOB_RECURSE files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/lua/*.lua
   ${PROJECT_SOURCE_DIR}/lua/*.json)
@@ -26,9 +26,9 @@ foreach(file ${files})
   list(APPEND ${owner}_inputs ${file})
 endforeach()
 
-# Turns headers into the Lua module loam.NAME, which returns their declarations for ffi.cdef. `header`
-# comes last, so it may use what the headers after it in the call declare. The caller gets the path of
-# that module in `output`.
+# Makes the Lua module loam.NAME, which returns the declarations of `header` for ffi.cdef. The
+# further headers of the call are read before `header`, which may use their declarations. Sets
+# `output` in the caller to the path of the module.
 function(add_declarations name header)
   set(text ${LOAM_EMBED_DIR}/${name}.i)
   set(output ${LOAM_EMBED_DIR}/loam/${name}.lua)
@@ -41,8 +41,8 @@ function(add_declarations name header)
     COMMENT "Declarations of ${header}" VERBATIM)
   set(output ${output} PARENT_SCOPE)
 endfunction()
-# The declarations of loam.h are installed with bindings/luajit and embedded nowhere. They are an
-# input of LOAM_EMBEDDED so that building the core makes them.
+# The declarations of loam.h are installed with bindings/luajit, and no product embeds them. They
+# are an input of LOAM_EMBEDDED so that a build of the core makes them.
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
 list(APPEND library_inputs ${output})
 add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h
@@ -50,8 +50,8 @@ add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h
 list(APPEND library_modules loam.plan_cdef=${output})
 list(APPEND library_inputs ${output})
 
-# jit.vmdef names the opcodes of one exact LuaJIT, so the build takes it from the LuaJIT that
-# compiles the modules. Only its opcodes are embedded.
+# jit.vmdef names the opcodes of exactly one version of LuaJIT, so the build takes it from the
+# LuaJIT that compiles the modules. Only its opcodes are embedded.
 execute_process(COMMAND ${LUAJIT} -e
   "io.write((assert(package.searchpath('jit.vmdef', package.path))))"
   OUTPUT_VARIABLE vmdef RESULT_VARIABLE failed)

@@ -1,8 +1,8 @@
--- embed.lua - turns files into what the build can compile.
+-- embed.lua - turns files into text that the build can compile.
 --
 --   embed.lua modules OUT TABLE NAME=FILE...   compiles Lua modules, with their debug information,
 --                                              into the C array TABLE of lm_embedded; a FILE of
---                                              another kind is a module that returns its text
+--                                              another type becomes a module that returns its text
 --   embed.lua stripped OUT TABLE NAME=FILE...  like `modules`, without debug information: a policy
 --                                              compiles a tenth faster, and a traceback of loam's
 --                                              own code has no lines
@@ -22,7 +22,7 @@ local function write(path, text)
   assert(file:close())
 end
 
--- A C initialiser of these bytes, in decimal: the shortest way to write most of them.
+-- Returns a C initializer of these bytes. Decimal numbers are the shortest text for most bytes.
 local function bytes_of(data)
   local lines = {}
   for i = 1, #data, 24 do
@@ -31,7 +31,8 @@ local function bytes_of(data)
   return table.concat(lines, ",\n")
 end
 
--- The source of a module in Lua. A file of another kind becomes a module that returns its text.
+-- Returns the Lua source of a module. A file of another type becomes a module that returns its
+-- text.
 local function source_of(path)
   if path:find("%.lua$") then return read(path) end
   return ("return %q\n"):format(read(path))
@@ -41,8 +42,7 @@ local function embed(is_stripped, output, name_of_table, ...)
   local arrays, entries = {}, {}
   for i, pair in ipairs { ... } do
     local name, path = pair:match("^([^=]+)=(.+)$")
-    -- Messages and tracebacks show the module's name. A path would be one of the machine that built
-    -- it.
+    -- Messages and tracebacks show the module's name. A path would be a path of the build machine.
     local chunk = assert(loadstring(source_of(path), "=" .. name))
     local code = string.dump(chunk, is_stripped)
     arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")

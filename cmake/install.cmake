@@ -1,5 +1,6 @@
-# install.cmake - what goes where, and how others find it: pkg-config and find_package. A component
-# is a package of Debian (cmake/debian.cmake); `cmake --install` without one installs all but python.
+# install.cmake - installs the files, and the files by which pkg-config and find_package find loam.
+# A component is a Debian package (cmake/debian.cmake). `cmake --install` without a component
+# installs all components except python.
 include(CMakePackageConfigHelpers)
 
 set(private_dir ${CMAKE_INSTALL_LIBDIR}/loam)
@@ -34,21 +35,21 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/loamConfig.cmake ${PROJECT_BINARY_DIR}/loamConfigVersion.cmake
   DESTINATION ${config_dir} COMPONENT development)
 
-# The manifest is what the last installation from this build folder wrote.
+# The manifest lists the files of the last installation from this build folder.
 if(NOT TARGET uninstall)
   add_custom_target(uninstall COMMAND ${CMAKE_COMMAND}
     -D MANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
     -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake VERBATIM)
 endif()
 
-# The prefix is worked out from where the file lies, so that an installed tree can be moved.
+# pkg-config computes the prefix from the place of the file, so an installed tree can be moved.
 string(REGEX REPLACE "[^/]+" ".." up "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 configure_file(${PROJECT_SOURCE_DIR}/cmake/loam.pc.in ${PROJECT_BINARY_DIR}/loam.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/loam.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
 
 # Debian's Python looks for packages in this folder. The modules find libloam.so.1 as any program
-# does, so the path that leads to a library beside them is removed. Debian's package loam has the command.
+# does, so the path to a library beside them is removed. The command is in Debian's package loam.
 if(LOAM_PYTHON_BUILT)
   set(python_dir lib/python3/dist-packages)
   install(DIRECTORY ${PROJECT_BINARY_DIR}/python/loam DESTINATION ${python_dir} COMPONENT python

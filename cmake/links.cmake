@@ -1,7 +1,7 @@
-# links.cmake - runs at an installation: takes the dead links out of the installed manuals.
+# links.cmake - runs at an installation: removes the dead links from the installed manuals.
 #
-# The manuals about bindings and tests are not installed. A link to one of them becomes its words and
-# the path of the manual in the sources.
+# The manuals about bindings and tests are not installed. A link to one of them is replaced by its
+# text and the path of the manual in the sources.
 #   installed  the folder of policies and examples, below the prefix
 
 file(GLOB_RECURSE manuals "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/${installed}/policies/*.md"
@@ -10,7 +10,7 @@ foreach(manual IN LISTS manuals)
   file(READ "${manual}" was)
   string(REGEX REPLACE "\\[([^]]+)\\]\\((\\.\\./)+((bindings|tests)/[^)#]+)(#[^)]+)?\\)"
     "\\1 (\\3 in the sources of loam)" text "${was}")
-  # CMAKE_INSTALL_MODE can make links to the sources in place of copies.
+  # With CMAKE_INSTALL_MODE, the installed files may be links to the sources, which must not change.
   if(NOT text STREQUAL was AND NOT IS_SYMLINK "${manual}")
     file(WRITE "${manual}" "${text}")
   endif()

@@ -1,7 +1,8 @@
-# needs.cmake - what the build needs of the machine, each with the Debian package that brings it.
+# needs.cmake - finds the programs and libraries that the build needs, each with its Debian package.
 find_package(Threads REQUIRED)
 
-# The names of missing things and of their packages are collected; one message names all of them.
+# Collects the names of missing things and of their packages, for one message that names all of
+# them.
 set(missing "")
 set(packages "")
 function(note_missing what package)
@@ -11,8 +12,8 @@ function(note_missing what package)
   set(packages "${packages}" PARENT_SCOPE)
 endfunction()
 
-# Finds a library by pkg-config. Without pkg-config looks for the header, so that a library that is
-# there is not blamed.
+# Finds a library by pkg-config. If pkg-config is missing, looks for the header, so that the message
+# does not call an installed library missing.
 macro(need_library prefix module header what package)
   if(PKG_CONFIG_FOUND)
     pkg_check_modules(${prefix} QUIET IMPORTED_TARGET ${module})
@@ -30,8 +31,8 @@ if(NOT PKG_CONFIG_FOUND)
   note_missing("pkg-config" pkg-config)
 endif()
 
-# LuaJIT is opened at run time; the build needs its headers, and the program to compile lua/. The
-# command has it linked where there is a static library.
+# LuaJIT is opened at run time. The build needs its headers, and the program to compile lua/. The
+# command is linked with LuaJIT if there is a static library.
 need_library(LUAJIT luajit luajit.h "LuaJIT's headers" libluajit-5.1-dev)
 find_library(LUAJIT_ARCHIVE libluajit-5.1.a HINTS ${LUAJIT_LIBRARY_DIRS})
 find_program(LUAJIT luajit)
@@ -52,9 +53,9 @@ if(missing)
     "On Debian: apt-get install${packages}")
 endif()
 
-# The driver of a GPU is opened at run time; the build needs the header of its interface. The tests
-# have such a header, which makes the same binary. A wheel is built with it too, because people who
-# use CuPy and PyTorch install wheels.
+# The driver of a GPU is opened at run time. The build needs the header of its interface; the tests
+# have such a header, which gives the same binary. A wheel is built with it too, because users of
+# CuPy and PyTorch install wheels.
 set(LOAM_CUDA_BUILT OFF)
 if(LOAM_CUDA STREQUAL "OFF")
   message(STATUS "loam: no GPU support, as LOAM_CUDA is OFF")

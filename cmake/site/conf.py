@@ -1,7 +1,7 @@
 # conf.py - how Sphinx makes the site of the manuals from the pages that stage.py has collected.
 #
-# The site needs no other host: the theme brings its styles and scripts, and the browser takes fonts
-# of the reader's machine.
+# The site needs no other host: the theme contains its styles and scripts, and the browser takes
+# fonts of the reader's machine.
 import pathlib
 import re
 import shutil
@@ -28,10 +28,10 @@ smartquotes = False
 
 
 def mend_theme(app, exception):
-    """Mends three faults of the theme, which Debian 12's package of it has, in the finished site.
-    One style is taken from the root of a web server. The script imports another script, which
-    browsers refuse in a plain script. The rule for readers whose system is dark is missing. A
-    package without a fault is left as it is."""
+    """Repairs three faults of the theme in Debian 12's package, in the finished site. One style is
+    loaded from the root of a web server. The script imports another script, which browsers refuse
+    in a plain script. The rule for readers whose system is dark is missing. A package without a
+    fault stays unchanged."""
     static = pathlib.Path(app.outdir) / "_static"
     if exception or not static.is_dir():
         return

@@ -3,7 +3,7 @@
 # Sphinx reads its pages from one folder. This program copies all manuals there, below the paths
 # that they have in the source tree, and changes three things: a README becomes the page `index` of
 # its folder, a link to a source file leads to a page that shows this file, and the marks for the
-# tests of code blocks are left out. It also makes a page of each manual page for man(1).
+# tests of code blocks are removed. It also makes a page of each manual page for man(1).
 import os
 import pathlib
 import re
@@ -40,7 +40,7 @@ class Stage:
         file.write_text(text, encoding="utf-8")
 
     def follow(self, page, match):
-        """Returns a link as the site has it; notes the file that it leads to."""
+        """Returns the form of a link on the site, and notes the file to which it leads."""
         _, path, anchor = match.groups()
         anchor = anchor or ""
         linked = pathlib.PurePath(os.path.normpath(page.parent / path))
@@ -66,7 +66,7 @@ class Stage:
 
     def add_shown(self, path):
         """Adds the page that shows a source file. The search finds manuals, and of these pages only
-        the header, which is the reference of the interface. Its parts have headings."""
+        the header, which is the reference of the interface. The header's parts have headings."""
         text = (self.source / path).read_text(encoding="utf-8")
         language = LANGUAGES.get(path.suffix, "text")
         marks = "orphan: true\n" + ("" if path in REFERENCES else "nosearch: true\n")
