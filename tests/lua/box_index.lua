@@ -1,15 +1,15 @@
--- box_index.lua - finds the boxes of a list that hold a point.
+-- box_index.lua - finds the boxes of a list that contain a point.
 --
--- A box is a table from dimension to { lo, hi }, as in diff/boxes.lua; it has no entry for a
--- dimension with all its values. The index is a k-d tree: each inner node compares one dimension
--- with a number, and a box that has values on both sides of the number is on both sides of the
--- node. (Bentley, Multidimensional binary search trees, 1975.)
+-- A box is a table from dimension to { lo, hi }, as in diff/boxes.lua. It has no entry for a
+-- dimension in which it contains all values. The index is a k-d tree: each inner node compares one
+-- dimension with a number. A box that has values on both sides of the number is on both sides of
+-- the node. (Bentley, Multidimensional binary search trees, 1975.)
 
 local box_index = {}
 
-local FEW = 6 -- boxes of a node that is not divided
+local FEW = 6 -- a node with at most so many boxes is not divided
 
--- Returns the median of the numbers at which boxes begin along `dim`; nil if none begins there.
+-- Returns the median of the numbers at which boxes begin along `dim`, or nil if none begins there.
 local function cut_of(list, dim)
   local starts = {}
   for _, one in ipairs(list) do
@@ -31,8 +31,8 @@ local function divide(list, dim, cut)
   return below, above
 end
 
--- Returns the division whose larger part is smallest, as { dim, cut, below, above }; nil if each
--- division has a part that is as long as the list.
+-- Returns the division whose larger part is smallest, as { dim, cut, below, above }. Returns nil if
+-- each division has a part that is as long as the list.
 local function best_division(list, dims)
   local best, least = nil, #list
   for _, dim in ipairs(dims) do
@@ -66,8 +66,8 @@ local function is_inside(box, value_of)
   return true
 end
 
--- Returns an entry whose box holds the point with these values, or nil. If the boxes of two entries
--- hold it, returns both entries.
+-- Returns an entry whose box contains the point with these values, or nil. If the boxes of two
+-- entries contain it, returns both entries.
 ---@param value_of fun(dim: loam.Dimension): number
 function box_index.find(node, value_of)
   while node.cut do

@@ -4,8 +4,8 @@ local command = require("loam.command")
 local json = require("loam.report.json")
 local terminal = require("loam.command.terminal")
 
--- Makes a context that keeps everything that is written, and takes its answers from `answers`: by
--- verb, by process id, or "machine". `inspect`, if it is given, answers questions about policies.
+-- Makes a context that keeps all output, and takes its answers from `answers`: by verb, by process
+-- id, or "machine". `inspect`, if it is given, answers questions about policies.
 local function new_context(answers, inspect)
   local context = { out = "", err = "", queries = {}, env = {}, set = {}, clock = 0,
                     exists = {}, files = answers and answers.files or {} }

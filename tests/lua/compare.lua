@@ -1,15 +1,15 @@
--- compare.lua - pairs of random policies: `loam diff` against plain Lua.
+-- compare.lua - compares `loam diff` with plain Lua for pairs of random policies.
 --
 --   luajit tests/lua/compare.lua --from 1 --count 2500 --requests 4000 --jobs 2
 --
 -- A pair is a random policy and another one, or a policy and its text with one number or one
--- strategy changed. Plain Lua, without loam's compiler, decides random requests and requests at the
--- corners of regions under both policies. Where the two answers differ, the comparison must have a
--- region with those strategies, or say that it is undecided; where they agree, it must have none.
--- The requests are also counted by tag and size class, as a program counts its blocks: the number
--- of those that differ must lie between the bounds that `loam diff --pid` tells.
+-- strategy changed. Plain Lua, without loam's compiler, decides random requests, and requests at
+-- the corners of regions, under both policies. Where the two answers differ, the comparison must
+-- have a region with those strategies, or say that it is undecided; where they agree, it must have
+-- none. The requests are also counted by tag and size class, as a program counts its blocks: the
+-- number of requests that differ must lie between the bounds of `loam diff --pid`.
 
-jit.off() -- as in a policy's state
+jit.off() -- as in the Lua state of a policy
 
 local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
@@ -34,7 +34,7 @@ function compare.ask(text, query)
   return table.concat(core.written)
 end
 
--- ---- the region of a request
+-- ---- The region of a request
 
 local function plan_of(cell, where)
   while cell.question do cell = cell.answers[cell.question.ask(where)] end
@@ -43,8 +43,8 @@ end
 
 local gauges = setmetatable({}, { __mode = "k" }) -- dimension -> the result of gauge_of
 
--- Returns the table of a point and the number in it that a dimension reads, as { kind, number };
--- false for a dimension that is no gauge of free memory.
+-- Returns { kind, number } for a dimension that is a gauge of free memory: the table of a point,
+-- and the key in it. Returns false for any other dimension.
 local function gauge_of(dim)
   local of = gauges[dim]
   if of == nil then
@@ -55,7 +55,7 @@ local function gauge_of(dim)
   return of
 end
 
--- Returns the value of a dimension at a point; 0 or 1 for a computed condition.
+-- Returns the value of a dimension at a point. For a computed condition it is 0 or 1.
 local function value_of(dim, point)
   local of = gauge_of(dim)
   if of then return point[of.kind][of.number] or 0 end
@@ -68,7 +68,8 @@ local function value_of(dim, point)
     and 1 or 0
 end
 
--- Returns a function that gives the value of a dimension at a point, and computes it once.
+-- Returns a function that returns the value of a dimension at a point, and computes each value
+-- once.
 local function values_at(point)
   local values = {}
   return function(dim)
@@ -87,8 +88,8 @@ local function names_of(chain)
   return table.concat(names, ",")
 end
 
--- Returns the names of both chains that a comparison gives for a request, and the region; nil if
--- it says that the request is alike; "undecided" if it does not know.
+-- Returns the names of both chains that a comparison gives for a request, and the region. Returns
+-- nil if the comparison says that the policies agree, and "undecided" if it does not know.
 function compare.at(made, where, point)
   local a, b = plan_of(made.old.root, where), plan_of(made.new.root, where)
   if a == b then return nil end
@@ -130,8 +131,8 @@ end
 
 -- ---- comparing
 
--- Checks one request. Returns a message if the comparison is wrong; else nil, whether it is
--- undecided, whether the policies differ, and the region.
+-- Checks one request. Returns a message if the comparison is wrong. Otherwise returns nil, whether
+-- it is undecided, whether the policies differ, and the region.
 local function check_request(made, picks, where, point)
   local old = generate.decide(picks[1], where, point)
   local new = generate.decide(picks[2], where, point)
@@ -155,7 +156,7 @@ local function class_of(size)
   return { from = from, to = from + step - 1 }
 end
 
--- Counts a request as a block of its class. Its bytes are a function of its size.
+-- Counts a request as a block of its class. The bytes of the block depend only on its size.
 local function add_block(answer, where, point)
   local row = answer.by_tag[where.tag]
   if not row then
@@ -185,8 +186,8 @@ local function bounds_words(n, bounds)
     bounds.total_blocks.most)
 end
 
--- Checks the bounds for all counted requests. `told` has the number of those that differ, and of
--- those in each region.
+-- Checks the bounds for all counted requests. `told` has the number of requests that differ, in all
+-- and in each region.
 local function check_impact(made, answer, told)
   local counted = impact.of(made, { answer })
   if not is_between(counted.differ, told.differ) then
@@ -225,7 +226,7 @@ local function point_of(made, region, size)
   return point
 end
 
--- Checks the requests at both ends of a region's sizes and beside them, for some of its sites.
+-- Checks requests at both ends of a region's sizes and just beyond them, for some of its sites.
 local function check_region(made, picks, region)
   for i = 1, math.min(#region.sites, 3) do
     local where = region.sites[i]
@@ -253,7 +254,7 @@ end
 ---@class loam.Compared { requests, regions, undecided, doubts }
 --- doubts: requests at which the comparison is undecided
 
-local MOST_REGIONS = 20 -- of a pair, whose corners become requests
+local MOST_REGIONS = 20 -- regions of a pair whose corners become requests
 
 local function check_all(made, texts, requests)
   local picks = { generate.plain(texts[1]), generate.plain(texts[2]) }
@@ -280,8 +281,8 @@ local function check_all(made, texts, requests)
            doubts = doubts }
 end
 
--- Compares a pair, and checks the comparison at `requests` random requests. Returns the
--- counts; or nil and a message. A policy that is refused, for its size, gives zeros.
+-- Compares a pair, and checks the comparison at `requests` random requests. Returns the counts, or
+-- nil and a message. If a policy is refused for its size, all counts are zero.
 ---@return loam.Compared|nil, string|nil
 function compare.run(old, new, requests)
   local answers = { compare.ask(old, "verb nodes"), compare.ask(new, "verb nodes") }

@@ -1,5 +1,5 @@
 -- core_stub.lua - a stand-in in plain Lua for the module `loam.core`, which core gives to the Lua
--- state of a policy. It evaluates images by the layout in plan.h, with code of its own, so it
+-- state of a policy. It evaluates images by the layout in plan.h with its own code, and so it
 -- checks emit.lua.
 
 local ffi = require("ffi")
@@ -31,7 +31,7 @@ core.the_machine = {
 function core.machine() return core.the_machine end
 function core.absent_node() return "this machine has nodes 0-1" end
 
--- Strings of nodes that libnuma reads on a machine with nodes 0 and 1, and what it refuses.
+-- Strings of nodes that libnuma accepts on a machine with nodes 0 and 1, and one that it refuses.
 core.node_strings = { ["0-1"] = { 0, 1 }, ["!1"] = { 0 }, ["+1"] = { 1 }, all = { 0, 1 } }
 core.absent_strings = { ["0-7"] = "node 7: this machine has nodes 0-1" }
 function core.parse_nodes(text)
@@ -83,7 +83,7 @@ function core.description(id) return descriptions[id] end
 
 local by_image = {}
 
--- Forgets all plans, as a Lua state for another policy has none.
+-- Forgets all plans: a new Lua state has none.
 function core.forget() by_image = {} end
 
 local function array(ctype, text, at, n)
@@ -249,8 +249,8 @@ local function next_of(tree, node, where)
   return tag[ASKED[node.ask]](text, literal) and node.yes or node.no
 end
 
--- Reads the bytes of a class tree. Returns the tree and a function(where) that gives the index of
--- a site's plan, from 1.
+-- Reads the bytes of a class tree. Returns the tree, and a function(where) that returns the index
+-- of a site's plan, from 1.
 function core.class_tree(bytes)
   local head = array("lm_class_head", bytes, 0, 1)[0]
   assert(head.magic == ffi.C.LM_CLASS_MAGIC, "magic")

@@ -1,17 +1,16 @@
--- generate.lua - random policies, whose compiled plans are compared with the policy in plain Lua.
+-- generate.lua - makes random policies, and compares their compiled plans with plain Lua.
 --
 --   luajit tests/lua/generate.lua --from 1 --count 1000000 --jobs 2
 --
--- Each seed makes one policy. Its plans and its class tree are compared with plain Lua at
--- `--sites` random sites (10), with `--points` random requests each (10). The requests have numbers
--- near those in the text of the policy and near the thresholds of the plan.
+-- Each seed makes one policy. Its plans and its class tree are compared with plain Lua at `--sites`
+-- random sites (10), with `--points` random requests each (10). The requests have numbers near
+-- those in the text of the policy and near the thresholds of the plan.
 --
 -- The plain Lua here does not use the sandbox: the text runs in an environment of a dozen lines,
--- with a request of ordinary numbers and strings, so that a fault in loam's checks shows as well. A
--- policy that is refused must be refused for its size (leaves, expression), never for another
--- reason.
+-- with a request of ordinary numbers and strings, so that a fault in loam's checks is found too. A
+-- refused policy must be refused for its size (leaves, expression), never for another reason.
 
-jit.off() -- as in a policy's state: compiled code has another result for math.max(x, 0/0)
+jit.off() -- as in the Lua state of a policy: compiled code has another result for math.max(x, 0/0)
 
 local here = debug.getinfo(1, "S").source:match("^@(.*)tests/lua/[^/]*$") or "./"
 package.path = here .. "lua/?.lua;" .. here .. "tests/lua/?.lua;" .. package.path
@@ -181,7 +180,7 @@ local function is_any(tag)
 end
 ]]
 
--- Returns the text of a policy, in which at most `depth` blocks lie in each other (nil: 3). Equal
+-- Returns the text of a policy. Blocks are nested at most `depth` deep (3 if it is nil). Equal
 -- arguments give equal texts.
 function generate.policy(seed, depth)
   seed_with(seed)
@@ -196,7 +195,7 @@ local function named(name)
   return { name = name, or_else = function(a, b) return named(a.name .. "," .. b.name) end }
 end
 
-local point -- the request of the moment
+local point -- the present request
 
 local plain_loam = { KiB = 1024 }
 function plain_loam.host(options) return named(options.name) end
@@ -281,7 +280,7 @@ generate.forget = core.forget
 -- Returns a whole number from 0 to n - 1.
 function generate.below(n) return random.below(n) end
 
--- Returns the names of the chain that `pick`, made by generate.plain, gives.
+-- Returns the names of the chain that `pick`, a function of generate.plain, gives.
 function generate.decide(pick, where, at)
   point = at
   return with_helpers(pick, plain_request(where)).name
@@ -369,7 +368,7 @@ end
 
 -- ---- the program
 
--- Returns the number that follows --NAME on the command line.
+-- Returns the number after --NAME on the command line.
 function generate.option(name, default)
   for i = 1, #arg do
     if arg[i] == "--" .. name then return assert(tonumber(arg[i + 1]), name .. " is a number") end

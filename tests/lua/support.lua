@@ -1,7 +1,7 @@
--- support.lua - functions for the specs of the compiler: policies from a few lines, their
--- decisions, their refusals.
+-- support.lua - functions for the specs of the compiler: they make policies from a few lines, and
+-- return decisions and refusals.
 
-jit.off() -- as in a policy's state
+jit.off() -- as in the Lua state of a policy
 
 -- busted wraps ffi.metatype: for a second call with an equal declaration the wrapper returns the
 -- result of the first call, so the two anonymous structs of loam would be one type. The real
@@ -38,8 +38,8 @@ function support.with_devices(count, body)
   if not ok then error(message, 0) end
 end
 
--- Makes the text of a file: `above` stands above pick, `body` is the body of pick and begins on
--- line 2.
+-- Makes the text of a policy file. `above` is the text before pick. `body` is the body of pick, and
+-- begins on line 2.
 function support.file(body, above, rest)
   return HEAD .. (above or "") .. " return loam.policy { pick = function(req)\n" .. body
     .. "\nend, "
@@ -62,7 +62,7 @@ function support.class(body, where, above)
   return policy.class(where_of(where))
 end
 
--- Makes a request from a size, or from a table of the fields that are not as by default.
+-- Makes a request from a size, or from a table of the fields that differ from the default.
 function support.point(given)
   local point = request.point(0)
   if type(given) == "number" then given = { size = given } end
@@ -96,7 +96,7 @@ function support.tags(body, tags, above)
   return table.concat(out, " ")
 end
 
--- Returns the first diagnostic of a policy with this body: of its load, of the tag, or of its
+-- Returns the first diagnostic of a policy with this body: from its load, from the tag, or from its
 -- tests.
 function support.refusal(body, where, above, rest)
   return support.refused(support.file(body, above, rest), where)
@@ -117,7 +117,7 @@ function support.input(name)
   error("no input " .. name)
 end
 
--- Returns the lines of an answer of driver.inspect, decoded.
+-- Returns the decoded lines of an answer of driver.inspect.
 function support.inspect(text, query)
   core.written = {}
   local ok, words = driver.inspect("test.lua", text, query)

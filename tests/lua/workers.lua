@@ -1,7 +1,7 @@
--- workers.lua - runs a check for many seeds in several processes, and adds up what they found.
+-- workers.lua - runs a check for many seeds in several processes, and adds up the results.
 --
 -- The seeds are divided into chunks, and each chunk gets a new process, because a Lua state keeps
--- something of each policy that it has compiled. The counters are in shared memory, so the totals
+-- some memory of each policy that it has compiled. The counters are in shared memory, so the totals
 -- are right to the last seed when a user ends the program with Ctrl-C.
 
 local ffi = require("ffi")
@@ -22,8 +22,8 @@ local C = ffi.C
 
 local CHUNK = 100            -- seeds of one process, if the work does not say
 local PROGRESS = 10          -- seconds between two lines of progress
-local POLL_US = 50000        -- between two looks at the processes
-local GARBAGE_KIB = 200 * 1024 -- at which a process collects; most end before they have so much
+local POLL_US = 50000        -- between two checks of the processes
+local GARBAGE_KIB = 200 * 1024 -- a process collects garbage at this size; most end before that
 local SIGINT, SIGTERM, WNOHANG = 2, 15, 1
 local PR_SET_PDEATHSIG = 1
 
@@ -52,7 +52,7 @@ local function say(text)
   io.stdout:flush()
 end
 
--- Runs one chunk in a process of its own, and never returns.
+-- Runs one chunk in this process, which is a child, and never returns.
 local function run_chunk(work, first, last, counters)
   C.signal(SIGINT, nil) -- LuaJIT's handler would raise an error inside a policy
   C.prctl(PR_SET_PDEATHSIG, ffi.cast("unsigned long", SIGTERM))
@@ -125,8 +125,8 @@ local function stop(state)
   for pid in pairs(state.job_of) do C.waitpid(pid, nil, 0) end
 end
 
--- Runs the check for all seeds. Prints a line of totals now and then and at the end, also after
--- Ctrl-C. Returns the exit status: 0, 1 if a seed showed a fault, 130 after Ctrl-C.
+-- Runs the check for all seeds. Prints a line of totals from time to time and at the end, also
+-- after Ctrl-C. Returns the exit status: 0, 1 if a seed showed a fault, 130 after Ctrl-C.
 ---@param work loam.Work
 ---@return integer
 function workers.run(work)

@@ -309,7 +309,7 @@ describe("loam ps, status, stats, reload", function()
     sites = 57,
   }
 
-  -- The status of a process as a board gives it; `changes` differ from STATUS.
+  -- The status of a process on a board: STATUS with these changes.
   local function on_board(changes)
     local row = { state = "running", announced = false, ended_at = 0, since_ms = 5, uid = 1000 }
     for key, value in pairs(STATUS) do row[key] = value end

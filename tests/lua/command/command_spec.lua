@@ -5,11 +5,11 @@ local json = require("loam.report.json")
 local LOAM = os.getenv("LOAM")
 local describe_built = LOAM and describe or pending
 
--- A sanitizer's run-time library has its own malloc and must be loaded first, so that no library
--- can be preloaded.
+-- A sanitizer's runtime library has its own malloc and must be loaded first, so that no library can
+-- be preloaded.
 local describe_preloaded = (os.getenv("LOAM_SANITIZE") or "") == "" and describe or pending
 
-local folder -- of this run's files
+local folder -- the files of this run
 
 local function path(name) return folder .. "/" .. name end
 
@@ -27,7 +27,8 @@ local function slurp(name)
   return text
 end
 
--- Runs a line of shell in which $LOAM is the command; exit status, output, errors.
+-- Runs a line of shell in which $LOAM is the command. Returns the exit status, the output and the
+-- errors.
 local function shell(line)
   local settings = ("export LOAM='%s' LOAM_CONTROL_DIR='%s/sockets'"):format(LOAM, folder)
   local full = ("cd '%s' && %s && ( %s ) >out 2>err </dev/null"):format(folder, settings, line)
@@ -36,8 +37,8 @@ end
 
 local function loam(args) return shell('"$LOAM" ' .. args) end
 
--- Runs `line` while a program sleeps under good.lua; $PID holds its process id. `line` has to
--- name it: `ps` and `status` find all programs of the user, those of other tests too.
+-- Runs `line` while a program sleeps under good.lua. $PID is the process id of the program, and
+-- `line` must name it: `ps` and `status` also find programs of other tests.
 --- `options` are further options of `loam run`.
 local function beside(line, options)
   return shell('"$LOAM" run --policy good.lua ' .. (options or "") .. ' -- sleep 600 & PID=$!; '
@@ -46,7 +47,7 @@ local function beside(line, options)
     .. 'done; ' .. line)
 end
 
--- A shell command that waits until the program of `beside` has memory: it is on its board before.
+-- A shell command that waits until the program of `beside` has memory. By then it is on its board.
 local HAS_MEMORY = 'for i in $(seq 600); do "$LOAM" stats $PID | grep -q malloc && break; '
   .. 'sleep 0.1; done; '
 
@@ -383,7 +384,7 @@ describe_built("the built command", function()
   end)
 
   describe("the manual", function()
-    -- The words of the manual's section about JSON.
+    -- Returns the words of the manual's section about JSON.
     local function documented()
       local words = {}
       local file = assert(io.open("policies/observing.md"))
@@ -393,7 +394,7 @@ describe_built("the built command", function()
       return words
     end
 
-    -- Asserts that every key of an answer, also of the tables in it, is a word of the manual.
+    -- Asserts that every key of an answer, and of the tables in it, is a word of the manual.
     local function check_keys(words, value)
       if type(value) ~= "table" then return end
       for key, inner in pairs(value) do
@@ -428,7 +429,7 @@ describe_built("the built command", function()
     end)
   end)
 
-  -- The command finds all programs of the user, so other tests may have some that run.
+  -- This names a process: without one, the command would find programs of other tests.
   it("says that a process is no host", function()
     local status, _, err = loam("status 1")
     assert.equal(1, status)

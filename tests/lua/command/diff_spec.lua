@@ -312,7 +312,7 @@ end)
 
 describe("the blocks of programs", function()
   -- Makes an answer to `stats` with rows { tag, kind, { from, to, blocks }... }. A block has 16
-  -- bytes, and half of the blocks live.
+  -- bytes, and half of the blocks are live.
   local function answer_of(rows)
     local answer = { pid = 42, rows = {} }
     for i, given in ipairs(rows) do
@@ -331,7 +331,7 @@ describe("the blocks of programs", function()
     return ("%d-%d"):format(bounds.total_blocks.least, bounds.total_blocks.most)
   end
 
-  -- Returns the bounds of all blocks that differ, and those of each region, as words.
+  -- Returns the bounds of all blocks that differ, and the bounds of each region, as text.
   local function counted(made, rows)
     local found, list = impact.of(made, { answer_of(rows) }), {}
     for i, region in ipairs(made.regions) do
@@ -341,7 +341,7 @@ describe("the blocks of programs", function()
     return words(found.differ), list, found
   end
 
-  -- Returns the words of `counted` alone.
+  -- Returns both results of `counted` as one list.
   local function told_of(made, rows)
     local all, list = counted(made, rows)
     return { all, list }

@@ -1,4 +1,4 @@
--- doctor_spec.lua - what `loam doctor` prints for a machine that the engine describes.
+-- doctor_spec.lua - the output of `loam doctor` for a machine that the engine describes.
 
 local run = require("canned_context").run
 

@@ -1,4 +1,4 @@
--- explain_spec.lua - what `loam explain` asks about the free memory of nodes and devices.
+-- explain_spec.lua - the questions of `loam explain` about the free memory of nodes and devices.
 
 local canned_context = require("canned_context")
 

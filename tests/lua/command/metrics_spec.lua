@@ -1,5 +1,5 @@
--- metrics_spec.lua - `loam metrics`: the grammar of both formats, which series there are, how tags
--- are folded, how often processes are read.
+-- metrics_spec.lua - `loam metrics`: the grammar of both formats, the series, how tags are folded,
+-- and how often processes are read.
 
 local accept = require("loam.command.metrics.accept")
 local canned = require("canned_context")
@@ -16,7 +16,7 @@ local function with(defaults, changes)
   return defaults
 end
 
--- The status of a process as a board gives it, with some members changed.
+-- The status of a process on a board, with some members changed.
 local function on_board(changes)
   return with({
     pid = 42, program = "python3", loam = "1.0.0", state = "running", since_ms = 5, uid = 1000,
@@ -142,7 +142,7 @@ local function find(samples, name, labels)
   return found
 end
 
--- Returns the value of the only sample with this name and labels; nil: there is none.
+-- Returns the value of the only sample with this name and labels, or nil if there is none.
 local function value_of(samples, name, labels)
   local found = find(samples, name, labels)
   assert(#found <= 1, "several samples of " .. name)
@@ -363,7 +363,7 @@ describe("tags beyond --tags", function()
     assert.equal(50, by_tag.other.total_bytes)
     by_tag = fold(state, { row("a", 10, 100), row("b", 20, 80) }, 1)
     assert.equal(80, by_tag.b.total_bytes)
-    assert.equal(50, by_tag.other.total_bytes) -- `a` counted nothing since
+    assert.equal(50, by_tag.other.total_bytes) -- `a` allocated nothing since
     assert.equal(10, by_tag.other.live_bytes)
     by_tag = fold(state, { row("a", 10, 107), row("b", 20, 80) }, 1)
     assert.equal(57, by_tag.other.total_bytes)
@@ -387,7 +387,8 @@ describe("tags beyond --tags", function()
 end)
 
 describe("the readings of loam metrics", function()
-  -- A context in which a reading of process `pid` takes cost[pid] ms, and notes the process.
+  -- Returns a context in which reading process `pid` takes cost[pid] ms, and the list of read
+  -- processes.
   local function timed(answers, cost)
     local source, context = source_of(answers)
     local look, read = context.api.look, {}

@@ -1,4 +1,4 @@
--- occasion_spec.lua - `loam profile --on`: what is an occasion, and looks that fail.
+-- occasion_spec.lua - `loam profile --on`: which events are occasions, and reads that fail.
 
 local canned = require("canned_context")
 
@@ -20,10 +20,10 @@ local function used(bytes)
   return answer
 end
 
-local MOST = 500 -- looks of a command that should have ended
+local MOST = 500 -- reads; after so many the command should have ended
 
--- Runs `loam profile 42 --on ...`. `looks` has the answers of the looks, one after the other: the
--- figures, or words of a failure; the last one is repeated. `status` is the row of the board.
+-- Runs `loam profile 42 --on ...`. `looks` has the results of its reads, one after another:
+-- figures, or the text of a failure. The last result is repeated. `status` is the row of the board.
 local function run(on, looks, status, prepare)
   local n = 0
   local answers = {

@@ -1,8 +1,8 @@
--- owner_spec.lua - `loam owner` says what addresses are, one line for each.
+-- owner_spec.lua - `loam owner` prints the owners of addresses, one in each line.
 
 local run = require("canned_context").run
 
--- Runs the command for one address; returns the exit status, the line and the context.
+-- Runs the command for one address. Returns the exit status, the line and the context.
 local function line_of(found, arguments)
   found.address = "0x7f10"
   local answers = { owners = { [42] = { pid = 42, addresses = { found } } } }

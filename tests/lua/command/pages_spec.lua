@@ -1,5 +1,5 @@
--- pages_spec.lua - `loam pages` draws the figures that it is given: their sums, their scale, and
--- names that could break the file.
+-- pages_spec.lua - `loam pages` draws the figures that it gets: their sums, their scale, and names
+-- that could break the file.
 
 local canned = require("canned_context")
 local command = require("loam.command")
@@ -49,7 +49,7 @@ end
 local ABOUT = { program = "python3", pid = 42, generation = 1, policy = "prod",
                 hash = "0123456789abcdef", date = "2026-01-01 00:00 UTC" }
 
--- Fails unless each element ends, in the right order, and no byte is one that XML forbids.
+-- Fails unless elements end in the right order, and no byte is one that XML forbids.
 local function assert_well_formed(text)
   local open = {}
   assert.is_nil(text:find("[%z\1-\8\11\12\14-\31]"))
@@ -64,7 +64,7 @@ local function assert_well_formed(text)
   assert.same({}, open)
 end
 
--- Returns the numbers of the rectangles with this fill, but for those of patterns.
+-- Returns the numbers of the rectangles with this fill, except those of patterns.
 local function rectangles(text, fill)
   local out = {}
   text = text:gsub("<defs>.*</defs>", "")
@@ -78,7 +78,7 @@ end
 
 local BLUE = "#0072b2"
 
--- The rectangles of live memory of the first strategy: the first one is the mark beside its name.
+-- Returns the rectangles of live memory of the first strategy, without the mark beside its name.
 local function live_of(groups, changes)
   local found = rectangles(picture.draw(answer(groups, changes), ABOUT), BLUE)
   table.remove(found, 1)
@@ -113,7 +113,7 @@ describe("the picture of loam pages", function()
     local full = height(65536)
     assert.near(full / 2, height(32768), 0.06)
     assert.near(full / 4, height(16384), 0.06)
-    assert.near(0.8, height(16), 0.06) -- no less than can be seen
+    assert.near(0.8, height(16), 0.06) -- at least a visible height
     local _, below = unpack(live_of { group { slot { live = 65536, resident = 65536 },
                                               slot { live = 32768, resident = 65536 } } })
     assert.near(full / 2, below.h, 0.06)
@@ -197,7 +197,7 @@ describe("loam pages", function()
   local ROW = { pid = 42, program = "py thon/3", state = "running", generation = 1, name = "prod",
                 hash = "00000000deadbeef" }
 
-  -- Runs the command. `refused` is why no file can be written.
+  -- Runs the command. `refused` is the reason why no file can be written, or nil.
   local function run(words, answers, refused)
     local context = canned.new(answers)
     context.files = {}

@@ -10,8 +10,8 @@ local speedscope = require("loam.command.profile.speedscope")
 local svg = require("loam.command.profile.svg")
 local svg_text = require("loam.command.profile.svg_text")
 
--- Makes a profile with all that a format can hold: tags, frames of Python, addresses with and
--- without functions, an inlined function, labels with any bytes, large and negative numbers.
+-- Makes a profile with everything that a format can contain: tags, frames of Python, addresses with
+-- and without functions, an inlined function, labels with any bytes, large and negative numbers.
 local function rich()
   local made = profile.new()
   local function tag(name) return profile.add_frame(made, { name = name, kind = "tag" }) end

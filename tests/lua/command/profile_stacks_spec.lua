@@ -25,7 +25,7 @@ end
 
 local ROWS = { row("x", 3 * MiB, { 65540, 4100 }), row("y", MiB, { 4100 }) }
 
--- The answers for a program that follows a board.
+-- Returns the answers for a program that follows a board.
 local function followed(answer)
   local process = { pid = 42, board = "/run/b", state = "running", since_ms = 1, program = "a",
     folder = "/" }
@@ -40,7 +40,7 @@ local function wishes(context)
   return list
 end
 
--- Returns the functions that stacks.live looks addresses up in.
+-- Returns the functions by which stacks.live looks up addresses.
 local function symbols_of(known)
   return { find = function(address) return known[address] end }
 end

@@ -1,5 +1,5 @@
--- rank_spec.lua - the rank of a process in a parallel job: which variables tell it, and where the
--- command shows it.
+-- rank_spec.lua - the rank of a process in a parallel job: the variables that contain it, and where
+-- the command shows it.
 
 local canned = require("canned_context")
 local json = require("loam.report.json")
@@ -58,7 +58,8 @@ describe("a rank", function()
                total_bytes = 64, total_blocks = 1 } },
   }
 
-  -- Runs the command with a rank 3 of job 17.0, and with a process that has no rank.
+  -- Runs the command with two processes: one is rank 3 of job 17.0, and one has no rank. Returns
+  -- its output.
   local function run(words)
     local alone = {}
     for key, value in pairs(STATUS) do alone[key] = value end

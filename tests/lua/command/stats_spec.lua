@@ -2,7 +2,7 @@
 
 local run = require("canned_context").run
 
--- The status of a process as a board gives it, with some members changed.
+-- The status of a process on a board, with some members changed.
 local function on_board(changes)
   local row = { pid = 42, program = "python3", state = "running", announced = false, ended_at = 0,
                 since_ms = 5, uid = 1000, updated_at = 0 }

@@ -43,7 +43,7 @@ local function got(changes)
   return one
 end
 
--- Looks once, and again after a second. Returns the processes and the peaks so far.
+-- Reads the processes, and again after a second. Returns the processes and the peaks so far.
 local function look_twice(answers, pids)
   local context = canned.new(answers)
   local collected = collect.new(context, pids, 1000)
@@ -71,7 +71,7 @@ describe("loam top: looks", function()
   end)
 
   it("are made less often if they are not, and cheap ones do not wait for them", function()
-    -- 20 ms in a second: 1 and 1 are cheap, and leave 18 for the others.
+    -- 20 ms of each second are allowed: 1 and 1 are cheap, and leave 18 for the others.
     assert.same({ 1000, 10000, 1000, 20000 }, schedule.waits({ 1, 90, 1, 180 }, 1000, 0.02))
     local waits, sum = schedule.waits({ 5, 50, 500, 1, 7 }, 1000, 0.02), 0
     for i, cost in ipairs { 5, 50, 500, 1, 7 } do sum = sum + cost / waits[i] end
@@ -412,7 +412,7 @@ end)
 
 -- ---- The screen
 
--- A terminal that gives the events of a list, one at a time, and keeps each screen.
+-- Returns a terminal that gives the events of a list, one at a time, and keeps each screen.
 local function fake_screen(events, columns_n, rows)
   local screen = { shown = {}, size_now = { columns_n or 100, rows or 20 } }
   screen.open = function()

@@ -1,4 +1,4 @@
--- wait_spec.lua - `loam wait`, and how `loam reload` waits, against boards of canned rows.
+-- wait_spec.lua - `loam wait`, and the wait of `loam reload`, with boards of canned rows.
 
 local command = require("loam.command")
 local json = require("loam.report.json")
@@ -9,7 +9,7 @@ local run = canned_context.run
 
 local NEW, OLD = "00000000000000aa", "00000000000000bb"
 
--- The row of a process; `changes` differ from one that obeys OLD and follows a board.
+-- Returns the row of a process that obeys OLD and follows a board, with these changes.
 local function row(pid, changes)
   local made = {
     pid = pid, program = "python3", loam = "1.0.0", generation = 1, hash = OLD, path = "/p.lua",
@@ -28,8 +28,8 @@ local function refuses(pid)
   return row(pid, { refused_hash = NEW, last = { ok = false, at = 2, error = "/p.lua:4: a\n  b" } })
 end
 
--- Runs `loam wait --hash NEW WORDS` with these rows on all boards; or, with `one_by_one`, with each
--- list of rows at one look. The last list stays.
+-- Runs `loam wait --hash NEW WORDS` with these rows on all boards. With `one_by_one`, each list of
+-- rows is the result of one read, and the last list stays.
 local function wait(words, rows, one_by_one)
   return run("wait --hash " .. NEW .. " " .. words,
     { boards = one_by_one and { one_by_one = rows } or rows })
@@ -103,7 +103,7 @@ describe("loam wait", function()
 
   it("waits for a program of another container that has the process id of the command", function()
     assert.equal(3, (wait("--timeout 0", { row(4242, { state = "unknown", program = "host" }) })))
-    -- Under `docker exec`, this is the command itself.
+    -- Under `docker exec`, this row is the command itself.
     assert.equal(0, (wait("--timeout 0", { row(4242, { state = "unknown", program = "loam" }) })))
   end)
 
@@ -171,7 +171,7 @@ describe("loam wait", function()
     for _, each in ipairs {
       { 0, { hash = NEW, refused_hash = NEW } }, -- a second load of the live policy failed
       { 3, { refused_hash = OLD } },
-      -- It was published once more.
+      -- NEW was published a second time
       { 3, { refused_hash = NEW, latest = { number = 2, hash = NEW, at = 2 } } },
       { 3, { hash = NEW, generation = 0 } },
       { 1, { refused_hash = NEW, latest = { number = 1, hash = NEW, at = 2 } } },

@@ -53,7 +53,7 @@ describe("an invariant", function()
     function()
     local invariant = "return not req.tag:under('secret') or got.name == 'b'"
     local d = refusal("return a", invariant, "plain")
-    assert.equal("always", d.class) -- the tag is a literal of the invariant: found when vetted
+    assert.equal("always", d.class) -- found at the load: the invariant names the tag
     assert.is_nil(refusal("return req.tag:under('secret') and b or a", invariant, "plain"))
   end)
 

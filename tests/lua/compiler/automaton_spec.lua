@@ -1,5 +1,5 @@
--- automaton_spec.lua - automata of questions against the questions themselves, and
--- the strings that are found against all short strings.
+-- automaton_spec.lua - compares automata of questions with the questions themselves, and the
+-- strings that they find with all short strings.
 
 require("support")
 local automaton = require("loam.compiler.automaton")
@@ -8,7 +8,7 @@ local tag = require("loam.symbolic.tag")
 local ROUNDS, LONGEST = 300, 4
 local LETTERS = { "a", "b", ".", "x" }
 
-local random -- function(n) -> 1 to n
+local random -- function(n) that returns a number from 1 to n
 
 local function seed_with(seed)
   local state = seed
@@ -54,7 +54,7 @@ local function random_question()
   return { how = how, part = part, about = ABOUT[how]() }
 end
 
--- The answer of a question, without an automaton.
+-- Returns the answer of a question, without an automaton.
 local function answer_of(question, text)
   if question.how == "part" then return tag.part(text, question.about) ~= nil end
   if question.part then text = tag.part(text, question.part) end
@@ -100,7 +100,7 @@ local function each_combination(questions, automata, visit)
   go(1)
 end
 
--- Returns one of the texts for each combination of answers, by their words.
+-- Returns one of the texts for each combination of answers; the key is the answers as text.
 local function known_of(questions, automata)
   local found = {}
   for _, text in ipairs(TEXTS) do

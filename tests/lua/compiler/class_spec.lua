@@ -1,4 +1,5 @@
--- class_spec.lua - sites that a policy cannot tell apart share a plan; nothing silent is left.
+-- class_spec.lua - sites that a policy cannot distinguish share a plan, and no problem goes
+-- unreported.
 
 local core = require("support").core
 local support = require("support")

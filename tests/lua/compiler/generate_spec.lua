@@ -1,4 +1,4 @@
--- generate_spec.lua - random policies: compiled plans against plain Lua.
+-- generate_spec.lua - compares the compiled plans of random policies with plain Lua.
 
 require("support")
 local generate = require("generate")

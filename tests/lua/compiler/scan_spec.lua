@@ -1,4 +1,4 @@
--- scan_spec.lua - what the bytecode of pick shows before it runs.
+-- scan_spec.lua - the facts that the bytecode of pick shows before it runs.
 
 local diag = require("loam.report.diag")
 local scan = require("loam.compiler.scan")

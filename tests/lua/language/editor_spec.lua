@@ -1,5 +1,5 @@
--- editor_spec.lua - the files for editors (policies/editor) name the words of the language, and no
--- others; luacheck with them finds mistakes in policies.
+-- editor_spec.lua - the files for editors (policies/editor) name all words of the language and no
+-- others, and luacheck with these files finds mistakes in policies.
 
 require("support")
 local dsl = require("loam.language.dsl")
@@ -31,7 +31,7 @@ local function names_in(text, ...)
   return sorted(set)
 end
 
--- The names of the fields of a class in loam.lua, with those of loam.options.
+-- Returns the names of the fields that a class in loam.lua declares itself.
 local function fields_of(meta, class)
   local body = assert(meta:match("%-%-%-@class loam%." .. class .. "[: ][^\n]*\n(.-)\n\n")
     or meta:match("%-%-%-@class loam%." .. class .. "\n(.-)\n\n"), class)

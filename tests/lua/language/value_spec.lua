@@ -1,4 +1,4 @@
--- value_spec.lua - a wrong value in any place of a policy is refused with a message that names it.
+-- value_spec.lua - a wrong value at any place of a policy is refused with a message that names it.
 
 local support = require("support")
 
@@ -136,7 +136,7 @@ describe("a string that is longer than any of a site", function()
     local policy = require("loam.compiler.policy")
     assert.same({}, policy.compile_all())
     local tree = policy.tree()
-    assert.is_true(#tree < 1000) -- so the long key is not in it
+    assert.is_true(#tree < 1000) -- so it does not contain the long key
     local _, find = support.core.class_tree(tree)
     assert.are_not.equal(find { tag = "", file = "y" }, find { tag = "", file = "x" })
   end)

@@ -1,4 +1,5 @@
--- inspect_spec.lua - the answers of check, explain, plan and test; the functions that core calls.
+-- inspect_spec.lua - the answers of check, explain, plan and test, and the functions that core
+-- calls.
 
 local support = require("support")
 local driver = require("loam.driver")
@@ -250,7 +251,7 @@ describe("check", function()
     assert.equal(12, answer.errors[1].line)
   end)
 
-  -- The warnings of an answer about this machine.
+  -- Returns the warnings of an answer that are about this machine.
   local function of_machine(answer)
     local list = {}
     for _, warning in ipairs(answer.warnings) do

@@ -1,4 +1,4 @@
--- condition_spec.lua - the simple form of a condition has the outcomes of the written form.
+-- condition_spec.lua - the simplified form of a condition has the same result as the written form.
 
 local support = require("support")
 local condition = require("loam.symbolic.condition")
