@@ -17,7 +17,6 @@
 #include "api/in_fork.h"
 #include "api/start.h"
 #include "device/device_idle.h"
-#include "device/provider.h"
 #include "engine/engine.h"
 #include "engine/sampled.h"
 #include "engine/soft_limit.h"
@@ -26,7 +25,6 @@
 #include "heap/tcache_slow.h"
 #include "os/error.h"
 #include "os/memory_hook.h"
-#include "os/spare.h"
 #include "pages/range.h"
 #include "service/control.h"
 
@@ -55,7 +53,8 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   return end_slow(answer(NULL, lm_engine_serve(r, NULL), r->size, before));
 }
 
-/* The part of serve_cached that needs a guarded section. */
+/* The part of serve_cached that needs a guarded section. A request by code may lack its site: then
+ * only an entry that `holds` can serve it. */
 static LM_NOINLINE void *serve_guarded(const lm_request *r, bool holds) {
   void *p = NULL;
   if (lm_unlikely(!lm_lock_try_hold_now())) return NULL;
@@ -63,7 +62,7 @@ static LM_NOINLINE void *serve_guarded(const lm_request *r, bool holds) {
   lm_thread *t = lm_thread_self; /* NULL: this is the first request of the thread */
   if (holds) p = lm_sampled_or_refill(t, lm_decision_key_of_request(t, r));
   if (p && r->zero) memset(p, 0, r->size);
-  if (!p && t && lm_likely(!lm_memory_hook_is_wanted())) p = lm_decision_make(t, r);
+  if (!p && t && r->site && lm_likely(!lm_memory_hook_is_wanted())) p = lm_decision_make(t, r);
   return end_slow(p);
 }
 
@@ -145,12 +144,8 @@ LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
 
 /* Serves a request for which an entry holds, and lm_decision_serve returned NULL. */
 static LM_NOINLINE void *code_refill(size_t size, const void *code, loam_code_fn miss) {
-  lm_thread *t = lm_thread_self_or_empty;
-  void *p = NULL;
-  if (lm_likely(lm_lock_try_hold_now())) {
-    lm_start_awake(); /* the bin is empty: a program that grows comes here */
-    p = end_slow(lm_sampled_or_refill(t, lm_decision_key_of_code(t, (uintptr_t)code, size)));
-  }
+  lm_request r = { .size = size, .code = (uintptr_t)code, .by_code = true };
+  void *p = serve_guarded(&r, true);
   return lm_likely(p != NULL) ? p : miss(size, code);
 }
 
@@ -199,15 +194,11 @@ void loam_code_forget(void) {
 
 /* ---- Aligned and pinned ------------------------------------------------------------------- */
 
-static void *fail_argument(void) {
-  errno = EINVAL;
-  return NULL;
-}
-
 void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   if (lm_unlikely(!lm_is_pow2(alignment))) {
     lm_error(LOAM_EINVAL, "alignment %zu: it must be a power of two", alignment);
-    return fail_argument();
+    errno = EINVAL;
+    return NULL;
   }
   if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
   lm_pool_note_oversized(size, alignment);
@@ -218,17 +209,17 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {
   enum { ALL = LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE | LOAM_PINNED_WRITE_COMBINED };
   lm_thread *t = lm_thread_self_or_empty;
+  if (lm_unlikely(flags & ~(unsigned)ALL)) {
+    lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
+    errno = EINVAL;
+    return NULL;
+  }
   lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = 16 };
   r.want = LM_WANT_PINNED;
   r.flags = flags;
-  if (!(flags & ~(unsigned)ALL)) {
-    bool holds;
-    bool is_small = size <= LM_SMALL_EAGER;
-    void *p = is_small ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
-    return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
-  }
-  lm_error(LOAM_EINVAL, "flags %#x: they must be a sum of LOAM_PINNED_*", flags);
-  return fail_argument();
+  bool holds, is_small = size <= LM_SMALL_EAGER;
+  void *p = is_small ? lm_decision_serve(t, lm_decision_key_of_request(t, &r), &holds) : NULL;
+  return lm_likely(p != NULL) ? p : lm_memory_alloc(&r);
 }
 
 /* ---- realloc ------------------------------------------------------------------------------ */

@@ -6,22 +6,15 @@
 
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
-/* As lm_site_get, before a start as well. */
-static loam_site *site_of(const loam_where *where) {
-  lm_assert(where->tag && where->file && where->func && where->module);
-  lm_policy_start();
-  return lm_site_get(where);
-}
-
-loam_site *loam_site_get(const char *tag) {
-  return site_of(&(loam_where){ or_empty(tag), "", "", "", 0 });
-}
-
+/* The policy exists before a start, because a site may be made before. */
 LM_COMMON loam_site *loam_site_at(const loam_where *w) {
   if (!w) return lm_error_null("where: it is NULL");
-  return site_of(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
-                                or_empty(w->module), w->line });
+  lm_policy_start();
+  return lm_site_get(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),
+                                    or_empty(w->module), w->line });
 }
+
+loam_site *loam_site_get(const char *tag) { return loam_site_at(&(loam_where){ .tag = tag }); }
 
 static void use_scope(lm_thread *t, loam_site *site) {
   t->site = site;

@@ -7,7 +7,6 @@
 #include "api/start.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -70,13 +69,6 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
 /* Returns whether a configuration asks for the service thread. */
 static bool has_service(const loam_config *config) { return config->watch || config->control > 0; }
 
-/* Reads the files of the machine now that a policy may need which is published later: the program
- * may have given up the right to open files by then. */
-static void learn_machine(void) {
-  (void)lm_large_guard_max();
-  (void)lm_numa_nodes();
-}
-
 /* A guest follows the board of its tree, and obeys the policy that was published there last.
  * Returns whether it does; else it loads the policy file. */
 static bool is_obeying_board(const loam_config *config) {
@@ -103,7 +95,10 @@ static void join_board(const loam_config *config, bool may_make) {
   char dir[LM_CONTROL_PATH];
   loam_status status = may_make ? lm_control_dir(config->control_dir, dir, sizeof dir) : LOAM_OK;
   if (status == LOAM_OK) status = lm_board_join(may_make ? dir : NULL);
-  if (lm_board_halves()) learn_machine();
+  if (lm_board_halves()) { /* a later policy may need files that the program may not open then */
+    (void)lm_large_guard_max();
+    (void)lm_numa_nodes();
+  }
   if (status != LOAM_OK) lm_error_event(LOAM_EVENT_CONTROL, 0, NULL, "%s", loam_error());
 }
 

@@ -5,7 +5,6 @@
 #include <stdatomic.h>
 
 #include "os/base.h"
-#include "os/memory_hook.h"
 
 /* While a start is made, lm_start_state is LM_START_STARTING plus LM_START_STATES times the id of
  * the process that makes it. */

@@ -8,7 +8,6 @@
 #include "engine/live_bytes.h"
 #include "engine/sample.h"
 #include "heap/freed_log.h"
-#include "heap/tcache_slow.h"
 #include "pages/range.h"
 
 /* Frees a provided block. Returns false if no such block begins at p. */

@@ -39,14 +39,12 @@ bool lm_record_is_valid(const lm_record *b);
 bool lm_record_find(const void *p, lm_record *out);
 /* Describes the object of a pool. */
 LM_INLINE void lm_record_of_object(const lm_object *object, lm_record *out) {
-  out->base = object->base;
-  out->size = object->size;
-  out->token = object->token;
-  out->strategy = object->strategy;
-  out->maker = LM_PROVIDER_HEAP;
-  out->device = -1;
-  out->stream = NULL;
-  out->is_asleep = false;
+  *out = (lm_record){ .base = object->base,
+                      .size = object->size,
+                      .token = object->token,
+                      .strategy = object->strategy,
+                      .maker = LM_PROVIDER_HEAP,
+                      .device = -1 };
 }
 
 /* Enters a provided block into the table, as a block of `site` and of its own strategy, and counts

@@ -4,7 +4,6 @@
 #include "device/provider.h"
 #include "engine/chain.h"
 #include "heap/freed_log.h"
-#include "heap/large.h"
 
 /* Grows or shrinks a pool's block in place, or by moving its pages. NULL: nothing changed. The
  * token is replaced before the size, so that a walk of live memory at this moment counts the old

@@ -1,8 +1,6 @@
 /* size_table.c - fills the table of a plan: the sizes of a class walk down the tree together. */
 #include "plan/size_table.h"
 
-#include <math.h>
-
 #include "plan/plan.h"
 
 /* Sizes lo..hi on their way down the tree. A node that they answer differently is followed both
