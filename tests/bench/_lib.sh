@@ -1,36 +1,39 @@
-# _lib.sh - what the benches that compare allocators share; they source it, at the top of the tree.
+# _lib.sh - functions of the benches that compare allocators. They source it in the top folder of
+# the tree.
 #
-# Each takes figures of glibc, jemalloc, mimalloc and tcmalloc, as Debian packages them, and of loam
-# in turns, so that a busy minute falls on all of them.
+# Each bench measures glibc, jemalloc, mimalloc and tcmalloc, as Debian packages them, and loam in
+# turns, so that a busy minute of the machine falls on all of them.
 me=${0##*/}
 build=build-bench counting=build-counts
 preload=$PWD/$build/libloam-preload.so
 loam=$PWD/$build/loam
 
 peers=(glibc jemalloc mimalloc tcmalloc)
-# glibc too is named: a program may be linked with another one, as Debian's redis-server is.
+# glibc is named too, because a program may be linked with another allocator, as Debian's
+# redis-server is.
 declare -A library=(
   [glibc]=libc.so.6 [jemalloc]=libjemalloc.so.2 [mimalloc]=libmimalloc.so.2
   [tcmalloc]=libtcmalloc_minimal.so.4 ["loam run"]=$preload)
 declare -A package=(
   [glibc]=libc6 [jemalloc]=libjemalloc2 [mimalloc]=libmimalloc2.0 [tcmalloc]=libtcmalloc-minimal4)
 
-# Allocators that the user has built, by --also: their names, and by name the variables, parted by commas,
-# that a process needs beside LD_PRELOAD.
+# The names of allocators that the user has built and named by --also. `settings` has, by name, the
+# variables that a process needs beside LD_PRELOAD, separated by commas.
 also=()
 declare -A settings=()
 
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 fail() { say "$@"; exit 1; }
-# The words that a script opens with are its help.
+# Prints the comment at the top of a script, which is its help.
 help() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 misused() { say "$@"; help >&2; exit 2; }
 
-# refuse WORDS... - for an argument that is wrong: one line without the help, exit status 2.
+# refuse WORDS... - says in one line that an argument is wrong, without the help, and exits with
+# status 2.
 refuse() { say "$@"; exit 2; }
 
-# add_also ARGUMENT - takes the argument of --also, NAME=LIBRARY[,VARIABLE=VALUE]...: a further allocator.
-# A relative LIBRARY begins where the user is, not where the script goes.
+# add_also ARGUMENT - adds an allocator by the argument of --also, NAME=LIBRARY[,VARIABLE=VALUE]...
+# A relative LIBRARY is relative to the folder of the user, not to the script's.
 add_also() {
   local name=${1%%=*} rest=${1#*=} file path
   [[ $1 == ?*=?* ]] || refuse "--also \"$1\": write NAME=LIBRARY, such as mimalloc3=/opt/lib/libmimalloc.so"
@@ -50,8 +53,8 @@ add_also() {
   [[ $rest != *,* ]] || settings[$name]=${rest#*,}
 }
 
-# What is being done: `progress` on one line that is written over, where somebody looks on;
-# `milestone`, a line of its own, in a log.
+# progress - shows the present step on stderr if it is a terminal, in one line that the next step
+# overwrites. milestone - writes a line if stderr is a log.
 progress() { if [ -t 2 ]; then printf '\r\033[K%s: %s' "$me" "$*" >&2; fi; }
 progress_ends() { if [ -t 2 ]; then printf '\r\033[K' >&2; fi; }
 milestone() { if [ ! -t 2 ]; then say "$@"; fi; }
@@ -71,27 +74,29 @@ trap 'say interrupted; exit 130' INT
 trap 'exit 143' TERM
 export LOAM_CONTROL_DIR=$work/control
 
-# prepare_tools - installs the packages, builds for release.
+# prepare_tools - installs the packages, and builds loam for release.
 prepare_tools() {
   tests/install bench >&2
   say "building ($build/)"
   tests/build "$build" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON >&2
 }
 
-# prepare_counting - builds what valgrind is to count: it has no room for a whole range (core/pages/map.h) but
-# a smaller one, and frees in another take a few instructions more.
+# prepare_counting - builds programs for valgrind, which has no room for the whole address range of
+# loam (core/pages/map.h). They use a smaller range; a free of memory in another range takes a few
+# instructions more.
 prepare_counting() {
   tests/build "$counting" -DCMAKE_BUILD_TYPE=Release -DLOAM_BENCH=ON \
     -DCMAKE_C_FLAGS=-DLM_RANGE_SHIFT=34 >&2
 }
 
-# environment_of NAME - sets the array `environment` to the variables that give a process this allocator.
+# environment_of NAME - sets the array `environment` to the variables that give a process this
+# allocator.
 environment_of() {
   IFS=, read -ra environment <<< "LD_PRELOAD=${library[$1]-},${settings[$1]-}"
 }
 
-# check_serves ALLOCATOR... - each must be what a process gets by its name: of a library that is not
-# found the system only warns, and would leave the process with glibc.
+# check_serves ALLOCATOR... - fails unless a process gets each allocator by its name. If a library
+# is not found, the system only warns, and the process has glibc's malloc.
 check_serves() {
   local name file environment status
   for name in "$@"; do

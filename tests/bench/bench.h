@@ -1,8 +1,9 @@
-/* bench.h - what the bench programs share: a clock, the best of several runs, a policy of N
- * leaves. Figures are the minimum of repeats: the machine's noise only ever adds.
+/* bench.h - functions that the bench programs share: a clock, the best of several runs, and a
+ * policy of N leaves. Figures are the minimum of repeats, because the machine's noise only adds to
+ * a time.
  *
- * Where BENCH_TINY is set they do a thousandth of their work, and print the same rows: that they
- * work is tested so (tests/system/bench.sh), and the figures say nothing. */
+ * If BENCH_TINY is set, the programs do a thousandth of their work and print all their rows.
+ * tests/system/bench.sh tests in this way that they work. Such figures say nothing. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -25,7 +26,7 @@ static inline long bench_some(long n) {
   return tiny ? n / 1000 + 1 : n;
 }
 
-/* Nanoseconds of one of `n` steps of `run(ctx, n)`. */
+/* Returns the nanoseconds of one of `n` steps of `run(ctx, n)`. */
 static inline double bench_once(void (*run)(void *ctx, long n), void *ctx, long n) {
   n = bench_some(n);
   int64_t start = bench_now();
@@ -33,7 +34,7 @@ static inline double bench_once(void (*run)(void *ctx, long n), void *ctx, long 
   return (double)(bench_now() - start) / (double)n;
 }
 
-/* The best of several. */
+/* Returns the least result of several calls of bench_once. */
 static inline double bench_best(void (*run)(void *ctx, long n), void *ctx, long n, int repeats) {
   double best = 1e300;
   repeats = (int)bench_some(repeats);
@@ -44,9 +45,9 @@ static inline double bench_best(void (*run)(void *ctx, long n), void *ctx, long 
   return best;
 }
 
-/* Text of a policy with `leaves` leaves that asks about size alone: steps of BENCH_STEP bytes,
- * served by two strategies in turn, so that 100 leaves divide the size classes up to 32 KiB in
- * every possible way. Freed by the caller. */
+/* Returns the text of a policy with `leaves` leaves that reads nothing but the size. The thresholds
+ * are BENCH_STEP bytes apart, and two strategies take turns. So 100 leaves divide the size classes
+ * up to 32 KiB in every possible way. The caller frees the text. */
 enum { BENCH_STEP = 328 };
 
 static inline char *bench_policy(int leaves) {

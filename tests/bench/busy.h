@@ -1,5 +1,5 @@
-/* busy.h - a thread that allocates and frees all the time, and what it saw: how long its operations
- * took while something else went on, beside as long a time without. */
+/* busy.h - a thread that allocates and frees without pause, and the times of its operations: while
+ * something else happens, and for as long without it. */
 #ifndef BUSY_H
 #define BUSY_H
 
@@ -11,13 +11,13 @@
 
 enum { BUSY_SAMPLES = 1 << 22 };
 
-/* Its operations are of 64 sizes in turn: least, least + step, ... */
+/* The thread allocates blocks of 64 sizes in turn: least, least + step, ... */
 typedef struct busy_thread {
   loam_site *site;
   size_t least, step;
   pthread_t thread;
   atomic_int stop;
-  uint32_t *sample; /* of the latest operations, in nanoseconds */
+  uint32_t *sample; /* the times of the latest operations, in nanoseconds */
   long samples;
 } busy_thread;
 
@@ -62,7 +62,7 @@ static inline void busy_end(busy_thread *b, const char *what) {
          b->sample[(long)((double)n * 0.999)], b->sample[n - 1] / 1e6);
 }
 
-/* As long a time with nothing else; `b` is done then. */
+/* Runs the thread for `ns` nanoseconds while nothing else happens, and frees its samples. */
 static inline void busy_alone(busy_thread *b, int64_t ns) {
   busy_start(b);
   nanosleep(&(struct timespec){ ns / 1000000000, ns % 1000000000 }, NULL);

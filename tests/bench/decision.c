@@ -1,9 +1,10 @@
-/* decision.c - what a decision costs: loam_malloc + loam_free under policies of 1, 8 and 100
- * leaves, beside the built-in default, beside asking Lua at each allocation, beside glibc.
+/* decision.c - what a decision costs: loam_malloc and loam_free under policies of 1, 2, 8 and 100
+ * leaves, compared with the built-in default, with a call of Lua at each allocation, and with
+ * glibc.
  *
- * Lua is asked in two ways: the policy's `pick` as it is written, with a request table whose fields
- * are set for each call; and as cheaply as it can be, a function of two scalars with nothing but
- * the comparisons. Both by lua_pcall, JIT on. */
+ * Lua is called in two ways. `pick` is the function that the policy has, and gets a request table
+ * whose fields are set for each call. The cheapest way calls a function of two scalars that does
+ * nothing but the comparisons. Both use lua_pcall, with the JIT compiler on. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -53,7 +54,7 @@ static void set_number(lua_State *lua, const char *field, double value) {
   lua_setfield(lua, 3, field);
 }
 
-/* `pick` is at 2, its request at 3. */
+/* Calls `pick`. It is at index 2 of the stack, and the table for its request at index 3. */
 static void ask_pick(asked *a) {
   lua_pushstring(a->lua, "tensor.weights");
   lua_setfield(a->lua, 3, "tag");
@@ -86,7 +87,8 @@ static void pair_pick(void *ctx, long n) {
   }
 }
 
-/* The policy of `leaves` leaves in an ordinary state: scalars at 1, pick at 2, a request at 3. */
+/* Returns a Lua state with the policy of `leaves` leaves. Its stack holds the function of two
+ * scalars at index 1, `pick` at 2, and a table for a request at 3. */
 static lua_State *open_lua(int leaves) {
   lua_State *lua = luaL_newstate();
   luaL_openlibs(lua);
@@ -111,10 +113,11 @@ static lua_State *open_lua(int leaves) {
   return lua;
 }
 
-/* Who is measured. All take turns in each repeat, so that the machine's moods fall on all alike. */
+/* A way to allocate that is measured. The built-in default is measured first. All other ways take
+ * turns in each repeat, so that a slow moment of the machine falls on all of them. */
 typedef struct contender {
   const char *name;
-  int leaves; /* of the policy that is live; 0: none asked for */
+  int leaves; /* of the policy that is loaded; 0: none is loaded */
   void (*run)(void *ctx, long n);
   bool asks_lua;
   double best[SIZES];

@@ -1,26 +1,27 @@
-/* device.c - loam's own pool of device memory on a driver of paper, which hands out addresses and
- * does nothing else: what the pool itself costs, and how much more memory it takes than is live;
- * and beside it PyTorch's caching allocator, where there is one.
+/* device.c - loam's own pool of device memory on a driver that only hands out addresses (paper.h):
+ * what the pool itself costs, and how much more memory it reserves than is live. PyTorch's caching
+ * allocator can be measured for comparison.
  *
- *   device            all of it
- *   device pair SIZE N    N times allocate and free: for callgrind or perf
- *   device pinned SIZE N, device combined SIZE N    the same of pinned memory, which is of a host
- *                         pool, and of that which is write-combined and so of the device's pool
- *   device torch FILE     all that is of device memory by PyTorch's allocator, which FILE has: a
- *                         library made of tests/gpu/torch_host.cc
- *   device torch FILE SIZE N
+ *   device                     everything
+ *   device pair SIZE N         allocates and frees N times, for callgrind or perf
+ *   device pinned SIZE N       like pair, for pinned memory, which a host pool has
+ *   device combined SIZE N     like pair, for write-combined pinned memory, which the device's pool
+ *                              has
+ *   device torch FILE          everything about device memory, with PyTorch's allocator in FILE: a
+ *                              library made of tests/gpu/torch_host.cc
+ *   device torch FILE SIZE N   like pair, with PyTorch's allocator
  *
- * The trace is made up: a model's training, with weights that stay, activations whose sizes differ
- * from step to step (sequences of different lengths) and are freed in reverse, workspaces in
- * between, and gradients. */
+ * The trace is invented: the training of a model. Weights stay. Activations have sizes that differ
+ * from step to step (sequences of different lengths), and are freed in reverse order. There are
+ * also workspaces and gradients. */
 #include <string.h>
 
 #include "lender.h"
 #include "paper.h"
 
-/* ---- Who */
+/* ---- The allocator */
 
-static lender who; /* main says who */
+static lender who; /* main sets it */
 
 /* ---- Time */
 
@@ -67,7 +68,8 @@ static void time_pinned(size_t size) {
          time_of(pinned, size), time_of(combined, size));
 }
 
-/* The shape of RMM's benchmark: sizes and frees at random, up to a number of bytes in all. */
+/* Allocates random sizes and frees at random, as RMM's benchmark does, with at most `in_all` live
+ * bytes. */
 static void time_random(size_t most, size_t in_all) {
   enum { SLOTS = 1000 };
   static void *at[SLOTS];

@@ -1,4 +1,4 @@
--- eight.lua: what loam decides by while tests/bench/allocators runs: eight leaves, over three
+-- eight.lua: the policy of loam while tests/bench/allocators runs. It has eight leaves and three
 -- strategies, none of which asks for more than the other allocators give.
 
 local KiB, MiB = loam.KiB, loam.MiB

@@ -1,14 +1,14 @@
-/* frugal - memory that a process keeps, at a peak, after it, and over time; under whichever malloc
- * it has, as tests/bench/frugal runs it.
+/* frugal - memory that a process keeps at a peak, after it, and over time, under whichever malloc
+ * it has. tests/bench/frugal runs it.
  *
- *   frugal serves            the file whose malloc this is
- *   frugal SCENE [MINUTES]   plays a scene; prints name, tab, figure a line: MiB resident beyond
- *                            what there was before, unless it says otherwise
+ *   frugal serves            prints the file that has the malloc of this process
+ *   frugal SCENE [MINUTES]   plays a scene; prints lines of name, tab, figure: MiB resident beyond
+ *                            the start, unless the name says otherwise
  *
- * Scenes: peak (200 MiB of small and large blocks, all freed), rest (the same, one block in ten
- * kept), objects (a million of 64 bytes), idle (a hundred threads that used some blocks and wait),
- * tags (loam's only: 1,000 tags by 20 strategies, a small block of each), soak (sizes that change;
- * MINUTES, 1 by default, a line every five seconds). */
+ * Scenes: peak (200 MiB of small and large blocks, all freed), rest (like peak, but one block in
+ * ten stays), objects (a million of 64 bytes), idle (a hundred threads that used some blocks and
+ * wait), tags (only under loam: 1,000 tags by 20 strategies, a small block of each), soak (sizes
+ * that change; MINUTES, 1 by default, a line every five seconds). */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static uint32_t draw(uint32_t n) {
   return (uint32_t)((uint64_t)seed * n >> 32);
 }
 
-/* Of the whole process, in MiB. */
+/* Returns the resident MiB of the whole process. */
 static double resident(void) {
   long total, pages;
   FILE *file = fopen("/proc/self/statm", "r");
@@ -44,7 +44,7 @@ static double resident(void) {
 static void tell(const char *what, double figure) { printf("%s\t%.1f\n", what, figure); }
 static void tell_resident(const char *what) { tell(what, resident() - before); }
 
-/* The call by which a program gives memory back at once, if its allocator has one. */
+/* Gives memory back to the system, by the call that the allocator has for it, if any. */
 static void trim(void) {
   void *call;
   if ((call = dlsym(RTLD_DEFAULT, "loam_trim"))) ((size_t(*)(void))call)();
@@ -72,7 +72,8 @@ static void rise(void) {
   }
 }
 
-/* Frees all but one in `kept`, in no order; the MiB that stay. */
+/* Frees all blocks but one in `kept`, in random order; with 0, all of them. Returns the MiB that
+ * stay. */
 static double fall(uint32_t kept) {
   double left = 0;
   for (uint32_t i = BLOCKS - 1; i > 0; i--) {
@@ -109,7 +110,7 @@ static void play_peak(uint32_t kept) {
   tell_resident("after a trim");
 }
 
-/* Of loam's own records, in MiB; 0 where malloc is another's. */
+/* Returns the MiB of loam's own records, or 0 under another malloc. */
 static double metadata(void) {
   struct loam_stats stats = { 0 };
   void *ask = dlsym(RTLD_DEFAULT, "loam_stats");
@@ -158,7 +159,7 @@ static void play_idle(void) {
   tell("after 3 s of other work", (resident() - before) * 1024 / THREADS);
 }
 
-/* The policy, of tests/bench/frugal, has a strategy for each 16 bytes. */
+/* The policy, which tests/bench/frugal writes, has a strategy for each 16 bytes. */
 static void play_tags(void) {
   char name[32];
   loam_site *(*site_get)(const char *) = (loam_site * (*)(const char *))
@@ -174,8 +175,8 @@ static void play_tags(void) {
   tell_resident("resident");
 }
 
-/* A phase of small blocks, one of large ones, one of both, in turn: what fits one is in the way of
- * the next. */
+/* Draws a size. Phases of small blocks, of large ones and of both take turns, so that memory that
+ * fits one phase is in the way of the next. */
 static size_t size_in(int phase) {
   if (phase % 3 == 0) return 1 + draw(512);
   if (phase % 3 == 1) return 4096 + draw(60000);

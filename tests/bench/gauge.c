@@ -1,16 +1,17 @@
-/* gauge - what it costs that a plan reads gauges, by the way in: a block and its end under
- * `if GAUGE then return a else return b end`, beside `return a`.
+/* gauge - what a plan's gauges cost, for each way to allocate. A block is allocated and freed under
+ * `if GAUGE then return a else return b end`, and for comparison under `return a`.
  *
- *   gauge [WAY]      nanoseconds: the first column is `return a`, the others are what each takes
- *                    more. Of a row all take turns, in short rounds; each is its least
- *   gauge counts     each once, between warm-ups, for tests/bench/gauge_counts
- *   gauge WAY GAUGE N   one of them N times, for a tool that tells where they go */
+ *   gauge [WAY]         nanoseconds. The first column is `return a`, and each other column is the
+ *                       difference that a gauge makes. All columns of a row take turns, in short
+ *                       rounds. A figure is the least of its rounds.
+ *   gauge counts        runs each way and gauge once, after a warm-up, for tests/bench/gauge_counts
+ *   gauge WAY GAUGE N   N blocks of one way and gauge, for a profiler */
 #include <string.h>
 
 #include "bench.h"
 
-/* None of the conditions changes while it is measured. Under `cut` a size parts the class. Each tag
- * has memory of its own, so that none finds in it what another left. */
+/* No condition changes its value during a measurement. Under `cut`, a threshold divides a size
+ * class. Each tag has memory of its own, so that no row finds memory that another row left. */
 static const char policy[] =
     "local own = {}\n"
     "local gauges = { 'none', 'node', 'free', 'live', 'two', 'both', 'deep', 'room', 'sum', 'more' "
@@ -119,7 +120,7 @@ static void row(const way *w) {
   printf("\n");
 }
 
-/* By name, so that a tool can tell it from the rest. */
+/* callgrind finds this function by its name. */
 __attribute__((noipa)) void gauge_counted(const way *w, loam_site *site, long n);
 void gauge_counted(const way *w, loam_site *site, long n) { w->run(site, n); }
 
@@ -139,7 +140,8 @@ static const way *way_called(const char *name) {
   exit(2);
 }
 
-/* By then free memory is kept. */
+/* Allocates for more than half a second. By then loam keeps free memory for each tag, and keeps the
+ * gauge of the nodes' free memory up to date. */
 static void warm_up(void) {
   for (int i = 0; i < 12; i++) {
     for (int g = 0; g < GAUGES; g++) ways[0].run(site_of(&ways[0], gauges[g]), 1000);
@@ -148,7 +150,7 @@ static void warm_up(void) {
 }
 
 int main(int argc, char **argv) {
-  loam_config config = { .size = sizeof config, .step_ms = 60000 }; /* such a tool takes its time */
+  loam_config config = { .size = sizeof config, .step_ms = 60000 }; /* valgrind is slow */
   if (loam_start(&config)) abort();
   bench_load("gauge", policy);
   warm_up();

@@ -1,11 +1,14 @@
-/* large.c - large arrays: made, touched and freed; read at random; the same block over and over.
+/* large.c - large arrays: they are allocated, written to and freed; they are read at random; one
+ * block is allocated again and again.
  *
  *   large PART WAY SIZE_MIB COUNT
  *
- * One figure on standard output. Of `cycle` and `reuse`, ns of one of COUNT times that SIZE_MIB are
- * allocated, a byte of each page written, and freed; of `reads`, ns of one of COUNT thousand reads
- * of 8 bytes at random places of the block, each of whose addresses comes from the one before.
- * Nothing where the way is not to be had here, and why on standard error. */
+ * Prints one figure on standard output. The figure of `cycle` and `reuse` is the ns of a cycle:
+ * SIZE_MIB are allocated, a byte of each page is written, and they are freed. `cycle` prints the
+ * best of COUNT cycles, `reuse` their mean. The figure of `reads` is the ns of one of COUNT
+ * thousand reads of 8 bytes at random places of the block; the address of each depends on the read
+ * before. If the way is not possible here, the program prints the reason on standard error, and no
+ * figure. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <string.h>
@@ -15,7 +18,7 @@
 
 enum { PAGE = 4096 };
 
-/* ---- Ways to have memory ------------------------------------------------------------------ */
+/* ---- Ways to allocate --------------------------------------------------------------------- */
 
 static size_t size;
 static loam_site *site;
@@ -67,7 +70,7 @@ static const struct way {
   const char *name;
   void *(*make)(void);
   void (*end)(void *p);
-  const char *options; /* of loam.host, where it is loam's */
+  const char *options; /* options of loam.host; NULL: not loam's */
 } ways[] = {
   { "malloc", by_malloc, free, NULL },
   { "malloc+4KiB", by_malloc_small, free, NULL },
@@ -141,7 +144,8 @@ static void cycle(const struct way *way) {
   way->end(p);
 }
 
-/* The best of all but the first, which finds nothing that others left. */
+/* Returns the best of `count` cycles. A cycle before them is not counted: it finds no memory that
+ * another one left. */
 static double cycles(const struct way *way, long count) {
   double best = 1e300;
   cycle(way);
@@ -161,7 +165,8 @@ static double reuse(const struct way *way, long count) {
   return (double)(bench_now() - start) / (double)count;
 }
 
-/* The block holds zeros that the reads add to their addresses, so that one waits for the other. */
+/* The block holds zeros. Each read adds its value to the next address, so that the next read waits
+ * for it. */
 static double reads_once(const uint64_t *block, uint64_t words, long thousands, uint64_t *x) {
   int64_t start = bench_now();
   for (long i = 0; i < thousands * 1000; i++) {
@@ -179,7 +184,7 @@ static double reads(const struct way *way, long thousands) {
     double each = reads_once(block, size / sizeof *block, thousands, &x);
     if (each < best) best = each;
   }
-  if (x == 0) puts(""); /* so that the reads are done */
+  if (x == 0) puts(""); /* else the compiler removes the reads */
   way->end(block);
   return best;
 }

@@ -1,5 +1,5 @@
-/* lender.h - who lends device memory to a bench: loam, or PyTorch's caching allocator, as a library
- * made of tests/gpu/torch_host.cc has it. */
+/* lender.h - the allocators of device memory that a bench can use: loam, or PyTorch's caching
+ * allocator from a library that is made of tests/gpu/torch_host.cc. */
 #ifndef BENCH_LENDER_H
 #define BENCH_LENDER_H
 
@@ -20,7 +20,8 @@ static inline void lender_give(void *ptr, void *on) { (void)loam_device_free(ptr
 static inline void lender_trim(void) { (void)loam_device_trim(-1); }
 static const lender lender_loam = { lender_take, lender_give, lender_trim };
 
-/* False, and told why, where the library cannot be used. */
+/* Loads PyTorch's allocator from a library. Returns false, and says why, if that is not
+ * possible. */
 static inline bool lender_torch(lender *out, const char *path) {
   void *library = dlopen(path, RTLD_NOW);
   void (*start)(void) = NULL;

@@ -1,8 +1,9 @@
-/* limit - what a strategy's limit costs: a pair of loam_malloc and loam_free with and without one.
- * Nanoseconds a pair; the two of a row take turns, and each is the minimum of its rounds.
+/* limit - what a strategy's limit costs: pairs of loam_malloc and loam_free, with and without a
+ * limit. Nanoseconds a pair. Both kinds of pair take turns, and each figure is the minimum of its
+ * rounds.
  *
  *   limit            the table, by size, on one thread and on two
- *   limit WHAT N     N pairs of one of them (free, limited), for a tool that counts instructions:
+ *   limit WHAT N     N pairs of one kind (free, limited), for a tool that counts instructions:
  *                    valgrind --tool=callgrind limit limited 100000 */
 #include "pairs.h"
 

@@ -1,5 +1,5 @@
-/* look - what `loam stats` costs: the command reads a process with ten million live objects from
- * outside, and for comparison asks it over its socket.
+/* look - what `loam stats` costs. The command reads a process with ten million live objects from
+ * outside and, for comparison, asks the process over its socket.
  *
  *   look [OBJECTS]     a row for each size of the objects: milliseconds of processor time in the
  *                      reader, microseconds in the process that is read, and milliseconds in the
@@ -22,7 +22,8 @@ static void refuse(const char *what) {
   exit(1);
 }
 
-/* The child: takes the objects, says so, and waits to be killed. */
+/* Runs in the child: allocates the objects, writes a byte to `said`, and waits until a signal ends
+ * it. */
 static void hold(long objects, size_t size, int said) {
   for (long i = 0; i < objects; i++) {
     char *p = loam_malloc(NULL, size);
@@ -55,7 +56,7 @@ static void keep_least(cost *least, cost now) {
   if (now.host < least->host) least->host = now.host;
 }
 
-/* Processor time of one look from outside, or of one question over the socket. */
+/* Returns the processor time of one look from outside, or of one question over the socket. */
 static cost measured(int pid, clockid_t of_host, bool from_outside) {
   lm_json out = { 0 };
   lm_control_request request = { .pid = pid, .line = "stats", .timeout_ms = 60000 };
@@ -77,7 +78,7 @@ static void row(long objects, size_t size) {
   pid_t child = fork();
   if (!child) hold(objects, size, said[1]);
   if (read(said[0], &byte, 1) != 1 || clock_getcpuclockid(child, &of_host)) exit(1);
-  /* All looks come first: an answered host still works for a moment. */
+  /* All looks come first, because a host that has answered still works for a moment. */
   for (int i = 0; i < bench_some(ROUNDS); i++) keep_least(&outside, measured(child, of_host, true));
   for (int i = 0; i < bench_some(ROUNDS); i++) keep_least(&socket, measured(child, of_host, false));
   kill(child, SIGKILL);

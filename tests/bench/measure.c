@@ -1,11 +1,11 @@
-/* measure.c - what a command costs: runs it, and adds a line to a file: seconds on the wall, of
- * processor time in the program and in the kernel, the KiB resident at the peak of the largest of
- * its processes, and page faults. What it started and waited for is counted in.
+/* measure.c - runs a command, and adds a line about it to a file: seconds on the wall, seconds of
+ * processor time in the program and in the kernel, the resident KiB of its largest process at the
+ * peak, and page faults. Processes that the command started and waited for are included.
  *
  *   measure FILE COMMAND [ARGUMENT]...
  *
- * Ends as the command ended; 128 and the signal's number if one ended it, 127 if it could not be
- * run. */
+ * Exits with the status of the command, with 128 and the signal's number if a signal ended it, or
+ * with 127 if it could not be run. */
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
-# misuse.awk - prints what tests/bench/misuse kept as a table: how many of each class were caught,
-# and, after a plus, late.
+# misuse.awk - prints the results of tests/bench/misuse as a table: how many of each class were
+# caught and, after a plus, how many were caught late.
 function heading(what,   i) {
   printf "%-18s%6s", what, ""
   for (i = 1; i <= n; i++) printf "%15s", name[i]

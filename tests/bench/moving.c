@@ -1,7 +1,7 @@
-/* moving.c - what moving live memory costs: GB/s of large blocks and of small objects, and what a
- * thread that allocates and frees all the time sees meanwhile: p50, p99, p99.9 and the longest
- * operation, beside the same time without. Where there is one node, memory goes onto huge pages and
- * off them again; with several, also from node to node. */
+/* moving.c - the cost of moving live memory: GB/s of large blocks and of small objects, and the
+ * times of a thread that allocates and frees during the moves (p50, p99, p99.9 and the longest
+ * operation) and for as long without moves. Memory goes onto huge pages and back and, on a machine
+ * with several nodes, also to another node and back. */
 #include "busy.h"
 
 enum { ROUNDS = 4 };
@@ -24,7 +24,7 @@ static void note(void *ctx, const loam_placed *row) {
   if (!strcmp(row->what, "moved")) moved += row->bytes;
 }
 
-/* Seconds. */
+/* Moves the memory of a tag as the policy in force says. Returns how many seconds that took. */
 static double rebalance(const char *tag) {
   loam_rebalance_options options = { .size = sizeof options, .tag = tag, .rate = UINT64_MAX };
   int64_t start = bench_now();
@@ -36,7 +36,8 @@ static double rebalance(const char *tag) {
   return (double)(bench_now() - start) / 1e9;
 }
 
-/* There and back again; what was there before is as `back` says. */
+/* Moves the memory of a tag ROUNDS times: to the strategy `there`, and back to the strategy `back`,
+ * which has the memory first. Prints both rates. */
 static void move(const char *what, const char *tag, const char *there, const char *back) {
   double seconds[2] = { 0, 0 }, bytes[2] = { 0, 0 };
   for (int i = 0; i < ROUNDS; i++) {

@@ -1,11 +1,11 @@
-"""numpy - what NumPy's arrays cost under loam, beside NumPy's own allocator, in one run.
+"""numpy - compares the cost of NumPy's arrays under loam with NumPy's own allocator, in one run.
 
     tests/bench/numpy.py [--quick]
 
-For the package of build/ (cmake -B build && cmake --build build), or of another folder named by
-LOAM_PYTHON_PACKAGE. The contenders take turns in one process, by loam.numpy.install() and
-uninstall(). Each figure is the least of the rounds, and the ratio the median of the rounds' own, so
-that a noisy machine disturbs all alike.
+Uses the package in build/ (cmake -B build && cmake --build build), or in the folder that
+LOAM_PYTHON_PACKAGE names. The contenders take turns in one process, by loam.numpy.install() and
+uninstall(). Each figure is the least of the rounds. Each ratio is the median of the ratios of the
+rounds, so that a noisy machine disturbs all contenders alike.
 """
 
 import argparse
@@ -19,7 +19,7 @@ local plain = loam.host { name = "plain" }
 return loam.policy { name = "plain", pick = function(_) return plain end }
 """
 
-# What policies/numpy-huge-pages.lua does.
+# A policy like policies/numpy-huge-pages.lua.
 HUGE = """
 local plain  = loam.host { name = "plain" }
 local arrays = loam.host { name = "arrays", align = 64, huge = "thp" }
@@ -33,12 +33,13 @@ SIZES = [64, 256, 1024, 4096, 16384, 65536, 262144, 1048576]
 
 
 def clock(function, number):
-    """Seconds a call."""
+    """Returns the seconds of a call."""
     return min(timeit.repeat(function, number=number, repeat=3)) / number
 
 
 def take_turns(contenders, function, number, rounds):
-    """[(least seconds a call, median ratio to the first)], of contenders that enter and leave."""
+    """Returns for each contender, a pair (enter, leave): (least seconds of a call, median ratio to
+    the first contender)."""
     times = [[] for _ in contenders]
     for _ in range(rounds):
         for (enter, leave), seen in zip(contenders, times):

@@ -1,10 +1,10 @@
-/* owner.c - what it costs to ask whose memory a pointer is: ns a call of loam_owner, with 1 to
- * 100,000 blocks of 64 KiB live. Asked of one pointer again and again, and of pointers drawn from
- * all, into the middle of the block; on one thread, and on two at a time.
+/* owner.c - what loam_owner costs: ns of a call, with 1 to 100,000 live blocks of 64 KiB. The calls
+ * are about one pointer again and again, or about pointers into blocks that are drawn from all.
+ * They run on one thread, and on two threads at a time.
  *
  *   owner [--quick]
  *
- * Under the table stands what UMF's look-up by pointer is known to take. */
+ * The last line has the published figures of UMF's look-up by pointer. */
 #include <pthread.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 enum { BLOCK = 65536, MOST = 100000, DRAWN = 4096 };
 
 typedef struct question {
-  const char *about[DRAWN]; /* gone round */
+  const char *about[DRAWN]; /* asked about in turn */
   long calls;
 } question;
 
@@ -32,7 +32,8 @@ static void *ask_beside(void *ctx) {
   return NULL;
 }
 
-/* One pointer, or some of all; never the same order for two threads. */
+/* Draws pointers into the first `blocks` blocks. The two threads use different seeds, so that they
+ * ask in different orders. */
 static void draw(question *q, long blocks, uint32_t seed) {
   for (int i = 0; i < DRAWN; i++) {
     seed = seed * 1664525 + 1013904223;

@@ -1,5 +1,5 @@
-/* pairs.h - pairs of a loam_malloc and its loam_free under one tag beside another: what the one
- * costs more. The two take turns, and each is the minimum of its rounds. */
+/* pairs.h - compares pairs of a loam_malloc and its loam_free under two tags: how much more the
+ * pair of one tag costs. The tags take turns, and each figure is the minimum of its rounds. */
 #ifndef PAIRS_H
 #define PAIRS_H
 
@@ -28,7 +28,8 @@ static inline void *pairs_beside(void *ctx) {
   return NULL;
 }
 
-/* Nanoseconds a pair; of two threads, of each, where both do the same at once. */
+/* Returns the nanoseconds of a pair. Two threads do their pairs at the same time, and the figure is
+ * that of one thread. */
 static inline double pairs_once(pairs_kind *k, int threads) {
   pthread_t other;
   if (threads == 1) return bench_once(pairs_run, k, PAIRS_EACH);

@@ -1,6 +1,6 @@
-/* paper.h - a driver of paper, for bench/device: it hands out addresses and does nothing else; and
- * of a runtime of paper as much as PyTorch's caching allocator calls: the program's own functions
- * are found first. */
+/* paper.h - a driver without a device, for bench/device: it hands out addresses and does nothing
+ * else. The file also has the functions of a CUDA runtime that PyTorch's caching allocator calls.
+ * The dynamic linker finds these functions of the program before the functions of a library. */
 #ifndef BENCH_PAPER_H
 #define BENCH_PAPER_H
 
@@ -183,7 +183,7 @@ int cudaGetDeviceCount(int *out) {
   return 0;
 }
 
-/* What is taken of a device is whole granules. */
+/* The live blocks of cudaMalloc. Each takes whole granules. */
 static struct {
   void *at;
   size_t size;

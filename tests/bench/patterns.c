@@ -1,20 +1,21 @@
-/* patterns.c - how programs use memory, through malloc and free: whichever the process has, so that
- * one program under one LD_PRELOAD after another compares allocators, as
- * tests/bench/allocators does. Built with PATTERNS_DIRECT it is `patterns_direct`, which calls
- * loam_malloc with a site.
+/* patterns.c - patterns in which programs use memory, through whichever malloc and free the process
+ * has. So tests/bench/allocators compares allocators by running one program under several
+ * LD_PRELOAD. Built with PATTERNS_DIRECT, the program is `patterns_direct`, which calls loam_malloc
+ * with a site.
  *
- *   patterns                     the rows, one a line: pattern, size
- *   patterns serves              the file whose malloc this is
- *   patterns ROW MILLISECONDS    runs a row (from 0) for so long; prints ns a pair
- *   patterns ROW memory          runs a row some thousand times; prints KiB resident at the peak,
- *                                when all was freed, and a second later, parted by tabs
- *   patterns count               runs the rows that are not about pages, a process each, for
- *                                callgrind to count what `counted` does; prints, for each, the row,
- *                                the process and the pairs
+ *   patterns                     prints the rows, one a line: pattern, size
+ *   patterns serves              prints the file that has the malloc of this process
+ *   patterns ROW MILLISECONDS    runs a row (from 0) for this time; prints ns of a pair
+ *   patterns ROW memory          does about 33,000 pairs of a row, or one run if the row is about
+ *                                pages; prints the resident KiB at the peak, when all is freed, and
+ *                                a second later, separated by tabs
+ *   patterns count               runs each row that is not about pages in a process of its own, in
+ *                                which callgrind counts the function `counted`; prints the row, the
+ *                                process id and the number of pairs
  *
  * A time is the minimum over stretches of some milliseconds, each of whole runs of the pattern. The
- * sizes of a mix are drawn once and gone round; slots are drawn anew, so a minimum over few runs of
- * a long pattern can be a lucky one. */
+ * sizes of a mix are drawn once, and used in turn. Slots are drawn for each run, so a minimum over
+ * few runs of a long pattern can be a lucky one. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -28,28 +29,28 @@
 enum {
   PAGE = 4096,
   BATCH = 512,
-  CYCLE = 4096, /* sizes drawn for a mix: enough for eight of NumPy's arrays */
+  CYCLE = 4096, /* sizes drawn for a mix; eight of them are NumPy's arrays */
   SLOTS = 10000,
   RING = 1024,
-  GROWTHS = 76, /* from 16 B to 256 MiB by a quarter each time */
+  GROWTHS = 76, /* from 16 B to 256 MiB, a quarter larger each time */
   STRETCH_NS = 3000000,
-  STRETCHES = 5,       /* at least */
-  LONG_NS = 400000000, /* for a stretch of which one is enough */
+  STRETCHES = 5,       /* at most, until one is short enough */
+  LONG_NS = 400000000, /* after a stretch longer than this, no other is tried */
   COUNTED = 4096,      /* pairs of a row, about */
 };
 
 static const size_t KiB = 1024, MiB = 1048576;
 #define SEED 2463534242
 
-/* How far a thread is in what it draws. A loop has a copy, which is in registers: in memory, a
- * variable whose address ends as a block's does (in the last twelve bits) costs some ns a pair. */
+/* The state of a thread's random numbers. A loop uses a copy, which is in registers. A variable in
+ * memory costs some ns a pair if its address and a block's address have equal last twelve bits. */
 typedef struct course {
   uint32_t seed;
-  int at; /* in the sizes */
+  int at; /* the next of the sizes */
   int pairs, slots;
 } course;
 
-/* One thread's part: what it holds, and how far it is. */
+/* The blocks that a thread holds, and its random numbers. */
 typedef struct worker {
   char *slot[SLOTS];
   course course;
@@ -61,11 +62,11 @@ typedef struct range {
 
 typedef struct pattern {
   const char *name;
-  void (*run)(worker *w);    /* `pairs` of malloc and free, and the first byte of each written */
-  void (*beside)(worker *w); /* at the same time in a second thread, or NULL */
+  void (*run)(worker *w);    /* `pairs` of malloc and free; writes the first byte of each block */
+  void (*beside)(worker *w); /* runs at the same time in a second thread, or NULL */
   int pairs;
-  int slots;   /* how many each thread holds at a time; filled before the clock runs */
-  int threads; /* that do `pairs` each */
+  int slots;   /* the blocks that each thread holds; they are made before the clock runs */
+  int threads; /* threads that do `pairs` each */
   range size[8];
 } pattern;
 
@@ -73,7 +74,7 @@ static const pattern *chosen;
 static worker first = { .course = { .seed = SEED } }, second = { .course = { .seed = 88675123 } };
 static size_t sizes[CYCLE];
 
-/* How it asks for memory. */
+/* The calls for memory. */
 
 #ifdef PATTERNS_DIRECT
 static loam_site *site;
@@ -90,9 +91,10 @@ static inline void give(void *p) { free(p); }
 #define SERVER malloc
 #endif
 
-/* What a program does. */
+/* The patterns. */
 
-/* The compiler must believe that the byte is read: else it drops the store, then the pair. */
+/* Allocates a block and writes its first byte. The compiler must believe that the byte is read:
+ * else it removes the store, and then the pair. */
 static inline char *take(size_t size) {
   char *p = get(size);
   *p = 1;
@@ -141,7 +143,7 @@ static void random_lives(worker *w) {
   w->course = c;
 }
 
-/* The same, with what is larger than a page written a byte a page. */
+/* Like random_lives, but writes to every page of a block. */
 static void random_lives_touched(worker *w) {
   course c = w->course;
   for (int i = c.pairs; i > 0; i--) {
@@ -168,8 +170,8 @@ static void growth(worker *w) {
   give(p);
 }
 
-/* A ring of one writer and one reader. Each publishes its own count with release, and reads the
- * other's with acquire only when what it last saw of it no longer suffices. */
+/* A ring with one writer and one reader. Each thread publishes its own count with release. It reads
+ * the other thread's count with acquire, and only if the count that it read last is not enough. */
 static struct {
   _Alignas(64) atomic_ulong put;
   unsigned long put_seen;
@@ -186,7 +188,8 @@ static struct {
 #define RELAX ""
 #endif
 
-/* Spins, and lets others run now and then: they may be whom it waits for. */
+/* Spins until the value is not `seen`, and returns it. Yields now and then, because the other
+ * thread may need this processor. */
 static unsigned long load_changed(atomic_ulong *from, unsigned long seen) {
   unsigned long now;
   for (int spins = 1; (now = atomic_load_explicit(from, memory_order_acquire)) == seen; spins++) {
@@ -259,7 +262,7 @@ static const pattern patterns[] = {
   { "realloc, growing", growth, NULL, GROWTHS, 0, 1, { { 16, 268435456 } } },
 };
 
-/* The pattern of a row, and through `*size` its sizes; NULL past the last. */
+/* Returns the pattern of a row, and sets *size to its sizes. Returns NULL after the last row. */
 static const pattern *row_at(long row, range *size) {
   for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
     for (int k = 0; k < 8 && patterns[i].size[k].most; k++)
@@ -285,7 +288,7 @@ static void print_row(const pattern *p, range size) {
   }
 }
 
-/* Of each doubling as many as of any other: small sizes are the common ones. */
+/* Draws a size. Each doubling is equally likely, so that small sizes are the common ones. */
 static size_t draw_between(range size) {
   int doublings = 0;
   while (size.least << (doublings + 1) <= size.most) doublings++;
@@ -303,16 +306,17 @@ static void draw_sizes(range size) {
   }
 }
 
-/* The clock. */
+/* The measurements. */
 
-/* How many runs the second thread is to have begun, and has ended; ULONG_MAX ends the thread.
- * Released by who counts, acquired by who waits. */
+/* `asked` is how many runs the second thread must have done; ULONG_MAX ends the thread. `answered`
+ * is how many it has done. A thread stores its own with release, and loads the other with
+ * acquire. */
 static atomic_ulong asked, answered;
 
-/* What callgrind counts, by this name. */
+/* callgrind finds this function by its name, and counts its instructions. */
 __attribute__((noinline)) static void counted(void (*run)(worker *w), worker *w) { run(w); }
 
-static int is_counting; /* written before `asked` is */
+static int is_counting; /* written before `asked` is stored */
 
 static void perform(void (*run)(worker *w), worker *w) {
   if (is_counting) counted(run, w);
@@ -337,8 +341,9 @@ static int64_t stretch(unsigned long runs) {
   return bench_now() - start;
 }
 
-/* The shortest of a few stretches of so many runs, or the first that is short enough: one in which
- * a thread begins, or waits for a processor, does not tell how long the runs take. */
+/* Returns the shortest of a few stretches of `runs` runs, or the first that is short enough. One
+ * stretch does not show how long the runs take, because a thread may begin or wait for a processor
+ * in it. */
 static int64_t shortest(unsigned long runs) {
   int64_t best = INT64_MAX, took = 0;
   for (int i = 0; i < STRETCHES && best >= STRETCH_NS && took <= LONG_NS; i++) {
@@ -348,7 +353,8 @@ static int64_t shortest(unsigned long runs) {
   return best;
 }
 
-/* The best stretch's nanoseconds a pair. What it takes to find a stretch's length warms up. */
+/* Returns the nanoseconds of a pair in the best stretch. The search for the number of runs in a
+ * stretch also warms up. */
 static double best_of(long milliseconds) {
   int64_t end = bench_now() + milliseconds * 1000000, took, best;
   unsigned long runs = 1;
@@ -360,7 +366,7 @@ static double best_of(long milliseconds) {
   return (double)best / (double)runs / chosen->pairs / chosen->threads;
 }
 
-/* One after the other, so that nobody waits while he is counted. */
+/* Runs the two threads one after the other, so that neither waits while it is counted. */
 static void run_in_turn(int runs) {
   for (int i = 0; i < runs; i++) {
     unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
@@ -399,8 +405,8 @@ static void end_row(void) {
   if (chosen->threads == 2) empty(&second);
 }
 
-/* A figure in KiB from a file of /proc. The process's own: getrusage would tell of the shell's
- * memory, from before exec, where that was more. */
+/* Returns a figure in KiB from a file of /proc, or -1. getrusage could give the shell's memory from
+ * before exec, if that was more. */
 static long resident(const char *path, const char *what) {
   char line[256];
   long figure = -1;
@@ -412,7 +418,7 @@ static long resident(const char *path, const char *what) {
   return figure;
 }
 
-/* Exact, unlike that of /proc/self/status. */
+/* Returns the resident KiB. This file is exact; /proc/self/status is not. */
 static long resident_now(void) { return resident("/proc/self/smaps_rollup", "Rss:"); }
 
 static int print_rows(void) {
@@ -431,15 +437,17 @@ static int print_server(void) {
   return 0;
 }
 
-/* Where pages are what costs, the system does the work, and callgrind does not see it. */
+/* Returns whether the cost of a row is mostly that of pages. The system does that work, so
+ * callgrind does not see it. */
 static int is_about_pages(range size) { return size.most > 32 * KiB && chosen->pairs < CYCLE; }
 
-/* Blocks of very different sizes take a while to find where they are used again. */
+/* Returns whether it takes a while until the row uses freed memory again, because its blocks have
+ * very different sizes. */
 static int settles_late(range size) {
   return is_about_pages(size) && chosen->slots && size.least < size.most;
 }
 
-/* Lets a thread run on the n-th of the processors that this process may use, if it has so many. */
+/* Binds a thread to the n-th of the processors that this process may use, if there are so many. */
 static void stay_on(pthread_t thread, int n) {
   cpu_set_t all, one;
   if (sched_getaffinity(0, sizeof all, &all)) abort();
@@ -491,7 +499,7 @@ static void count_row(long row, range size) {
   printf("%ld\t%ld\t%d\n", row, (long)getpid(), runs * chosen->pairs * chosen->threads);
 }
 
-/* Each in a process of its own, which begins with what the first had: nothing. */
+/* Counts each row in a process of its own, so that no row finds memory that another row left. */
 static int count_rows(void) {
   range size;
   for (long row = 0; (chosen = row_at(row, &size)); row++) {

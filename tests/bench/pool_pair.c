@@ -1,6 +1,6 @@
-/* pool_pair - what one allocation and its free cost in the pool alone, next to the C library's, in
- * one run: nanoseconds a pair, first byte touched. No policy decides anything here; decision.c
- * measures that. */
+/* pool_pair - what an allocation and its free cost in the pool alone, and in the C library for
+ * comparison, in one run. Nanoseconds a pair; the first byte is written. No policy decides here:
+ * decision.c measures decisions. */
 #include "bench.h"
 #include "heap/pool.h"
 #include "heap/tcache_slow.h"
@@ -37,7 +37,7 @@ static void give(pair *c, void *p) {
   lm_thread_leave(c->t);
 }
 
-/* As the engine opens one: when something has been taken from its bin. */
+/* Prepares the entry as the engine does: it takes an object of the bin before it names the bin. */
 static void open_lane(pair *c) {
   c->lane.token = TOKEN;
   c->lane.state = LM_STATE_LIVE + lm_state_hint(TOKEN);

@@ -1,9 +1,10 @@
-# programs.awk - prints the runs that tests/bench/programs kept as tables, a program a line: processor
-# time and time on the wall as they were beside each other, round by round; the median of resident
-# memory, the least page faults, the mean of time in the kernel; or counts.
+# programs.awk - prints the figures of tests/bench/programs as tables, a program a line. Times are
+# compared with the other times of their round. Other figures are the median of resident memory, the
+# least page faults, the mean time in the kernel, or counts.
 #
 # The columns are the packaged allocators, those of --also, and loam: name[1] to name[n].
-# in_order LIST SORTED - the least first; how many.
+#
+# in_order LIST SORTED - sorts the numbers of LIST into SORTED. Returns how many there are.
 function in_order(list, sorted,   n, i, k, x) {
   n = split(list, sorted, " ")
   for (i = 2; i <= n; i++) {
@@ -14,8 +15,9 @@ function in_order(list, sorted,   n, i, k, x) {
   return n
 }
 
-# Memory varies both ways. Of a run's time, what part was the kernel's is drawn a tick at a time: the
-# least tells luck.
+# figure KEY WHAT - returns the figure of several runs. For memory it is the median, because memory
+# varies both ways. For time in the kernel it is the mean: the kernel measures its part of a run by
+# ticks, so the least is a matter of luck. For all else it is the least.
 function figure(key, what,   n, i, sum, sorted) {
   n = in_order(runs[key, what], sorted)
   if (what == "peak_kib") return quantile(sorted, n, 0.5)
@@ -30,8 +32,9 @@ function quantile(sorted, n, part,   at, i) {
   return i < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n]
 }
 
-# beside PROGRAM WHAT - what each took to the geometric mean of all in the same round, in the median:
-# `level`, by number. Whatever slows a round down slows all of it.
+# beside PROGRAM WHAT - compares the times of each round with each other, since a slow moment slows
+# the whole round. Sets `level`, by number of the allocator, to the median of its ratios to the
+# geometric mean of the round. Returns the number of rounds.
 function beside(program, what,   i, r, k, rounds, x, sum, list, sorted) {
   for (i = 1; i <= n; i++) {
     k = split(runs[program, name[i], what], x, " ")
@@ -49,15 +52,16 @@ function beside(program, what,   i, r, k, rounds, x, sum, list, sorted) {
   return rounds
 }
 
-# spread ONE OTHER ROUNDS - the standard error of such a median of one to the other, of what `beside`
-# left: of a bell curve, by where half of the rounds lie.
+# spread ONE OTHER ROUNDS - returns the standard error of the median ratio of one allocator to the
+# other, from the logarithms of `beside`. It estimates a normal distribution from the range in which
+# the middle half of the rounds lie.
 function spread(one, other, rounds,   r, list, sorted, k) {
   for (r = 1; r <= rounds; r++) list = list " " (took[one, r] - took[other, r])
   k = in_order(list, sorted)
   return 0.93 * (quantile(sorted, k, 0.75) - quantile(sorted, k, 0.25)) / sqrt(rounds)
 }
 
-# part_by_round PROGRAM WHAT FORMAT - as `part`, of times.
+# part_by_round PROGRAM WHAT FORMAT - like `part`, for times.
 function part_by_round(program, what, format,   i) {
   rounds = beside(program, what)
   printf format, figure(program SUBSEP "glibc", what)
@@ -70,8 +74,8 @@ function part_by_round(program, what, format,   i) {
   return level[n] / level[winner]
 }
 
-# part PROGRAM WHAT FORMAT SCALE - glibc's figure and the others' ratios to it; what loam's is to the
-# best of the four.
+# part PROGRAM WHAT FORMAT SCALE - prints glibc's figure, and the ratios of the others to it.
+# Returns loam's ratio to the best of the four.
 function part(program, what, format, scale,   i, base, each, best) {
   base = figure(program SUBSEP "glibc", what)
   printf format, base / scale
@@ -86,24 +90,25 @@ function part(program, what, format, scale,   i, base, each, best) {
   return each / best
 }
 
-# width I - of a column of ratios: a name of --also is written in full.
+# width I - returns the width of a column of ratios. A name of --also is written in full.
 function width(i) { return i <= peers || i == n || length(name[i]) < 6 ? 6 : length(name[i]) + 1 }
 
-# ratio_heading - the names of all but glibc.
+# ratio_heading - returns the names of all allocators but glibc.
 function ratio_heading(   i, words) {
   words = "  jem.  mim.   tc."
   for (i = peers + 1; i < n; i++) words = words sprintf("%" width(i) "s", name[i])
   return words "  loam"
 }
 
-# mean WHAT FIRST - the geometric means of ratios, below a part whose first figure is so wide.
+# mean WHAT FIRST - prints the geometric means of ratios. FIRST is the width of glibc's figures
+# above them.
 function mean(what, first,   i) {
   printf "%" first "s", ""
   for (i = 2; i <= n; i++) printf "%" width(i) ".2f", exp(logs[what, i] / rows)
 }
 
-# to_others FAR AMONG - each takes so much to the best of the others, where only the first AMONG and loam are
-# looked at; added to `far` as a logarithm.
+# to_others FAR AMONG - adds to FAR, for each allocator, the logarithm of its ratio to the best of
+# the others. Only the first AMONG allocators and loam count as others.
 function to_others(far, among,   i, k, best) {
   for (i = 1; i <= n; i++) {
     best = 0
@@ -113,7 +118,7 @@ function to_others(far, among,   i, k, best) {
   }
 }
 
-# say_others WORDS FAR AMONG - one line of what to_others added up.
+# say_others WORDS FAR AMONG - prints one line with the means of the sums of to_others.
 function say_others(words, far, among,   i) {
   printf "%s", words
   for (i = 1; i <= n; i++)
@@ -149,8 +154,8 @@ function times(   r, to_best, error, behind) {
   if (n > peers + 1) say_others("Each to the best of all others:", far_all, n)
 }
 
-# counted FIGURE HEADING SCALE, up to three times - a table of what does not jitter; with loam to the
-# best of the four.
+# counted WHAT HEADING SCALE K - prints a table of K figures that hardly depend on what else runs,
+# with loam's ratio to the best of the four.
 function counted(what, heading, scale, k,   r, i, to_best, log_best) {
   printf "\n%-10s", ""
   for (i = 1; i <= k; i++) printf "%14s%s  /best", heading[i], ratio_heading()

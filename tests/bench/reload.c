@@ -1,6 +1,6 @@
-/* reload.c - what a reload costs: its own latency with 1,000 known tags, and what a thread that
- * allocates all the time sees of 100 of them: p50, p99, p99.9 and the longest operation, beside the
- * same time without reloads. On a machine of few cores the longest is the scheduler's. */
+/* reload.c - what a reload costs: its own latency with 1,000 known tags, and the times of a thread
+ * that allocates during 100 reloads (p50, p99, p99.9 and the longest operation), and for as long
+ * without reloads. On a machine with few cores, the longest time comes from the scheduler. */
 #include "busy.h"
 
 enum { TAGS = 1000, RELOADS = 100 };

@@ -1,17 +1,17 @@
 /* sampled - what samples of stacks (`loam profile --stacks`) cost a loop of loam_malloc and
- * loam_free. Nanoseconds a pair, without samples and with one in 512 KiB; the two of a row take
- * turns, and each is the minimum of its rounds. The last row, of size 0, has random sizes of 16 to
- * 1,039 bytes: the loop by which Bun's profiler (oven-sh/bun, pull request 42626) is judged.
+ * loam_free. Nanoseconds a pair, without samples and with one in 512 KiB. Both figures of a row
+ * take turns, and each is the minimum of its rounds. The last row, of size 0, has random sizes of
+ * 16 to 1,039 bytes: the loop by which Bun's profiler (oven-sh/bun, pull request 42626) is judged.
  *
  *   sampled              the table, by size
- *   sampled WHAT SIZE N  N pairs of one of them (off, on), for a tool that counts instructions:
+ *   sampled WHAT SIZE N  N pairs, with WHAT on or off, for a tool that counts instructions:
  *                        valgrind --tool=callgrind --toggle-collect=sampled_pairs sampled on 8 N */
 #include <string.h>
 
 #include "engine/sample.h"
 #include "pairs.h"
 
-enum { ROUNDS = 30, PAIRS = 1000000, SAMPLES = 2000 }; /* of a round, at most */
+enum { ROUNDS = 30, PAIRS = 1000000, SAMPLES = 2000 }; /* PAIRS, SAMPLES: of a round, at most */
 enum { MIXED_LEAST = 16, MIXED_STEPS = 1024, MIXED_SIZES = 1 << 16 };
 
 static uint16_t mixed_size[MIXED_SIZES];

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# startup.sh - what loam adds to the start of a program: /bin/true plain, preloaded under no policy,
-# under one, as `loam run` starts it, and with `loam run` itself, in turns. Processor time is told
-# beside the time on the wall, which a busy machine makes longer than it is.
+# startup.sh - what loam adds to the start of a program. Compares, in turns, /bin/true alone,
+# preloaded without a policy, with a policy, as `loam run` starts it, and with `loam run` itself.
+# Prints processor time beside the time on the wall, which is longer on a busy machine.
 #
 #   tests/bench/startup.sh [BUILD] [RUNS]     default: build, 200
 set -eu
@@ -17,11 +17,13 @@ cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export LOAM_CONTROL_DIR=$work/control
-# What `loam run` hands on: the hash of a text whose tests it has just run, and its image.
+# Prints what `loam run` hands on in LOAM_VETTED: the hash of a policy that it has just checked, and
+# its image.
 vetted() { "$build/loam" run --policy "policies/$1.lua" -- env | sed -n 's/^LOAM_VETTED=//p'; }
 vetted_default=$(vetted default) vetted_rich=$(vetted multi-tenant)
 
-# turn KIND COMMAND... - ten runs; a line "wall user system" in seconds goes to the file of the kind.
+# turn KIND COMMAND... - runs the command ten times. Adds a line "wall user system", in seconds, to
+# the file of the kind.
 TIMEFORMAT='%R %U %S'
 turn() {
   local kind=$1
@@ -43,7 +45,7 @@ for ((i = 0; i < runs / 10; i++)); do
   turn run_rich env A=1 "$build/loam" run --policy policies/multi-tenant.lua -- /bin/true
 done
 
-# row WHAT KIND - milliseconds a run, what is added to a plain one, and the ratio.
+# row WHAT KIND - prints the milliseconds of a run, the difference to a plain run, and the ratio.
 row() {
   awk -v what="$1" '
     FNR == NR { plain_wall += $1; plain_cpu += $2 + $3; next }

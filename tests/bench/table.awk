@@ -1,7 +1,7 @@
-# table.awk - prints what tests/bench/allocators kept as tables: times, instructions, memory.
+# table.awk - prints the figures of tests/bench/allocators as tables: times, instructions, memory.
 #
-# The columns are the packaged allocators, those of --also, and loam's two: name[1] to name[n]. A figure
-# that was not taken is "-".
+# The columns are the packaged allocators, those of --also, and loam's two: name[1] to name[n]. "-"
+# stands for a figure that was not measured.
 function ratio(a, b) { return b > 0 ? sprintf("%.2f", a / b) : "-" }
 
 function heading(what, width, last,   i) {
@@ -12,7 +12,8 @@ function heading(what, width, last,   i) {
 
 function figure(x) { return x == "-" ? x : sprintf(x < 99.95 ? "%.1f" : "%.0f", x) }
 
-# least FIGURES ROW COUNT - the least figure of the row among the first COUNT columns; "": none has one.
+# least FIGURES ROW COUNT - returns the least figure of the row in the first COUNT columns, or "" if
+# none has a figure.
 function least(figures, row, count,   i, each, best) {
   best = ""
   for (i = 1; i <= count; i++) {
@@ -22,7 +23,8 @@ function least(figures, row, count,   i, each, best) {
   return best
 }
 
-# table WHAT FIGURES LAST - figures by row, then of both of loam's the ratio to the best of the four.
+# table WHAT FIGURES LAST - prints figures by row, and the ratios of loam's two columns to the best
+# of the four.
 function table(what, figures, last,   r, i, each, best, counted, sums) {
   for (r = 1; r <= rows; r++) {
     if (figures[order[r], name[1]] == "-") continue
@@ -44,7 +46,8 @@ function table(what, figures, last,   r, i, each, best, counted, sums) {
   if (n > peers + 2) beside_also(what, figures)
 }
 
-# pair FIGURES ROW BASE COLUMN - prints both of loam's as ratios to BASE, and adds them to `means`.
+# pair FIGURES ROW BASE COLUMN - prints the ratios of loam's two columns to BASE, and adds them to
+# `means`.
 function pair(figures, row, base, column,   i, each) {
   if (base == "-" || base == "") { printf "%15s", "-"; return }
   for (i = n - 1; i <= n; i++) {
@@ -55,7 +58,8 @@ function pair(figures, row, base, column,   i, each) {
   counts[column]++
 }
 
-# beside_also WHAT FIGURES - both of loam's to each allocator of --also, and to the best of all.
+# beside_also WHAT FIGURES - prints the ratios of loam's two columns to each allocator of --also, to
+# the best of the four, and to the best of all.
 function beside_also(what, figures,   r, i) {
   delete means
   delete counts

@@ -1,6 +1,6 @@
-/* tags.c - whether cost is flat in the number of tags: ns per malloc + free at one site among 10
- * to 100,000, and going round all of them (where the caches of the machine come to be too small
- * for anyone's 100,000 sites); and what a look-up and a reload cost. */
+/* tags.c - whether the cost depends on the number of tags: ns of a malloc and free at one site
+ * among 10 to 100,000, and at all sites in turn, which for 100,000 sites no processor's cache
+ * holds. The last columns are the costs of a look-up of a tag and of a reload. */
 #include "bench.h"
 
 enum { PAIRS = 2000000, REPEATS = 5 };

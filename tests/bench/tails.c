@@ -1,10 +1,10 @@
-/* tails - work that shows how an allocator treats threads that end, large blocks, and short phases;
- * under whichever malloc the process has, as tests/bench/tails runs it.
+/* tails - work that shows how an allocator treats threads that end, large blocks, and short phases,
+ * under whichever malloc the process has. tests/bench/tails runs it.
  *
- *   tails list        the scenes, one a line: name, tab, what is done
- *   tails SCENE       plays a scene; prints the processor time of the process for it, in ms
+ *   tails list        prints the scenes, one a line: name, tab, description
+ *   tails SCENE       plays a scene; prints its processor time in ms
  *
- * With BENCH_TINY in the environment each scene does a hundredth of its work. */
+ * With BENCH_TINY in the environment, each scene does a hundredth of its work. */
 #define _GNU_SOURCE 1
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@
 
 enum { BRIEF_BLOCKS = 20, BRIEF_MOST = 1000, AT_ONCE_MOST = 64 };
 
-static int part = 1; /* a scene does the part-th part of its work */
+static int part = 1; /* a scene divides its work by this */
 
 /* Random numbers of one thread (xorshift32). */
 static uint32_t draw(uint32_t *seed, uint32_t n) {
@@ -73,7 +73,7 @@ static void play_brief_ms(int at_once) {
 static void play_sixteen(void) { play_brief_ms(16); }
 static void play_sixty_four(void) { play_brief_ms(64); }
 
-/* A server's blocks, which a thread takes over from the thread before. */
+/* The blocks of a server. A thread takes them over from the thread that ended before it. */
 enum { SERVERS = 2, SERVED = 5000, SERVED_LEAST = 8, SERVED_MOST = 1000, EXCHANGES = 20000 };
 typedef struct server {
   char *block[SERVED];
@@ -135,8 +135,8 @@ static void play_simple(void) {
 enum { PHASES = 50, PHASE_BLOCKS = 5000, PHASE_SHARED = 1000 };
 static _Atomic(char *) shared[PHASE_SHARED];
 
-/* Takes blocks of many sizes, gives some to the other thread, and frees the rest in another order.
- */
+/* Takes blocks of many sizes, gives some to the other thread, and frees the rest in another
+ * order. */
 static void *do_phase(void *ctx) {
   uint32_t seed = (uint32_t)(uintptr_t)ctx;
   static _Thread_local char *own[PHASE_BLOCKS];

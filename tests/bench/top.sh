@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # top.sh - the share of a core that `loam top` takes: for many small processes, and for one with
-# many blocks. It also tells how old the figures of a process get, because a look that takes long
-# is made less often.
+# many blocks. It also prints how old the figures of a process get, because a look that takes
+# long is made less often.
 #
 #   tests/bench/top.sh [BUILD] [SECONDS] [PROCESSES]     default: build, 20, 200
 set -eu
@@ -24,23 +24,24 @@ trap finish EXIT
 export LOAM_CONTROL_DIR=$work/control
 mkdir -m 700 "$work/control"
 
-# hold STRINGS FILE - a Perl program with so many strings; the file exists once it has them.
+# hold STRINGS FILE - starts a Perl program that holds this many strings. It makes the file once it
+# has them.
 hold() {
   perl -e 'my @a = map { "x" x ($_ % 100 + 1) } 1 .. $ARGV[0]; open my $f, ">", $ARGV[1]; sleep 600' \
     "$1" "$2" &
 }
 
-# ticks PID - the processor time of a process, in clock ticks.
+# ticks PID - prints the processor time of a process, in clock ticks.
 ticks() { awk '{ print $14 + $15 }' "/proc/$1/stat"; }
 
-# measure WHAT PID... - the share of a core, and the greatest age of figures.
+# measure WHAT PID... - prints the share of a core, and the greatest age of figures.
 measure() {
   local what=$1 top before after
   shift
   rm -f "$work/out"
   "$loam" top --json --by process "$@" > "$work/out" &
   top=$!
-  while [ ! -s "$work/out" ]; do sleep 0.2; done # all processes were looked at once
+  while [ ! -s "$work/out" ]; do sleep 0.2; done # top has looked at all processes once
   before=$(ticks "$top")
   sleep "$seconds"
   after=$(ticks "$top")

@@ -1,14 +1,16 @@
-# workloads.sh - what tests/bench/programs runs; it sources this. A workload NAME is
+# workloads.sh - the workloads of tests/bench/programs, which sources this file. A workload NAME is
 #
-#   needs_NAME      the programs that it takes, and Debian's packages of them: PROGRAM=PACKAGE
-#   prepare_NAME    makes its input in the current folder, once; the same each time
-#   run_NAME        runs it in a copy of nothing but the current folder, by `under COMMAND...`, and
-#                   prints what must be the same under every allocator
+#   needs_NAME      the programs that it needs, and Debian's packages of them: PROGRAM=PACKAGE
+#   prepare_NAME    makes its input in the current folder, once; always makes an equal input
+#   run_NAME        runs it in a copy of that folder, by `under COMMAND...`, and prints an output
+#                   that must not depend on the allocator
 #
-# Nothing is fetched, and what is random is drawn from a seed. Each takes about a second.
+# Nothing is downloaded, and random numbers are drawn from a seed. Each workload takes about a
+# second.
 workloads=(sqlite3 redis gcc numpy python git sort lua perl jq xmllint stress-ng)
 
-# noise LINES TEXT - the text so many times, a line each: @1 is the line's number, @2 to @4 are random.
+# noise LINES TEXT - prints the text LINES times, a line each. @1 becomes the line's number, and @2
+# to @4 become random numbers.
 noise() {
   luajit - "$1" "$2" << 'LUA'
 local count, text = ...
@@ -42,7 +44,7 @@ SQL
 }
 run_sqlite3() { under sqlite3 :memory: < script.sql; }
 
-# The server's figures, from its start to its end; the client has the C library's malloc.
+# The figures are the server's, from its start to its end. The client has the C library's malloc.
 needs_redis="redis-server=redis-server redis-benchmark=redis-tools redis-cli=redis-tools"
 prepare_redis() { :; }
 run_redis() {
@@ -62,7 +64,7 @@ run_redis() {
   ask eval 'for i = 1, 50000 do redis.call("set", "k" .. i, string.rep("v" .. i, i % 50)) end
     for i = 1, 50000 do redis.call("hset", "h" .. i % 500, "field" .. i, i) end return "filled"' 0
   ask debug digest
-  ask shutdown nosave || true # no answer comes: the connection ends
+  ask shutdown nosave || true # it gets no answer: the connection ends
   wait "$server"
   trap - EXIT
 }
@@ -105,7 +107,7 @@ PYTHON
 }
 run_numpy() { under /usr/bin/python3 script.py; }
 
-# Python's own allocator of small objects left out.
+# Runs without Python's own allocator of small objects.
 needs_python=/usr/bin/python3=python3
 prepare_python() {
   cat > script.py << 'PYTHON'

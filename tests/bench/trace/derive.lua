@@ -1,9 +1,10 @@
--- derive - traces of device memory that follow from the arithmetic of programs: no program ran,
--- the sizes are those that its shapes have.
+-- derive - traces of device memory that follow from the arithmetic of programs. No program runs:
+-- the sizes are those that its arrays would have.
 --
 --   luajit derive.lua transformer|resnet|random [STEPS] > FILE
 --
--- The format is trace.h's. Each shape is stated where it is made. Chance is a fixed sequence.
+-- trace.h describes the format. The function that writes a trace describes its program. Random
+-- numbers are a fixed sequence.
 
 local KIB, MIB = 1024, 1024 * 1024
 
@@ -21,10 +22,11 @@ local function free(id) io.write("free ", id, "\n") end
 local function free_all(ids) for _, id in ipairs(ids) do free(id) end end
 local function mark(...) io.write("mark ", table.concat({ ... }, " "), "\n") end
 
---- For a moment: a workspace, a temporary.
+--- Allocates a workspace or a temporary, and frees it right away.
 local function pass(bytes) free(alloc(bytes)) end
 
--- Of its own, so that all machines draw alike (Park and Miller's minimal standard).
+-- A generator of its own, so that all machines draw equal numbers (Park and Miller's minimal
+-- standard).
 local seed = 20261121
 local function chance(low, high)
   seed = seed * 16807 % 2147483647
@@ -39,7 +41,8 @@ local function allocate(sizes, factor)
   return ids
 end
 
---- AdamW, parameter by parameter: two moments in 4 bytes from the first step on, and temporaries.
+--- A step of AdamW, parameter by parameter. Two moments of 4 bytes an element are kept from the
+-- first step on; two temporaries are freed.
 local function adam(elements, state)
   for i, n in ipairs(elements) do
     if not state[i] then state[i] = { alloc(n * 4), alloc(n * 4) } end
@@ -51,11 +54,11 @@ end
 
 -- ---- A transformer ----------------------------------------------------------------------------
 
---- A language model of 24 layers: width 2,048, 16 heads, 4 times as wide in between, 50,257
--- words, in 2 bytes, AdamW in 4; 8 sequences a step of 128 to 1,024 words each time others,
--- dropout, attention without fusing (scores, their softmax and its mask are kept for the
--- backward pass). What comes in is copied on a second stream, a step ahead. Gradients go before the
--- next step.
+--- A language model: 24 layers, width 2,048, 16 heads, an inner width 4 times as large, 50,257
+-- words. Weights have 2 bytes, the state of AdamW 4. A step has 8 sequences of 128 to 1,024 words,
+-- of another length each time. It has dropout. Attention is not fused: the softmax of the scores,
+-- its mask, and the masked softmax stay for the backward pass. A second stream copies the input,
+-- one step ahead. Gradients are freed before the next step.
 local function transformer(steps)
   local layers, width, heads, words, batch = 24, 2048, 16, 50257, 8
   local elements = { words * width, 1024 * width }
@@ -87,13 +90,13 @@ local function transformer(steps)
     free(raw)
     keep(scores * 2) -- softmax
     free(masked)
-    keep(scores); keep(scores * 2) -- mask, what it leaves
-    keep(row) -- heads joined
+    keep(scores); keep(scores * 2) -- dropout mask, masked softmax
+    keep(row) -- joined heads
     local out = alloc(row)
-    keep(t * width); keep(row) -- mask, sum with what came in
+    keep(t * width); keep(row) -- dropout mask, sum with the input
     free(out)
     keep(row); keep(t * 4); keep(t * 4)
-    keep(4 * row); keep(4 * row) -- between: before and after the activation
+    keep(4 * row); keep(4 * row) -- inner layer, before and after the activation
     out = alloc(row)
     keep(t * width); keep(row)
     free(out)
@@ -154,11 +157,11 @@ end
 
 -- ---- ResNet-50 --------------------------------------------------------------------------------
 
---- ResNet-50 on 64 images (the last batch of an epoch of 12: 40) of 192, 224 or 256 pixels a side,
--- in 4 bytes, momentum. A convolution keeps what it gives, its norm what that gives and two
--- vectors; a workspace for each: of 3 by 3 what unfolds 4 images, of others the filter; the first
--- time that a shape is met, four algorithms are tried with 1, 2, 3 and 5 times as much (512 MiB at
--- most).
+--- ResNet-50 in 4 bytes, with momentum. A step has 64 images of 192, 224 or 256 pixels a side; each
+-- 12th step, the last of an epoch, has 40. A convolution keeps its output. Its norm keeps its own
+-- output and two vectors. Each convolution has a workspace: with a filter of 3 by 3 it holds 4
+-- unfolded images, otherwise the filter. When a shape comes for the first time, four algorithms are
+-- tried with 1, 2, 3 and 5 times as much (512 MiB at most).
 local function resnet(steps)
   local convolutions, elements = {}, {}
   local function conv(from, to, k, scale)
@@ -233,10 +236,11 @@ local function resnet(steps)
   end
 end
 
--- ---- At random --------------------------------------------------------------------------------
+-- ---- Random sizes -----------------------------------------------------------------------------
 
---- The shape of RMM's random_allocations: with even chance a block of 1 byte to 64 MiB, all alike
--- likely, or the free of one that is live; 16 GiB live at most. A step is 100 of these.
+--- Works like RMM's random_allocations. Each operation has an even chance to allocate 1 byte to 64
+-- MiB, all sizes equally likely, or to free a live block. At most 16 GiB are live. A step is 100
+-- operations.
 local function random(steps)
   local live, size, bytes, most = {}, {}, 0, 16 * KIB * MIB
   for _ = 1, steps * 100 do

@@ -1,21 +1,22 @@
-/* models.c - models of other allocators' algorithms, written from what is published of them, to set
- * what they would reserve beside loam's figures where they cannot be run. They are models: of time
- * they say nothing, and only a run with the allocator itself tells what it needs.
+/* models.c - models of other allocators' algorithms, written from published descriptions. They show
+ * how much those allocators would reserve, where the allocators cannot be run. They say nothing
+ * about time, and only a run of the allocator itself gives its true figures.
  *
- * PyTorch's caching allocator (the notes on CUDA semantics, and the constants its tests state):
- * sizes are rounded up to 512 bytes; up to 1 MiB they are cut from segments of 2 MiB, up to 10 MiB
- * from segments of 20 MiB, larger ones have a segment of their size, rounded up to 2 MiB. Each
- * stream has free blocks of its own, of segments for small and for others; the smallest that is
- * large enough is taken, the lowest of equals. What is left of it is a free block of its own where
- * it has 512 bytes, or more than 1 MiB in the segments for others. Neighbours that are free join.
- * When the device has no more, segments that are free as a whole go back. With expandable_segments
- * a stream has one segment of each of the two sorts, which grows at its end by pages of 2 MiB and
- * 20 MiB, and rests of 512 bytes are cut off everywhere.
+ * PyTorch's caching allocator (the notes on CUDA semantics, and the constants that its tests
+ * state): Sizes are rounded up to 512 bytes. Sizes up to 1 MiB are cut from segments of 2 MiB,
+ * sizes below 10 MiB from segments of 20 MiB. A larger size has a segment of its own, rounded up to
+ * 2 MiB. Each stream has its own free blocks, those in segments for small sizes apart from the
+ * others. The smallest block that is large enough is taken; of equal blocks, the one at the lowest
+ * address. What remains becomes a free block if it has at least 512 bytes or, in segments for other
+ * sizes, more than 1 MiB. Free neighbours are joined. When the device has no more memory, segments
+ * that are free as a whole go back to it. With expandable_segments, a stream has one segment of
+ * each of the two sorts, which grows at its end by pages of 2 MiB and of 20 MiB, and every
+ * remainder of at least 512 bytes is cut off.
  *
- * CuPy's memory pool (its reference manual): sizes are rounded up to 512 bytes, each is allocated
- * as it is; each stream has free chunks of its own, the smallest that is large enough is taken and
- * what is left of it is free; neighbours of one allocation join. When the device has no more,
- * allocations that are free as a whole go back. */
+ * CuPy's memory pool (its reference manual): Sizes are rounded up to 512 bytes, and each is
+ * allocated with that size. Each stream has its own free chunks. The smallest chunk that is large
+ * enough is taken, and its remainder is free. Free neighbours in one allocation are joined. When
+ * the device has no more memory, allocations that are free as a whole go back to it. */
 #include <stdlib.h>
 
 #include "trace.h"
@@ -24,7 +25,7 @@
 
 typedef struct rules {
   const char *name;
-  bool has_small; /* segments for sizes up to 1 MiB, and for others */
+  bool has_small; /* sizes up to 1 MiB have segments of their own */
   bool expands;
   size_t (*segment)(size_t size);
   bool (*splits)(int zone, size_t rest);
@@ -52,21 +53,21 @@ typedef enum state { FREE, LIVE, UNMAPPED } state;
 typedef struct part {
   state state;
   size_t size, at;            /* at: an address */
-  struct part *before, *next; /* in the segment */
-  struct part *left, *right;  /* in the list of those that are free */
+  struct part *before, *next; /* neighbours in the segment */
+  struct part *left, *right;  /* neighbours in the list of free parts */
 } part;
 
-/* What is free of a stream and a sort of segments, in no order. */
+/* The free parts of one stream and one sort of segments, in no order. */
 typedef struct heap {
   part *free;
-  part *whole; /* of a segment that grows: its first */
+  part *whole; /* the first part of a segment that grows */
 } heap;
 
 struct model {
   const rules *rules;
-  heap *heap; /* two for each stream: small, others */
+  heap *heap; /* two for each stream: for small sizes, for others */
   part **live;
-  uint32_t *home; /* which heap a live block is of */
+  uint32_t *home; /* the heap of each live block */
   size_t heaps, reserved, most, next_at;
 };
 
@@ -114,7 +115,7 @@ static part *new_part(model *m, size_t size, state is) {
   return p;
 }
 
-/* What is beyond `size` of it: in no list. */
+/* Cuts a part after `size` bytes. Returns the rest, which is in no list. */
 static part *cut(part *p, size_t size) {
   part *rest = must(calloc(1, sizeof *rest));
   *rest = (part){ p->state, p->size - size, p->at + size, p, p->next, NULL, NULL };
@@ -163,7 +164,7 @@ static part *new_segment(model *m, size_t size) {
   return new_part(m, size, FREE);
 }
 
-/* Maps pages from the start of what is not mapped on; false without memory. */
+/* Maps pages at the beginning of an unmapped part. Returns false if the device has no memory. */
 static bool map(model *m, part *p, size_t size, size_t page) {
   size = up(size, page);
   if (size > p->size) size = p->size;
@@ -174,8 +175,9 @@ static bool map(model *m, part *p, size_t size, size_t page) {
   return true;
 }
 
-/* Where `size` bytes are that are free or not mapped yet: from the lowest part not mapped on, with
- * what is free before it. */
+/* Finds a place where `size` bytes are free or not mapped yet. It begins at the lowest unmapped
+ * part that is large enough, or at the free part before that one. Returns NULL if there is no
+ * place. */
 static part *find_room(const heap *h, size_t size) {
   for (part *p = h->whole; p; p = p->next) {
     if (p->state != UNMAPPED) continue;
@@ -207,7 +209,7 @@ static part *expand(model *m, heap *h, int zone, size_t size) {
   return p;
 }
 
-/* What is free as a whole goes back to the device. */
+/* Gives a free part back to the device if it is a whole segment. */
 static void release_segment(model *m, heap *h, part *p) {
   if (p->before || p->next) return;
   take_out(h, p);
@@ -272,7 +274,7 @@ void model_give(model *m, uint32_t block) {
   m->live[block] = NULL;
 }
 
-/* For a process that ends soon: parts that are live stay. */
+/* Frees a model at the end of its process. Live parts are not freed. */
 void model_free(model *m) {
   m->rules->expands ? (void)0 : release_all(m);
   free(m->heap);

@@ -1,11 +1,11 @@
-/* read.c - a trace from its text. */
+/* read.c - reads a trace from its text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "trace.h"
 
-/* What a number of the text is called here while its block is live. */
+/* The numbers of live blocks: `id` in the text, `block` in the trace. */
 typedef struct names {
   struct {
     uint64_t id;

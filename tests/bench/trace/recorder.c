@@ -1,9 +1,9 @@
-/* recorder.c - a manager that writes down what loam asks of it, as a trace (trace.h).
+/* recorder.c - a manager that records as a trace (trace.h) what loam asks for.
  *
  *   LOAM_MANAGER=librecorder.so TRACE_FILE=out.trace program
  *
- * Under a policy of loam.device { pool = "none" } that is each allocation that the program asks
- * for; under pools it is what they ask of the driver. */
+ * Under a policy of loam.device { pool = "none" } the trace has each allocation that the program
+ * asks for. With another pool it has those that the pool asks of the driver. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 static const loam_manager *driver;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *file;
-static void *stream[64]; /* as they came; 0: the default one */
+static void *stream[64]; /* in the order of their first use; 0: the default stream */
 static int streams = 1;
 
 static int number_of_locked(void *handle) {
@@ -23,14 +23,15 @@ static int number_of_locked(void *handle) {
   return i < 64 ? i : 0;
 }
 
-/* Addresses are names enough: no two live blocks have one. */
+/* An address identifies a block, because two live blocks never have one address. */
 static void note_alloc(const void *at, size_t size, void *handle) {
   pthread_mutex_lock(&lock);
   if (file) fprintf(file, "alloc %zu %zu %d\n", (size_t)at, size, number_of_locked(handle));
   pthread_mutex_unlock(&lock);
 }
 
-/* Before the driver has it, so that nobody else is told the address first. */
+/* Notes a free before the driver frees the block. After that, another thread could get the address
+ * and note it first. */
 static void note_free(const void *at) {
   pthread_mutex_lock(&lock);
   if (file) fprintf(file, "free %zu\n", (size_t)at);

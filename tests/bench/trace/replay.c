@@ -1,15 +1,15 @@
-/* replay.c - traces of device memory (trace.h) through loam's pools and through models of other
- * allocators: what is reserved beside what is live.
+/* replay.c - replays traces of device memory (trace.h) with loam's pools and with models of other
+ * allocators, and compares the reserved with the live bytes.
  *
  *   trace [--pool NAME]... [--torch LIBRARY] FILE...
- *       NAME: cache, chunks, driver, none, models; absent: all
+ *       NAME: cache, chunks, driver, none, models; without --pool: all
+ *       LIBRARY: replays with PyTorch's own caching allocator too; made of tests/gpu/torch_host.cc
  *
- * and through PyTorch's own caching allocator, which LIBRARY has (made of tests/gpu/torch_host.cc).
- * On the driver that LOAM_CUDA_DRIVER names, else the machine's. On the stand-in (tests/standin)
- * what "cache" and "chunks" reserve is what they would of a GPU of that size, as far as nothing
- * waits for work under way: it is loam's own arithmetic. "driver" and "none" would show how the
- * stand-in counts, so they are left out unless they are asked for. Times are those of the
- * stand-in's bookkeeping as well. */
+ * Uses the driver that LOAM_CUDA_DRIVER names, else the machine's. On the stand-in (tests/standin),
+ * "cache" and "chunks" reserve the bytes that they would reserve of a GPU of that size, unless they
+ * would have to wait for work: this is loam's own arithmetic. "driver" and "none" would show how
+ * the stand-in counts, so they need an explicit --pool there. Times on the stand-in are times of
+ * its bookkeeping. */
 #include <string.h>
 
 #include "../../gpu/driver.h"
@@ -25,7 +25,7 @@ static CUstream stream[STREAMS];
 static const char *asked[8];
 static int asked_count;
 
-static lender torch; /* none */
+static lender torch; /* without a function: there is no library */
 
 static bool is_asked(const char *pool, bool otherwise) {
   for (int i = 0; i < asked_count; i++)
@@ -49,8 +49,9 @@ static void load_pool(const char *pool) {
   bench_load("trace", text);
 }
 
-/* Plays the trace; false if memory ran out. `most`: bytes of the device that were taken beyond
- * `before`, at most, looked at after each allocation; NULL: nobody looks, and the time is told. */
+/* Plays the trace. Returns false if memory ran out. Raises *most to the most bytes of the device
+ * that were in use beyond `before`, read after each allocation. If `most` is NULL, the time is
+ * measured, so nothing is read. */
 static bool play(const lender *by, const trace *t, void **block, int64_t before, int64_t *most) {
   bool ok = true;
   memset(block, 0, t->blocks * sizeof *block);

@@ -1,14 +1,14 @@
-/* trace.h - what a program asked of a device's memory, in the order in which it did: a text of a
- * line an event.
+/* trace.h - a trace: the requests of a program for device memory, in their order. Its text has a
+ * line for each event.
  *
  *   alloc ID SIZE STREAM    ID: a number that no live block has; STREAM: 0 is the default one
- *   free ID                 on the stream that it was allocated for
- *   mark WORDS              as "step 3": where in the program this is
- *   # WORDS                 of the trace itself: on its first line, where it is from
+ *   free ID                 the trace does not say on which stream
+ *   mark WORDS              a place in the program, such as "step 3"
+ *   # WORDS                 a comment; on the first line, where the trace is from
  *
- * Bytes are as they were asked for. A trace is *recorded* if a program ran and asked for this
- * (tests/gpu/record.py, recorder.c), *derived* if it follows from the arithmetic of one
- * (derive.lua); its first line says which. */
+ * Sizes are the bytes that the program asked for. A trace is *recorded* if it comes from a program
+ * that ran (tests/gpu/record.py, recorder.c), or *derived* if it follows from the arithmetic of a
+ * program (derive.lua). Its first line says which. */
 #ifndef TRACE_H
 #define TRACE_H
 
@@ -21,25 +21,25 @@ typedef struct trace_event {
   uint32_t block, stream;
 } trace_event;
 
-/* Blocks are numbered anew from 0, and none is freed that is not live. */
+/* A trace in memory. Its blocks have new numbers, from 0. Only live blocks are freed. */
 typedef struct trace {
-  char name[64], origin[160]; /* of the file; its first line */
+  char name[64], origin[160]; /* the name of its file; the first line */
   trace_event *event;
-  size_t events, blocks, marks, peak; /* peak: bytes live at once, at most */
+  size_t events, blocks, marks, peak; /* peak: the most live bytes */
   uint32_t streams;
 } trace;
 
-/* False with a line on stderr. */
+/* Reads a trace from a file. Returns false, with a line on stderr, if the file is no trace. */
 bool trace_read(trace *t, const char *path);
 void trace_finish(trace *t);
 
-/* An allocator as text describes it, which has no memory but counts it: models.c. */
+/* A model of an allocator, which has no memory but counts it: models.c. */
 typedef struct model model;
 enum { MODELS = 3 };
 const char *model_name(int which);
-/* `most`: bytes of the device. */
+/* `most` is the bytes of the device. */
 model *model_new(int which, uint32_t streams, size_t blocks, size_t most);
-/* False: out of memory. */
+/* Returns false if the device has no memory. */
 bool model_take(model *m, uint32_t block, size_t size, uint32_t stream);
 void model_give(model *m, uint32_t block);
 size_t model_reserved(const model *m);
