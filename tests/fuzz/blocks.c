@@ -1,6 +1,6 @@
-/* blocks - random sequences over blocks and arenas, while policies come and go that limit and deny,
- * and while system calls are refused, against a model of who holds what and of every byte.
- * Arguments: how many sequences (60), seed of the first. */
+/* blocks - random sequences of operations on blocks and arenas, compared with a model that knows
+ * all references and every byte. At random times, policies that limit or deny requests are loaded,
+ * and system calls are refused. Arguments: the number of sequences (60), and the first seed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +18,10 @@ typedef struct piece {
   unsigned mark; /* its byte i is mark + i */
 } piece;
 
-/* A block. Law: it is there while refs + slices > 0; `root` is itself but for a slice. */
+/* A block in the model. Law: it exists while refs + slices > 0. `root` is the block's own index.
+ * The root of a slice is the index of the block that has the bytes. */
 typedef struct thing {
-  loam_block *block; /* NULL: none */
+  loam_block *block; /* NULL: no block */
   loam_block_kind kind;
   int refs, slices, root, flags, pieces;
   bool is_final;
@@ -32,8 +33,8 @@ typedef struct thing {
 
 static thing things[THINGS];
 static char outside[THINGS][OUTSIDE];
-static int ended[THINGS];           /* by their destructors */
-static int64_t told[KINDS], living; /* blocks by kind, and memory, as the hooks tell it */
+static int ended[THINGS];           /* how often each one's destructor ran */
+static int64_t told[KINDS], living; /* live blocks by kind, and live memory, by the hooks */
 static uint64_t seed, first_seed;
 static int step;
 static bool refusing;
@@ -81,7 +82,7 @@ static loam_site *some_site(const char **tag) {
 
 /* ---- Handlers of the thread ---- */
 
-static size_t handler_live; /* bytes that the handler was asked for */
+static size_t handler_live; /* live bytes of the handler */
 
 static void *handler_malloc(void *ctx, size_t size) {
   size_t *p = malloc(size + 16);
@@ -118,7 +119,7 @@ static const loam_handler handler = {
   "fuzz", 1, { NULL, handler_malloc, handler_calloc, handler_realloc, handler_free }
 };
 
-static bool is_loose; /* the thread's handler is that of the tag "loose" */
+static bool is_loose; /* the thread's handler serves the tag "loose" */
 
 static void change_handler(void) {
   size_t which = roll(3);
@@ -128,14 +129,16 @@ static void change_handler(void) {
                                 : loam_handler_of(loam_site_get("loose")));
 }
 
-/* A site for a new block or arena. Data of the handler of a tag have that tag. */
+/* Returns a site for a new block or arena. If the thread has the handler of a tag, that tag
+ * counts. */
 static loam_site *some_data_site(const char **tag) {
   loam_site *site = some_site(tag);
   if (is_loose) *tag = "loose";
   return site;
 }
 
-/* Only what the policy limits or denies may be refused, unless the system refuses. */
+/* Checks that a request may fail: system calls are refused, or the tag is the one that policies
+ * limit and deny. */
 static void may_be_none(const char *tag) { must(refusing || !strcmp(tag, "strict")); }
 
 /* ---- Bytes ---- */
@@ -373,7 +376,7 @@ static void ask_by_code(void) {
   loam_free(p);
 }
 
-/* ---- What is told ---- */
+/* ---- Hooks and figures ---- */
 
 static void count_block(void *ctx, loam_block_verb verb, const loam_block *block, size_t refs) {
   (void)ctx;

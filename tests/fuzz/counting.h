@@ -1,4 +1,4 @@
-/* counting.h - a handler of the interface fuzzer's, which counts what lives of it. */
+/* counting.h - a handler for the interface fuzzer. It counts its live bytes. */
 #ifndef COUNTING_H
 #define COUNTING_H
 
@@ -25,7 +25,7 @@ static void handler_free(void *ctx, void *p, size_t size) {
   (void)ctx;
   memcpy(&real, (char *)p - 16, sizeof real);
   must(size <= real, "a handler's free of %zu bytes: told %zu", real,
-       size); /* alignment took some */
+       size); /* an alignment may take some bytes */
   handler_live -= (int64_t)real;
   free((char *)p - 16);
 }

@@ -1,5 +1,6 @@
-/* image - random bytes and damaged images are refused, or make a plan that keeps its laws and
- * decides. Argument: how many (20000), seed. */
+/* image - makes random bytes and damaged images of plans. loam refuses such an image, or makes a
+ * plan from it that obeys its laws and can decide. Arguments: the number of images (20000), and a
+ * seed. */
 #include "../core/image.h"
 
 #include <stdio.h>

@@ -1,17 +1,17 @@
-/* interface - random sequences of the whole interface, on one to four threads, against a model.
+/* interface - random calls of the whole interface, on one to four threads, against a model.
  *
  *   interface [--seed S] [--count N] [--runs R]    R sequences of N operations, from seed S on
- *   interface --seed S --count N --keep LIST       of that one only these (3,17,40-52), told
+ *   interface --seed S --count N --keep LIST       prints and does only these (3,17,40-52) of one
  *   interface --bytes FILE                         one sequence, drawn from the bytes of a file
  *
- * Each sequence has a process of its own. What a seed does is a function of the seed, operation by
- * operation, so one that fails is made smaller by leaving out halves of it, then quarters, and so
- * on; what is left is told. Of every four seeds, two have their threads take
- * turns, one operation at a time, and everything is compared exactly; the other two let them run,
- * and what others may have changed meanwhile is not. The bytes are for a fuzzing engine that
- * writes files: eight an operation, the first of which say which one it is.
+ * Each sequence runs in a process of its own. The seed and the number of an operation decide its
+ * actions. So a sequence that fails can be made smaller: halves, then quarters and so on are left
+ * out while it still fails, and what remains is printed. With an even seed the threads take turns,
+ * and everything is compared exactly. With an odd seed they run at the same time, and figures that
+ * other threads may have changed are not compared. A fuzzing engine can write the bytes: eight for
+ * an operation, of which the first two choose the thread and two more the kind of operation.
  *
- * A long run by hand: interface --seed 1000 --runs 100000 */
+ * A long run: interface --seed 1000 --runs 100000 */
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -26,8 +26,8 @@
 #include "model.h"
 
 enum {
-  ROUND = 256, /* operations from one comparison of the books to the next */
-  RECORD = 8,  /* bytes an operation */
+  ROUND = 256, /* operations between two comparisons of loam's figures */
+  RECORD = 8,  /* bytes of an operation */
   DEEPEST = 70,
   PATIENCE = 60 /* seconds to make a failure smaller */
 };
@@ -50,12 +50,12 @@ typedef struct worker {
   pthread_t thread;
   long at; /* the next operation to look at */
   bool rested;
-  bool succeeds; /* another, whose end is waited for: it tells what it counted */
+  bool succeeds; /* replaces a thread that ended; joins it first, so that its counts are complete */
   int depth;
-  int scope[DEEPEST]; /* spots; -1: NULL */
+  int scope[DEEPEST]; /* indices of spots; -1: NULL */
 } worker;
 
-/* What the parent and the processes of sequences share. */
+/* Memory that the parent shares with the processes of sequences. */
 typedef struct progress {
   _Atomic long operation;
 } progress;
@@ -63,12 +63,12 @@ typedef struct progress {
 static struct {
   uint64_t seed;
   long count;
-  const uint8_t *bytes; /* NULL: all is drawn from the seed */
-  const char *skipped;  /* by operation; NULL: none */
+  const uint8_t *bytes; /* NULL: everything is drawn from the seed */
+  const char *skipped;  /* a flag for each operation; NULL: none is skipped */
   int threads;
   bool alone; /* threads take turns */
   bool traced, quiet;
-  const char *folder; /* of sockets */
+  const char *folder; /* of control sockets */
 } run;
 
 static progress *shared;
@@ -96,7 +96,7 @@ static void tell(const char *format, ...) {
   va_end(args);
 }
 
-/* ---- chance */
+/* ---- random numbers */
 
 typedef struct dice {
   uint64_t state;
@@ -132,12 +132,12 @@ static size_t some_size(dice *d) {
   return roll(d, 5000000);
 }
 
-/* ---- what an operation knows before it asks */
+/* ---- the state before an operation */
 
 typedef struct before {
   uint64_t generation;
   uint64_t used[STRATEGIES];
-  int64_t live; /* under the tag */
+  int64_t live; /* bytes under the tag */
 } before;
 
 static before look(int at) {
@@ -156,13 +156,13 @@ static loam_site *site_of(int at) {
   return site;
 }
 
-/* The spot of requests of this thread that name no site. */
+/* Returns the spot of the thread's scope, for requests that name no site. */
 static int spot_in_scope(const worker *w) {
   int depth = w->depth < 64 ? w->depth : 64;
   return depth && w->scope[depth - 1] >= 0 ? w->scope[depth - 1] : 0;
 }
 
-/* Where a request is made: a site, or NULL for the scope's. */
+/* Draws the spot of a request. Sets *site to its site, or to NULL if the thread's scope decides. */
 static int some_spot(const worker *w, dice *d, loam_site **site) {
   *site = NULL;
   if (roll(d, 5) == 0) return spot_in_scope(w);
@@ -171,7 +171,7 @@ static int some_spot(const worker *w, dice *d, loam_site **site) {
   return at;
 }
 
-/* What a thread may have added or taken under a tag without the others' knowing. */
+/* The most bytes that a thread may have added or freed under a tag before other threads see it. */
 enum { UNTOLD = 128 << 10 };
 
 static request asked(int at, size_t size, size_t align, bool zero, const before *b) {
@@ -179,7 +179,7 @@ static request asked(int at, size_t size, size_t align, bool zero, const before 
   return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live, unsure };
 }
 
-/* Any generation that was live since may have decided. */
+/* Checks who served a request. Any policy that was in force since `b` was made may have decided. */
 static void check_answer(const request *r, const before *b, uint64_t generation, int strategy) {
   uint64_t begun = model.begun;
   must(generation >= b->generation && generation <= begun, "generation %zu: it was %zu to %zu",
@@ -190,7 +190,7 @@ static void check_answer(const request *r, const before *b, uint64_t generation,
        r->tag, r->size, r->align, r->zero, (size_t)r->live, strategies[strategy].name);
 }
 
-/* There was no memory: that must be the policy's will. */
+/* Checks that a policy that was in force since `b` was made may refuse the request. */
 static void check_refusal(const request *r, const before *b) {
   if (run.alone) check_answer(r, b, b->generation, NO);
   for (uint64_t g = b->generation; g <= model.begun; g++)
@@ -206,7 +206,7 @@ static void check_none(const request *r, const before *b) {
   else model.failed++;
 }
 
-/* Everything that is told of a block just made. */
+/* Checks all that loam reports about a new block. Returns the block for the model. */
 static block inspect(char *p, int at, const request *r, const before *b) {
   loam_owner_info o;
   must(!loam_owner(p, &o), "owner of %p, just made: %s", (void *)p, loam_error());
@@ -235,7 +235,7 @@ static void free_block(const block *b) {
   loam_free(b->p);
 }
 
-/* Fills a block and gives it to the model, which may have no room for it. */
+/* Fills a block and puts it into the model. Frees the block if the model has no room for it. */
 static void adopt(block *b, dice *d) {
   b->mark = roll(d, 1 << 16);
   fill(b);
@@ -260,7 +260,7 @@ static void adopt_new(char *p, int at, const request *r, const before *b, dice *
 
 /* ---- operations */
 
-/* As of a function of the site's own, where nothing is remembered. */
+/* Called if loam has no decision for a return address. The request is for the site `missing`. */
 static _Thread_local loam_site *missing;
 static void *missed(size_t size, const void *code) { return loam_code_learn(size, code, missing); }
 
@@ -269,7 +269,7 @@ static void *malloc_by_code(loam_site *site, size_t size) {
   return loam_code_malloc(size, site, missed);
 }
 
-/* The ways to ask for plain memory; of those by code, the scope wins over the site. */
+/* Allocates by a handler, by code (a scope then replaces the site), or by a site. */
 static char *malloc_by(uint32_t way, loam_site *site, size_t size) {
   const loam_handler *by = loam_handler_of(site);
   if (way == 0) return by->allocator.malloc(by->allocator.ctx, size);
@@ -321,7 +321,7 @@ static bool do_aligned_alloc(worker *w, dice *d) {
   return false;
 }
 
-/* What a block of `was` bytes is to become: near it, a few times as much, a part, or anything. */
+/* Draws a new size for a block of `was` bytes: near it, a few times as much, a part, or `any`. */
 static size_t some_growth(dice *d, size_t was, size_t any) {
   switch (roll(d, 6)) {
     case 0:
@@ -341,7 +341,7 @@ static bool do_realloc(worker *w, dice *d) {
   (void)w;
   if (way < 4) at = -1;
   before b = { 0 };
-  /* What is used is what was before the block is taken out of the model. */
+  /* The block counts as used, so the figures are read while the model has it. */
   if (run.alone) {
     if (!claim(from, &was)) return false;
     must(keep(&was, from), "no room for %p", (void *)was.p);
@@ -397,7 +397,7 @@ static bool do_free(worker *w, dice *d) {
   return false;
 }
 
-/* Many at once, as they stand: so that spans, depots and regions empty. */
+/* Frees many neighbours in the model, so that spans, central lists and regions become empty. */
 static bool do_free_many(worker *w, dice *d) {
   block b;
   uint32_t n = roll(d, SLOTS / 2), from = roll(d, SLOTS);
@@ -420,7 +420,7 @@ static bool do_look(worker *w, dice *d) {
        "owner of %p, in %p of %zu bytes: %s", (void *)inner, (void *)b.p, b.usable, loam_error());
   must(inner == b.p || !loam_usable_size(inner), "%p, in %p: usable", (void *)inner, (void *)b.p);
   must(inner == b.p || !loam_live_size(inner), "%p, in %p: a size", (void *)inner, (void *)b.p);
-  /* The block of a guarded malloc(0) has no byte, yet its one address is known. */
+  /* A guarded malloc(0) has no byte, but loam_owner knows its address. */
   bool ends = !b.usable || loam_owner(b.p + b.usable, &o) || o.base != b.p;
   must(ends, "%p: its end is in it", (void *)b.p);
   must(keep(&b, from) || (loam_free(b.p), true), "no room");
@@ -474,13 +474,13 @@ static bool do_trim(worker *w, dice *d) {
   return false;
 }
 
-/* Of more than 16 bytes, one that is not the first. */
+/* Draws an offset in a block of `n` bytes, which are more than 16. The offset is not 0. */
 static size_t some_offset(dice *d, size_t n) {
   size_t near = 1 + roll(d, 16);
   return roll(d, 2) ? near : 1 + roll(d, (uint32_t)n - 1);
 }
 
-/* What a program may do wrong: told, and otherwise nothing. */
+/* Frees or reallocates wrongly. loam must count that as a bad free, and do no harm. */
 static bool do_wrong(worker *w, dice *d) {
   block b;
   char on_stack[32];
@@ -506,7 +506,7 @@ static bool do_wrong(worker *w, dice *d) {
   return false;
 }
 
-/* What nobody can have. */
+/* Makes requests that are too large or wrong, and must fail. */
 static bool do_too_much(worker *w, dice *d) {
   loam_site *site;
   block b;
@@ -544,8 +544,8 @@ static bool do_ask(worker *w, dice *d) {
   return false;
 }
 
-/* A block is where it was and holds what it held; if it is another strategy's, then one's that the
- * live policy may have for it: whether it is. */
+/* Checks a block after a rebalance. Its address and contents are unchanged, and its strategy is the
+ * old one or one that the policy in force may choose. Returns whether the strategy changed. */
 static bool is_brought_locked(block *b) {
   loam_owner_info o;
   must(!loam_owner(b->p, &o) && o.base == b->p && o.size == b->usable, "owner of %p: %s",
@@ -565,7 +565,7 @@ static bool is_brought_locked(block *b) {
   return is_brought;
 }
 
-/* Where threads take turns: else what the model has of a block may be what it was. */
+/* Works only if threads take turns: else the model may have an old strategy of a block. */
 static bool do_rebalance(worker *w, dice *d) {
   (void)w;
   if (!run.alone) return false;
@@ -582,7 +582,7 @@ static bool do_rebalance(worker *w, dice *d) {
   return false;
 }
 
-/* In a forked child: what lives is there, and memory can be had and given back. */
+/* Checks in a forked child that live blocks are intact, and that it can allocate and free. */
 static int live_on(worker *w, dice *d) {
   block b;
   is_child = true;
@@ -619,7 +619,7 @@ static bool do_leave(worker *w, dice *d) {
   return true;
 }
 
-/* True: the thread is to end. */
+/* Performs an operation. Returns whether the thread must end. */
 typedef bool operation_fn(worker *w, dice *d);
 
 static const struct {
@@ -646,7 +646,7 @@ static bool perform(worker *w, dice *d) {
 static struct {
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  long next; /* whose turn it is, by operation */
+  long next; /* the operation whose turn it is */
   int done;
   pthread_barrier_t round;
 } turns = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
@@ -665,7 +665,7 @@ static void announce(long next, int done) {
   pthread_mutex_unlock(&turns.lock);
 }
 
-/* All threads meet, and one compares the books. */
+/* Waits until all threads are here. One of them then compares loam's figures with the model. */
 static void meet(worker *w) {
   w->rested = true;
   if (pthread_barrier_wait(&turns.round) == PTHREAD_BARRIER_SERIAL_THREAD) {
@@ -747,7 +747,7 @@ static void run_sequence(void) {
   loam_stop();
 }
 
-/* How a sequence ended: 0, or the status of its process. */
+/* Runs a sequence in a process of its own. Returns 0, or the wait status of the process. */
 static int attempt(void) {
   char path[200];
   shared->operation = 0;
@@ -768,7 +768,7 @@ static int attempt(void) {
 
 /* ---- making a failure smaller */
 
-/* Leaves a part of the operations out if it fails all the same. */
+/* Leaves out the operations [from, to), if the sequence still fails without them. */
 static void try_without(char *skipped, long from, long to) {
   size_t n = (size_t)(to - from);
   char *before_it = malloc(n);
@@ -820,7 +820,7 @@ static void shrink(void) {
   free(skipped);
 }
 
-/* A sequence and, if it fails, what of it is enough to. */
+/* Runs the sequence of a seed. If it fails, prints a smaller part of it that fails too. */
 static bool try_seed(uint64_t seed) {
   run.seed = seed;
   run.threads = run.bytes ? 2 : 1 + (int)(seed / 2 % THREADS);
@@ -835,7 +835,7 @@ static bool try_seed(uint64_t seed) {
   return false;
 }
 
-/* By themselves; each takes ten times as long with a sanitizer. */
+/* The default number of sequences. Each takes ten times as long with a sanitizer. */
 #if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
 enum { RUNS = 10 };
 #else
@@ -847,7 +847,7 @@ enum { RUNS = 24 };
 static const char usage[] = "usage: interface [--seed S] [--count N] [--runs R] [--keep LIST]"
                             " [--bytes FILE]\n";
 
-/* Marks what is not in a list such as 3,17,40-52. */
+/* Returns a flag for each operation, set if the operation is not in a list such as 3,17,40-52. */
 static const char *skipped_by(const char *list) {
   char *skipped = malloc((size_t)run.count + 1), *end;
   must(skipped, "no memory");

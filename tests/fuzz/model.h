@@ -1,7 +1,8 @@
-/* model.h - what the interface fuzzer knows of every live block, and how it is compared.
+/* model.h - the interface fuzzer's model of live blocks, and the comparison of loam with the model.
  *
- * A block is in the model from after it was made until before it is freed or reallocated, so what
- * the model holds is always a part of what is live, and all of it while nobody is at work. */
+ * A block enters the model after it was allocated, and leaves it before it is freed or reallocated.
+ * So every block of the model is live, and the model has all live blocks while no thread is in an
+ * operation. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -11,7 +12,7 @@
 #include "loam.h"
 #include "policies.h"
 
-/* A tag, with or without a spot in a program. */
+/* A tag, with or without a place in the source of a program. */
 typedef struct spot {
   const char *tag, *file;
   int line;
@@ -38,11 +39,11 @@ static const spot spots[] = {
 enum { SPOTS = LM_COUNT(spots) };
 
 typedef struct block {
-  char *p; /* NULL: none */
+  char *p; /* NULL: no block */
   size_t asked, usable;
   int spot, strategy;
   uint64_t generation;
-  uint32_t mark; /* of its contents */
+  uint32_t mark; /* determines its contents */
 } block;
 
 enum { THREADS = 4, SLOTS = 400, GENERATIONS = 1 << 16 };
@@ -55,10 +56,11 @@ typedef struct amount {
 static struct {
   pthread_mutex_t lock;
   block slot[SLOTS];
-  /* Policy by generation. Loads are made one after the other: `begun` is at most one ahead. */
+  /* The policy of each generation. Only one thread loads at a time, so `begun` is at most one ahead
+   * of `live`. */
   uint8_t policy[GENERATIONS];
   _Atomic uint64_t live, begun;
-  /* What loam is to have counted; exact where operations come one at a time. */
+  /* The counts that loam must have; exact if threads take turns. */
   _Atomic uint64_t bad_frees, denied, failed, made, remade;
 } model = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -68,7 +70,7 @@ _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)
     if (!(e)) fail(__VA_ARGS__); \
   } while (0)
 
-/* ---- contents: every byte of the beginning and of the end, some of the rest */
+/* ---- contents: all bytes at the beginning and at the end of a block, and some of the others */
 
 static size_t next_byte(size_t i, size_t n) {
   if (i + 1 < 2048 || i + 64 >= n) return i + 1;
@@ -81,10 +83,10 @@ static void fill(const block *b) {
   for (size_t i = 0; i < b->usable; i = next_byte(i, b->usable)) b->p[i] = byte_at(b->mark, i);
 }
 
-/* In a forked child, whose parent goes on and writes to what they share. */
+/* This process is a forked child. Its parent may write to memory that they share. */
 static bool is_child;
 
-/* The first `n` bytes at p are those of `b`. */
+/* Checks that the first `n` bytes at `p` are the contents of `b`. */
 static void check_contents(const block *b, const char *p, size_t n) {
   if (is_child && b->strategy == LENT) return;
   for (size_t i = 0; i < n; i = next_byte(i, b->usable))
@@ -98,7 +100,7 @@ static void check_zero(const char *p, size_t from, size_t n) {
     must(!p[i], "byte %zu of %p: not zero", i, (void *)p);
 }
 
-/* ---- the table of blocks; all under the lock */
+/* ---- the table of blocks, which the lock guards */
 
 static amount sum_locked(int strategy, const char *tag, int64_t generation) {
   amount sum = { 0 };
@@ -129,14 +131,16 @@ static void check_apart_locked(const block *b) {
   }
 }
 
-/* What may live under a limit, 0 for none. What the system's realloc rounds up to is known only
- * when it is done, so a block of its may be over by that. */
+/* Returns how many bytes may be live in a strategy, or 0 if it has no limit. The size of a block of
+ * the system's realloc is known only after the call, so such a block may exceed the limit a
+ * little. */
 static size_t most_of(int strategy) {
   const means *s = &strategies[strategy];
   return s->limit && !strcmp(s->kind, "system") ? s->limit + THREADS * LM_PAGE : s->limit;
 }
 
-/* Keeps a block, in the first free slot from `at` on; false when there is none. */
+/* Keeps a block in the first free slot from `at` on. Returns false if no slot is free. Checks that
+ * the block overlaps no other one, and that its strategy is within its limit. */
 static bool keep(const block *b, uint32_t at) {
   pthread_mutex_lock(&model.lock);
   check_apart_locked(b);
@@ -151,7 +155,7 @@ static bool keep(const block *b, uint32_t at) {
   return n < SLOTS;
 }
 
-/* Takes the first block from `at` on out of the table. */
+/* Takes the first block from slot `at` on out of the table. Returns false if there is no block. */
 static bool claim(uint32_t at, block *out) {
   *out = (block){ 0 };
   pthread_mutex_lock(&model.lock);
@@ -171,18 +175,20 @@ static int strategy_called(const char *name) {
   fail("strategy '%s': there is none of this name", name);
 }
 
-/* ---- what a policy may answer */
+/* ---- the strategies that a policy may choose */
 
-/* Whether a member must serve a request with so much of its limit used before. */
+/* Returns whether a member of a chain must serve a request, if `used` bytes of its limit are
+ * used. */
 static bool is_certain(int member, const request *r, uint64_t used, bool alone) {
   size_t limit = strategies[member].limit;
-  size_t cached = limit / 8; /* by the other threads, at most */
+  size_t cached = limit / 8; /* the most that other threads cache */
   if (member == LENT) return false;
   return !limit || (alone && used + cached + r->size + r->size / 4 + r->align + 8192 <= limit);
 }
 
-/* Whether the policy may answer a request by `strategy`, or, where that is NO, by none. `used` is
- * by strategy; without `alone` others may change it meanwhile. */
+/* Returns whether the policy may serve a request by `strategy` or, if that is NO, may leave it
+ * without memory. `used` has the used bytes of each strategy. Without `alone`, other threads may
+ * change them during the request. */
 static bool may_answer(const policy *p, const request *r, int strategy, const uint64_t *used,
                        bool alone) {
   chain c = p->decide(r);
@@ -198,7 +204,7 @@ static bool may_answer_at_all(const policy *p, const request *r, int strategy, c
   request low = *r, high = *r;
   low.live = r->live > r->unsure ? r->live - r->unsure : 0;
   high.live = r->live < INT64_MAX - r->unsure ? r->live + r->unsure : INT64_MAX;
-  request some = *r; /* between both, where two thresholds lie between them */
+  request some = *r; /* a value between both thresholds, if both lie between `low` and `high` */
   some.live = low.live < LIVE_SOME && high.live >= LIVE_MUCH ? LIVE_SOME : r->live;
   return may_answer(p, &low, strategy, used, alone) ||
          may_answer(p, &some, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
@@ -211,8 +217,9 @@ static bool has_denied(const policy *p, const request *r) {
   return false;
 }
 
-/* Whether a block that was to shrink is what it was, and not as the policies since `generation`
- * would have it, or as one had it where a limit left no room for a smaller one. */
+/* Returns whether a realloc to a size that fits the block did not change it, although the policies
+ * since `generation` choose another strategy for it, or the call names another site. loam does so
+ * if it has no memory for a smaller block. */
 static bool has_stayed(const block *was, const char *p, int at, const request *r,
                        uint64_t generation, const uint64_t *used, bool alone) {
   loam_owner_info o;
@@ -239,7 +246,7 @@ static bool was_spare(char *p, const request *r, bool alone) {
   return true;
 }
 
-/* ---- the books */
+/* ---- loam's figures */
 
 typedef struct books {
   amount all;
@@ -265,7 +272,7 @@ static void check_limits(void) {
   }
 }
 
-/* Everything that loam tells, while nobody else is at work. */
+/* Compares all figures of loam with the model. No other thread may be in an operation. */
 static void check_books(bool alone) {
   books b = { 0 };
   struct loam_stats s;

@@ -1,4 +1,4 @@
-/* policies.h - the policies of the interface fuzzer, in Lua and, decision by decision, in C. */
+/* policies.h - the policies of the interface fuzzer, in Lua, and their decisions in C. */
 #ifndef POLICIES_H
 #define POLICIES_H
 
@@ -9,7 +9,7 @@
 
 #include "os/base.h"
 
-/* Strategies; the last members of a chain are END. */
+/* The strategies. END fills the unused places of a chain. */
 enum {
   END,
   DEFAULT,
@@ -37,7 +37,7 @@ typedef struct means {
   const char *name, *kind;
   size_t align, limit;
   bool zero;
-  const char *options; /* further ones */
+  const char *options; /* further options */
 } means;
 
 static const means strategies[STRATEGIES] = {
@@ -61,12 +61,12 @@ static const means strategies[STRATEGIES] = {
   [NO] = { .name = "no", .kind = "deny" },
 };
 
-/* What a policy is asked. */
+/* A request, as a policy sees it. */
 typedef struct request {
   const char *tag;
   size_t size, align;
   bool zero;
-  int64_t live, unsure; /* bytes under the tag; how far from that what a thread knows may be */
+  int64_t live, unsure; /* live bytes under the tag; by how much a thread's figure may differ */
 } request;
 
 typedef struct chain {
@@ -76,7 +76,7 @@ typedef struct chain {
 typedef struct policy {
   const char *name, *pick;
   chain (*decide)(const request *r);
-  bool is_wrong; /* to be refused */
+  bool is_wrong; /* loam must refuse it */
 } policy;
 
 static bool is_under(const char *tag, const char *top) {
@@ -132,7 +132,7 @@ static chain decide_foreign(const request *r) {
   return is_under(r->tag, "cache") ? (chain){ { BOUNDED, LIB } } : (chain){ { PLAIN } };
 }
 
-/* A forked child has nothing new of shared memory. */
+/* A forked child gets no new shared memory. */
 #define PICK_LENT                                              \
   "if req.tag:under('a') then return lent:or_else(plain) end " \
   "return req.size > 7000 and req.live < 60000 and lent:or_else(wide) or never"
@@ -158,7 +158,8 @@ static chain decide_by_live(const request *r) {
   return r->live >= 60000 ? (chain){ { TIGHT, FRESH } } : (chain){ { PLAIN } };
 }
 
-/* Gauges behind sizes, within a class and 16 bytes of it, and behind each other, once more. */
+/* Conditions on gauges come after conditions on sizes and on other gauges. Two of the sizes lie
+ * within a size class, and within 16 bytes of it. */
 enum { LIVE_SOME = 60000, LIVE_MUCH = 200000 };
 #define PICK_BY_GAUGES                                                   \
   "if req.size < 99 then return req.live < 60000 and wide or plain end " \
@@ -178,7 +179,7 @@ static chain decide_by_gauges(const request *r) {
   return r->live >= LIVE_MUCH ? (chain){ { WIDE } } : (chain){ { NEVER } };
 }
 
-/* Sums of gauges and sizes; free memory is read twice on the way. */
+/* Conditions on sums of gauges and sizes. One request may read free memory twice. */
 #define PICK_BY_SUMS                                           \
   "local room = loam.node(0).free - req.size * 2 "             \
   "if room < -32 * loam.TiB then return no end "               \
@@ -210,7 +211,7 @@ static const policy policies[] = {
   { "random", "return math.random() > 0.5 and plain or wide", NULL, true },
 };
 
-/* The text of a policy, in `out`. */
+/* Writes the Lua text of a policy to `out`. */
 static void write_policy(const policy *p, char *out, size_t room) {
   size_t used = 0;
 #define ADD(...) used += (size_t)snprintf(out + used, used < room ? room - used : 0, __VA_ARGS__)

@@ -1,5 +1,6 @@
-/* policy_image - damaged policy images with a good checksum are refused, or are images that keep
- * their laws and give every site a plan. Argument: how many (20000), seed. */
+/* policy_image - damages policy images and gives them a good checksum. loam refuses such an image,
+ * or the image obeys its laws and has a plan for every site. Arguments: the number of images
+ * (20000), and a seed. */
 #include "../core/policy_bytes.h"
 
 #include <stdio.h>
@@ -11,8 +12,8 @@ static uint32_t roll(uint32_t n) {
   return (uint32_t)(seed >> 33) % n;
 }
 
-/* Overwrites a few numbers of 1 to 8 bytes: by odd ones, by others of the image, or by themselves
- * and a bit more. */
+/* Overwrites one to four numbers of 1 to 8 bytes: with special values, with other bytes of the
+ * image, with numbers that differ by 4 at most, or with numbers below 256. */
 static void damage(char *bytes, size_t size) {
   static const uint64_t odd[] = { 0, 1, 4, 31, 0x7fffffff, 0x80000000, 0xffffffff, UINT64_MAX };
   for (uint32_t n = 1 + roll(4); n > 0; n--) {
@@ -28,7 +29,8 @@ static void damage(char *bytes, size_t size) {
   }
 }
 
-/* Cuts an image short or makes it longer, so that its head agrees. Returns the new size. */
+/* Cuts an image short or makes it longer, and writes the new size to its head. Returns the new
+ * size. */
 static size_t resize(char *bytes, size_t size) {
   size_t now = roll(8) ? size : roll((uint32_t)size + 64);
   if (now > size) memset(bytes + size, 0, now - size);

@@ -1,6 +1,7 @@
-/* views - random arrays, and random indices, ranges and fields of them, against a model that keeps
- * every value in a tree of its own and copies it for each view; each through Arrow and back; and
- * the texts of their types, parsed again and misspelt. Argument: how many (3000), seed. */
+/* views - makes random arrays and takes random indices, ranges and fields of them. Compares each
+ * with a model, which keeps every value in a tree of its own and copies the tree for each view.
+ * Sends each array through Arrow and back. Parses the text of each type again, also with wrong
+ * characters in it. Arguments: the number of arrays (3000), and a seed. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,10 +28,10 @@ typedef struct node {
   node_kind kind;
   int n, value;
   struct node *child[MOST];
-  const char *name[MOST]; /* of a record */
+  const char *name[MOST]; /* the fields of a record */
 } node;
 
-/* Nodes live for one round. */
+/* The nodes of one round. */
 static node nodes[200000];
 static int used;
 
@@ -40,7 +41,7 @@ static node *make(node_kind kind, int value) {
   return &nodes[used++];
 }
 
-static char text[2][1 << 20]; /* the model's, the array's */
+static char text[2][1 << 20]; /* of the model, and of the array */
 static size_t length[2];
 
 static void say(const char *format, ...) LM_PRINTF(1, 2);
@@ -66,7 +67,8 @@ static void print_node(const node *t) {
   }
 }
 
-/* Which elements of `n` an index takes, in the words of Python's manual; -1: there is none. */
+/* Finds the elements of `n` that an index or a range selects, as Python's manual defines it.
+ * Returns how many there are, or -1 if an index is out of range. */
 static int choose(const loam_index *x, int n, int *which) {
   int64_t i = x->start, j = x->stop, k = x->step, count = 0;
   if (k == 0) {
@@ -83,7 +85,7 @@ static int choose(const loam_index *x, int n, int *which) {
   return (int)count;
 }
 
-/* What all rows of a dimension have to agree on. */
+/* The selection that all rows of a dimension must have in common. */
 typedef struct dimension {
   int rows, count, which[MOST];
   bool differ, is_beyond;
@@ -136,18 +138,19 @@ static node *select_fields(const node *t, int n, const char *const *names) {
   return made;
 }
 
-/* ---- Random types and what is in them ---- */
+/* ---- Random types and their values ---- */
 
 static char type_text[1 << 16];
 
 static void add(const char *word) { strcat(type_text, word); }
 
-/* Some have 256 categories, the most whose codes are one byte, or a few more or less. */
+/* Writes a categorical type. One in 20 has 255 to 258 categories: 256 is the most that codes of one
+ * byte can number. */
 static void write_categorical(void) {
   char name[16];
   bool is_optional = roll(2);
   int count = (int)(roll(20) ? 1 + roll(9) : 255 + roll(4));
-  if (is_optional && count == 256) count++; /* no code is left for a missing value */
+  if (is_optional && count == 256) count++; /* else no code is left for a missing value */
   add(is_optional ? "?categorical[[" : "categorical[[");
   for (int i = 0; i < count; i++) {
     sprintf(name, i ? ", '%d'" : "'%d'", i);
@@ -158,7 +161,7 @@ static void write_categorical(void) {
 
 static void write_type(int depth) {
   static const char *const scalars[] = { "int32", "?int16", "float64", "string", "uint8" };
-  bool is_optional = depth <= 4 && !roll(8); /* only of a row or a struct */
+  bool is_optional = depth <= 4 && !roll(8); /* only a row or a struct is optional here */
   int64_t what = depth > 4 ? 9 : is_optional ? roll(6 + (depth > 0)) : roll(10);
   char number[32];
   if (is_optional) add("?");
@@ -193,7 +196,7 @@ static void must(loam_status status) {
   abort();
 }
 
-/* The text of a type is a datashape of the same type. */
+/* Checks that the text of a type is a datashape of an equal type. */
 static void parse_again(const loam_type *type) {
   loam_type *again;
   must(loam_type_parse(loam_type_text(type), &again));
@@ -201,7 +204,8 @@ static void parse_again(const loam_type *type) {
   loam_type_release(again);
 }
 
-/* Parses the text of the type with a few other characters in it, which may be no datashape. */
+/* Parses the text of the type with a few wrong characters. The parser may refuse it, or accept it
+ * as another type. */
 static void parse_misspelt(void) {
   static const char characters[] = "[]{}()'\"\\,=*? 1a";
   static char text_now[sizeof type_text];
@@ -250,7 +254,8 @@ static node *fill_struct(loam_array *a, const loam_type *type, size_t count) {
   return record;
 }
 
-/* Fills a pointer, or an option of a row or a struct, which is missing in one of four cases. */
+/* Fills a pointer, or an optional row or struct. In one of four cases an optional one is
+ * missing. */
 static node *fill_target(loam_array *a, const struct loam_type_info *info) {
   loam_array *target;
   bool is_option = info->kind == LOAM_TYPE_OPTION;
@@ -278,7 +283,7 @@ static node *fill_text(loam_array *a) {
   return make(TEXT, value);
 }
 
-/* Fills a categorical or an option of one, which is missing in one of four cases. */
+/* Fills a categorical. In one of four cases an optional one is missing. */
 static node *fill_category(loam_array *a, const loam_type *type, bool is_option) {
   struct loam_type_info info;
   struct loam_type_field category;
@@ -354,7 +359,8 @@ static loam_index some_index(void) {
   return (loam_index){ some_end(), some_end(), step ? step : 1 };
 }
 
-/* Whether the model finds the view impossible; where no row was seen, the type alone decides. */
+/* The model's verdict on a view. A view may fail if the model saw no row: then the type alone
+ * decides. */
 typedef enum verdict { MUST_WORK, MUST_FAIL, MAY_FAIL } verdict;
 
 static verdict judge(int n, const loam_index *x) {
@@ -402,7 +408,7 @@ static bool index_both(loam_array **a, node **t) {
   return true;
 }
 
-/* Whether there is such a field in the struct within the dimensions. */
+/* Returns whether the elements below all dimensions are structs with this field. */
 static bool has_field(const loam_type *type, const char *name) {
   struct loam_type_info info;
   struct loam_type_field f;
@@ -453,15 +459,16 @@ static bool has_struct_within(const loam_type *type, bool is_within) {
   return has;
 }
 
-/* Whether a row of a fixed size or a struct in this type may be missing. */
+/* Returns whether the text of a type has an optional struct or an optional row of a fixed size. */
 static bool has_optional_row(const char *type) {
   for (; (type = strchr(type, '?')); type++)
     if (type[1] == '{' || (type[1] >= '0' && type[1] <= '9')) return true;
   return false;
 }
 
-/* What Arrow takes comes back the same, but for structs within dimensions: a row of them comes back
- * as a table, and what is deeper is not taken; nor are missing rows of a fixed size. */
+/* Exports an array to Arrow, imports it again and compares it with the model. There are exceptions.
+ * A row of structs comes back as a table, which is not compared. loam need not import structs that
+ * are deeper in dimensions, or optional rows of a fixed size. */
 static void exchange(const loam_array *a, const node *t) {
   struct ArrowSchema schema;
   struct ArrowArray array;
@@ -470,7 +477,7 @@ static void exchange(const loam_array *a, const node *t) {
     const loam_type *type = loam_array_type(a);
     const char *words = loam_type_text(type);
     bool may_be_null = has_optional_row(words) &&
-                       strstr(words, "pointer["); /* pointers of a missing row */
+                       strstr(words, "pointer["); /* a missing row has pointers without a target */
     if (depth_of(type) && !strchr(words, '{') && !may_be_null) must(LOAM_EINTERNAL);
     return;
   }
