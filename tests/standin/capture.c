@@ -1,9 +1,11 @@
-/* capture.c - streams whose work is captured for a graph, and what nobody may call meanwhile.
+/* capture.c - streams that are captured into a graph, and the calls that are forbidden during a
+ * capture.
  *
- * A captured stream runs nothing: what is put there would be the graph's, and is dropped. To wait
- * for such a stream, for its context, or for an event recorded on it is an error that spoils the
- * capture. So is, for a thread that is not in relaxed mode, each call that may wait in secret
- * (memory, queries), while any thread captures in global mode, or this one does in its own. */
+ * A captured stream runs nothing. Its work would belong to the graph, and is dropped. A wait for
+ * such a stream, for its context, or for an event recorded on it is an error that spoils the
+ * capture. A call that may wait implicitly (memory, queries) is also such an error while any thread
+ * captures in global mode, or while the calling thread captures in its own mode. A thread in
+ * relaxed mode may make these calls. */
 #include <stdlib.h>
 
 #include "state.h"
@@ -83,7 +85,8 @@ API cuStreamEndCapture(CUstream handle, CUgraph *out) {
   LEAVE(was ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Of the default stream, while one that it waits for is captured, it is an error without harm. */
+/* If the default stream waits for a captured stream, this function returns an error and does not
+ * spoil the capture. */
 API cuStreamIsCapturing(CUstream handle, int *out) {
   ENTER();
   CUstream stream;

@@ -1,4 +1,5 @@
-/* context.c - devices and their attributes; contexts, primary and made, and each thread's stack. */
+/* context.c - devices and their attributes; primary contexts, other contexts, and each thread's
+ * stack of contexts. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,10 +7,10 @@
 
 static _Thread_local CUcontext stack[STACK_MAX];
 static _Thread_local int depth;
-static _Thread_local unsigned stack_life; /* the stack is of this life of the stand-in */
+static _Thread_local unsigned stack_life; /* the stack belongs to this life of the stand-in */
 static unsigned life;
 
-/* Contexts are never given back, so that what is used after its end can be told. */
+/* Contexts are never freed, so that the use of a destroyed context can be detected. */
 static struct {
   CUcontext *all;
   unsigned count;
@@ -106,12 +107,12 @@ API cuDeviceGetUuid_v2(CUuuid *out, CUdevice device) {
   ENTER();
   if (!out) LEAVE(CUDA_ERROR_INVALID_VALUE);
   if (si_of_device(device)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
-  memset(out->bytes, 0, sizeof out->bytes); /* all of it is compared */
+  memset(out->bytes, 0, sizeof out->bytes); /* programs compare all bytes */
   snprintf(out->bytes, sizeof out->bytes, "stand-in %d", si.devices[device].number);
   LEAVE(CUDA_SUCCESS);
 }
 
-/* The older form names the whole GPU, of which all devices here are parts. */
+/* The older function names the whole GPU. All devices of the stand-in are parts of one GPU. */
 API cuDeviceGetUuid(CUuuid *out, CUdevice device) {
   CUresult result = cuDeviceGetUuid_v2(out, device);
   if (result == CUDA_SUCCESS) strcpy(out->bytes, "stand-in");
@@ -196,7 +197,7 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* Who retained it still has it to release. */
+/* Ends the primary context. Its references remain, and each must still be released. */
 API cuDevicePrimaryCtxReset_v2(CUdevice device) {
   ENTER();
   if (si_of_device(device) != CUDA_SUCCESS) LEAVE(CUDA_ERROR_INVALID_DEVICE);
@@ -224,7 +225,7 @@ API cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* ---- Contexts that are made, and what is current ---- */
+/* ---- Other contexts, and the current context ---- */
 
 API cuCtxCreate_v2(CUcontext *out, unsigned flags, CUdevice device) {
   ENTER();
@@ -352,7 +353,7 @@ API cuProfilerStop(void) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* ---- Memory of several devices at one address: these have none; PyTorch looks it up ---- */
+/* ---- Multicast memory: not supported, but PyTorch looks these functions up ---- */
 
 API cuMulticastCreate(CUmemGenericAllocationHandle *out, const void *properties) {
   ENTER();

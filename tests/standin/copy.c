@@ -1,4 +1,4 @@
-/* copy.c - copies and fills, in order of a stream and at once. */
+/* copy.c - copies and fills, asynchronous and synchronous. */
 #include <stdlib.h>
 
 #include "state.h"
@@ -13,16 +13,16 @@ static void fill_bytes(si_work *work) {
   for (size_t i = 0; i < work->size; i += work->width) memcpy(to + i, &work->byte, work->width);
 }
 
-/* A reserved address is no memory of the host: to copy from or to it while nothing is mapped there
- * is a mistake of the program. */
+/* Checks that memory is mapped at reserved addresses. They are no memory of the host, so a copy
+ * from or to them without a mapping is an error of the program. */
 static CUresult check_mapped(uintptr_t at, size_t size) {
   if (!si_is_unmapped(at, size)) return CUDA_SUCCESS;
   si_violate("a copy of %zu bytes at %#lx, where no memory is mapped", size, (unsigned long)at);
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Memory that the driver does not know is the host's, and read or written before the call ends:
- * so it may be changed or freed right after. */
+/* Copies on a stream. Memory that the driver does not know is the host's. It is read or written
+ * before the call ends, so that the program may change or free it right after. */
 static CUresult copy(CUstream handle, uintptr_t to, uintptr_t from, size_t size, bool at_once) {
   CUstream stream;
   CUresult result = si_stream_of(handle, &stream);
@@ -43,7 +43,7 @@ static CUresult copy(CUstream handle, uintptr_t to, uintptr_t from, size_t size,
   return result;
 }
 
-/* An address that has to be of the device. */
+/* Checks that live blocks cover a range. */
 static CUresult check_device(const char *function, uintptr_t at, size_t size) {
   if (size == 0 || si_is_covered(at, size)) return CUDA_SUCCESS;
   si_violate("%s of %zu bytes at %#lx, which are not all allocated", function, size,
@@ -139,7 +139,7 @@ API cuMemsetD32Async(CUdeviceptr at, unsigned value, size_t count, CUstream stre
   LEAVE(fill(stream, at, value, 4, count, false));
 }
 
-/* A word of memory, as a flag that a device waits for. */
+/* Writes a word of memory, which may be a flag that a device waits for. */
 API cuStreamWriteValue32(CUstream stream, CUdeviceptr at, cuuint32_t value, unsigned flags) {
   ENTER();
   LEAVE(flags ? CUDA_ERROR_NOT_SUPPORTED : fill(stream, at, value, 4, 1, false));

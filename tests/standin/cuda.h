@@ -1,6 +1,7 @@
-/* cuda.h - the types and numbers of NVIDIA's driver interface that are used here, written from its
- * documentation: for machines without a CUDA Toolkit, and for the stand-in. Binary compatible with
- * the toolkit's own. It declares no functions: what is called is looked up at run time. */
+/* cuda.h - the types and constants of NVIDIA's driver interface that these programs use, written
+ * from its documentation. It serves machines without a CUDA Toolkit, and the stand-in. It is binary
+ * compatible with the toolkit's own header. It declares no functions: programs look functions up at
+ * run time. */
 #ifndef STANDIN_CUDA_H
 #define STANDIN_CUDA_H
 
@@ -157,7 +158,7 @@ typedef enum CUmem_advise_enum {
   CU_MEM_ADVISE_UNSET_ACCESSED_BY = 6
 } CUmem_advise;
 
-/* ---- Address ranges that memory is mapped to ---- */
+/* ---- Virtual memory management ---- */
 
 typedef enum CUmemLocationType_enum {
   CU_MEM_LOCATION_TYPE_INVALID = 0,
@@ -210,7 +211,7 @@ typedef struct CUmemAccessDesc_st {
   CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
-/* ---- Pools in order of a stream ---- */
+/* ---- Stream-ordered pools ---- */
 
 typedef struct CUmemPoolProps_st {
   CUmemAllocationType allocType;
@@ -233,7 +234,7 @@ typedef enum CUmemPool_attribute_enum {
   CU_MEMPOOL_ATTR_USED_MEM_HIGH = 8
 } CUmemPool_attribute;
 
-/* ---- Looking functions up ---- */
+/* ---- Lookup of functions ---- */
 
 typedef enum CUdriverProcAddress_flags_enum {
   CU_GET_PROC_ADDRESS_DEFAULT = 0,

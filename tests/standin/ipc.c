@@ -1,4 +1,5 @@
-/* ipc.c - memory of a device in two processes: a handle says whose file it is in, and where. */
+/* ipc.c - memory of a device in two processes. A handle names the process and the file that the
+ * memory is in, and its place in the file. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -9,7 +10,7 @@
 typedef struct si_handle {
   uint64_t magic;
   int process, fd, device;
-  unsigned shift; /* of the block in its mapping */
+  unsigned shift; /* the block's offset in its mapping */
   uint64_t offset, size, map_size;
 } si_handle;
 
@@ -68,7 +69,7 @@ API cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle bytes, unsigned flags
   if (si.lacks_peers && handle.device != si.devices[context->device].number) {
     LEAVE(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
   }
-  /* A handle is for other processes. */
+  /* The process that made a handle cannot open it. */
   if (handle.process == (int)getpid()) LEAVE(CUDA_ERROR_INVALID_CONTEXT);
   si_block block, *made;
   result = map(&handle, context, &block);

@@ -1,4 +1,5 @@
-/* memory.c - blocks: of a device, managed, of the host and pinned; what is known of an address. */
+/* memory.c - blocks of memory: of a device, managed, pinned and registered. Attributes of an
+ * address. */
 #include <errno.h>
 #include <fcntl.h>
 #include <search.h>
@@ -12,11 +13,11 @@
 enum { ALIGNMENT = 256, POISON = 0xa5, GONE = 4096 };
 
 static void *tree;        /* of blocks by address; none overlap */
-static size_t registered; /* of a walk */
+static size_t registered; /* the sum of a walk through the tree */
 static unsigned block_count;
 static uint64_t serial;
 
-/* Where blocks were that went with their context, oldest overwritten. */
+/* The addresses of blocks that ended with their context. A new one overwrites the oldest. */
 static uintptr_t gone[GONE];
 static unsigned gone_count;
 
@@ -34,7 +35,8 @@ si_block *si_find(uintptr_t at, size_t size) {
   return node ? *(si_block **)node : NULL;
 }
 
-/* A driver does not copy from or to two registrations at once. */
+/* Returns whether a range reaches beyond the end of a registration. The driver does not copy from
+ * or to such a range. */
 static bool is_registered_apart(uintptr_t at, size_t size) {
   const si_block *block = si_find(at, 1);
   return block && block->kind == REGISTERED && at + size > block->at + block->size;
@@ -83,18 +85,19 @@ static CUresult charge(int device, size_t size) {
   return CUDA_SUCCESS;
 }
 
-/* A file that is all holes: its pages are there once they are written. */
+/* Returns the file that is a device's memory. It is sparse: a page exists once it is written. */
 static int file_of(int device) {
   struct si_gpu *of = &si.devices[device];
   if (of->fd > 0) return of->fd;
   int fd = memfd_create("standin", MFD_CLOEXEC);
-  of->fd = fcntl(fd, F_DUPFD_CLOEXEC, 500); /* out of the way of who counts on low numbers */
+  of->fd = fcntl(fd, F_DUPFD_CLOEXEC, 500); /* a high number: programs may count on low ones */
   close(fd);
   if (of->fd < 0 || ftruncate(of->fd, (off_t)1 << 45) != 0) abort();
   return of->fd;
 }
 
-/* Aligned to 256 bytes and to no more. */
+/* Gives a block memory of a device. Its address is aligned to 256 bytes and to no more, so that a
+ * program cannot count on more. */
 CUresult si_back(si_block *block, int device, size_t size) {
   CUresult result = charge(device, up(size, 2 * ALIGNMENT));
   if (result != CUDA_SUCCESS) return result;
@@ -198,7 +201,8 @@ static bool went_with_context(uintptr_t at) {
   return false;
 }
 
-/* The block that begins here, of one of these kinds. */
+/* Finds the block that a free function is called for, and waits for the device. The block begins at
+ * `at` and is of one of `kinds`; anything else is a violation. */
 static CUresult block_to_free(const char *function, uintptr_t at, unsigned kinds, si_block **out) {
   si_block *block = si_find(at, 1);
   if (!block && went_with_context(at)) return CUDA_ERROR_INVALID_VALUE;
@@ -244,7 +248,7 @@ API cuMemFreeHost(void *at) {
   LEAVE(result);
 }
 
-/* ---- Memory that exists ---- */
+/* ---- Registered memory ---- */
 
 static bool is_readable(uintptr_t at) {
   char byte;
@@ -252,7 +256,7 @@ static bool is_readable(uintptr_t at) {
   return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
-/* And there is access at both its ends. */
+/* Returns whether a range is mapped, and readable at both ends. */
 static bool is_mapped(uintptr_t at, size_t size) {
   uintptr_t low = at / PAGE * PAGE;
   return msync((void *)low, up(at + size - low, PAGE), MS_ASYNC) == 0 && is_readable(at) &&
@@ -286,7 +290,7 @@ CONTROL size_t standin_registered(void) {
   return bytes;
 }
 
-/* Whether the system lets no more be locked. */
+/* Returns whether a registration of `size` bytes would exceed the limit on locked memory. */
 static bool is_locked_out(size_t size) {
   registered = 0;
   twalk(tree, add_registered);
@@ -348,7 +352,7 @@ API cuMemHostGetFlags(unsigned *out, void *at) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* ---- What is known ---- */
+/* ---- Attributes of memory ---- */
 
 API cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
   ENTER();
@@ -419,7 +423,8 @@ static size_t attribute_size(int attribute) {
   }
 }
 
-/* Of an address that is none of the driver's: all zero, and no error. */
+/* If the driver does not know the address, every attribute is zero, the device is -2, and there is
+ * no error. */
 API cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **out,
                            CUdeviceptr at) {
   ENTER();
@@ -464,7 +469,7 @@ API cuMemPrefetchAsync(CUdeviceptr at, size_t size, CUdevice device, CUstream ha
   LEAVE(result == CUDA_SUCCESS ? advise(at, size, CU_MEM_ADVISE_SET_READ_MOSTLY) : result);
 }
 
-/* ---- Ends ---- */
+/* ---- The end of a context ---- */
 
 static CUcontext ending;
 static si_block *ends;
@@ -478,7 +483,8 @@ static void collect(const void *node, VISIT visit, int depth) {
   ends = block;
 }
 
-/* Those of a context; NULL: all. What its pools hold stays. */
+/* Frees the blocks of a context, or all blocks if it is NULL. Memory of pools belongs to no
+ * context. */
 static void end_blocks(CUcontext context) {
   ending = context;
   ends = NULL;

@@ -1,4 +1,4 @@
-/* names.c - functions by name and version, and errors in words. */
+/* names.c - finds functions by name and version, and has the words for errors. */
 #include "names.h"
 #include "state.h"
 
@@ -10,7 +10,8 @@ static const struct {
   void (*function)(void);
 } table[] = { STANDIN_FUNCTIONS(ENTRY) };
 
-/* The newest that a program of this version knows, and that this driver has. */
+/* Returns the newest form of a function that a program of this version knows and this driver has,
+ * or NULL. Sets *is_known to whether the function has any form. */
 static void *look_up(const char *name, int version, bool *is_known) {
   int best = 0;
   void *found = NULL;

@@ -1,4 +1,5 @@
-/* names.h - the functions of the stand-in: X(name, since which version, function, arguments). */
+/* names.h - the functions of the stand-in: X(name, the version that has it first, function,
+ * arguments). */
 #ifndef STANDIN_NAMES_H
 #define STANDIN_NAMES_H
 

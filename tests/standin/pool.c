@@ -1,9 +1,9 @@
-/* pool.c - allocation in order of a stream, from pools that keep what is freed. */
+/* pool.c - stream-ordered allocation, from pools that keep freed memory. */
 #include <stdlib.h>
 
 #include "state.h"
 
-/* Pools are never given back, so that what is used after its end can be told. */
+/* Pools are never freed, so that the use of a destroyed pool can be detected. */
 static struct CUmemPoolHandle_st **pools;
 static unsigned pool_count;
 
@@ -33,7 +33,8 @@ static CUresult check_pool(CUmemoryPool pool) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Who gets these addresses next has nothing to do with what used them. */
+/* Gives a block back to the device. The next user of its addresses need not wait for work that used
+ * the block, so that work is forgotten. */
 static void release(CUmemoryPool pool, si_block *block) {
   si_has_pending(block->at, block->size, true);
   pool->reserved -= block->size;
@@ -170,7 +171,7 @@ static si_block *take_cached(CUmemoryPool pool, size_t size, CUstream stream) {
     if (block->size != size || !comes_before(&block->free_at, stream)) continue;
     *link = block->next;
     block->freed = false;
-    /* The pool itself saw to the order. */
+    /* The pool has put the old and the new users in order, so the old ones are forgotten. */
     si_has_pending(block->at, block->size, true);
     return block;
   }

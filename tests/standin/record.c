@@ -1,4 +1,5 @@
-/* record.c - calls counted, failed when asked for, refused in a fork; violations; the report. */
+/* record.c - counts calls, makes them fail as a test asks, and refuses them in a forked child.
+ * Records violations, and writes the report at exit. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -34,7 +35,7 @@ static struct {
   void *ctx;
 } interlude;
 
-/* "cuMemAlloc" of "cuMemAlloc_v2". */
+/* Copies the name of a function without its suffix: "cuMemAlloc" for "cuMemAlloc_v2". */
 static void base_name(const char *function, char out[NAME]) {
   snprintf(out, NAME, "%s", function);
   char *suffix = strchr(out, '_');
@@ -95,7 +96,7 @@ static CUresult refuse(const char *name) {
   return CUDA_SUCCESS;
 }
 
-/* What a test does before the function, which may call the driver. */
+/* Calls the function of standin_before, with no lock held, because it may call the driver. */
 static void play_interlude_locked(const char *name) {
   void (*call)(void *ctx) = interlude.call;
   if (!call || strcmp(interlude.function, name) != 0) return;
@@ -198,7 +199,8 @@ static void in_child(void) {
   pthread_mutex_init(&si_lock, NULL);
 }
 
-/* As the driver's own: it ends before what was registered earlier than cuInit. */
+/* Like the real driver, the stand-in ends at exit before the exit handlers that were registered
+ * before cuInit. */
 static void end(void) {
   pthread_mutex_lock(&si_lock);
   si.ended = true;
@@ -259,7 +261,7 @@ __attribute__((destructor)) static void finish(void) {
   }
 }
 
-/* ---- What a test asks ---- */
+/* ---- Functions for tests ---- */
 
 CONTROL unsigned standin_violations(void) { return violations; }
 CONTROL const char *standin_violation(void) { return last; }

@@ -1,19 +1,19 @@
-/* runtime.h - a CUDA runtime on the stand-in for the driver, for programs that call cuda* and not
- * cu*: what its files share.
+/* runtime.h - the declarations of a CUDA runtime on top of the stand-in driver. It serves programs
+ * that call cuda* and not cu*.
  *
  *   LD_PRELOAD=libstandin_runtime.so program
  *
- * The runtime proper, libcudart.so, speaks to the driver by tables that nobody has described, and
- * so not to a stand-in. These functions take its place where they are found first; what is missing
- * here is the runtime's own, which says that there is no driver. Errors have the driver's numbers,
- * which the runtime's are as well. Kernels cannot be launched: cudaErrorNotSupported. Structures
- * are those of CUDA 12. Any thread. */
+ * NVIDIA's runtime, libcudart.so, calls the driver by undocumented tables, which a stand-in cannot
+ * provide. The functions here replace NVIDIA's if the dynamic linker finds them first. A function
+ * that is missing here is NVIDIA's, which reports that there is no driver. Errors have the driver's
+ * numbers, which are also the runtime's. A kernel launch returns cudaErrorNotSupported. Structures
+ * are those of CUDA 12. Any thread may call these functions. */
 #ifndef STANDIN_RUNTIME_H
 #define STANDIN_RUNTIME_H
 
 #include "names.h"
 
-/* Who calls them has declared them. */
+/* A program that calls these functions declares them itself. */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -22,11 +22,12 @@ enum { RUNTIME_VERSION = 12040 };
 
 typedef CUresult cudaError_t;
 
-/* Of the calling thread: its device's primary context is current, or one of the program's own. */
+/* Makes the primary context of the calling thread's device current, unless the program has made one
+ * current. */
 cudaError_t rt_ready(void);
-cudaError_t rt_note(cudaError_t result); /* it is this thread's last error, if it is one */
+cudaError_t rt_note(cudaError_t result); /* keeps an error as this thread's last one */
 
-/* Ends a function with the result of a call of the driver. */
+/* Ends a function with the result of a driver call. */
 #define ANSWER(call)                          \
   do {                                        \
     cudaError_t ready_ = rt_ready();          \

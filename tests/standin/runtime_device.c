@@ -1,4 +1,4 @@
-/* runtime_device.c - devices of the runtime: which is current, what they are; errors, versions. */
+/* runtime_device.c - the runtime's current device, attributes of devices, errors and versions. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 enum { DEVICES = 8 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static CUcontext primary[DEVICES]; /* retained once, by the lock */
+static CUcontext primary[DEVICES]; /* each retained once; `lock` guards them */
 static _Thread_local int chosen;
 static _Thread_local cudaError_t last;
 
@@ -43,7 +43,7 @@ cudaError_t rt_ready(void) {
   return choose(chosen);
 }
 
-/* ---- Which */
+/* ---- The current device */
 
 EXPORT cudaError_t cudaGetDeviceCount(int *out) {
   cudaError_t result = cuInit(0);
@@ -84,9 +84,9 @@ EXPORT cudaError_t cudaDeviceGetPCIBusId(char *out, int length, int device) {
   ANSWER(cuDeviceGetPCIBusId(out, length, device));
 }
 
-/* ---- What they are */
+/* ---- Attributes */
 
-/* The numbers of attributes are the driver's. */
+/* Attributes have the driver's numbers. */
 EXPORT cudaError_t cudaDeviceGetAttribute(int *out, int attribute, int device) {
   ANSWER(cuDeviceGetAttribute(out, (CUdevice_attribute)attribute, device));
 }

@@ -1,4 +1,5 @@
-/* runtime_memory.c - memory of the runtime: device, pinned, managed, of pools; copies, fills. */
+/* runtime_memory.c - memory of the runtime: of devices, pinned, managed, of pools. Copies and
+ * fills. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 
 #define AT(pointer) ((CUdeviceptr)(uintptr_t)(pointer))
 
-/* ---- Of a device */
+/* ---- Device memory */
 
 static cudaError_t take(void **out, cudaError_t result, const CUdeviceptr *at) {
   if (result == CUDA_SUCCESS) *out = (void *)(uintptr_t)*at;
@@ -47,7 +48,7 @@ EXPORT cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
   ANSWER(cuMemGetInfo_v2(free_bytes, total));
 }
 
-/* ---- Pinned */
+/* ---- Pinned memory */
 
 EXPORT cudaError_t cudaHostAlloc(void **out, size_t size, unsigned flags) {
   ANSWER(cuMemHostAlloc(out, size, flags));
@@ -99,10 +100,10 @@ EXPORT cudaError_t cudaMemPoolSetAttribute(CUmemoryPool pool, int attribute, voi
   ANSWER(cuMemPoolSetAttribute(pool, (CUmemPool_attribute)attribute, value));
 }
 
-/* ---- What an address is */
+/* ---- Attributes of an address */
 
 typedef struct pointer_attributes {
-  int type; /* 0: none of the runtime's, 1: of the host, 2: of a device, 3: managed */
+  int type; /* 0: unknown to the runtime, 1: host, 2: device, 3: managed */
   int device;
   void *of_device, *of_host;
 } pointer_attributes;

@@ -1,4 +1,5 @@
-/* runtime_stream.c - streams and events of the runtime; kernels, which it only hears of. */
+/* runtime_stream.c - streams and events of the runtime. Kernels can be registered but not
+ * launched. */
 #include "runtime.h"
 
 EXPORT cudaError_t cudaStreamCreate(CUstream *out) { ANSWER(cuStreamCreate(out, 0)); }
@@ -23,7 +24,7 @@ EXPORT cudaError_t cudaStreamGetFlags(CUstream stream, unsigned *out) {
   ANSWER(cuStreamGetFlags(stream, out));
 }
 
-/* The stand-in has streams of one priority. */
+/* All streams of the stand-in have the same priority. */
 EXPORT cudaError_t cudaStreamGetPriority(CUstream stream, int *out) {
   unsigned flags;
   *out = 0;
@@ -87,7 +88,7 @@ EXPORT cudaError_t cudaEventElapsedTime(float *out, CUevent start, CUevent stop)
   ANSWER(cuEventElapsedTime(out, start, stop));
 }
 
-/* ---- Kernels: registered when a library is loaded, launched never */
+/* ---- Kernels: a library registers them when it is loaded, and every launch fails */
 
 static void *nothing;
 
@@ -101,7 +102,7 @@ EXPORT cudaError_t __cudaPopCallConfiguration(void) { return rt_note(CUDA_ERROR_
 EXPORT cudaError_t cudaLaunchKernel(void) { return rt_note(CUDA_ERROR_NOT_SUPPORTED); }
 EXPORT cudaError_t cudaLaunchKernelExC(void) { return rt_note(CUDA_ERROR_NOT_SUPPORTED); }
 
-/* A program that is linked with these of the driver can be started. */
+/* Functions of the driver that only fail, so that a program that is linked with them can start. */
 #define ABSENT(name) \
   EXPORT CUresult name(void) { return CUDA_ERROR_NOT_SUPPORTED; }
 

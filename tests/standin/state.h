@@ -1,8 +1,10 @@
-/* state.h - what the files of the stand-in share: contexts, streams, blocks, under one lock.
+/* state.h - the declarations that the files of the stand-in share: contexts, streams and blocks.
+ * One lock guards them all.
  *
- * Order is kept by clocks. A stream has a slot; its work is numbered 1, 2, ...; `done` says up to
- * where each slot has come. A clock holds a number for each slot: what must be done (of work,
- * before it may run), or what is known to come before (of streams, events and the host). */
+ * Clocks describe the order of work. Each stream has a slot, and its work has the numbers 1, 2, ...
+ * The clock `done` holds, for each slot, the number of the last work that is done. Every clock
+ * holds a number for each slot. The clock of a piece of work says which work must be done before it
+ * may run. The clock of a stream, an event or the host says which work is known to come before. */
 #ifndef STANDIN_STATE_H
 #define STANDIN_STATE_H
 
@@ -29,24 +31,24 @@ struct CUctx_st {
   bool live, primary;
   int device;
   unsigned flags;
-  unsigned retained; /* of a primary one */
+  unsigned retained; /* of a primary context: its references */
   CUstream legacy;   /* its default stream */
 };
 
 typedef struct si_work {
   struct si_work *next;
   void (*run)(struct si_work *work);
-  CUhostFn call; /* for `run`: called with no lock held */
+  CUhostFn call; /* a host function in place of `run`, called with no lock held */
   CUstreamCallback callback;
   CUstream stream;
   void *data;
   uintptr_t to, from;
   size_t size;
-  unsigned byte, width; /* of a fill: the value, and its bytes */
-  char *staged;         /* what is read, taken from memory that only the host knows; or NULL */
-  char *into;           /* written in place of `to`, memory that only the host knows; or NULL */
+  unsigned byte, width; /* of a fill: the value, and its size */
+  char *staged;         /* a copy of the source, if only the host knows that memory; or NULL */
+  char *into;           /* the target in place of `to`, if only the host knows it; or NULL */
   uint32_t number;
-  uint64_t due; /* in driver calls made */
+  uint64_t due; /* it may run once si.calls is this much */
   si_moment need;
 } si_work;
 
@@ -56,7 +58,7 @@ struct CUstream_st {
   unsigned flags;
   int slot;
   bool hidden;     /* a default stream */
-  pthread_t owner; /* of a per-thread one */
+  pthread_t owner; /* the thread of a per-thread default stream */
   int capture;     /* CUstreamCaptureStatus */
   CUstreamCaptureMode capture_mode;
   pthread_t capturer;
@@ -85,14 +87,14 @@ typedef struct si_block {
   size_t size;
   si_kind kind;
   int device;
-  CUcontext context; /* that it goes with; NULL: none */
+  CUcontext context; /* the block ends with this context; NULL: with none */
   unsigned flags;
-  char *map; /* of the host */
+  char *map; /* its mapping in the host's memory */
   size_t map_size;
   off_t offset;    /* in the device's file */
-  unsigned opened; /* how many times, of what came from another process */
+  unsigned opened; /* of another process's memory: how often it is open */
   CUmemoryPool pool;
-  bool freed; /* of a pool: in stream order */
+  bool freed; /* of a pool: it is freed, and the pool keeps it */
   si_moment free_at;
   struct si_block *next;
   struct si_piece *piece;
@@ -103,8 +105,8 @@ typedef struct si_block {
 typedef struct si_gpu {
   size_t total, used;
   int node;
-  int number; /* of the machine: it is in the UUID */
-  int fd;     /* its memory */
+  int number; /* its number in the machine, which the UUID contains */
+  int fd;     /* the file with its memory */
   off_t end;
   struct CUctx_st *primary;
   struct CUmemPoolHandle_st *pool, *current_pool;
@@ -118,7 +120,7 @@ typedef struct si_state {
   si_gpu devices[DEVICES_MAX];
   unsigned delay, late_frees;
   bool held, strict;
-  size_t lockable; /* bytes that may be registered; 0: all */
+  size_t lockable; /* bytes that may be registered; 0: no limit */
   uint64_t calls;
   si_moment done, host;
   unsigned handles;
@@ -128,58 +130,58 @@ extern si_state si;
 extern pthread_mutex_t si_lock;
 
 /* record.c */
-CUresult si_enter(const char *function); /* the lock is taken if and only if CUDA_SUCCESS */
+CUresult si_enter(const char *function); /* takes the lock if it returns CUDA_SUCCESS */
 CUresult si_leave(CUresult result);
-void si_in_callback(bool in); /* this thread may call nothing */
+void si_in_callback(bool in); /* while true, this thread may call nothing */
 void si_violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void si_read_environment(void);
 void si_record_reset(void);
 
-/* capture.c; a capture that is spoilt is a violation */
+/* capture.c: a call that spoils a capture is a violation */
 CUresult si_capture_check(const char *name); /* whether this thread may call the function */
-/* Nothing of the context is captured, but for `but` if that is a default stream: then nothing that
- * it would wait for. */
+/* Checks that no stream of the context is captured, except `but`. If `but` is a default stream,
+ * checks only the streams that it would wait for. */
 CUresult si_capture_of(CUcontext context, CUstream but, const char *function);
 void si_capture_reset(void);
 
 /* context.c */
-CUresult si_current(CUcontext *out); /* INVALID_CONTEXT, CONTEXT_IS_DESTROYED or what broke it */
+CUresult si_current(CUcontext *out); /* or INVALID_CONTEXT, CONTEXT_IS_DESTROYED, a sticky error */
 CUcontext si_current_or_null(void);
-CUresult si_of_device(int device); /* CUDA_SUCCESS if there is such a device */
+CUresult si_of_device(int device); /* CUDA_SUCCESS if the device exists */
 void si_context_reset(void);
 
 /* stream.c */
 CUresult si_stream_of(CUstream handle, CUstream *out);
 CUresult si_put(CUstream stream,
-                si_work *work); /* takes it over; `to`, `from`, `size` are checked */
+                si_work *work); /* takes the work over; checks `to`, `from` and `size` */
 si_work *si_work_new(void (*run)(si_work *));
-void si_run(void); /* what may run, runs */
+void si_run(void); /* runs all work that may run */
 bool si_is_done(const si_moment *moment);
-void si_wait(const si_moment *moment);        /* and the host knows */
-void si_seen(const si_moment *moment);        /* the host knows */
-void si_drain(CUcontext context, int device); /* NULL: of any context of the device; -1: of any */
+void si_wait(const si_moment *moment);        /* then the host knows that it is done */
+void si_seen(const si_moment *moment);        /* notes that the host knows that it is done */
+void si_drain(CUcontext context, int device); /* waits; NULL: for any context; -1: for any device */
 bool si_has_pending(uintptr_t at, size_t size, bool forget);
 void si_streams_end(CUcontext context);
 void si_stream_reset(void);
 CUstream si_stream_new(CUcontext context, unsigned flags);
 
 /* memory.c */
-si_block *si_find(uintptr_t at, size_t size);           /* a block that overlaps */
-bool si_is_covered(uintptr_t at, size_t size);          /* by live blocks */
-CUresult si_block_new(si_block *block, si_block **out); /* a copy is entered */
+si_block *si_find(uintptr_t at, size_t size);           /* returns a block that overlaps, or NULL */
+bool si_is_covered(uintptr_t at, size_t size);          /* whether live blocks cover it */
+CUresult si_block_new(si_block *block, si_block **out); /* enters a copy of the block */
 void si_block_remove(si_block *block);
-CUresult si_back(si_block *block, int device, size_t size); /* memory of a device, mapped */
+CUresult si_back(si_block *block, int device, size_t size); /* gives the block mapped memory */
 void si_unback(si_block *block);
 void si_blocks_end(CUcontext context);
 void si_memory_reset(void);
-void si_memory_end(void); /* looks at what is registered still */
+void si_memory_end(void); /* checks the memory that is still registered */
 
 /* vmm.c, pool.c, ipc.c */
-bool si_is_unmapped(uintptr_t at, size_t size); /* in a range, with no memory mapped to it */
+bool si_is_unmapped(uintptr_t at, size_t size); /* reserved, and without mapped memory */
 void si_vmm_reset(void);
 void si_pool_reset(void);
 void si_pool_free(si_block *block);
-void si_pool_shrink(int device, bool all); /* to its threshold; all: to nothing */
+void si_pool_shrink(int device, bool all); /* trims caches to the threshold; all: to nothing */
 
 #define ENTER()                                    \
   do {                                             \

@@ -1,4 +1,5 @@
-/* stream.c - streams, events, and the order of work: what runs when, and what is in no order. */
+/* stream.c - streams and events, and the order of work: runs work when it may run, and finds work
+ * that nothing puts in order. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -9,12 +10,13 @@ enum { USES = 4096 };
 
 static struct {
   si_work *head, *tail;
-  uint32_t last; /* number given to work */
-  bool busy;     /* a call is under way, with no lock held */
+  uint32_t last; /* the number of its latest work */
+  bool busy;     /* a host function runs, with no lock held */
   CUstream stream;
 } slots[SLOTS];
 
-/* What work did to which bytes, of work that the host has not seen done. */
+/* The bytes that work reads or writes. A use is forgotten when the host knows that the work is
+ * done. */
 static struct use {
   uintptr_t low, high;
   int slot;
@@ -97,7 +99,7 @@ void si_run(void) {
   }
 }
 
-/* Whatever it takes, and whether held back or not. */
+/* Completes all work up to the target, also work that is held back or delayed. */
 static void reach(const si_moment *target) {
   for (int i = 0; i < SLOTS; i++) {
     while (si.done.at[i] < target->at[i]) {
@@ -184,7 +186,8 @@ si_work *si_work_new(void (*run)(si_work *)) {
   return work;
 }
 
-/* The default stream waits for those of its context not told otherwise, and they for it. */
+/* Puts the default stream of a context in order with the other streams of the context. They wait
+ * for each other, except streams with CU_STREAM_NON_BLOCKING. */
 static void merge_default(CUstream stream) {
   CUstream legacy = stream->context->legacy;
   if (stream != legacy) {
@@ -246,7 +249,7 @@ CUresult si_put(CUstream stream, si_work *work) {
 /* ---- Streams ---- */
 
 CUstream si_stream_new(CUcontext context, unsigned flags) {
-  static unsigned turn; /* a slot is used again as late as can be */
+  static unsigned turn; /* the next slot to try: a slot is reused as late as possible */
   for (int i = 0; i < SLOTS; i++) {
     unsigned slot = turn++ % SLOTS;
     if (slots[slot].stream || slots[slot].head || slots[slot].busy) continue;
@@ -331,7 +334,7 @@ static void stream_end(CUstream stream) {
   if (!stream->hidden) si.handles--;
 }
 
-/* Its work goes on to its end. */
+/* The work of the stream still completes. */
 API cuStreamDestroy_v2(CUstream handle) {
   ENTER();
   if (!is_stream(handle) || handle->hidden) LEAVE(CUDA_ERROR_INVALID_HANDLE);
@@ -371,7 +374,8 @@ static si_moment moment_of(CUstream stream) {
   return stream->known;
 }
 
-/* The host may not ask about a stream that is captured, nor wait for it by a default one. */
+/* Checks that the host may query a stream or wait for it: neither the stream nor, if it is a
+ * default stream, a stream that it waits for is captured. */
 static CUresult seen_by_host(CUstream stream, const char *function) {
   if (stream->capture) {
     si_violate("%s of stream %p, which is captured", function, (void *)stream);
@@ -517,7 +521,7 @@ API cuEventRecord(CUevent event, CUstream handle) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* An event that was captured is a part of a graph, and never comes. */
+/* Checks that an event can complete. A captured event is part of a graph, and never does. */
 static CUresult happens(CUevent event, const char *function) {
   if (!event->captured) return CUDA_SUCCESS;
   si_violate("%s of an event that was captured", function);
@@ -572,7 +576,7 @@ API cuEventElapsedTime_v2(float *out, CUevent start, CUevent stop) {
   return cuEventElapsedTime(out, start, stop);
 }
 
-/* ---- What a test asks ---- */
+/* ---- Functions for tests ---- */
 
 CONTROL void standin_hold(void) { si.held = true; }
 CONTROL void standin_delay(unsigned calls) { si.delay = calls; }

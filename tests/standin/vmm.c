@@ -1,5 +1,5 @@
-/* vmm.c - address ranges, pieces of memory, the mapping of the one to the other, and descriptors of
- * pieces for other processes. */
+/* vmm.c - virtual memory management: address ranges, pieces of memory, their mapping to ranges, and
+ * descriptors of pieces for other processes. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ typedef struct si_piece {
   int device;
   size_t size;
   off_t offset;
-  int fd; /* the file that it is in, if another process's; else -1 */
+  int fd; /* the file of another process that it is in, or -1 */
   bool exportable;
-  unsigned handles, mappings; /* gone when both are 0 */
+  unsigned handles, mappings; /* the piece ends when both are 0 */
 } si_piece;
 
 typedef struct si_range {
@@ -41,7 +41,7 @@ bool si_is_unmapped(uintptr_t at, size_t size) {
   return false;
 }
 
-/* Nothing there, and taken from nobody. */
+/* Reserves addresses without access and without memory. */
 static void *hold_address(void *at, size_t size, int fixed) {
   return mmap(at, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | fixed, -1, 0);
 }
@@ -113,13 +113,13 @@ static void end_if_unused(si_piece *piece) {
   struct si_piece **link = &pieces;
   while (*link != piece) link = &(*link)->next;
   *link = piece->next;
-  if (piece->fd >= 0) { /* its memory is the other process's to give back */
+  if (piece->fd >= 0) { /* the other process gives the memory back */
     close(piece->fd);
     free(piece);
     return;
   }
   struct si_block block = { .device = piece->device, .size = piece->size, .offset = piece->offset };
-  block.map = hold_address(NULL, PAGE, 0); /* si_unback gives a mapping back */
+  block.map = hold_address(NULL, PAGE, 0); /* si_unback unmaps a mapping */
   block.map_size = PAGE;
   fallocate(si.devices[piece->device].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->offset,
             (off_t)piece->size);
@@ -186,7 +186,7 @@ API cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *at) {
   LEAVE(CUDA_SUCCESS);
 }
 
-/* ---- Pieces for other processes: a descriptor says whose file one is in, and where ---- */
+/* ---- Pieces for other processes: a descriptor names the file of a piece, and the offset ---- */
 
 typedef struct si_shared {
   uint64_t magic, offset, size;
@@ -276,7 +276,8 @@ API cuMemMap(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationH
   LEAVE(CUDA_SUCCESS);
 }
 
-/* Calls visit for each mapping of a range that whole mappings fill; false if they do not. */
+/* Calls `visit` for each mapping of a range. Returns false, and calls nothing, if the range does
+ * not consist of whole mappings. */
 static bool each_mapping(uintptr_t at, size_t size, void (*visit)(si_block *, int), int value) {
   for (int pass = 0; pass < 2; pass++) {
     for (uintptr_t here = at; here < at + size;) {
@@ -327,7 +328,7 @@ static void unmap(si_block *block, int unused) {
   end_if_unused(piece);
 }
 
-/* Waits for nothing: what pending work still uses is lost to it. */
+/* Does not wait for pending work, which would then lose its memory: that is a violation. */
 API cuMemUnmap(CUdeviceptr at, size_t size) {
   ENTER();
   if (si_has_pending(at, size, true)) {
