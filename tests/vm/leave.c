@@ -1,5 +1,5 @@
-/* leave - the last act of the virtual machine: waits until all it said has been heard, then tells
- * QEMU's isa-debug-exit the status of its first argument, which ends QEMU with 33 + 2 * status. */
+/* leave - ends the virtual machine. Waits until its output has been written, then sends the status
+ * in its first argument to QEMU's isa-debug-exit device. QEMU then exits with 33 + 2 * status. */
 #include <stdlib.h>
 #include <sys/io.h>
 #include <termios.h>

@@ -1,5 +1,5 @@
-/* pages.h - where memory is and what its pages are, in the kernel's words: the tests of placement
- * believe nothing else. */
+/* pages.h - asks the kernel where memory is and which pages it has. The tests of placement compare
+ * loam with these answers. */
 #ifndef PAGES_H
 #define PAGES_H
 
@@ -12,16 +12,19 @@
 #include "../core/test.h"
 #include "loam.h"
 
-/* NODES of the machine with four, and one that is there at times. */
+/* NODES: the nodes of the machine with four. NODES_MOST also counts node 4, which test_leaving
+ * brings online and offline. */
 enum { NODES = 4, NODES_MOST = 5, PAGE = 4096 };
 
-/* How many nodes the virtual machine has; VM_NODES is tests/vm/run's word. */
+/* Returns how many NUMA nodes the virtual machine has, or 0 outside of it. tests/vm/run sets
+ * VM_NODES in the machine. */
 static inline int nodes(void) {
   const char *text = getenv("VM_NODES");
   return text ? atoi(text) : 0;
 }
 
-/* An emulated machine may be slow: so is what a policy may take to load. */
+/* Starts loam for a test program. Skips the program outside the virtual machine. An emulated
+ * machine may be slow, so a load step of a policy may take up to 60 s. */
 static inline void begin(void) {
   if (!nodes()) {
     print_message("only in the virtual machine: tests/vm/run\n");
@@ -30,14 +33,15 @@ static inline void begin(void) {
   loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1, .step_ms = 60000 });
 }
 
-/* For a program whose every test is of the machine with so many. */
+/* Skips the program unless the machine has `n` nodes. */
 static inline void only_with_nodes(int n) {
   if (nodes() == n) return;
   print_message("only on the machine with %d nodes\n", n);
   exit(77);
 }
 
-/* Pages of [at, at + size) by node; `other` counts those without memory. */
+/* The pages of a range, counted by node. `other` counts the pages that are on no such node: most of
+ * them have no memory. */
 typedef struct spread {
   long on[NODES_MOST], other;
 } spread;
@@ -59,7 +63,7 @@ static inline spread where_is(const void *at, size_t size) {
   return found;
 }
 
-/* Every page is on one of the nodes of `mask`, and has memory. */
+/* Asserts that every page of the range has memory, on one of the nodes of `mask`. */
 static inline void assert_on(const void *at, size_t size, unsigned mask) {
   spread found = where_is(at, size);
   for (int node = 0; node < NODES_MOST; node++)
@@ -70,7 +74,8 @@ static inline void assert_on(const void *at, size_t size, unsigned mask) {
              found.on[4]);
 }
 
-/* A CPU of a node that has one: tests/vm/run gives node 0 the CPUs 0 and 1. */
+/* Binds the thread to one CPU of the node. tests/vm/run gives node 0 the CPUs 0 and 1, node 1 the
+ * CPU 2, and node 2 the CPU 3; node 3 has none. */
 static inline void run_on_node(int node) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -78,7 +83,7 @@ static inline void run_on_node(int node) {
   assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0);
 }
 
-/* A figure in kB of /proc/self/smaps, of all mappings that a range is in together. */
+/* Returns a field of /proc/self/smaps in kB: its sum over all mappings that overlap the range. */
 static inline long smaps(const void *at, size_t size, const char *field) {
   char line[512];
   bool inside = false;
@@ -96,7 +101,7 @@ static inline long smaps(const void *at, size_t size, const char *field) {
   return found;
 }
 
-/* A line of a file that the machine's administrator sets. */
+/* Writes a line to a file of the kernel, as the machine's administrator does. */
 static inline void set(const char *path, const char *text) {
   FILE *file = fopen(path, "w");
   if (!file) fail_msg("%s cannot be opened", path);
@@ -104,7 +109,7 @@ static inline void set(const char *path, const char *text) {
   if (fclose(file)) fail_msg("%s does not take %s", path, text);
 }
 
-/* A number in a file of the kernel's; -1: there is no such file. */
+/* Returns the number in a file of the kernel, or -1 if there is no such file. */
 static inline long number_in(const char *path) {
   long found = -1;
   FILE *file = fopen(path, "r");
@@ -114,14 +119,14 @@ static inline long number_in(const char *path) {
   return found;
 }
 
-/* Which strategy a block is of. */
+/* Returns the name of the strategy that a block belongs to. */
 static inline const char *strategy_of(const void *p) {
   loam_owner_info owner;
   assert_int_equal(loam_owner(p, &owner), LOAM_OK);
   return owner.strategy;
 }
 
-/* A block whose bytes tell whether it is still the same. */
+/* Allocates a block and writes a pattern into it, which is_filled checks. */
 static inline char *filled(const char *tag, size_t size) {
   char *p = loam_malloc(loam_site_get(tag), size);
   assert_non_null(p);
@@ -133,7 +138,7 @@ static inline void is_filled(const char *p, size_t size) {
   for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
-/* Makes this the live policy. */
+/* Loads a policy, which is then in force. */
 static inline void policy(const char *text) {
   if (loam_policy_load_text("vm.lua", text)) fail_msg("%s", loam_error());
 }

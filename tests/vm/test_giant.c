@@ -1,4 +1,5 @@
-/* test_giant - pages of 1 GiB: on the machine that has set one aside, on node 1. */
+/* test_giant - tests pages of 1 GiB. The machine with two nodes reserves one such page, on node
+ * 1. */
 #include "pages.h"
 
 #define GIB ((size_t)1 << 30)
@@ -41,7 +42,8 @@ static void look(void) {
   assert_int_equal(loam_got_each(add_got, NULL), LOAM_OK);
 }
 
-/* The machine has one: who comes second takes what follows in the chain, and it is counted. */
+/* One block takes the machine's only page of 1 GiB. The next strategy of the chain serves the next
+ * request, and loam counts the failure and the fallback. */
 static void the_page_is_had_by_one_and_then_by_the_next(void **state) {
   (void)state;
   assert_int_equal(number_in(free_file), 1);
@@ -93,7 +95,7 @@ static void small_and_large_blocks_share_one(void **state) {
   is_given_back();
 }
 
-/* More than a page of it takes two, which there are not. */
+/* A block of more than 1 GiB needs two pages, but the machine has one. */
 static void what_needs_two_is_not_had(void **state) {
   (void)state;
   policy(CHAIN("huge = '1GiB'"));
@@ -101,7 +103,7 @@ static void what_needs_two_is_not_had(void **state) {
   assert_int_equal(number_in(free_file), 1);
   policy("local a = loam.host { name = 'first', huge = '1GiB' }\n"
          "return loam.policy { name = 'p', pick = function() return a end }\n");
-  usleep(50000); /* a refusal is the answer for 10 ms */
+  usleep(50000); /* for 10 ms after a refusal, loam does not ask the kernel again */
   char *p = loam_malloc(NULL, 100);
   assert_non_null(p);
   assert_null(loam_malloc(NULL, GIB));
@@ -110,7 +112,7 @@ static void what_needs_two_is_not_had(void **state) {
   is_given_back();
 }
 
-/* The page is on node 1. */
+/* The machine's page of 1 GiB is on node 1. */
 static void a_node_has_it_or_not(void **state) {
   (void)state;
   static const char *const there[] = { CHAIN("huge = '1GiB', numa = 1"),

@@ -1,4 +1,5 @@
-/* test_got - asked versus got: what loam says that the kernel gave is what the kernel says. */
+/* test_got - tests that the figures of loam_got_each agree with the kernel about the nodes and the
+ * pages that strategies got. */
 #include "pages.h"
 
 enum { MANY = 70, LARGE = 4 << 20 };
@@ -21,7 +22,7 @@ static void look(void) {
 
 static void *held[MANY];
 
-/* What is told, of this one. */
+/* The SHORTFALL events of the strategy "asked": their number, and the words of the latest. */
 static int told;
 static char words[512];
 
@@ -66,14 +67,14 @@ static void what_spilled_over_is_counted(void **state) {
   assert_int_equal(found.node_bytes[1], 5 * LARGE);
   assert_int_equal(told, 0);
   empty(5);
-  spread sum = fill(MANY); /* 280 MiB, of 192 */
+  spread sum = fill(MANY); /* 280 MiB; node 1 has 192 */
   long elsewhere = sum.on[0] + sum.on[2] + sum.on[3];
   assert_in_range(elsewhere, 10000, 60000);
   look();
   assert_int_equal(found.untouched_bytes, 0);
   double got = (double)found.elsewhere_bytes / (double)found.checked_bytes;
   double real = (double)elsewhere / (double)(elsewhere + sum.on[1]);
-  assert_true(got > real - 0.05 && got < real + 0.05); /* some were looked at, not all */
+  assert_true(got > real - 0.05 && got < real + 0.05); /* loam looked at a sample */
   is_told_once("on nodes that it did not ask for");
   empty(MANY);
 }
@@ -87,8 +88,8 @@ static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
   look();
   assert_int_equal(found.elsewhere_bytes, 0);
   assert_int_equal(found.node_bytes[2], 3 * LARGE);
-  /* An administrator moves the process: migratepages(8). A page that the kernel is at work on stays
-   * behind, and goes the next time. */
+  /* Moves the process to node 0, as an administrator does with migratepages(8). A page that the
+   * kernel is working on stays behind, so the call is repeated. */
   unsigned long from = 1 << 2, to = 1 << 0;
   int naps = 0;
   while (syscall(SYS_migrate_pages, 0, 64, &from, &to) > 0 && be_patient(&naps)) continue;

@@ -1,5 +1,5 @@
-/* test_leaving - a node's memory goes away while a policy names it, and comes back: what is plugged
- * in as node 4 of the machine with four nodes. */
+/* test_leaving - tests what happens when the memory of a node goes offline while a policy names the
+ * node, and comes back. The memory is plugged into the machine with four nodes, as node 4. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +10,8 @@ enum { BLOCKS = 3, EACH = 8 << 20, OBJECTS = 3000, SMALL = 300 };
 
 static const char folder[] = "/sys/devices/system/node/node4";
 
-/* The memory of node 4 in the machine: as one block of the kernel's. */
+/* Finds the `state` file of node 4's memory, which is a single memory block of the kernel. Returns
+ * false if the node has no memory. */
 static bool find_state(char *path, size_t size) {
   DIR *all = opendir(folder);
   struct dirent *one;
@@ -31,15 +32,16 @@ static bool is_so(const char *path, const char *word) {
   return same;
 }
 
-/* Whether the kernel has told this process that it may use node 4, which older ones do a little
- * later than it can. */
+/* Returns whether this process may use node 4, by the kernel's list of allowed nodes. Older kernels
+ * update the list a little later than the memory itself. */
 static bool may_use_it(void) {
   uint64_t nodes;
   assert_int_equal(lm_sys_nodes_allowed(&nodes), 0);
   return nodes >> 4 & 1;
 }
 
-/* The kernel may be busy with a page for a moment: patiently. */
+/* Brings the memory of node 4 online or offline, and waits until the list of allowed nodes agrees.
+ * Repeats the write, because the kernel refuses it while it works on a page of the node. */
 static void turn(const char *word) {
   char path[200];
   ssize_t n = -1;
@@ -55,7 +57,7 @@ static void turn(const char *word) {
   if (n < 0) fail_msg("%s does not take \"%s\": %s", path, word, strerror(errno));
   while (may_use_it() != !strncmp(word, "online", 6) && be_patient(&naps)) continue;
   assert_int_equal(may_use_it(), !strncmp(word, "online", 6));
-  usleep(200000); /* nothing that loam has read of a node is older than 100 ms */
+  usleep(200000); /* loam uses no figure of a node that is older than 100 ms */
 }
 
 static int comes(void **state) {
@@ -101,8 +103,8 @@ static void is_of(const char *strategy, size_t size, unsigned mask) {
   loam_free(p);
 }
 
-/* What is bound to the node is handed over when it is gone; what lived there lives on elsewhere,
- * and is counted as such. */
+/* While node 4 is gone, a strategy that is bound to it fails, and the next strategy of the chain
+ * serves. Blocks that were on the node live on elsewhere, and loam counts them so. */
 static void what_must_be_there_goes_to_the_next(void **state) {
   (void)state;
   char *p[BLOCKS];
@@ -136,13 +138,15 @@ static void what_must_be_there_goes_to_the_next(void **state) {
   loam_trim();
   is_of("second", SMALL, 1 << 1);
   turn("online_movable");
-  usleep(50000); /* a refusal is the answer for 10 ms */
+  usleep(50000); /* for 10 ms after a refusal, loam does not ask the kernel again */
   is_of("first", EACH, 1 << 4);
   is_of("first", SMALL, 1 << 4);
   loam_trim();
 }
 
-/* What it had already, and has not touched, is not had from elsewhere under its name. */
+/* While the node is gone, its strategy does not serve from memory that it already has but has not
+ * touched: the pages would come from other nodes. When the node is back, the strategy serves from
+ * it. */
 static void what_comes_back_is_of_the_node_again(void **state) {
   (void)state;
   policy(CHAIN("numa = 4"));
@@ -160,7 +164,8 @@ static void what_comes_back_is_of_the_node_again(void **state) {
   loam_trim();
 }
 
-/* Where a node is only preferred, or one of several, the others serve; nothing fails. */
+/* If a strategy only prefers the node, or has others too, the other nodes serve while the node is
+ * gone. No request fails. */
 static void what_may_be_elsewhere_is(void **state) {
   (void)state;
   static const struct {
@@ -190,7 +195,8 @@ static void what_may_be_elsewhere_is(void **state) {
   }
 }
 
-/* A policy that names it is then refused, with words, and the live one stays. */
+/* While the node is gone, a policy that names it is refused with a message, and the policy in force
+ * stays. */
 static void a_policy_that_names_it_then_is_refused(void **state) {
   (void)state;
   policy(CHAIN("numa = 2"));
@@ -202,7 +208,7 @@ static void a_policy_that_names_it_then_is_refused(void **state) {
   turn("online_movable");
   policy(CHAIN("numa = 4"));
   is_of("first", EACH, 1 << 4);
-  /* The one that stays is looked up again as its node comes back. */
+  /* The policy in force names node 4, and uses the node again when it is back. */
   loam_trim();
   turn("offline");
   assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4, align = 32")), LOAM_EPOLICY);
@@ -220,7 +226,8 @@ static bool is_there(unsigned node) {
   return there;
 }
 
-/* Nothing of it is free while it is gone, so that a policy steers clear of it, and back. */
+/* While the node is gone, its gauge says that no memory is free. So a policy that reads the gauge
+ * avoids the node, and uses it again when it is back. */
 static void free_memory_of_it_steers_a_policy(void **state) {
   (void)state;
   int naps = 0;
@@ -231,7 +238,7 @@ static void free_memory_of_it_steers_a_policy(void **state) {
   loam_trim();
   for (int round = 0; round < 2; round++) {
     turn("offline");
-    usleep(200000); /* no gauge is older than 100 ms */
+    usleep(200000); /* a gauge is at most 100 ms old */
     for (int i = 0; i < 5; i++) is_of("b", 1 << 20, 1 << 1);
     if (round) assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4")), LOAM_EPOLICY);
     turn("online_movable");

@@ -1,5 +1,6 @@
-/* test_moving.c - live memory moves between nodes, and policies are steered by what is free on one:
- * on the machine with four nodes, in the kernel's words. */
+/* test_moving.c - tests that live memory moves between nodes when a new policy says so, and that a
+ * policy can decide by the free memory of a node. Runs on the machine with four nodes, and asks the
+ * kernel where pages are. */
 #include <sys/wait.h>
 
 #include "heap/pool.h"
@@ -87,7 +88,7 @@ static void interleaved_and_weighted_blocks_are_spread_anew(void **state) {
   loam_free(p);
 }
 
-/* On huge pages of node 0. */
+/* Returns a filled block on huge pages of node 0. */
 static char *filled_huge(const char *tag, size_t size) {
   load("loam.host { name = 'huge0', numa = 0, huge = 'thp' }");
   char *p = filled(tag, size);
@@ -101,7 +102,8 @@ static void is_spread_evenly(const void *p, size_t size) {
     assert_int_equal(found.on[node], (long)(size / PAGE / NODES));
 }
 
-/* A huge page that is to be shared out is taken apart first: it would go with each of its pages. */
+/* To spread the 4 KiB pages of a huge page over nodes, loam must split the huge page first: the
+ * kernel moves an unsplit huge page as a whole. */
 static void huge_pages_are_taken_apart_to_be_spread(void **state) {
   (void)state;
   char *p = filled_huge("apart", 16 * MiB);
@@ -140,7 +142,7 @@ static void huge_pages_by_default_are_spread_whole(void **state) {
   loam_free(p);
 }
 
-/* The kernel moves no page that several processes have. */
+/* The kernel does not move a page that several processes share. */
 static void what_a_forked_process_shares_stays_until_it_is_gone(void **state) {
   (void)state;
   static const char *const wanted[] = { "1", "{ prefer = 1 }", "'interleave'" };
@@ -175,7 +177,7 @@ static void what_a_forked_process_shares_stays_until_it_is_gone(void **state) {
 
 enum { OBJECTS = 4000 };
 
-/* The pages of what is freed serve the new strategy, on its node. */
+/* When objects of a moved span are freed, the new strategy uses their pages again, on its node. */
 static void small_objects_move_with_their_pages(void **state) {
   (void)state;
   static char *p[OBJECTS];
@@ -204,7 +206,8 @@ static void huge_pages_move_and_stay_huge(void **state) {
   loam_free(p);
 }
 
-/* A huge page that two blocks share goes with neither of them. */
+/* Blocks that move share huge pages with blocks that stay. Only the pages of the moving blocks
+ * change their node. */
 static void neighbours_stay_where_they_are(void **state) {
   (void)state;
   char *p[32];
@@ -259,7 +262,8 @@ static uint64_t elsewhere_of(const char *strategy) {
   return elsewhere;
 }
 
-/* One strategy, before and after: what rebalance calls right is what the figures call so. */
+/* Fills node 1, so that blocks of the strategy get pages of other nodes, then frees node 1 and
+ * rebalances. loam_got_each counts pages elsewhere before it, and none after it. */
 static void spills_over_and_comes_back(const char *strategy, const char *name, bool huge) {
   enum { EACH = 24 << 20, MANY = 2000 };
   static char *small[MANY];
@@ -361,7 +365,8 @@ static void a_policy_can_say_that_what_lives_follows(void **state) {
   loam_free(p);
 }
 
-/* Until the gauge is near what the kernel says, which keeps some for itself meanwhile. */
+/* Waits until loam's gauge for node 0 is near the kernel's figure. The two may differ a little,
+ * because the kernel itself takes some memory during the wait. */
 static void wait_for_gauge(void) {
   enum { NEAR = 6 << 20 };
   int naps = 0;
@@ -372,8 +377,9 @@ static void wait_for_gauge(void) {
   assert_in_range(off + NEAR, 0, 2 * NEAR);
 }
 
-/* A block on node 0 while the gauge, as it was before and is after, leaves as much as is to be
- * kept, else on node 1; which. Where it was read anew in between, either may be. */
+/* Allocates a block under the tag "pressure". It must be on node 0 if more than `keep` bytes of
+ * that node remain free by the gauge, else on node 1. Returns the node of the block. If the gauge
+ * changed during the call, both nodes may be right. */
 static int take_by_gauge(char **p, size_t size, uint64_t keep) {
   loam_owner_info owner;
   uint64_t before = lm_numa_free(0);
@@ -390,7 +396,8 @@ static int take_by_gauge(char **p, size_t size, uint64_t keep) {
   return node;
 }
 
-/* Free memory of a node decides, as the gauge has it; nothing fails on the way. */
+/* The policy decides by the gauge of node 0's free memory. So it goes on to node 1 before a request
+ * fails or needs a fallback. */
 static void when_a_node_fills_the_policy_goes_on_to_the_next(void **state) {
   (void)state;
   enum { BLOCKS = 16, EACH = 8 << 20 };

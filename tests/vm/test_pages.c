@@ -1,4 +1,5 @@
-/* test_pages - what pages are: huge, prefaulted, locked, or none of it, as smaps tells. */
+/* test_pages - tests the options huge, prefault and lock: /proc/self/smaps and move_pages(2) say
+ * which pages a block has. */
 #include "pages.h"
 
 enum { LARGE = 8 << 20 };
@@ -16,7 +17,8 @@ static char *take(const char *text, size_t size) {
   return p;
 }
 
-/* kB, with what else its strategy has beside it. */
+/* Returns the kB of huge pages in the mappings of a block. A mapping may also contain other memory
+ * of its strategy. */
 static long huge_of(const void *p, size_t size) { return smaps(p, size, "AnonHugePages"); }
 
 static void thp_is_had_where_it_is_asked_for(void **state) {
@@ -29,7 +31,7 @@ static void thp_is_had_where_it_is_asked_for(void **state) {
   memset(p, 1, 3 * LARGE);
   assert_in_range(huge_of(p, 3 * LARGE), 3 * LARGE / 1024, 1 << 20);
   loam_free(p);
-  p = take(POLICY("align = 32"), LARGE); /* madvise is the machine's mode */
+  p = take(POLICY("align = 32"), LARGE); /* the machine's mode is madvise */
   memset(p, 1, LARGE);
   assert_int_equal(huge_of(p, LARGE), 0);
   loam_free(p);
@@ -43,7 +45,7 @@ static void thp_is_kept_out_where_it_is_refused(void **state) {
   memset(p, 1, LARGE);
   assert_int_equal(huge_of(p, LARGE), 0);
   loam_free(p);
-  p = take(POLICY("align = 128"), LARGE); /* the kernel's default */
+  p = take(POLICY("align = 128"), LARGE); /* without the option `huge`, the kernel's mode decides */
   memset(p, 1, LARGE);
   assert_in_range(huge_of(p, LARGE), 1024, 1 << 20);
   loam_free(p);
@@ -85,7 +87,7 @@ static void pages_of_1_gib_are_refused_where_there_are_none(void **state) {
   loam_free(p);
 }
 
-/* Before a byte of it is touched. */
+/* Prefaulted pages have memory before the program touches them. */
 static void prefaulted_memory_is_there_at_once(void **state) {
   (void)state;
   char *p = take(POLICY("prefault = true"), LARGE);
@@ -118,7 +120,7 @@ static void locked_memory_is_locked_until_it_is_freed(void **state) {
   loam_free(small);
   policy(POLICY("align = 256"));
   loam_trim();
-  /* What was locked serves others unlocked. */
+  /* Memory that was locked serves another strategy, and is not locked any more. */
   p = loam_malloc(NULL, LARGE);
   memset(p, 1, LARGE);
   assert_int_equal(smaps(p, LARGE / 2, "Locked"), 0);

@@ -1,5 +1,6 @@
-/* test_placement - each form of `numa`, as the kernel tells it page by page: small objects, large
- * blocks, what grows, and what a thread of another node gave back. */
+/* test_placement - tests each form of the option `numa`. The kernel says for every page on which
+ * node it is: pages of small objects, of large blocks, of blocks that grew, and of memory that a
+ * thread of another node gave back. */
 #include <pthread.h>
 
 #include "pages.h"
@@ -10,7 +11,7 @@
 
 enum { LARGE = 4 << 20, SMALL = 200, OBJECTS = 5000 };
 
-/* ---- Whatever is asked for */
+/* ---- Checks for any placement */
 
 static void *touched(size_t size) {
   char *p = loam_malloc(NULL, size);
@@ -84,7 +85,7 @@ static void on_node(int node, void (*work)(unsigned mask), unsigned mask) {
   pthread_join(start_thread(run_job, &j), NULL);
 }
 
-/* ---- The forms */
+/* ---- The forms of the option */
 
 static void a_number_is_that_node(void **state) {
   (void)state;
@@ -163,7 +164,8 @@ static void weights_are_the_proportions(const char *text, const int *weight, siz
   in_proportion(&found, (long)(size / PAGE), weight, grain);
 }
 
-/* The nodes go by the page: the kernel does it. */
+/* The weights of the policy are in proportion to the machine's own, so the kernel's weighted
+ * interleaving places the pages, and the shares are exact to a page. */
 static void weights_of_the_machine_are_exact(void **state) {
   (void)state;
   static const int weight[] = { 4, 2, 0, 0 };
@@ -191,7 +193,8 @@ static void pages_are_shared_out_by_weight(void **state) {
   weights_are_the_proportions(text, rising, 16 * LARGE, 256);
 }
 
-/* A region, or what a block grows by, begins its turns anew. */
+/* Each region, and each piece that a block grows by, begins the sequence of nodes again, so the
+ * shares are less exact here. */
 static void weights_hold_for_small_objects_and_growth(void **state) {
   (void)state;
   static const int weight[] = { 3, 1, 0, 0 };
@@ -208,7 +211,7 @@ static void weights_hold_for_small_objects_and_growth(void **state) {
   loam_free(between);
 }
 
-/* ---- What "local" is: the node of the thread that takes the memory, whoever had it before */
+/* ---- The placement "local": the node of the thread that allocates */
 
 static void local_is_where_the_thread_runs(void **state) {
   (void)state;
@@ -256,7 +259,7 @@ static void local_blocks_freed_elsewhere_are_not_local_there(void **state) {
   on_node(0, large_is_on, 1 << 0);
 }
 
-/* On the nodes of `mask`, the new pages too. */
+/* Grows the kept block. All its pages, also the new ones, are on the nodes of `mask`. */
 static void grows_kept(unsigned mask) {
   kept = loam_realloc(NULL, kept, 3 * LARGE);
   memset(kept, 3, 3 * LARGE);
@@ -282,7 +285,7 @@ static void a_thread_that_moves_takes_from_its_new_node(void **state) {
   run_on_node(2);
   large_is_on(1 << 2);
   fill_objects(SMALL);
-  /* What it had cached is of the node that it came from. */
+  /* The first objects may come from the thread's bins, which were filled on its old node. */
   for (int i = OBJECTS / 2; i < OBJECTS; i++) assert_on(object[i], SMALL, 1 << 2);
   free_objects();
 }
@@ -306,7 +309,7 @@ static void local_memory_is_one_strategy_in_all_figures(void **state) {
          "return loam.policy { name = 'p', pick = function() return s end }\n");
   for (unsigned i = 0; i < 3; i++) on_node((int)i, takes_one, i);
   assert_int_equal(live_of_it(), 3 + (1ull << 32));
-  /* The limit is of all nodes together. */
+  /* The limit is for all nodes together. */
   assert_null(loam_malloc(NULL, 1 << 20));
   for (int i = 0; i < 3; i++) loam_free(object[i]);
   assert_int_equal(live_of_it() & UINT32_MAX, 0);
@@ -334,7 +337,8 @@ static void a_page_serves_one_placement(void **state) {
   }
 }
 
-/* What one policy's strategies held, and gave back to the range, has the next one's placement. */
+/* Memory that a strategy of one policy gave back gets the placement of the next policy's
+ * strategy. */
 static void memory_that_changes_hands_changes_its_placement(void **state) {
   (void)state;
   static const char *const text[] = { POLICY("numa = 1"), POLICY("numa = 'interleave'"),

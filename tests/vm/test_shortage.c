@@ -1,5 +1,6 @@
-/* test_shortage - when the kernel has not what is asked for: the next in the chain serves it, where
- * that can be known when memory is asked for, and the process lives. */
+/* test_shortage - tests that the next strategy of a chain serves a request when the kernel lacks
+ * the memory that the first one asks for, and that the process lives on. This holds for shortages
+ * that the kernel reports when loam asks for the memory. */
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -9,7 +10,8 @@ enum { MANY = 600 };
 
 static void *held[MANY];
 
-/* Blocks of `size` bytes, filled, until one is not of `first`; how many are. They stay. */
+/* Allocates blocks of `size` bytes and writes to them, until a block is not of the strategy `first`
+ * or there is no memory. Returns how many blocks are of `first`. The blocks stay in `held`. */
 static int take_until(const char *first, size_t size) {
   for (int n = 0; n < MANY; n++) {
     held[n] = loam_malloc(NULL, size);
@@ -49,7 +51,7 @@ static void is_taken_over(const char *text, size_t size, int least, int most, un
   assert_string_equal(strategy_of(held[n]), "second");
   assert_int_equal(fallbacks(), before + 1);
   free_held();
-  /* What was given back can be had again. */
+  /* The blocks were given back to the system, so the first strategy can serve again. */
   void *p = loam_malloc(NULL, size);
   assert_string_equal(strategy_of(p), "first");
   loam_free(p);
@@ -117,14 +119,15 @@ static void without_huge_pages_the_next_serves(void **state) {
   free_held();
 }
 
-/* Without a node that is asked for. Where there is but one, which is sooner filled. */
+/* The strategy names no node, so all memory of the machine must be used up. This test runs on the
+ * machine with one node, which has the least memory. */
 static void a_full_machine_hands_over(void **state) {
   (void)state;
   if (nodes() != 1) skip();
   is_taken_over(CHAIN("prefault = true"), 16 << 20, 10, 60, (1u << NODES_MOST) - 1);
 }
 
-/* In a control group of its own, of so many MiB. */
+/* Puts this process into a new control group that may use `limit` bytes. */
 static void enter_group(const char *limit) {
   char text[32];
   mkdir("/sys/fs/cgroup/shortage", 0700);
@@ -153,7 +156,7 @@ static void a_group_at_its_limit_refuses_what_is_taken_at_once(void **state) {
     assert_int_equal(run_in_child(in_small_group, (void *)(uintptr_t)ALONE("numa = 1")), 0);
 }
 
-/* From now on on these nodes only. */
+/* Puts this process into a new control group that may use only the nodes `mems`. */
 static void enter_cpuset(const char *mems) {
   char text[32];
   mkdir("/sys/fs/cgroup/near", 0700);
@@ -172,7 +175,7 @@ static int leaves_its_nodes(void *text) {
   char *q = loam_malloc(NULL, 8 << 20);
   if (!q || strcmp(strategy_of(q), "second")) return 2;
   memset(q, 1, 8 << 20);
-  return p[100] == 7 ? 0 : 3; /* what it has it keeps; the kernel may have moved it */
+  return p[100] == 7 ? 0 : 3; /* the block keeps its contents; the kernel may have moved it */
 }
 
 static int loads_in_cpuset(void *text) {
@@ -188,7 +191,8 @@ static void a_node_outside_the_cpuset_hands_over(void **state) {
   assert_int_equal(run_in_child(loads_in_cpuset, (void *)(uintptr_t)CHAIN("numa = 3")), 0);
 }
 
-/* The kernel would count nodes anew: the second of nodes 1-3 is node 2. */
+/* When a cpuset changes, the kernel by default renumbers the nodes of a binding by their place in
+ * it: node 1 of nodes 0-3 becomes node 2 of nodes 1-3. loam must stay on node 1. */
 static int keeps_its_node(void *text) {
   policy(text);
   char *p = loam_malloc(NULL, 1 << 20);
@@ -206,7 +210,8 @@ static void a_node_is_the_same_in_another_cpuset(void **state) {
   assert_int_equal(run_in_child(keeps_its_node, (void *)(uintptr_t)CHAIN("numa = 1")), 0);
 }
 
-/* The administrator takes the pages away while they are wanted: mid-run. */
+/* The administrator takes the reserved huge pages of node 1 away while blocks use some of them.
+ * Those blocks stay; the next strategy serves new requests until the pages are reserved again. */
 static void huge_pages_that_are_taken_away_are_missed_by_nobody(void **state) {
   (void)state;
   static const char file[] =

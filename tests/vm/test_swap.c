@@ -1,5 +1,5 @@
-/* test_swap - cold memory goes to swap on request, and no other: on the machine with a disk for it,
- * which has swap only while this runs. */
+/* test_swap - tests that cold memory goes to swap on request, and that other memory stays. The
+ * machine with four nodes has a disk for swap, which is in use only while this program runs. */
 #include <fcntl.h>
 #include <sys/swap.h>
 
@@ -20,7 +20,7 @@ static int swap_off(void **state) {
   return swapoff(disk);
 }
 
-/* Pages of a range that are in swap, as the kernel's table of them says. */
+/* Returns how many pages of a range are in swap, by /proc/self/pagemap. */
 static long swapped(const void *at, size_t size) {
   enum { BATCH = 512 };
   uint64_t entry[BATCH];
@@ -39,7 +39,7 @@ static long swapped(const void *at, size_t size) {
   return found;
 }
 
-/* Of the whole process, in kB. */
+/* Returns how many kB of the whole process are in swap. */
 static long in_swap(void) {
   char line[200];
   long found = -1;
@@ -75,7 +75,7 @@ static void demote(unsigned older_s) {
   if (loam_demote(&options, NULL, note, NULL) != LOAM_OK) fail_msg("%s", loam_error());
 }
 
-/* The kernel passes over a page that it is at work on: most of them are meant. */
+/* The kernel skips a page that it is working on, so three quarters of the pages are enough. */
 static void is_mostly_out(const void *p, size_t size) {
   long pages = (long)(size / PAGE);
   assert_in_range(swapped(p, size), pages * 3 / 4, pages);
@@ -86,7 +86,7 @@ static void the_tag_goes_to_swap_and_no_other(void **state) {
   policy("local s = loam.host { name = 's' }\n"
          "return loam.policy { name = 'p', pick = function() return s end }\n");
   char *cold = filled("cold.data", EACH), *hot = filled("hot.data", EACH);
-  char *cool = filled("coldest", EACH); /* another tag, though it begins so */
+  char *cool = filled("coldest", EACH); /* another tag, whose name also begins with "cold" */
   long before = in_swap();
   demote(0);
   assert_int_equal(moved, EACH);
@@ -115,7 +115,7 @@ static void small_objects_go_by_the_page(void **state) {
   long out = 0;
   for (int i = 0; i < OBJECTS; i++) out += swapped(cold[i], 1);
   assert_in_range(out, OBJECTS / 2, OBJECTS);
-  /* Of a span that both tags have, none goes. */
+  /* A span with objects of both tags stays in memory. */
   for (int i = 0; i < OBJECTS; i++) assert_int_equal(swapped(hot[i], SMALL), 0);
   for (int i = 0; i < OBJECTS; i++) {
     is_filled(cold[i], SMALL);
@@ -172,7 +172,8 @@ static void what_cannot_go_is_told_with_the_reason(void **state) {
   loam_free(p);
 }
 
-/* What the command says; its exit status. */
+/* Runs `loam demote` for this process. Copies its output to `answer`, and returns its wait
+ * status. */
 static int run_demote(char *answer, size_t room) {
   char command[200];
   snprintf(command, sizeof command, "%s demote %d --tag cold --to pageout 2>&1", getenv("LOAM"),
@@ -184,8 +185,9 @@ static int run_demote(char *answer, size_t room) {
   return pclose(pipe);
 }
 
-/* From outside, by the command. The job ends when no command has asked about it for three seconds.
- * A slow machine can hold the command up for longer, so the command has three tries. */
+/* An operator demotes memory with the loam command. The job ends when no command has asked about it
+ * for three seconds. A slow machine can hold the command up for longer, so the command has three
+ * tries. */
 static void an_operator_sends_it_out(void **state) {
   (void)state;
   char answer[2000];
@@ -193,7 +195,7 @@ static void an_operator_sends_it_out(void **state) {
   int status = 0;
   *answer = 0;
   for (int tries = 0; tries < 3 && !strstr(answer, "8 MiB moved, 0 B in place"); tries++) {
-    is_filled(p, EACH); /* and so in memory */
+    is_filled(p, EACH); /* reads the block, which brings it back from swap */
     status = run_demote(answer, sizeof answer);
   }
   if (status || !strstr(answer, "cold.cache  moved"))

@@ -1,4 +1,5 @@
-# _lib.sh - what the cases share; they source it. They run in the virtual machine, under busybox.
+# _lib.sh - functions that all cases use. A case sources this file, and runs in the virtual machine,
+# under busybox.
 set -u
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -7,8 +8,9 @@ export LOAM_CONTROL_DIR=$work/control
 fail() { echo "failed: $*"; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
 ok() { echo "ok: $*"; }
-# patiently COMMAND... - its output in $work/out. A policy has 200 ms to load, which an emulated
-# machine on a busy host may need more than.
+# patiently COMMAND... - runs the command, and keeps its output in $work/out. Repeats it while it
+# fails because a policy took longer than 200 ms to load: an emulated machine on a busy host may
+# need more.
 patiently() {
   local status=0 attempt
   for attempt in $(seq 40); do
@@ -19,7 +21,7 @@ patiently() {
   done
   return "$status"
 }
-# policy TEXT - a policy of this text; its path is in $policy.
+# policy TEXT - writes a policy with this text, and sets $policy to its path.
 policy() { policy=$work/policy.lua; printf '%s\n' "$1" > "$policy"; }
-# nodes N - this machine has N nodes, or the case is skipped.
+# nodes N - skips the case unless this machine has N nodes.
 nodes() { [ "$VM_NODES" = "$1" ] || skip "only on the machine with $1 nodes"; }

@@ -1,5 +1,5 @@
-# command.sh - the loam command on this machine: what policies/ holds, nodes that are not there, no
-# /sys.
+# command.sh - tests the loam command on this machine: with the policies of policies/, with a node
+# that does not exist, and without /sys.
 . /t/cases/_lib.sh
 
 for file in /t/policies/*.lua; do

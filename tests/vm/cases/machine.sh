@@ -1,4 +1,5 @@
-# machine.sh - the machine is the one that the other cases take for granted, and loam sees it.
+# machine.sh - checks that the machine has what the other cases expect, and that `loam doctor`
+# reports it.
 . /t/cases/_lib.sh
 
 cat /sys/devices/system/node/has_memory /sys/devices/system/node/has_cpu > "$work/nodes"
@@ -12,7 +13,7 @@ ok "its nodes"
 "$LOAM" doctor > "$work/doctor" || fail "loam doctor: exit status $?"
 cat "$work/doctor"
 
-# says WHAT TEXT - in doctor's line of it.
+# says WHAT TEXT - fails unless doctor's line about WHAT contains TEXT.
 says() { grep "  $1  " "$work/doctor" | grep -q "$2" || fail "of $1 doctor says not: $2"; }
 case $VM_NODES in
   2) says '1 GiB huge pages' '1 reserved, 1 free' ;;

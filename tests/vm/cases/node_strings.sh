@@ -1,10 +1,10 @@
-# node_strings.sh - a policy names nodes as numactl does, on a machine of four nodes, in a cpuset of
-# two of them, and without libnuma.
+# node_strings.sh - tests policies that name nodes as numactl does: on the machine with four nodes,
+# in a cpuset of two of them, and without libnuma.
 . /t/cases/_lib.sh
 nodes 4
 
-# shown NUMA COMMAND... - the nodes of a strategy with this option, as `COMMAND check` shows them; or
-# its complaint.
+# shown NUMA COMMAND... - prints the nodes of a strategy with this option, as `COMMAND check` shows
+# them, or the error of that command.
 shown() {
   local numa=$1
   shift
@@ -13,7 +13,7 @@ return loam.policy { name = 'p', pick = function() return s end }"
   patiently "$@" check "$policy" || true
   sed -n 's/^s .*host: numa //p; s/^.*policy.lua:1: //p' "$work/out"
 }
-# says NUMA WORDS COMMAND...
+# says NUMA WORDS COMMAND... - fails unless `shown NUMA COMMAND...` prints WORDS.
 says() {
   local numa=$1 words=$2 got
   shift 2

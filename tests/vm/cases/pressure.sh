@@ -1,5 +1,5 @@
-# pressure.sh - memory pressure in a control group of the second version: memory.max, memory.high,
-# and the stalls that the kernel counts.
+# pressure.sh - tests memory pressure in a control group of version 2: memory.max, memory.high, and
+# the stalls that the kernel counts.
 . /t/cases/_lib.sh
 
 group=/sys/fs/cgroup/pressure
@@ -34,7 +34,8 @@ echo 48M > "$group/memory.high"
 patiently within "$LOAM" run --policy "$policy" -- peaks 4 14 || fail "memory.high: $(cat "$work/out")"
 ok "below memory.high too"
 
-# A program that needs more than memory.high waits for memory. Another one in its group sees that.
+# A program that needs more than memory.high waits for memory. Another program in its group sees
+# that.
 policy "local plain = loam.host { name = 'plain' }
 local aligned = loam.host { name = 'aligned', align = 4096 }
 return loam.policy { pick = function(req)
