@@ -181,8 +181,8 @@ static void a_block_that_grows_in_place_is_one_block(void **state) {
   put(q);
 }
 
-/* Several threads allocate under more tags than a thread has tallies, and end. Their counts must move
- * to the totals. */
+/* Several threads allocate under more tags than a thread has tallies, and end. Their counts must
+ * move to the totals. */
 enum { PAIRS = LM_TALLIES + 500, ROUNDS = 5 };
 
 static void *allocate_under_many(void *arg) {
