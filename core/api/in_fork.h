@@ -18,14 +18,11 @@
  * and in calls of a handler, because this function itself may have called its caller. */
 void lm_in_fork_free_noted(void);
 
-/* Begins a slow request. Returns NULL in a guarded section; or the block that serves the request,
- * in none. */
+/* Begins a slow request. Returns the block that serves it; NULL: it is still to be served. */
 void *lm_in_fork_begin(const lm_request *r);
-/* Begins a slow free. Returns true in a guarded section; or false, in none, if the block is free or
- * will be freed after the fork. */
+/* Begins a slow free. Returns false if the block is free, or will be freed after the fork. */
 bool lm_in_fork_begin_free(void *ptr, const lm_stream *on);
-/* Begins a slow realloc. Returns true in a guarded section; or false, in none, if *out is the
- * answer. */
+/* Begins a slow realloc. Returns false if the realloc is done, and *out is its result. */
 bool lm_in_fork_begin_realloc(loam_site *site, void *ptr, size_t size, void **out);
 
 #endif

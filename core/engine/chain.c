@@ -37,14 +37,13 @@ static const char at_limit[] = "this would pass its limit";
 /* Serves the order by an object of the strategy's pool; with `by_larger`, only by a free object of
  * a larger class. One active section gives the object its token and counts it (step 1 in
  * live_bytes.c). Few requests come here, so the thread's own sum (lm_live_count) is not used. */
-static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, bool by_larger,
-                            lm_record *out) {
+static bool serve_from_pool(lm_order *o, lm_strategy *s, bool by_larger, lm_record *out) {
   bool is_zeroed = false;
   lm_object object;
   size_t align = o->r.align > s->desc.align ? o->r.align : s->desc.align;
   o->t->is_at_limit = false;
   lm_thread_enter(o->t);
-  token = lm_site_token_now(o->r.site, token);
+  lm_token token = lm_site_token_now(o->r.site, o->token);
   lm_pool_request request = { o->r.size, align, token };
   void *p = by_larger ? lm_pool_alloc_larger(o->t, s, &request)
                       : lm_pool_alloc(o->t, s, &request, &is_zeroed);
@@ -65,14 +64,14 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, lm_token token, bool by
 
 /* Serves the order by a handler, the system's allocator or a driver. The limit counts the request's
  * size before the call, and the block's size after it. */
-static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_provided(lm_order *o, lm_strategy *s, lm_record *out) {
   if (!lm_strategy_limit_take(s, o->r.size)) return cannot(o, at_limit);
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
   o->why = lm_provider_alloc(&o->r, s, out);
   lm_thread_foreign_end(o->t, section);
   bool in_limit = !o->why && lm_strategy_limit_take(s, out->size - o->r.size);
   out->strategy = s->id;
-  if (in_limit && lm_record_enter(o->t, o->r.site, token, out, NULL)) return true;
+  if (in_limit && lm_record_enter(o->t, o->r.site, o->token, out, NULL)) return true;
   lm_strategy_limit_give(s, (int64_t)(in_limit ? out->size : o->r.size));
   if (o->why) return false;
   section = lm_thread_foreign_begin(o->t);
@@ -85,12 +84,11 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_token token, lm_recor
  * for which the thread leaves its active section. */
 static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
                                   lm_device_owner owner, lm_record *out) {
-  lm_token token = owner.token;
   lm_stream_ref line = lm_device_pool_stream(c, o->r.want, o->r.stream);
   void *p = NULL;
   do {
     lm_thread_enter(o->t);
-    owner.token = lm_site_token_now(o->r.site, token);
+    owner.token = lm_site_token_now(o->r.site, o->token);
     if (p) lm_device_pool_set_owner(c, p, &owner, out);
     bool is_taken = p || lm_device_pool_take(c, size, line, &owner, out);
     if (is_taken) lm_site_add_live(out->token, (int64_t)out->size);
@@ -103,13 +101,13 @@ static bool take_from_device_pool(lm_order *o, lm_device_pool *c, size_t size,
   return cannot(o, lm_provider_words);
 }
 
-static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_record *out) {
   size_t size = lm_device_pool_round_aligned(o->r.size, o->r.align);
   const char *why = NULL;
   lm_device_pool *c = lm_provider_pool(&o->r, s, &why);
   if (!c) return cannot(o, why);
   if (!lm_strategy_limit_take(s, size)) return cannot(o, at_limit);
-  lm_device_owner owner = { token, s->id, (uint8_t)o->r.want, (uint8_t)o->r.flags };
+  lm_device_owner owner = { o->token, s->id, (uint8_t)o->r.want, (uint8_t)o->r.flags };
   bool ok = take_from_device_pool(o, c, size, owner, out);
   /* Now the limit counts the block's real size, or nothing if there is no block. */
   lm_strategy_limit_give(s, (int64_t)size - (ok ? (int64_t)out->size : 0));
@@ -120,7 +118,7 @@ static bool serve_from_device_pool(lm_order *o, lm_strategy *s, lm_token token, 
 /* Serves the order by a strategy of pinned memory that has twins: from the pool of a twin, which
  * grows if it has no memory for the order; else from the device's pool. The loop tries again
  * because another thread may take the memory that this thread added to the pool. */
-static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
+static bool serve_pinned(lm_order *o, lm_strategy *s, lm_record *out) {
   enum { TRIES = 8 };
   bool is_asked = o->r.want == LM_WANT_PINNED, for_host = o->r.want == LM_WANT_HOST || is_asked;
   bool by_twin = for_host && !(o->r.flags & LM_GPU_WRITE_COMBINED) &&
@@ -128,7 +126,7 @@ static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record 
   int device = by_twin ? lm_provider_device(s->desc.device) : 0;
   lm_strategy *twin = by_twin ? lm_pinned_twin(s, device, is_asked) : s;
   for (int i = 0; by_twin && i < TRIES && lm_pool_reserve(twin); i++) {
-    if (serve_from_pool(o, twin, token, false, out)) {
+    if (serve_from_pool(o, twin, false, out)) {
       if (twin->desc.asked) lm_decision_remember_pinned(o->t, &o->r, twin);
       return true;
     }
@@ -139,15 +137,15 @@ static bool serve_pinned(lm_order *o, lm_strategy *s, lm_token token, lm_record 
     if (why == lm_pinned_elsewhere) break;
     if (why) return cannot(o, why);
   }
-  return serve_from_device_pool(o, s, token, out);
+  return serve_from_device_pool(o, s, out);
 }
 
 /* Serves the order by one strategy. Returns false, and says why in o->why, if it cannot. */
-static bool serve(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (s->twins) return serve_pinned(o, s, token, out);
-  if (lm_provider_is_pooled(s)) return serve_from_device_pool(o, s, token, out);
-  return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, token, out)
-                                          : serve_from_pool(o, s, token, false, out);
+static bool serve(lm_order *o, lm_strategy *s, lm_record *out) {
+  if (s->twins) return serve_pinned(o, s, out);
+  if (lm_provider_is_pooled(s)) return serve_from_device_pool(o, s, out);
+  return lm_provider_serves(s->desc.kind) ? serve_provided(o, s, out)
+                                          : serve_from_pool(o, s, false, out);
 }
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
@@ -243,30 +241,29 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
  * the system, of all strategies, and the member is tried again. If it still cannot, a small order
  * gets a free object of a larger class, in memory that the strategy's pool has. None of this is
  * done for requests of foreign code that loam calls, which may come while loam holds locks. */
-static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_token token, lm_record *out) {
-  if (lm_likely(serve(o, s, token, out))) return true;
+static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_record *out) {
+  if (lm_likely(serve(o, s, out))) return true;
   if (o->why != lm_region_no_memory || o->t->inside) return false;
-  if (lm_sweep_reclaim() && serve(o, s, token, out)) return true;
+  if (lm_sweep_reclaim() && serve(o, s, out)) return true;
   return o->why == lm_region_no_memory && !s->twins && lm_strategy_kind_is_pooled(s->desc.kind) &&
-         serve_from_pool(o, s, token, true, out);
+         serve_from_pool(o, s, true, out);
 }
 
 /* Serves the order by one member: resizes the block `was`, or allocates a block and moves the
  * contents of `was`. NULL: the member cannot, which is counted and not yet reported. */
-static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t misses,
-                      const lm_record *was) {
+static void *serve_by(lm_order *o, lm_strategy *s, uint32_t misses, const lm_record *was) {
   lm_record b;
   if (was) {
     lm_sample_live sample;
     bool was_sample = lm_sample_suspend(was->base, &sample);
     b = *was;
-    if (lm_resize(o, s, token, &b)) {
+    if (lm_resize(o, s, &b)) {
       if (was_sample) lm_probe_free((uintptr_t)was->base);
       return note_served(o, s, was, &b);
     }
     if (was_sample) lm_sample_put_back(&sample);
   }
-  if (serve_or_reclaim(o, s, token, &b) && (!was || move_contents(o, was, &b))) {
+  if (serve_or_reclaim(o, s, &b) && (!was || move_contents(o, was, &b))) {
     if (misses) {
       lm_stats_bump(&s->served_late);
       lm_stats_bump(&lm_stats_fallbacks);
@@ -281,19 +278,19 @@ static void *serve_by(lm_order *o, lm_strategy *s, lm_token token, uint32_t miss
 /* Copies the chain that the plan names for the order: the plan may be reclaimed once the thread has
  * left its active section. If the order names a handler, the handler's strategy is the whole chain,
  * and the plan is not evaluated. Returns the length of the chain; 0 if there is no room for the
- * handler's strategy. *token is of the plan's generation. */
-static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token *token) {
+ * handler's strategy. Sets the order's token. */
+static uint32_t decide(lm_order *o, uint32_t chain[LM_CHAIN_MAX]) {
   lm_inputs inputs;
   const lm_strategy *only = o->r.handler ? lm_provider_of_handler(o->r.handler) : NULL;
   uint32_t n = only != NULL;
   if (only) chain[0] = only->id;
   lm_thread_enter(o->t);
   lm_site_plan *now = lm_decision_now(o->r.site);
-  *token = atomic_load_explicit(&now->token, memory_order_relaxed);
+  o->token = atomic_load_explicit(&now->token, memory_order_relaxed);
   if (!o->r.handler) {
     const lm_plan *plan = o->t->inside ? lm_plan_default()
                                        : atomic_load_explicit(&now->plan, memory_order_acquire);
-    lm_decision_inputs(&o->r, &inputs);
+    lm_decision_inputs(&o->r, NULL, &inputs);
     const lm_leaf *leaf = &plan->leaf[lm_plan_decide(plan, &inputs)];
     n = leaf->n;
     lm_assert(n > 0 && n <= LM_CHAIN_MAX);
@@ -305,11 +302,10 @@ static uint32_t decide(const lm_order *o, uint32_t chain[LM_CHAIN_MAX], lm_token
 
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
   uint32_t chain[LM_CHAIN_MAX], misses = 0;
-  lm_token token;
   lm_strategy *tried = NULL; /* could not serve, which is not reported yet */
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
-  uint32_t n = decide(o, chain, &token);
+  uint32_t n = decide(o, chain);
   if (!n) return NULL;
   for (uint32_t i = 0; i < n; i++) {
     lm_strategy *s = lm_strategy_at(chain[i]);
@@ -319,14 +315,14 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
       lm_stats_bump(&lm_stats_denied);
       return fail(o, "the policy denies it", true, NULL);
     }
-    void *p = serve_by(o, s, token, misses, was);
+    void *p = serve_by(o, s, misses, was);
     if (p) return p;
     tried = s;
     misses++;
   }
   if (!misses) { /* no member fits the kind of memory that the call promises */
     tried = lm_provider_default(&o->r);
-    void *p = tried ? serve_by(o, tried, token, 1, was) : NULL; /* 1: the default is a fallback */
+    void *p = tried ? serve_by(o, tried, 1, was) : NULL; /* 1: the default is a fallback */
     if (p || !tried) return p;
   }
   if (was && o->r.size <= was->size) {

@@ -8,6 +8,7 @@
 typedef struct lm_order {
   lm_thread *t;
   lm_request r;    /* r.site is not NULL */
+  lm_token token;  /* of the site, in the generation of the plan that names the chain */
   const char *why; /* why the last member that was tried could not serve */
 } lm_order;
 
@@ -17,6 +18,6 @@ void *lm_chain_serve(lm_order *o, const lm_record *was);
 
 /* Gives the block *b the order's size where it is, or by moving its pages, if the strategy made the
  * block and can do that; *b is then the new block. False: nothing was done. */
-bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b);
+bool lm_resize(lm_order *o, lm_strategy *s, lm_record *b);
 
 #endif

@@ -61,8 +61,7 @@ LM_INLINE unsigned leaf_from(const lm_plan *plan, int32_t node, const lm_request
   int32_t at = pass_sizes(plan, node, r->size);
   if (at < 0) return (unsigned)~at;
   lm_inputs inputs;
-  lm_decision_inputs(r, &inputs);
-  inputs.needs_lock = needs_lock;
+  lm_decision_inputs(r, needs_lock, &inputs);
   return lm_plan_decide_from(plan, (uint32_t)at, &inputs);
 }
 

@@ -9,9 +9,8 @@
  * key. The policy gives each such request an object of the bin `bin`, and the object bears the
  * token `token`. A new policy sets LM_SLOW_STALE in every thread (os/thread.h). A thread that
  * clears LM_SLOW_STALE begins a new epoch, so it never uses a decision of an older policy. The key
- * also contains the word that was published when the decision was made: when another process
- * publishes a policy on the board, no kept decision matches any more, and the next request looks at
- * the board (service/publish.h).
+ * also contains the published word (os/published.h), so no entry holds once another process has
+ * published a policy.
  *
  * So lm_decision_serve may use a decision only if it depends on nothing but the key. It depends on
  * more if
@@ -129,12 +128,9 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
 
 /* Serves most allocations, without a call: takes an object from the bin that the request's entry
  * names. Sets *holds to whether an entry holds for the request. Returns NULL, and has done nothing,
- * in four cases:
- *   - no entry holds. lm_decision_make then makes a new decision;
- *   - an entry holds, but it has served all blocks that it may serve. lm_decision_make then decides
- *     again;
- *   - an entry holds, but its bin is empty. lm_decision_refill then serves the request;
- *   - an entry holds, but the palette of the last object's span lacks the entry's token
+ *   - if no entry holds, or the entry has served all blocks that it may serve. lm_decision_make then
+ *     serves the request;
+ *   - if the entry's bin is empty, or the palette of the last object's span lacks the entry's token
  *     (heap/tcache.h). lm_decision_refill then serves the request.
  * The thread is not active. This function enters a section, and loam waits for the end of such
  * sections before it reclaims what a replaced policy used. `t` may be the empty area
@@ -282,13 +278,13 @@ LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg);
 
 /* Fills in what a plan may read of a request. Sets no field for the fixed value of a gauge, because
- * `gauge` is set. A gauge may take a lock. */
-LM_INLINE void lm_decision_inputs(const lm_request *r, lm_inputs *out) {
+ * `gauge` is set. `needs_lock`: as in lm_decision_gauge; NULL: a gauge may take a lock. */
+LM_INLINE void lm_decision_inputs(const lm_request *r, bool *needs_lock, lm_inputs *out) {
   out->size = r->size;
   out->align = r->align;
   out->zero = r->zero;
   out->gauge = lm_decision_gauge;
-  out->needs_lock = NULL;
+  out->needs_lock = needs_lock;
   out->site = r->site;
 }
 

@@ -125,8 +125,7 @@ void lm_live_begin(void) {
   lm_lock_drop(&beginning.lock);
 }
 
-static void fork_child(void) { lm_lock_renew(&beginning.lock); }
-
 void lm_live_start(void) {
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = fork_child });
+  lm_thread_add_fork_lock(&beginning.lock);
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave });
 }

@@ -8,7 +8,7 @@
 /* Grows or shrinks a pool's block in place, or by moving its pages. NULL: nothing changed. The
  * token is replaced before the size, so that a walk of live memory at this moment counts the old
  * size. */
-static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_record *b) {
+static char *pool_resize(lm_order *o, const lm_strategy *s, lm_record *b) {
   lm_object object;
   lm_token old = b->token;
   size_t was = b->size;
@@ -18,7 +18,7 @@ static char *pool_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_r
     lm_thread_leave(o->t);
     return NULL;
   }
-  lm_record_retoken(b, lm_site_token_now(o->r.site, token));
+  lm_record_retoken(b, lm_site_token_now(o->r.site, o->token));
   char *p = lm_pool_resize(b->base, o->r.size) ? b->base : lm_pool_move(b->base, o->r.size);
   if (p && p != b->base)
     lm_freed_log_add(o->t, &(lm_object){ b->base, was, old, object.strategy, true, NULL });
@@ -43,7 +43,7 @@ static size_t spare_of(const lm_strategy *s, size_t size) {
 /* Resizes a provided block by the allocator that made it. During the call the table of provided
  * blocks does not have the block: as soon as the allocator frees the old address, another thread
  * may get a block there. */
-static char *provider_resize(lm_order *o, const lm_strategy *s, lm_token token, lm_record *b) {
+static char *provider_resize(lm_order *o, const lm_strategy *s, lm_record *b) {
   lm_provided_node *node;
   if (!lm_record_remove(o->t, b->base, b, &node)) return NULL;
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
@@ -55,13 +55,13 @@ static char *provider_resize(lm_order *o, const lm_strategy *s, lm_token token, 
     b->asked = o->r.size ? o->r.size : 1;
     b->strategy = s->id;
   }
-  lm_record_enter(o->t, p ? o->r.site : lm_site_of(b->token), p ? token : b->token, b, node);
+  lm_record_enter(o->t, p ? o->r.site : lm_site_of(b->token), p ? o->token : b->token, b, node);
   return p;
 }
 
 /* Before the resize, takes from the limit the most bytes that the block may gain. After it, gives
  * back those that the block did not gain. So the account is never below the live bytes. */
-bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
+bool lm_resize(lm_order *o, lm_strategy *s, lm_record *b) {
   lm_strategy *from = lm_strategy_at(b->strategy);
   bool in_heap = b->maker == LM_PROVIDER_HEAP, stays = lm_strategy_limit_is_shared(from, s);
   lm_assert(lm_record_is_valid(b));
@@ -71,7 +71,7 @@ bool lm_resize(lm_order *o, lm_strategy *s, lm_token token, lm_record *b) {
   size_t kept = stays ? was : 0, more = o->r.size > kept ? size - kept : 0;
   if (more) more += spare_of(s, o->r.size);
   if (!lm_strategy_limit_take(s, more)) return false;
-  char *p = in_heap ? pool_resize(o, s, token, b) : provider_resize(o, s, token, b);
+  char *p = in_heap ? pool_resize(o, s, b) : provider_resize(o, s, b);
   lm_strategy_limit_give(s, (int64_t)more - (p ? (int64_t)b->size - (int64_t)kept : 0));
   if (p && !stays) lm_strategy_limit_give(from, (int64_t)was);
   if (p && in_heap && s->desc.zero && b->size > was) memset(p + was, 0, b->size - was);
