@@ -6,7 +6,7 @@
  * or by the engine (lm_memory_alloc).
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
- * lm_memory_free. Slow calls begin as api/in_fork.h says, because another thread may fork.
+ * lm_memory_free. Slow calls begin as api/slow_call.h says, because another thread may fork.
  * lm_thread_self_or_empty is never NULL, so the fast paths do not test it. LM_HOT makes a function
  * begin at a cache line. */
 #include "api/memory.h"
@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/in_fork.h"
+#include "api/slow_call.h"
 #include "api/start.h"
 #include "device/device_idle.h"
 #include "engine/engine.h"
@@ -31,7 +31,7 @@
 /* ---- Slow ends ---------------------------------------------------------------------------- */
 
 /* Ends a slow call. After success errno has the value that it had before the call. */
-static void *answer(void *from, void *to, size_t size, int before) {
+static void *finish(void *from, void *to, size_t size, int before) {
   if (lm_unlikely(lm_memory_hook_is_wanted()) && to) lm_memory_hook_call(from, to, size);
   errno = to ? before : ENOMEM;
   return to;
@@ -47,10 +47,10 @@ static void *end_slow(void *p) {
 LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
   int before = errno;
   lm_assert(!r->by_code || r->site);
-  void *p = lm_in_fork_begin(r);
+  void *p = lm_slow_call_begin(r);
   if (lm_unlikely(p != NULL)) return p;
-  lm_start_awake();
-  return end_slow(answer(NULL, lm_engine_serve(r, NULL), r->size, before));
+  lm_slow_call_chores();
+  return end_slow(finish(NULL, lm_engine_serve(r, NULL), r->size, before));
 }
 
 /* The part of serve_cached that needs a guarded section. A request by code may lack its site: then
@@ -58,7 +58,7 @@ LM_NOINLINE void *lm_memory_alloc(const lm_request *r) {
 static LM_NOINLINE void *serve_guarded(const lm_request *r, bool holds) {
   void *p = NULL;
   if (lm_unlikely(!lm_lock_try_hold_now())) return NULL;
-  lm_start_awake();
+  lm_slow_call_chores();
   lm_thread *t = lm_thread_self; /* NULL: this is the first request of the thread */
   if (holds) p = lm_sampled_or_refill(t, lm_decision_key_of_request(t, r));
   if (p && r->zero) memset(p, 0, r->size);
@@ -89,7 +89,7 @@ static void note_caller(const void *caller) {
 LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, const void *caller) {
   int before = errno;
   if (!ptr) return;
-  if (lm_unlikely(!lm_in_fork_begin_free(ptr, on))) return;
+  if (lm_unlikely(!lm_slow_call_begin_free(ptr, on))) return;
   lm_control_wake_if_asleep();
   note_caller(caller);
   lm_record b;
@@ -126,7 +126,7 @@ LM_HOT void *loam_malloc(loam_site *site, size_t size) {
 
 static LM_NOINLINE void *calloc_overflow(size_t count, size_t size) {
   lm_error_null("%zu times %zu bytes: no address space is that large", count, size);
-  return answer(NULL, NULL, 0, 0);
+  return finish(NULL, NULL, 0, 0);
 }
 
 LM_HOT void *loam_calloc(loam_site *site, size_t count, size_t size) {
@@ -245,12 +245,12 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   if (is_quick && lm_engine_realloc_stays(t, ptr, size, &of, &from)) return ptr;
   void *p = from ? move_object(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
-  if (lm_unlikely(!lm_in_fork_begin_realloc(site, ptr, size, &p))) return p;
+  if (lm_unlikely(!lm_slow_call_begin_realloc(site, ptr, size, &p))) return p;
   int before = errno;
-  lm_start_awake();
+  lm_slow_call_chores();
   note_caller(__builtin_return_address(0));
   p = lm_engine_serve(&(lm_request){ .site = site, .size = size }, ptr);
-  return end_slow(answer(ptr, p, size, before));
+  return end_slow(finish(ptr, p, size, before));
 }
 
 /* ---- free --------------------------------------------------------------------------------- */
@@ -331,9 +331,9 @@ LM_HOT size_t loam_live_size(const void *ptr) {
 
 size_t loam_trim(void) { return lm_sweep_trim(); }
 
-/* Free memory goes back, so that it does not count as memory that the program has. If the process
- * has more than the limit already, that is possible only once the range is sparse: so the range
- * hears of the limit before and after. */
+/* Free memory goes back, so that it does not count against the limits. The range learns of the
+ * limits before and after: if the process has more than a limit, only a sparse range can give
+ * memory back. */
 void loam_limits_changed(void) {
   lm_tails_learn();
   lm_range_limit_changed();

@@ -1,7 +1,7 @@
 /* policy_api.c - loam_policy_*: a policy that goes live, and questions about a policy file. */
 #include <string.h>
 
-#include "api/start.h"
+#include "api/slow_call.h"
 #include "loam.h"
 #include "os/error.h"
 #include "pages/metadata.h"
@@ -16,18 +16,18 @@ static loam_status null_argument(const char *name) {
 
 loam_status loam_policy_load(const char *path) {
   if (!path) return null_argument("path");
-  lm_start_awake();
+  lm_slow_call_chores();
   return lm_policy_load_file(path, false);
 }
 
 loam_status loam_policy_load_text(const char *name, const char *text) {
   if (!text) return null_argument("text");
-  lm_start_awake();
+  lm_slow_call_chores();
   return lm_policy_load(name ? name : "text", "", text, strlen(text));
 }
 
 loam_status loam_policy_watch(const char *path) {
-  lm_start_awake();
+  lm_slow_call_chores();
   loam_status loaded = path ? lm_policy_load_followed(path, false) : LOAM_OK;
   char words[LM_ERROR_SIZE];
   size_t length = strnlen(loam_error(), sizeof words - 1);
@@ -54,7 +54,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
 
 loam_status loam_policy_info(struct loam_policy_info *out) {
   if (!out) return null_argument("out");
-  lm_start_awake();
+  lm_slow_call_chores();
   lm_policy_info_get(out);
   return LOAM_OK;
 }

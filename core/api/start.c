@@ -6,19 +6,15 @@
  * default policy, and so is the start itself. */
 #include "api/start.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "api/in_fork.h"
-#include "device/device_idle.h"
 #include "device/handler.h"
 #include "engine/block_watch.h"
 #include "engine/guard_fault.h"
 #include "engine/last_words.h"
 #include "engine/sample.h"
 #include "heap/large.h"
-#include "heap/sweep.h"
 #include "heap/tails.h"
 #include "os/error.h"
 #include "os/numa.h"
@@ -174,35 +170,13 @@ static void start_from_environment(void) {
 }
 
 /* A fork does not wait for the start, which may last long. */
-static LM_NOINLINE void start_calmly(void) {
+LM_NOINLINE void lm_start_from_environment(void) {
+  if (atomic_load_explicit(&lm_start_state, memory_order_acquire) == LM_START_STOPPED) return;
   lm_sys_cancel_off();
   lm_lock_suspended section = lm_lock_suspend();
   start_from_environment();
   lm_lock_resume(section);
   lm_sys_cancel_restore();
-}
-
-/* Gives memory back if an alarm of memory pressure is new to the calling thread. */
-static LM_NOINLINE void obey_alarm(void) {
-  lm_thread *t = lm_thread_self;
-  if (!t || !lm_start_is_running() || t->inside || t->dying || !lm_sweep_is_alarmed(t)) return;
-  lm_thread_enter(t);
-  lm_sweep_obey_alarm(t);
-  lm_thread_leave(t);
-}
-
-void lm_start_awake(void) {
-  int before = errno;
-  lm_assert(!lm_thread_is_active());
-  uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire) % LM_START_STATES;
-  if (lm_unlikely(now == LM_START_COLD || now == LM_START_STARTING)) start_calmly();
-  lm_control_wake_if_asleep();
-  lm_device_idle_poll(lm_thread_self);
-  lm_publish_obey_if_new();
-  lm_board_refresh_calmly();
-  if (lm_unlikely(lm_pressure_is_short())) obey_alarm();
-  if (lm_unlikely(lm_spare_is_used())) lm_in_fork_free_noted();
-  errno = before;
 }
 
 void loam_stop(void) {

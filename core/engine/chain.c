@@ -186,8 +186,8 @@ static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
 
 /* Ends an order that gets no memory: sets the error words and returns NULL. If a limit or the
  * policy is the reason (`is_refused`), tells the host, once in each generation. `tried` is the
- * member that was tried last, or NULL. UNSERVED comes before SHORTFALL, so that a reader of both
- * knows that the SHORTFALL is no news. */
+ * member that was tried last, or NULL. UNSERVED is sent before SHORTFALL, so that
+ * a reader of both can ignore the SHORTFALL. */
 static void *fail(const lm_order *o, const char *words, bool is_refused, lm_strategy *tried) {
   static _Atomic uint64_t told;
   if (is_refused && lm_site_generation_first(&told)) tell(o, LOAM_EVENT_UNSERVED, words);
@@ -285,7 +285,7 @@ static uint32_t decide(lm_order *o, uint32_t chain[LM_CHAIN_MAX]) {
   uint32_t n = only != NULL;
   if (only) chain[0] = only->id;
   lm_thread_enter(o->t);
-  lm_site_plan *now = lm_decision_now(o->r.site);
+  lm_site_plan *now = lm_decision_live_plan(o->r.site);
   o->token = atomic_load_explicit(&now->token, memory_order_relaxed);
   if (!o->r.handler) {
     const lm_plan *plan = o->t->inside ? lm_plan_default()
@@ -302,7 +302,7 @@ static uint32_t decide(lm_order *o, uint32_t chain[LM_CHAIN_MAX]) {
 
 void *lm_chain_serve(lm_order *o, const lm_record *was) {
   uint32_t chain[LM_CHAIN_MAX], misses = 0;
-  lm_strategy *tried = NULL; /* could not serve, which is not reported yet */
+  lm_strategy *tried = NULL; /* the last member that failed; this is not reported yet */
   lm_assert(o->t == lm_thread_self && o->r.site && !lm_thread_is_active());
   lm_assert(!was || lm_record_is_valid(was));
   uint32_t n = decide(o, chain);
@@ -322,7 +322,7 @@ void *lm_chain_serve(lm_order *o, const lm_record *was) {
   }
   if (!misses) { /* no member fits the kind of memory that the call promises */
     tried = lm_provider_default(&o->r);
-    void *p = tried ? serve_by(o, tried, 1, was) : NULL; /* 1: the default is a fallback */
+    void *p = tried ? serve_by(o, tried, 1, was) : NULL; /* counted as a fallback */
     if (p || !tried) return p;
   }
   if (was && o->r.size <= was->size) {

@@ -70,7 +70,7 @@ LM_INLINE unsigned leaf_from(const lm_plan *plan, int32_t node, const lm_request
  * and for other requests if the plan reads what sets them apart. If needs_lock is not NULL, no lock
  * is taken; where a gauge needs one, *needs_lock is set and the choice is of no use. */
 LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
-  lm_site_plan *now = lm_decision_now(r->site);
+  lm_site_plan *now = lm_decision_live_plan(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
   unsigned step = lm_decision_step_any(r->size);
@@ -298,7 +298,7 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
   lm_assert(twin->whole != twin && !lm_thread_is_active());
   if (t->inside || lm_gpu_is_spread()) return;
   lm_thread_enter(t);
-  lm_site_plan *now = lm_decision_now(r->site);
+  lm_site_plan *now = lm_decision_live_plan(r->site);
   lm_token token = atomic_load_explicit(&now->token, memory_order_relaxed);
   const lm_plan *plan = atomic_load_explicit(&now->plan, memory_order_acquire);
   token = lm_site_token_now(r->site, token);

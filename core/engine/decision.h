@@ -128,10 +128,10 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
 
 /* Serves most allocations, without a call: takes an object from the bin that the request's entry
  * names. Sets *holds to whether an entry holds for the request. Returns NULL, and has done nothing,
- *   - if no entry holds, or the entry has served all blocks that it may serve. lm_decision_make then
- *     serves the request;
+ *   - if no entry holds, or the entry has served all blocks that it may serve. Then
+ *     lm_decision_make serves the request;
  *   - if the entry's bin is empty, or the palette of the last object's span lacks the entry's token
- *     (heap/tcache.h). lm_decision_refill then serves the request.
+ *     (heap/tcache.h). Then lm_decision_refill serves the request.
  * The thread is not active. This function enters a section, and loam waits for the end of such
  * sections before it reclaims what a replaced policy used. `t` may be the empty area
  * (lm_thread_self_or_empty); no entry of that area holds. */
@@ -139,7 +139,7 @@ LM_INLINE void *lm_decision_serve(lm_thread *t, lm_decision_key k, bool *holds) 
   lm_decision *d = lm_decision_at(t, k);
   uint64_t key = lm_decision_enter(t, k);
   void *p = NULL;
-  *holds = false; /* a constant on each branch: else gcc keeps both keys for the slow path */
+  *holds = false; /* set on each branch: else gcc keeps both keys for the slow path */
   if (lm_likely(d->key == key)) {
     *holds = true;
     /* With the load of the epoch by lm_thread_try_enter, the fence is an acquire load. */
@@ -203,9 +203,9 @@ LM_INLINE unsigned lm_decision_step_any(size_t bytes) {
 
 /* Returns the place (lm_decision_key.place) of the entry for a return address and a class, which is
  * given as lm_decision_step gives it. Neighbouring classes of one address are CLASS_STRIDE entries
- * apart, so a thread that does little touches few pages of its cache. The entries of two calls near
- * each other have one place only if the distance of the calls is CLASS_STRIDE times the distance of
- * their classes. */
+ * apart, so a thread that does little touches few pages of its cache. The entries of two
+ * calls share a place only if their addresses are CLASS_STRIDE times as far apart as their
+ * classes. */
 LM_INLINE uint64_t lm_decision_place_of_code(uint64_t code, uint64_t step) {
   enum { CLASS_STRIDE = 4 }; /* with 4, gcc needs two instructions */
   return (code * (LM_DECISION_STEP / CLASS_STRIDE) + step) * CLASS_STRIDE;
@@ -267,7 +267,7 @@ void lm_decision_remember_pinned(lm_thread *t, const lm_request *r, lm_strategy 
 /* Returns the plan and the token that a site has under the live policy. A site has two pairs of
  * plan and token: of the live policy, and of the policy before or after it. The thread is
  * active. */
-LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
+LM_INLINE lm_site_plan *lm_decision_live_plan(loam_site *site) {
   /* Acquire pairs with the release that makes a new policy live: its plan and token are written. */
   return &site->now[atomic_load_explicit(&lm_site_generation, memory_order_acquire) & 1];
 }
@@ -277,8 +277,9 @@ LM_INLINE lm_site_plan *lm_decision_now(loam_site *site) {
  * *inputs->needs_lock instead. */
 double lm_decision_gauge(const lm_inputs *inputs, int input, unsigned arg);
 
-/* Fills in what a plan may read of a request. Sets no field for the fixed value of a gauge, because
- * `gauge` is set. `needs_lock`: as in lm_decision_gauge; NULL: a gauge may take a lock. */
+/* Fills in what a plan may read of a request. Does not set the fields for fixed values of gauges:
+ * they are not read, because `gauge` is set. `needs_lock` is for lm_decision_gauge; NULL: a gauge
+ * may take a lock. */
 LM_INLINE void lm_decision_inputs(const lm_request *r, bool *needs_lock, lm_inputs *out) {
   out->size = r->size;
   out->align = r->align;

@@ -10,9 +10,10 @@
 #include "engine/sample.h"
 #include "engine/stats.h"
 
-/* Memory for a request of any kind; with the contents of the block at `ptr`, as far as they go,
- * unless `ptr` is NULL. If such a request has no site, the block keeps its own. NULL: the policy
- * denies it, or no member of the chain can serve it; the block at `ptr` is then unchanged. */
+/* Serves a request of any kind. If `ptr` is not NULL, this is a realloc: the new block has the
+ * contents of the block at `ptr`, as far as they fit, and its site if the request has none. Returns
+ * NULL if the policy denies the request, or no member of the chain can serve it; the block at `ptr`
+ * is then unchanged. */
 void *lm_engine_serve(const lm_request *r, void *ptr);
 
 /* Returns whether the block at `ptr` is an object of a pool that has room for `size` bytes, at most
@@ -26,8 +27,8 @@ bool lm_engine_realloc_stays(lm_thread *t, void *ptr, size_t size, loam_site **s
  * size that a sized free claims, SIZE_MAX for none. Work on stream `on` may still use the memory;
  * NULL: on the stream of the request. */
 void lm_engine_free(void *ptr, size_t size, const lm_stream *on);
-/* Frees an object of a pool whose token is counted; false: nothing was done. While active. More is
- * to be done for a nested block, which is known twice (record.h), and for a sample. */
+/* Frees an object of a pool whose token is counted. Returns false, and has done nothing, for any
+ * other object, for a nested block (record.h) and for a sample. The thread is active. */
 LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   lm_token token;
   size_t size = lm_load(size_t, &met.span->size);

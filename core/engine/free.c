@@ -61,7 +61,7 @@ static void free_unknown(lm_thread *t, void *p) {
 
 /* Frees a block of a device pool, in the order of the stream `on` if that is not NULL. Returns
  * false if no such block begins at p. */
-static bool free_cached(lm_thread *t, const void *p, const lm_stream *on) {
+static bool free_from_device_pool(lm_thread *t, const void *p, const lm_stream *on) {
   lm_provided f;
   lm_device_pool *attend;
   lm_stream_ref line = { 0 };
@@ -86,5 +86,5 @@ void lm_engine_free(void *ptr, size_t size, const lm_stream *on) {
   lm_sample_end(ptr);
   if (lm_record_is_nested(ptr) && free_provided(t, ptr, on)) return;
   if (lm_pool_owns(ptr)) free_pool(t, ptr, on);
-  else if (!free_cached(t, ptr, on) && !free_provided(t, ptr, on)) free_unknown(t, ptr);
+  else if (!free_from_device_pool(t, ptr, on) && !free_provided(t, ptr, on)) free_unknown(t, ptr);
 }

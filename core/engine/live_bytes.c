@@ -29,25 +29,25 @@
 /* ---- Counting ----------------------------------------------------------------------------- */
 
 /* Adds a thread's own sum to the counter of the tag. */
-static void tell(lm_live_pending *u) {
-  int64_t bytes = (int64_t)u->bytes - LM_LIVE_UNTOLD;
+static void add_pending(lm_live_pending *u) {
+  int64_t bytes = (int64_t)u->bytes - LM_LIVE_PENDING_MAX;
   if (u->live && bytes) atomic_fetch_add_explicit(u->live, bytes, memory_order_relaxed);
-  u->bytes = LM_LIVE_UNTOLD;
+  u->bytes = LM_LIVE_PENDING_MAX;
 }
 
 LM_NOINLINE void lm_live_count_slow(lm_thread *t, const loam_site *site, int64_t bytes) {
   lm_live_pending *u = &t->live_pending[site->tag_index % LM_LIVE_PLACES];
   if (u->live != site->live) {
-    tell(u);
+    add_pending(u);
     u->live = site->live;
   }
   u->bytes += (uint64_t)bytes;
-  if (u->bytes > 2 * LM_LIVE_UNTOLD) tell(u);
+  if (u->bytes > 2 * LM_LIVE_PENDING_MAX) add_pending(u);
 }
 
-static void leave(lm_thread *t) {
+static void add_all_pending(lm_thread *t) {
   for (int i = 0; i < LM_LIVE_PLACES; i++)
-    if (t->live_pending[i].live) tell(&t->live_pending[i]); /* else the page may have no memory */
+    if (t->live_pending[i].live) add_pending(&t->live_pending[i]); /* unused ones stay unwritten */
 }
 
 /* ---- Beginning to count ------------------------------------------------------------------- */
@@ -127,5 +127,5 @@ void lm_live_begin(void) {
 
 void lm_live_start(void) {
   lm_thread_add_fork_lock(&beginning.lock);
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = add_all_pending });
 }

@@ -21,8 +21,9 @@ static void note_sites(lm_live_limits *out) {
   for (uint32_t i = LM_SITE_FIRST; i < end; i++) {
     loam_site *site = lm_site_at(i);
     /* Acquire pairs with the release of the loader: the plan is complete. */
-    const lm_plan *plan =
-        site ? atomic_load_explicit(&lm_decision_now(site)->plan, memory_order_acquire) : NULL;
+    const lm_plan *plan = site ? atomic_load_explicit(&lm_decision_live_plan(site)->plan,
+                                                      memory_order_acquire)
+                               : NULL;
     if (plan && plan != last) note_plan(out, plan);
     last = plan;
   }

@@ -6,8 +6,7 @@
 #include "heap/freed_log.h"
 
 /* Grows or shrinks a pool's block in place, or by moving its pages. NULL: nothing changed. The
- * token is replaced before the size, so that a walk of live memory at this moment counts the old
- * size. */
+ * token is replaced before the size: so a thread that walks live memory counts the old size. */
 static char *pool_resize(lm_order *o, const lm_strategy *s, lm_record *b) {
   lm_object object;
   lm_token old = b->token;

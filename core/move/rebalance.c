@@ -333,8 +333,8 @@ static lm_token renew(void *ctx, lm_token old) {
   (void)ctx;
   loam_site *site = lm_site_at(lm_site_token_index(old));
   if (job.order.demotes || !site) return old;
-  /* Relaxed: lm_decision_now pairs with the swap of generations. */
-  lm_token now = atomic_load_explicit(&lm_decision_now(site)->token, memory_order_relaxed);
+  /* Relaxed: lm_decision_live_plan pairs with the swap of generations. */
+  lm_token now = atomic_load_explicit(&lm_decision_live_plan(site)->token, memory_order_relaxed);
   return (now & ~LM_TOKEN_COUNTED) | (old & LM_TOKEN_COUNTED);
 }
 

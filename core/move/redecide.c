@@ -121,9 +121,9 @@ lm_redecision lm_redecide(const lm_object *object) {
   loam_site *site = lm_site_at(lm_site_token_index(object->token));
   if (!site) return refused("it has no tag");
   /* Acquire pairs with the release of lm_site_start. Plans of policies are published by the swap of
-   * generations, with which lm_decision_now pairs. */
+   * generations, with which lm_decision_live_plan pairs. */
   lm_redecision w = decide_all(
-      atomic_load_explicit(&lm_decision_now(site)->plan, memory_order_acquire), site, object);
+      atomic_load_explicit(&lm_decision_live_plan(site)->plan, memory_order_acquire), site, object);
   if (w.kind == LM_REDECIDE_RIGHT) return w;
   lm_kind kind = lm_strategy_at(object->strategy)->desc.kind;
   if (kind == LM_KIND_SYSTEM) return refused("a block of the system's malloc cannot be moved");

@@ -2,9 +2,9 @@
  *
  * A fork that lasts long may wait for a lock of the host or of the C library whose holder is in
  * malloc. So that thread gets a mapping of its own, outside of all pools. The blocks that it frees
- * are noted, and the first slow call after the fork frees them (api/in_fork.h). Nothing here takes
- * a lock. Spare memory is under no policy: no strategy, limit or site knows it. Any thread may call
- * these functions. */
+ * are noted, and the first slow call after the fork frees them (api/slow_call.h). Nothing here
+ * takes a lock. Spare memory is under no policy: no strategy, limit or site knows it. Any thread
+ * may call these functions. */
 #ifndef LM_SPARE_H
 #define LM_SPARE_H
 

@@ -96,7 +96,7 @@ LM_INLINE uint32_t lm_thread_served(const lm_decision *d) {
  * the tag's counter yet: engine/live_bytes.h. */
 typedef struct lm_live_pending {
   _Atomic int64_t *live; /* the tag's counter; NULL: the entry is unused */
-  uint64_t bytes;        /* the sum plus LM_LIVE_UNTOLD, so that one comparison tests both limits */
+  uint64_t bytes;        /* the sum plus LM_LIVE_PENDING_MAX: one comparison tests both limits */
 } lm_live_pending;
 
 /* A large block that the thread freed: heap/freed_log.h. */

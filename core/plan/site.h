@@ -51,7 +51,7 @@ struct loam_site {
 #define LM_SITE_KEY(index) (LM_SITE_KEY_BIT + (uint64_t)(index)*LM_DECISION_STRIDE)
 
 /* The number of the live generation. Its low bit is the index into loam_site.now. The loader swaps
- * generations with a release store, which pairs with the acquire of lm_decision_now. */
+ * generations with a release store, which pairs with the acquire of lm_decision_live_plan. */
 extern _Atomic uint64_t lm_site_generation;
 
 /* Sites stand in chunks of LM_SITE_CHUNK; the chunk pointers never change once they are set. */
