@@ -79,16 +79,20 @@ static const char *read_line(trace *t, names *n, const char *line) {
   return NULL;
 }
 
-static void find_peak(trace *t) {
-  size_t *size = calloc(t->blocks + 1, sizeof *size), live = 0;
-  if (!size) abort();
+/* Finds the peak. Gives each free the stream of its allocation, since PyTorch frees a block on the
+ * stream that it was allocated for. */
+static void complete(trace *t) {
+  size_t live = 0;
+  const trace_event **made = calloc(t->blocks + 1, sizeof *made); /* for each block */
+  if (!made) abort();
   for (size_t i = 0; i < t->events; i++) {
-    const trace_event *e = &t->event[i];
-    live = e->size ? live + e->size : live - size[e->block];
-    if (e->size) size[e->block] = e->size;
+    trace_event *e = &t->event[i];
+    live = e->size ? live + e->size : live - made[e->block]->size;
+    if (e->size) made[e->block] = e;
+    else e->stream = made[e->block]->stream;
     if (live > t->peak) t->peak = live;
   }
-  free(size);
+  free(made);
 }
 
 bool trace_read(trace *t, const char *path) {
@@ -110,7 +114,7 @@ bool trace_read(trace *t, const char *path) {
   fclose(file);
   free(n.at);
   if (why) fprintf(stderr, "%s:%u: %s: %s", path, number, why, line);
-  else find_peak(t);
+  else complete(t);
   return !why;
 }
 

@@ -2,7 +2,7 @@
  * line for each event.
  *
  *   alloc ID SIZE STREAM    ID: a number that no live block has; STREAM: 0 is the default one
- *   free ID                 the trace does not say on which stream
+ *   free ID                 its stream is the stream of the allocation
  *   mark WORDS              a place in the program, such as "step 3"
  *   # WORDS                 a comment; on the first line, where the trace is from
  *
