@@ -21,7 +21,7 @@ static loam_status null_argument(const char *name) {
 
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
-LM_COMMON int loam_owns(const void *ptr) {
+int loam_owns(const void *ptr) {
   lm_provided block;
   return lm_pool_owns(ptr) || lm_spare_usable(ptr) || lm_provider_find(ptr, &block) ||
          lm_range_reserves(ptr);

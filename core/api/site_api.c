@@ -7,7 +7,7 @@
 static const char *or_empty(const char *text) { return text ? text : ""; }
 
 /* The policy exists before a start, because a site may be made before. */
-LM_COMMON loam_site *loam_site_at(const loam_where *w) {
+loam_site *loam_site_at(const loam_where *w) {
   if (!w) return lm_error_null("where: it is NULL");
   lm_policy_start();
   return lm_site_get(&(loam_where){ or_empty(w->tag), or_empty(w->file), or_empty(w->func),

@@ -213,7 +213,7 @@ static void report(void *ctx, const char *tag, uint64_t blocks, uint64_t bytes) 
 
 /* Reports leaks when the library is unloaded: after the exit handlers and destructors of the host,
  * which may still release blocks. */
-LM_COMMON static __attribute__((destructor)) void report_at_exit(void) {
+static __attribute__((destructor)) void report_at_exit(void) {
   if (is_listing()) (void)loam_block_leaks(report, NULL);
 }
 

@@ -159,11 +159,11 @@ static bool is_any_guarded(void) {
   return false;
 }
 
-LM_COMMON void lm_guard_fault_enable(bool wanted) {
+void lm_guard_fault_enable(bool wanted) {
   atomic_store_explicit(&is_wanted, wanted, memory_order_relaxed);
 }
 
-LM_COMMON void lm_guard_fault_install(void) {
+void lm_guard_fault_install(void) {
   if (!is_any_guarded()) return;
   (void)lm_large_guard_max(); /* reads a file once: now, and not in a request for memory */
   if (!atomic_load_explicit(&is_wanted, memory_order_relaxed)) return;

@@ -114,7 +114,7 @@ static void find_words(text *out, const lm_request *r) {
 /* The file of LOAM_LAST_WORDS; "" if there is none. Written before any request. */
 static LM_SPARSE char path[LM_STRATEGY_DIR];
 
-LM_COMMON void lm_last_words_start(const char *file) {
+void lm_last_words_start(const char *file) {
   if (!file || !*file) return;
   if (file[0] == '/' && strlen(file) < sizeof path) strcpy(path, file);
   else

@@ -59,7 +59,7 @@ static uint64_t interval_now(void) {
   return atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
 }
 
-LM_COMMON int32_t lm_sample_stock(lm_thread *t, size_t size) {
+int32_t lm_sample_stock(lm_thread *t, size_t size) {
   uint64_t interval = interval_now();
   if (lm_likely(!interval || !size)) return LM_STATS_STOCK;
   double blocks = draw_exponential(t) * (double)interval / (double)size;
@@ -328,11 +328,11 @@ static void set_as(const char *text) {
                    text);
 }
 
-LM_COMMON void lm_sample_set_as(const char *text) {
+void lm_sample_set_as(const char *text) {
   if (text && *text) set_as(text);
 }
 
-LM_COMMON void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
+void lm_sample_start(void) { lm_thread_add_fork_lock(&lm_sample_all.lock); }
 
 /* ---- The law ------------------------------------------------------------------------------ */
 

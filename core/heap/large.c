@@ -31,7 +31,7 @@ static uint32_t slots_at(uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed);
 }
 
-LM_COMMON void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
+void lm_large_init(lm_large *l, lm_regions *regions, uint32_t strategy) {
   lm_assert(!l->ring && !l->waiting && !l->parked);
   l->regions = regions;
   l->strategy = strategy;
@@ -188,7 +188,7 @@ static uint32_t read_guard_max(void) {
   return mappings < UINT32_MAX ? (uint32_t)(mappings / 4) : UINT32_MAX;
 }
 
-LM_COMMON uint32_t lm_large_guard_max(void) {
+uint32_t lm_large_guard_max(void) {
   /* Relaxed: threads that read the setting at the same time read one value. */
   static _Atomic uint32_t most;
   uint32_t limit = atomic_load_explicit(&most, memory_order_relaxed);

@@ -100,7 +100,7 @@ static void renew_all(void) {
 
 /* Hooks that are registered first are called first in a child. Pools take memory of metadata and of
  * states, so those register first. */
-LM_COMMON void lm_pool_start(void) {
+void lm_pool_start(void) {
   static _Atomic bool is_done;
   if (atomic_exchange_explicit(&is_done, true, memory_order_relaxed)) return;
   lm_metadata_start();

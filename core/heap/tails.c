@@ -20,7 +20,7 @@ static LM_SPARSE struct {
   uint32_t claimed[CLAIMS];
 } walk;
 
-LM_COMMON void lm_tails_learn(void) {
+void lm_tails_learn(void) {
   lm_thread_add_fork_lock(&cutting);
   atomic_store_explicit(&is_counted, lm_sys_counts_data(), memory_order_relaxed);
 }

@@ -50,9 +50,6 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
  * puts it into a mapping of its own. Next to other variables, up to 64 KiB of it would come into
  * memory whenever a program touches one of them. */
 #define LM_APART __attribute__((section(".ldata")))
-/* Marks functions that most programs run, in files whose other functions few programs run. The
- * linker puts them in front of all other functions: core/CMakeLists.txt says why. */
-#define LM_COMMON __attribute__((section(".text.startup")))
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

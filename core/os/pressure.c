@@ -101,7 +101,7 @@ static _Atomic uint32_t own_stalled;
 
 static _Atomic bool is_guest; /* relaxed: set while loam starts */
 
-LM_COMMON void lm_pressure_set_guest(bool value) {
+void lm_pressure_set_guest(bool value) {
   atomic_store_explicit(&is_guest, value, memory_order_relaxed);
 }
 

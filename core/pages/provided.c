@@ -88,7 +88,7 @@ static const node *find_locked(uintptr_t p) {
   return below && p - key_of(below) < below->block.size ? below : NULL;
 }
 
-LM_COMMON void lm_provided_start(void) { lm_thread_add_fork_lock(&blocks.lock); }
+void lm_provided_start(void) { lm_thread_add_fork_lock(&blocks.lock); }
 
 bool lm_provided_put(const lm_provided *block, node *added, lm_provided *stale) {
   lm_assert(block->size > 0 && block->base);

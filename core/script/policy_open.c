@@ -63,17 +63,17 @@ loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_po
   return status == LOAM_EUNSUPPORTED ? recompile(source, is_vetted, out) : status;
 }
 
-LM_COMMON bool lm_policy_open_is_verdict(loam_status status) {
+bool lm_policy_open_is_verdict(loam_status status) {
   return status == LOAM_EPOLICY || status == LOAM_EUNSUPPORTED;
 }
 
-LM_COMMON loam_status lm_policy_open_text(const char *name, const char **text, size_t *length) {
+loam_status lm_policy_open_text(const char *name, const char **text, size_t *length) {
   if (!lm_policy_image_is(*text, *length)) return LOAM_OK;
   loam_status status = lm_policy_image_text(*text, *length, text, length);
   return status == LOAM_OK ? status : name_error(status, name);
 }
 
-LM_COMMON uint64_t lm_policy_open_hash(const char *text, size_t length) {
+uint64_t lm_policy_open_hash(const char *text, size_t length) {
   (void)lm_policy_open_text("", &text, &length);
   return lm_policy_file_hash(text, length);
 }

@@ -13,13 +13,13 @@
 /* Fields of /proc/PID/stat (proc(5)), counted from the state, which follows the name. */
 enum { STATE_FIELD = 3, START_FIELD = 22 };
 
-LM_COMMON uint64_t lm_board_owner_now(int pid) {
+uint64_t lm_board_owner_now(int pid) {
   lm_assert(pid > 0 && (uint64_t)pid <= LM_BOARD_PID);
   uint64_t ms = (uint64_t)lm_sys_boot_ns() / 1000000;
   return ms << LM_BOARD_MS_SHIFT | (uint64_t)pid;
 }
 
-LM_COMMON uint64_t lm_board_own_namespace(void) {
+uint64_t lm_board_own_namespace(void) {
   struct stat st;
   int before = errno;
   uint64_t found = stat("/proc/self/ns/pid", &st) ? 0 : st.st_ino;
@@ -27,7 +27,7 @@ LM_COMMON uint64_t lm_board_own_namespace(void) {
   return found;
 }
 
-LM_COMMON void lm_board_boot_id(char *buffer, size_t size) {
+void lm_board_boot_id(char *buffer, size_t size) {
   size_t length = 0;
   lm_assert(size > 0);
   if (lm_sys_read_file("/proc/sys/kernel/random/boot_id", buffer, size, &length)) length = 0;

@@ -82,7 +82,7 @@ void lm_chores_end_applying(void) {
   if (atomic_load(&has_applied)) lm_rebalance_cancel_applied();
 }
 
-LM_COMMON bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
+bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
 
 /* ---- decay, gauges, ages ---- */
 

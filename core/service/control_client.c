@@ -33,7 +33,7 @@ static bool is_own_directory(const char *path) {
   return !stat(path, &st) && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
 }
 
-LM_COMMON loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
+loam_status lm_control_dir(const char *dir, char *buffer, size_t size) {
   size_t n;
   char full[PATH_MAX], number[LM_TEXT_NUMBER];
   const char *runtime = lm_sys_getenv("XDG_RUNTIME_DIR");

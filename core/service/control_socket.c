@@ -154,7 +154,7 @@ loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) 
   return status;
 }
 
-LM_COMMON void lm_control_socket_unlink(const lm_control_socket *s) {
+void lm_control_socket_unlink(const lm_control_socket *s) {
   if (s->listener.fd >= 0 && s->owner == getpid()) unlink(s->path);
 }
 
