@@ -9,7 +9,7 @@
 #include "os/thread.h"
 #include "pages/metadata.h"
 
-static struct {
+static LM_SPARSE struct {
   lm_lock making; /* held by the thread that makes a pool or forgets one */
   /* "cache" of each device, and the "chunks" that was used last. The release of the thread that
    * made a pool pairs with the acquire of a thread that reads the pointer. */

@@ -16,7 +16,7 @@ enum { ALIGN = 256 };
 /* ---- The choice of the manager */
 
 /* Law: all entries of `completed` are set once `in_effect` points to it. */
-static struct {
+static LM_SPARSE struct {
   lm_lock lock;              /* long; guards `given` and `why`, and is held while the choice is
                                 made */
   const loam_manager *given; /* by loam_manager_set; NULL: none */

@@ -125,7 +125,7 @@ void lm_last_words_start(const char *file) {
 }
 
 /* The stack of a thread may be too small for these. The thread of `teller` uses them. */
-static text words, line;
+static LM_SPARSE text words, line;
 
 /* Appends a time as 2026-11-29T12:00:00Z. gmtime(3) may read a file and take a lock. The algorithm
  * is Howard Hinnant's (chrono-Compatible Low-Level Date Algorithms, civil_from_days): eras of 400

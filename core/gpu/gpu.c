@@ -12,7 +12,7 @@
 /* How far the search for a driver is. */
 typedef enum progress { NOT_YET, STARTING, READY } progress;
 
-static struct {
+static LM_SPARSE struct {
   lm_lock lock; /* long; held by the one thread that searches, and that writes `found` */
   /* The release that makes it READY, after `found` is written, pairs with the acquire in is_ready.
    * STARTING is stored and read relaxed: only a forked child looks for it. */

@@ -296,7 +296,7 @@ void lm_quota_give(uint32_t quota, int64_t bytes) {
  * for that. The watchers of the user see `refusals` change, and then look for those dead that this
  * process cannot recognize. */
 void lm_quota_search(uint32_t quota) {
-  static _Atomic int64_t looked_ns[LM_QUOTAS];
+  static LM_SPARSE _Atomic int64_t looked_ns[LM_QUOTAS];
   lm_quota_table *table = table_now();
   int64_t now = lm_sys_coarse_ns();
   lm_assert(quota && quota <= LM_QUOTAS);

@@ -5,7 +5,8 @@
 #include "os/sys_file.h"
 #include "os/thread.h"
 
-lm_published_page lm_published __attribute__((aligned(LM_PAGE)));
+/* Its alignment would leave gaps between other variables. */
+LM_SPARSE lm_published_page lm_published __attribute__((aligned(LM_PAGE)));
 lm_published_words lm_published_obeyed;
 
 _Static_assert(sizeof lm_published == LM_PAGE, "the page holds nothing else");

@@ -350,6 +350,12 @@ bool lm_site_begin_counting(loam_site *site) {
  * while it holds `lock`: so `lock` is taken first. */
 static lm_lock slots_lock;
 
+/* By generation slot: the generation that has taken it, and whether one has. Written under
+ * slots_lock; lm_site_generations is read without it. Slot 0 belongs to generation 0 from the
+ * start. */
+LM_SPARSE _Atomic uint64_t lm_site_generations[LM_GENERATION_SLOTS];
+static LM_SPARSE bool slot_used[LM_GENERATION_SLOTS];
+
 static void fork_child(void) {
   lm_lock_renew(&slots_lock);
   lm_lock_renew(&lock);
@@ -359,6 +365,9 @@ void lm_site_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
+  lm_lock_take(&slots_lock);
+  slot_used[0] = true;
+  lm_lock_drop(&slots_lock);
   lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   lm_lock_take(&lock);
   for (uint32_t i = LM_SITE_FIRST; i < LM_SITE_FIRST + lm_site_count(); i++)
@@ -372,11 +381,6 @@ void lm_site_start(void) {
 }
 
 /* ---- Tokens and the slots of generations -------------------------------------------------- */
-
-/* By generation slot: whether it is taken, and by which generation. Written under slots_lock;
- * lm_site_generations is read without it. Slot 0 belongs to generation 0 from the start. */
-static bool slot_used[LM_GENERATION_SLOTS] = { true };
-LM_SPARSE _Atomic uint64_t lm_site_generations[LM_GENERATION_SLOTS];
 
 lm_token lm_site_token(const loam_site *site, uint32_t slot) {
   lm_assert(slot < LM_GENERATION_SLOTS && site->index >= LM_SITE_FIRST);

@@ -455,7 +455,7 @@ static void register_hooks_once(void) {
 /* Returns the absolute path of the policy that the environment names; NULL: it names none. The path
  * stays until the next call. */
 static const char *policy_wanted(void) {
-  static char buffer[PATH_MAX];
+  static LM_SPARSE char buffer[PATH_MAX];
   const char *policy = lm_sys_getenv("LOAM_POLICY");
   return policy && *policy ? lm_policy_file_absolute(policy, buffer, sizeof buffer) : NULL;
 }

@@ -30,7 +30,7 @@ typedef struct client {
 } client;
 
 /* The service thread's own. The service lock is held where descriptors change. */
-static client clients[LM_CLIENTS];
+static LM_SPARSE client clients[LM_CLIENTS];
 static LM_SPARSE char lines[LM_CLIENTS][LM_CONTROL_LINE];
 
 LM_INLINE bool client_is_valid(const client *c) {

@@ -235,7 +235,7 @@ static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == liv
 /* Images that were replaced without a grace, because the kernel has no membarrier, or because the
  * load was part of a program's request for memory. Under `load_lock`. Law: parked_n <= PARKED. */
 enum { PARKED = 256 };
-static lm_policy_image *parked[PARKED];
+static LM_SPARSE lm_policy_image *parked[PARKED];
 static uint32_t parked_n;
 
 /* Keeps an image until no thread can read its plans. If there is no room, the image stays for
@@ -639,7 +639,8 @@ bool lm_policy_is_watched(void) { return atomic_load_explicit(&is_watched, memor
 uint64_t lm_policy_info_get(struct loam_policy_info *out) {
   lm_assert(out);
   lock(&live_lock);
-  *out = record;
+  /* Without the bytes behind the error, so that they stay untouched. */
+  memcpy(out, &record, sizeof record - sizeof record.last_error + strlen(record.last_error) + 1);
   out->plans = live ? lm_policy_image_plans(live) : 0;
   uint64_t refused = refused_text;
   unlock(&live_lock);
