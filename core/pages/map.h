@@ -178,9 +178,10 @@ LM_INLINE uint32_t lm_map_slots(size_t size) {
   return (uint32_t)((size + LM_SLOT - 1) >> LM_SLOT_SHIFT);
 }
 
-/* The first slot that is ever used. So 0 can mean "no slot", and since 32 slots are 2 MiB, the
- * first slot begins where a huge page can begin. */
-enum { LM_MAP_FIRST = 32 };
+/* The first slot that is ever used, so 0 can mean "no slot". It begins where a huge page can begin,
+ * and the entries of 64 slots fill a page: so the entries of the first regions, which have 64 slots
+ * each, lie in one page each. */
+enum { LM_MAP_FIRST = 64 };
 
 /* Describes [slot, slot + slots) as an extent. Whoever took the slots may call it, without a lock.
  * When an extent is split, its further part is described first. */
