@@ -94,7 +94,7 @@ void alignment_is_what_is_asked(void **) {
   }
 }
 
-void what_cannot_be_had_throws(void **) {
+void what_cannot_be_allocated_throws(void **) {
   assert_string_equal(thrown_by<std::bad_alloc>([] {
                         loam::allocator<char>("cxx").allocate(std::size_t(1) << 60);
                       }).c_str(),
@@ -303,7 +303,7 @@ int main() {
     cmocka_unit_test(pmr_containers_live_on_a_resource),
     cmocka_unit_test(containers_live_on_the_allocator),
     cmocka_unit_test(alignment_is_what_is_asked),
-    cmocka_unit_test(what_cannot_be_had_throws),
+    cmocka_unit_test(what_cannot_be_allocated_throws),
     cmocka_unit_test(a_site_without_memory_is_no_wrong_tag),
     cmocka_unit_test(all_resources_are_equal_and_arenas_are_not),
     cmocka_unit_test(a_scope_names_what_brings_no_site),

@@ -171,7 +171,7 @@ void give_up_at_the_third_call() {
   if (++handler_calls == 3) std::set_new_handler(nullptr);
 }
 
-void what_cannot_be_had_throws_or_is_null(void **) {
+void what_cannot_be_allocated_throws_or_is_null(void **) {
   assert_null(giant::operator new(sizeof(giant), std::nothrow));
   assert_null(giant::operator new[](sizeof(giant), std::nothrow));
   std::set_new_handler(give_up_at_the_third_call);
@@ -210,7 +210,7 @@ struct much_larger : base_without_virtual {
   char bytes[4000] = {};
 };
 
-void a_wrong_size_is_told(void **) {
+void a_wrong_size_is_reported(void **) {
   wrong_frees = 0;
   base_without_virtual *object = new much_larger;
   delete object;
@@ -249,9 +249,9 @@ int main() {
     cmocka_unit_test(a_constructor_that_throws_leaves_no_memory),
     cmocka_unit_test(an_object_can_be_made_at_a_place),
     cmocka_unit_test(an_expression_names_its_site),
-    cmocka_unit_test(what_cannot_be_had_throws_or_is_null),
+    cmocka_unit_test(what_cannot_be_allocated_throws_or_is_null),
     cmocka_unit_test(a_tag_that_is_not_valid_is_an_error),
-    cmocka_unit_test(a_wrong_size_is_told),
+    cmocka_unit_test(a_wrong_size_is_reported),
     cmocka_unit_test(a_tag_is_a_literal),
   };
   int failed = cmocka_run_group_tests_name("cxx_new", tests, nullptr, nullptr);

@@ -33,7 +33,7 @@ static void on_event(void *ctx, const loam_event *event) {
   snprintf(words, sizeof words, "%s", event->message);
 }
 
-static void is_told_once(const char *what) {
+static void is_reported_once(const char *what) {
   look();
   if (told != 1 || !strstr(words, what)) fail_msg("told %d times, last: %s", told, words);
 }
@@ -75,7 +75,7 @@ static void what_spilled_over_is_counted(void **state) {
   double got = (double)found.elsewhere_bytes / (double)found.checked_bytes;
   double real = (double)elsewhere / (double)(elsewhere + sum.on[1]);
   assert_true(got > real - 0.05 && got < real + 0.05); /* loam looked at a sample */
-  is_told_once("on nodes that it did not ask for");
+  is_reported_once("on nodes that it did not ask for");
   empty(MANY);
 }
 
@@ -115,7 +115,7 @@ static void small_pages_for_huge_ones_are_counted(void **state) {
   look();
   assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
   assert_int_equal(found.huge_bytes, 0);
-  is_told_once("on small pages");
+  is_reported_once("on small pages");
   empty(4);
   set(file, "madvise");
 }

@@ -71,7 +71,7 @@ static void large_blocks_go_where_the_new_policy_says(void **state) {
   loam_free(p);
 }
 
-static void interleaved_and_weighted_blocks_are_spread_anew(void **state) {
+static void interleaved_and_weighted_blocks_are_spread_again(void **state) {
   (void)state;
   load("loam.host { name = 'on0', numa = 0 }");
   char *p = filled("spread", 16 * MiB);
@@ -459,7 +459,7 @@ int main(void) {
   only_with_nodes(NODES);
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(large_blocks_go_where_the_new_policy_says),
-    cmocka_unit_test(interleaved_and_weighted_blocks_are_spread_anew),
+    cmocka_unit_test(interleaved_and_weighted_blocks_are_spread_again),
     cmocka_unit_test(huge_pages_are_taken_apart_to_be_spread),
     cmocka_unit_test(huge_pages_by_default_are_spread_whole),
     cmocka_unit_test(what_a_forked_process_shares_stays_until_it_is_gone),

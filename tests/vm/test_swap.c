@@ -144,7 +144,7 @@ static void pages_of_every_placement_go(void **state) {
   }
 }
 
-static void what_cannot_go_is_told_with_the_reason(void **state) {
+static void what_cannot_go_is_reported_with_the_reason(void **state) {
   (void)state;
   policy("local s = loam.host { name = 's', lock = true }\n"
          "local plain = loam.host { name = 'plain' }\n"
@@ -221,7 +221,7 @@ int main(void) {
     cmocka_unit_test(the_tag_goes_to_swap_and_no_other),
     cmocka_unit_test(small_objects_go_by_the_page),
     cmocka_unit_test(pages_of_every_placement_go),
-    cmocka_unit_test(what_cannot_go_is_told_with_the_reason),
+    cmocka_unit_test(what_cannot_go_is_reported_with_the_reason),
     cmocka_unit_test(an_operator_sends_it_out),
   };
   return cmocka_run_group_tests(tests, swap_on, swap_off);

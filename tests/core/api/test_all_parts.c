@@ -1,7 +1,7 @@
 /* test_all_parts.c - one process that uses all parts of loam and forks, and handles of memory
  * (loam_ipc) that were changed on the way to another process. */
-#include "apart.h"
 #include "api/ipc.h"
+#include "child_tests.h"
 #include "folder.h"
 
 static const loam_manager *emm;

@@ -21,7 +21,7 @@ static const char *const good =
     "return loam.policy { name = 'good', pick = function(req) return s end }\n";
 
 /* Checks that the last error words are one line and contain `what`. */
-static void says(const char *what) {
+static void expect_words(const char *what) {
   const char *words = loam_error();
   if (!strstr(words, what)) fail_msg("expected \"%s\" in: %s", what, words);
   if (strchr(words, '\n')) fail_msg("more than one line: %s", words);
@@ -31,7 +31,7 @@ static void says(const char *what) {
 static void fails(loam_status status, loam_status expected, const char *what) {
   if (status != expected)
     fail_msg("%s, not %s", loam_status_text(status), loam_status_text(expected));
-  says(what);
+  expect_words(what);
 }
 
 static char *repeated(char c, size_t n) {
@@ -54,16 +54,16 @@ static void sizes_above_the_address_space_are_null(void **state) {
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     snprintf(words, sizeof words, "size %zu", sizes[i]);
     assert_null(loam_malloc(site, sizes[i]));
-    says(words);
+    expect_words(words);
     assert_null(loam_malloc(NULL, sizes[i]));
     assert_null(loam_calloc(site, 1, sizes[i]));
-    says(words);
+    expect_words(words);
     assert_null(loam_aligned_alloc(site, 4096, sizes[i]));
-    says(words);
+    expect_words(words);
     assert_null(loam_realloc(site, kept, sizes[i]));
-    says(words);
+    expect_words(words);
     assert_null(loam_realloc(NULL, NULL, sizes[i]));
-    says(words);
+    expect_words(words);
   }
   for (int i = 0; i < 100; i++) assert_int_equal(((char *)kept)[i], 7);
   loam_free(kept);
@@ -72,9 +72,9 @@ static void sizes_above_the_address_space_are_null(void **state) {
 static void products_that_overflow_are_null(void **state) {
   (void)state;
   assert_null(loam_calloc(NULL, SIZE_MAX, 2));
-  says("18446744073709551615 times 2 bytes");
+  expect_words("18446744073709551615 times 2 bytes");
   assert_null(loam_calloc(NULL, (size_t)1 << 32, (size_t)1 << 32));
-  says("4294967296 times 4294967296 bytes");
+  expect_words("4294967296 times 4294967296 bytes");
   assert_null(loam_calloc(NULL, SIZE_MAX, SIZE_MAX));
 }
 
@@ -83,7 +83,7 @@ static void alignments_are_powers_of_two_that_fit(void **state) {
   const size_t wrong[] = { 0, 3, 24, 4095, SIZE_MAX, (size_t)1 << 63 };
   for (size_t i = 0; i < LM_COUNT(wrong); i++) assert_null(loam_aligned_alloc(NULL, wrong[i], 64));
   assert_null(loam_aligned_alloc(NULL, 24, 64));
-  says("alignment 24");
+  expect_words("alignment 24");
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 46, 64));
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 50, 64));
   assert_non_null(strstr(loam_error(), "alignment 1125899906842624: it is above"));
@@ -122,7 +122,7 @@ static void pointers_that_are_not_blocks_are_found(void **state) {
     assert_int_equal(bad_frees, i + 1);
     assert_int_equal(loam_usable_size(wrong[i]), 0);
     assert_null(loam_realloc(NULL, wrong[i], 10));
-    says("not the start of a live block");
+    expect_words("not the start of a live block");
     bad_frees = (int)i + 1; /* realloc may send the event too, or not */
   }
   loam_on_event(NULL, NULL);
@@ -154,7 +154,7 @@ static void tags_have_at_most_255_bytes(void **state) {
   for (size_t i = 0; i < LM_COUNT(wrong); i++) {
     char *tag = repeated('t', wrong[i]);
     assert_null(loam_site_get(tag));
-    says("...\": it is longer than 255 bytes");
+    expect_words("...\": it is longer than 255 bytes");
     assert_null(loam_site_at(&(loam_where){ .tag = tag }));
     free(tag);
   }
@@ -167,7 +167,7 @@ static void other_strings_of_a_site_may_be_long(void **state) {
   char *text = repeated('f', 10000);
   loam_where where = { "long.where", text, text, text, INT_MIN };
   loam_site *site = loam_site_at(&where);
-  if (!site) says("10000");
+  if (!site) expect_words("10000");
   void *p = loam_malloc(site, 10);
   assert_non_null(p);
   loam_free(p);
@@ -237,7 +237,7 @@ static void answer(const char *request) {
   lm_json_finish(&json);
 }
 
-static void odd_tags_are_told_apart_and_told_in_json(void **state) {
+static void odd_tags_are_distinguished_and_reported_in_json(void **state) {
   (void)state;
   void *kept[LM_COUNT(odd_tags)];
   assert_int_equal(loam_policy_load_text("odd.lua", good), LOAM_OK);
@@ -487,7 +487,7 @@ static void figures_have_a_place_to_go(void **state) {
   assert_string_equal(loam_status_text((loam_status)INT_MIN), "not a status of loam");
 }
 
-static void nobody_is_asked_in_vain(void **state) {
+static void asking_an_unknown_process_fails(void **state) {
   (void)state;
   setenv("LOAM_CONTROL_DIR", "/nonexistent/control", 1);
   fails(loam_ask(INT_MAX, "status", 100, ignore_text, NULL), LOAM_EIO, "process 2147483647");
@@ -517,7 +517,7 @@ int main(void) {
     cmocka_unit_test(pointers_that_are_not_blocks_are_found),
     cmocka_unit_test(tags_have_at_most_255_bytes),
     cmocka_unit_test(other_strings_of_a_site_may_be_long),
-    cmocka_unit_test(odd_tags_are_told_apart_and_told_in_json),
+    cmocka_unit_test(odd_tags_are_distinguished_and_reported_in_json),
     cmocka_unit_test(paths_of_policies_are_refused_in_words),
     cmocka_unit_test(texts_of_policies_are_refused_in_words),
     cmocka_unit_test(a_process_runs_out_of_strategies_in_words),
@@ -525,7 +525,7 @@ int main(void) {
     cmocka_unit_test(scopes_may_be_left_too_often_and_entered_too_deep),
     cmocka_unit_test(handlers_are_whole_or_refused),
     cmocka_unit_test(figures_have_a_place_to_go),
-    cmocka_unit_test(nobody_is_asked_in_vain),
+    cmocka_unit_test(asking_an_unknown_process_fails),
   };
   setenv("LOAM_CONTROL", "0", 1);
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -227,7 +227,7 @@ static void keep_text(void *ctx, const char *text, size_t length) {
   out[length] = 0;
 }
 
-static int tells_beforehand(void *unused) {
+static int doctor_sees_refused_placement(void *unused) {
   (void)unused;
   static char text[65536];
   if (!confine()) return CANNOT_CONFINE;
@@ -237,9 +237,9 @@ static int tells_beforehand(void *unused) {
   return 0;
 }
 
-static void doctor_tells_of_it_beforehand(void **state) {
+static void doctor_reports_refused_placement_beforehand(void **state) {
   (void)state;
-  expect(tells_beforehand, NULL);
+  expect(doctor_sees_refused_placement, NULL);
 }
 
 static bool is_served_throughout(const char *strategy) {
@@ -308,7 +308,7 @@ static void without_advice_a_full_node_hands_over_all_the_same(void **state) {
   expect(looks_each_time, NULL);
 }
 
-static int tells_of_advice_beforehand(void *unused) {
+static int doctor_sees_refused_advice(void *unused) {
   (void)unused;
   static char text[65536];
   if (!confine_advice()) return CANNOT_CONFINE;
@@ -320,9 +320,9 @@ static int tells_of_advice_beforehand(void *unused) {
   return 0;
 }
 
-static void doctor_tells_of_refused_advice(void **state) {
+static void doctor_reports_refused_advice(void **state) {
   (void)state;
-  expect(tells_of_advice_beforehand, NULL);
+  expect(doctor_sees_refused_advice, NULL);
 }
 
 int main(void) {
@@ -331,10 +331,10 @@ int main(void) {
     cmocka_unit_test(local_memory_needs_no_leave),
     cmocka_unit_test(without_a_next_one_it_fails_in_words),
     cmocka_unit_test(what_may_not_move_is_as_it_was),
-    cmocka_unit_test(doctor_tells_of_it_beforehand),
+    cmocka_unit_test(doctor_reports_refused_placement_beforehand),
     cmocka_unit_test(advice_that_is_refused_is_missed_where_it_is_needed),
     cmocka_unit_test(without_advice_a_full_node_hands_over_all_the_same),
-    cmocka_unit_test(doctor_tells_of_refused_advice),
+    cmocka_unit_test(doctor_reports_refused_advice),
   };
   return cmocka_run_group_tests_name("confined", tests, NULL, NULL);
 }

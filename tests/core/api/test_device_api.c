@@ -339,7 +339,7 @@ static void hear(void *ctx, const loam_event *event) {
   bad_frees += event->kind == LOAM_EVENT_BAD_FREE;
 }
 
-static void bad_frees_are_told(void **state) {
+static void bad_frees_are_reported(void **state) {
   (void)state;
   load("local d = loam.device {}", "return d");
   loam_on_event(hear, NULL);
@@ -356,7 +356,7 @@ static void bad_frees_are_told(void **state) {
   loam_on_event(NULL, NULL);
 }
 
-static void devices_tell_of_themselves(void **state) {
+static void devices_are_described(void **state) {
   (void)state;
   struct loam_device_info info;
   size_t free, total;
@@ -371,7 +371,7 @@ static void devices_tell_of_themselves(void **state) {
   assert_string_equal(loam_error(), "device 2: this machine has devices 0-1");
 }
 
-static void the_figures_of_a_device_tell_its_pool(void **state) {
+static void the_figures_of_a_device_include_its_pool(void **state) {
   (void)state;
   struct loam_device_info info;
   load("local d = loam.device { id = 1 }", "return d");
@@ -464,9 +464,9 @@ int main(void) {
     cmocka_unit_test(a_block_that_shrinks_stays_if_there_is_no_memory_for_a_smaller_one),
     cmocka_unit_test(the_drivers_pool_is_ordered_by_stream),
     cmocka_unit_test(what_is_collected_goes_back_by_a_trim),
-    cmocka_unit_test(bad_frees_are_told),
-    cmocka_unit_test(devices_tell_of_themselves),
-    cmocka_unit_test(the_figures_of_a_device_tell_its_pool),
+    cmocka_unit_test(bad_frees_are_reported),
+    cmocka_unit_test(devices_are_described),
+    cmocka_unit_test(the_figures_of_a_device_include_its_pool),
     cmocka_unit_test(what_is_gone_is_only_booked_out),
     cmocka_unit_test(a_context_that_went_takes_its_memory_along),
     cmocka_unit_test(a_fork_has_no_devices),

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "apart.h"
 #include "api/ipc.h"
 #include "api/pin.h"
+#include "child_tests.h"
 #include "os/error.h"
 
 static const loam_manager *emm;
@@ -32,13 +32,15 @@ static void begin(const char *strategies, const char *pick) {
   ok(emm->initialize(emm->ctx, 0));
 }
 
-static void *take(int device, size_t size) {
+static void *device_alloc(int device, size_t size) {
   void *at = NULL;
   ok(emm->memalloc(emm->ctx, device, size, &at));
   return at;
 }
 
-static void give(int device, void *at, size_t size) { emm->memfree(emm->ctx, device, at, size); }
+static void device_free(int device, void *at, size_t size) {
+  emm->memfree(emm->ctx, device, at, size);
+}
 
 /* ---- NBEP 7 */
 
@@ -49,10 +51,10 @@ TEST(serves_all_that_nbep_7_asks) {
   begin("", NULL);
   want(emm->interface_version == 1 && emm->size == sizeof *emm);
   ok(emm->initialize(emm->ctx, 0)); /* a second call succeeds too */
-  at = take(1, 1000);
+  at = device_alloc(1, 1000);
   ok(loam_owner(at, &owner));
   want(owner.device == 1 && owner.size >= 1000 && !strcmp(owner.kind, "device"));
-  give(1, at, 1000);
+  device_free(1, at, 1000);
   ok(emm->memhostalloc(emm->ctx, 0, 4096, LOAM_PINNED_MAPPED | LOAM_PINNED_PORTABLE, &at));
   memset(at, 1, 4096);
   emm->memhostfree(emm->ctx, 0, at, 4096);
@@ -81,12 +83,12 @@ TEST(serves_under_the_policy_and_the_scope) {
   loam_owner_info owner;
   begin("", "if req.tag:under 'numba' and req.device == 1 then return plain end return deny");
   loam_scope_enter(loam_site_get("numba.arrays"));
-  void *at = take(1, 4096), *none;
+  void *at = device_alloc(1, 4096), *none;
   ok(loam_owner(at, &owner));
   want(!strcmp(owner.strategy, "plain") && !strcmp(owner.tag, "numba.arrays"));
   want(emm->memalloc(emm->ctx, 0, 4096, &none) == LOAM_ENOMEM);
   loam_scope_leave();
-  give(1, at, 4096);
+  device_free(1, at, 4096);
 }
 
 /* Work on a stream that loam does not know may still use the memory. */
@@ -99,9 +101,9 @@ TEST(gives_nothing_back_that_work_may_use) {
   want(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
   standin_hold();
   for (int i = 0; i < 25; i++) {
-    void *at = take(0, MIB);
+    void *at = device_alloc(0, MIB);
     want(standin_write(stream, (CUdeviceptr)(uintptr_t)at, 7, MIB) == CUDA_SUCCESS);
-    give(0, at, MIB);
+    device_free(0, at, MIB);
   }
   standin_release();
 }
@@ -116,9 +118,9 @@ TEST(a_free_in_a_capture_stays_pending) {
   want(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(context) == CUDA_SUCCESS);
   want(cuStreamCreate(&stream, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
-  for (int i = 0; i < 24; i++) at[i] = take(0, MIB);
+  for (int i = 0; i < 24; i++) at[i] = device_alloc(0, MIB);
   want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
-  for (int i = 0; i < 24; i++) give(0, at[i], MIB);
+  for (int i = 0; i < 24; i++) device_free(0, at[i], MIB);
   (void)loam_device_trim(0);
   want(loam_device_reset(0) == LOAM_ESTATE && says("while a stream is captured"));
   want(emm->reset(emm->ctx, 0) == LOAM_ESTATE);
@@ -131,10 +133,10 @@ TEST(a_free_in_a_capture_stays_pending) {
 
 TEST(what_is_pending_goes_when_memory_is_wanted) {
   begin("", "return plain");
-  for (int i = 0; i < 4; i++) give(0, take(0, 3 * MIB), 3 * MIB);
+  for (int i = 0; i < 4; i++) device_free(0, device_alloc(0, 3 * MIB), 3 * MIB);
   want(standin_used(0) == 12 * MIB);
-  void *at = take(0, 60 * MIB);
-  give(0, at, 60 * MIB);
+  void *at = device_alloc(0, 60 * MIB);
+  device_free(0, at, 60 * MIB);
 }
 
 /* A free on a stream waits for work of that stream alone. */
@@ -164,7 +166,7 @@ TEST(memory_of_a_stream_is_mapped_and_that_of_nbep_7_is_not) {
   ok(emm->memalloc_async(emm->ctx, 1, MIB, NULL, &at));
   want(standin_calls("cuMemAlloc") == before);
   emm->memfree_async(emm->ctx, 1, at, MIB, NULL);
-  give(1, take(1, MIB), MIB);
+  device_free(1, device_alloc(1, MIB), MIB);
   want(standin_calls("cuMemAlloc") == before + 1);
 }
 
@@ -172,18 +174,18 @@ TEST(a_reset_ends_all_and_what_was_may_still_be_freed) {
   begin("", NULL);
   void *at[50];
   ok(emm->reset(emm->ctx, 0)); /* a reset before any other call */
-  for (int i = 0; i < 50; i++) at[i] = take(i & 1, (size_t)4096 << (i % 5));
-  for (int i = 0; i < 5; i++) give(0, take(0, 4096), 4096); /* these stay pending */
+  for (int i = 0; i < 50; i++) at[i] = device_alloc(i & 1, (size_t)4096 << (i % 5));
+  for (int i = 0; i < 5; i++) device_free(0, device_alloc(0, 4096), 4096); /* these stay pending */
   ok(emm->reset(emm->ctx, 0));
   want(standin_used(0) == 0 && standin_used(1) > 0);
   for (int i = 0; i < 50; i++) want(!!loam_owns(at[i]) == (i & 1));
   want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS);
-  for (int i = 0; i < 50; i++) give(i & 1, at[i], 0);
-  for (int i = 0; i < 50; i++) give(0, take(0, 4096), 4096);
+  for (int i = 0; i < 50; i++) device_free(i & 1, at[i], 0);
+  for (int i = 0; i < 50; i++) device_free(0, device_alloc(0, 4096), 4096);
   struct loam_stats stats;
   ok(loam_stats(&stats));
   want(stats.bad_frees == 0);
-  give(0, take(0, 4096), 4096);
+  device_free(0, device_alloc(0, 4096), 4096);
   ok(emm->reset(emm->ctx, 1));
   want(standin_used(1) == 0);
 }
@@ -196,10 +198,10 @@ TEST(each_block_goes_back_to_who_made_it_whatever_the_policy_is_then) {
   for (int i = 0; i < 30; i++) {
     snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", pools[i % 3]);
     load(text, "return d");
-    at[i] = take(0, 100000);
+    at[i] = device_alloc(0, 100000);
   }
   load("", "return deny");
-  for (int i = 0; i < 30; i++) give(0, at[i], 100000);
+  for (int i = 0; i < 30; i++) device_free(0, at[i], 100000);
   ok(emm->reset(emm->ctx, 0));
   want(standin_used(0) == 0);
 }
@@ -216,7 +218,7 @@ TEST(a_policy_reads_what_a_device_has_free) {
   begin("local d = loam.device { name = 'd', id = 1, pool = 'none' }",
         "if loam.device(1).free > 40 * loam.MiB and loam.device(0).free * 2 > req.size "
         "then return d end return deny");
-  void *at = take(0, 32 * MIB), *more = NULL;
+  void *at = device_alloc(0, 32 * MIB), *more = NULL;
   ok(loam_owner(at, &owner));
   want(owner.device == 1);
   for (int naps = 0; (more = loam_device_alloc(NULL, 64, NULL)) && be_patient(&naps);)
@@ -294,9 +296,9 @@ static void share(const char *strategies, const char *pick) {
   letter l;
   char answer = 0;
   pid_t pid = begin_with_receiver(receive, there, back, strategies, pick);
-  void *before[] = { take(0, 3 * MIB),
-                     take(0, 5000) }; /* so that a and b do not begin at the start of a piece */
-  char *a = take(0, LARGE), *b = take(0, 5000);
+  /* so that a and b do not begin at the start of a piece */
+  void *before[] = { device_alloc(0, 3 * MIB), device_alloc(0, 5000) };
+  char *a = device_alloc(0, LARGE), *b = device_alloc(0, 5000);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)a, 5, LARGE) == CUDA_SUCCESS);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)b, 6, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(a + 500, &l.first)); /* inside a block */
@@ -311,10 +313,10 @@ static void share(const char *strategies, const char *pick) {
   want(waitpid(pid, &status, 0) == pid && status == 0);
   copy_out(&answer, a + 500, 1);
   want(answer == 9);
-  give(0, a, LARGE);
-  give(0, b, 5000);
-  give(0, before[0], 3 * MIB);
-  give(0, before[1], 5000);
+  device_free(0, a, LARGE);
+  device_free(0, b, 5000);
+  device_free(0, before[0], 3 * MIB);
+  device_free(0, before[1], 5000);
 }
 
 TEST(another_process_uses_what_is_shared_with_it) { share("", NULL); }
@@ -341,15 +343,15 @@ TEST(its_handles_are_the_drivers_own) {
   loam_ipc handle;
   CUipcMemHandle whole;
   begin("", NULL);
-  char *at = take(0, 100000), *next = take(0, 100000);
+  char *at = device_alloc(0, 100000), *next = device_alloc(0, 100000);
   ok(emm->get_ipc_handle(emm->ctx, 0, next, &handle));
   want(handle.offset >= 100000 && at);
   want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)at) == CUDA_SUCCESS);
   want(!memcmp(&whole, handle.handle, sizeof whole));
-  give(0, at, 100000);
+  device_free(0, at, 100000);
   (void)loam_device_trim(-1); /* the chunk stays as long as there is a block in it */
   want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) == CUDA_SUCCESS);
-  give(0, next, 100000);
+  device_free(0, next, 100000);
   want(loam_device_trim(-1) > 0);
   want(cuIpcGetMemHandle(&whole, (CUdeviceptr)(uintptr_t)next) != CUDA_SUCCESS);
 }
@@ -400,14 +402,14 @@ static void share_with_other_numbers(const char *strategies, const char *pick) {
   loam_ipc handle;
   char answer = 0;
   pid_t pid = begin_with_receiver(receive_on_another_device, there, back, strategies, pick);
-  char *at = take(0, 5000);
+  char *at = device_alloc(0, 5000);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 7, 5000) == CUDA_SUCCESS);
   ok(loam_ipc_get(at, &handle));
   handle.size = 5000;
   want(write(there[1], &handle, sizeof handle) == sizeof handle);
   want(read(back[0], &answer, 1) == 1);
   want(waitpid(pid, &status, 0) == pid && status == 0);
-  give(0, at, 5000);
+  device_free(0, at, 5000);
 }
 
 TEST(a_handle_names_its_device_in_every_process) { share_with_other_numbers("", NULL); }
@@ -430,7 +432,7 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   char byte;
   serve();
   begin(MAPPED, "return cache");
-  char *at = take(0, 3 * MIB);
+  char *at = device_alloc(0, 3 * MIB);
   want(cuMemsetD8_v2((CUdeviceptr)(uintptr_t)at, 5, 3 * MIB) != CUDA_SUCCESS); /* no context yet */
   ok(loam_ipc_get(at + MIB, &handle));
   want(!loam_ipc_is_plain(&handle) && !loam_ipc_is_plain(NULL));
@@ -442,14 +444,14 @@ TEST(a_handle_is_dead_when_its_block_is_freed) {
   wrong = handle;
   wrong.handle[24]++; /* the key */
   want(loam_ipc_open(&wrong, 0, &again) == LOAM_EBADPTR && says("its owner has freed it"));
-  give(0, at, 3 * MIB);
+  device_free(0, at, 3 * MIB);
   (void)loam_device_trim(-1);
   memcpy(&byte, there, 1); /* the memory stays until it is closed */
   ok(loam_ipc_close(there));
   want(keep_asking(&handle) == NULL && says("its owner has freed it"));
-  at = take(0, 3 * MIB);
+  at = device_alloc(0, 3 * MIB);
   want(keep_asking(&handle) == NULL && says("its owner has freed it"));
-  give(0, at, 3 * MIB);
+  device_free(0, at, 3 * MIB);
 }
 
 TEST(an_owner_that_ends_takes_its_handles_along) {
@@ -460,7 +462,7 @@ TEST(an_owner_that_ends_takes_its_handles_along) {
   if (pid == 0) {
     serve();
     begin(MAPPED, "return cache");
-    ok(loam_ipc_get(take(0, 5000), &handle));
+    ok(loam_ipc_get(device_alloc(0, 5000), &handle));
     want(write(pipes[1], &handle, sizeof handle) == sizeof handle);
     _exit(0);
   }
@@ -478,19 +480,19 @@ TEST(what_the_driver_cannot_share_is_refused_with_what_to_do) {
   begin("local a, b = loam.device { pool = 'cache' }, loam.device { pool = 'driver' }",
         "return req.size > 5000 and a or b");
   for (size_t size = 1000; size <= 100000; size *= 10) {
-    void *at = take(0, size);
+    void *at = device_alloc(0, size);
     loam_status status = loam_ipc_get(at, &handle);
     want(status == LOAM_EUNSUPPORTED && says("pool = \"chunks\""));
-    give(0, at, size);
+    device_free(0, at, size);
   }
 }
 
 TEST(what_others_would_ask_for_needs_a_control_socket) {
   loam_ipc handle;
   begin(MAPPED, "return cache");
-  void *at = take(0, 1000);
+  void *at = device_alloc(0, 1000);
   want(loam_ipc_get(at, &handle) == LOAM_ESTATE && says("no control socket"));
-  give(0, at, 1000);
+  device_free(0, at, 1000);
 }
 
 TEST(memory_of_the_host_is_not_shared) {
@@ -531,12 +533,12 @@ TEST(a_context_may_end_under_live_blocks) {
   void *at[12];
   begin("", "return plain");
   want(cuCtxCreate_v2(&mine, 0, 0) == CUDA_SUCCESS);
-  for (int i = 0; i < 12; i++) at[i] = take(0, 4096);
+  for (int i = 0; i < 12; i++) at[i] = device_alloc(0, 4096);
   want(cuCtxDestroy_v2(mine) == CUDA_SUCCESS);
-  for (int i = 0; i < 12; i++) give(0, at[i], 4096);
+  for (int i = 0; i < 12; i++) device_free(0, at[i], 4096);
   (void)loam_device_trim(0);
   standin_forgive(); /* the stand-in objects to those frees; a driver does not */
-  give(0, take(0, 4096), 4096);
+  device_free(0, device_alloc(0, 4096), 4096);
   struct loam_stats stats;
   ok(loam_stats(&stats));
   want(stats.bad_frees == 0);
@@ -551,16 +553,16 @@ static int end_context_of_pool(void *pool) {
   snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
   begin(text, "return d");
   want(cuCtxCreate_v2(&mine, 0, 0) == CUDA_SUCCESS);
-  for (int i = 0; i < 6; i++) at[i] = take(0, (size_t)100000 * (size_t)(i + 1));
+  for (int i = 0; i < 6; i++) at[i] = device_alloc(0, (size_t)100000 * (size_t)(i + 1));
   loam_device_free(at[0], NULL);
-  give(0, at[1], 200000);
+  device_free(0, at[1], 200000);
   want(cuCtxDestroy_v2(mine) == CUDA_SUCCESS);
   loam_device_free(at[2], NULL);
   loam_free(at[3]);
-  give(0, at[4], 500000);
+  device_free(0, at[4], 500000);
   ok(loam_device_reset(0)); /* frees at[5], after its context has ended */
   standin_forgive();        /* the stand-in objects to those frees; a driver does not */
-  give(0, take(0, 100000), 100000);
+  device_free(0, device_alloc(0, 100000), 100000);
   struct loam_stats stats;
   ok(loam_stats(&stats));
   want(stats.bad_frees == 0 && stats.live_blocks == 1);
@@ -587,18 +589,18 @@ static int end_one_of_two_contexts(void *pool) {
   snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
   begin(text, "return d");
   want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
-  void *first = take(0, 4096), *freed = take(0, 4096);
+  void *first = device_alloc(0, 4096), *freed = device_alloc(0, 4096);
   loam_device_free(freed, NULL);
   want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
-  void *second = take(0, 4096);
+  void *second = device_alloc(0, 4096);
   want(cuCtxDestroy_v2(one) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(two) == CUDA_SUCCESS);
   want_usable(second);
-  void *third = take(0, 4096);
+  void *third = device_alloc(0, 4096);
   want_usable(third);
-  give(0, first, 4096);
-  give(0, second, 4096);
-  give(0, third, 4096);
+  device_free(0, first, 4096);
+  device_free(0, second, 4096);
+  device_free(0, third, 4096);
   (void)loam_device_trim(0);
   standin_forgive(); /* the stand-in objects to frees of `first`; a driver does not */
   want(standin_used(0) == 0);
@@ -623,18 +625,18 @@ static int reset_one_of_two_contexts(void *pool) {
   snprintf(text, sizeof text, "local d = loam.device { pool = '%s' }", (char *)pool);
   begin(text, "return d");
   want(cuCtxCreate_v2(&one, 0, 0) == CUDA_SUCCESS);
-  void *first = take(0, 4096);
+  void *first = device_alloc(0, 4096);
   want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
-  void *second = take(0, 4096), *large = take(0, 3 * MIB);
+  void *second = device_alloc(0, 4096), *large = device_alloc(0, 3 * MIB);
   ok(emm->reset(emm->ctx, 0));
   want(loam_owner(first, &owner) == LOAM_OK);
   want(loam_owner(second, &owner) != LOAM_OK && loam_owner(large, &owner) != LOAM_OK);
   want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
   want(cuCtxSetCurrent(one) == CUDA_SUCCESS);
   want_usable(first);
-  void *third = take(0, 4096);
+  void *third = device_alloc(0, 4096);
   want_usable(third);
-  give(0, second, 4096); /* a reset has already freed it */
+  device_free(0, second, 4096); /* a reset has already freed it */
   ok(emm->reset(emm->ctx, 0));
   want(loam_owner(first, &owner) != LOAM_OK && standin_used(0) == 0);
   return 0;
@@ -655,11 +657,11 @@ TEST(a_reset_of_a_context_spares_the_primary_one) {
   begin("local d = loam.device { pool = 'cache' }", "return d");
   void *first = loam_device_alloc(NULL, 4096, NULL); /* no context is current */
   want(cuCtxCreate_v2(&two, 0, 0) == CUDA_SUCCESS);
-  void *second = take(0, 4096);
+  void *second = device_alloc(0, 4096);
   ok(emm->reset(emm->ctx, 0));
   want(loam_owner(first, &owner) == LOAM_OK && loam_owner(second, &owner) != LOAM_OK);
   want(cuCtxDestroy_v2(two) == CUDA_SUCCESS);
-  give(0, first, 4096);
+  device_free(0, first, 4096);
   ok(emm->reset(emm->ctx, 0));
   want(standin_used(0) == 0);
 }
@@ -667,15 +669,15 @@ TEST(a_reset_of_a_context_spares_the_primary_one) {
 TEST(a_broken_device_fails_in_words_and_the_other_serves) {
   void *at, *before;
   begin("", "return plain");
-  before = take(0, 4096);
+  before = device_alloc(0, 4096);
   standin_break(0, CUDA_ERROR_LAUNCH_FAILED);
   want(emm->memalloc(emm->ctx, 0, 4096, &at) != LOAM_OK && says("CUDA_ERROR_LAUNCH_FAILED (719)"));
-  give(1, take(1, 4096), 4096);
-  give(0, before, 4096);
+  device_free(1, device_alloc(1, 4096), 4096);
+  device_free(0, before, 4096);
   (void)loam_device_trim(-1);
   ok(loam_device_reset(0));
   want(cuDevicePrimaryCtxReset_v2(0) == CUDA_SUCCESS); /* a host has to reset a broken context */
-  give(0, take(0, 4096), 4096);
+  device_free(0, device_alloc(0, 4096), 4096);
 }
 
 TEST(memory_runs_out_and_or_else_goes_on) {
@@ -683,10 +685,10 @@ TEST(memory_runs_out_and_or_else_goes_on) {
   loam_owner_info owner;
   void *at[40];
   standin_limit(0, 10 * MIB);
-  for (int i = 0; i < 12; i++) at[i] = take(0, MIB);
+  for (int i = 0; i < 12; i++) at[i] = device_alloc(0, MIB);
   ok(loam_owner(at[11], &owner));
   want(!strcmp(owner.strategy, "m"));
-  for (int i = 0; i < 12; i++) give(0, at[i], MIB);
+  for (int i = 0; i < 12; i++) device_free(0, at[i], MIB);
 }
 
 /* Runs in a child: every request for device memory fails with the right words, and no driver is
@@ -712,9 +714,9 @@ static int use_in_child(void *arg) {
 TEST(a_fork_uses_the_host_alone) {
   begin(MAPPED, "if req.size > 4096 then return cache end return plain");
   for (size_t size = 4096; size <= 8192; size *= 2) {
-    void *at = take(0, size);
+    void *at = device_alloc(0, size);
     want(run_in_child(use_in_child, &at) == 0);
-    give(0, at, size);
+    device_free(0, at, size);
   }
 }
 
@@ -736,9 +738,9 @@ static int leave_early(void *pool) {
       free_first); /* runs after every atexit function that is registered later, the driver's too */
   begin(text, "if loam.device(0).free > 1 then return d end return deny");
   atexit(free_second);
-  for (int i = 0; i < 4; i++) kept[i] = take(0, 100000);
-  loam_device_free(take(0, 50000), NULL); /* freed: in the pool, or pending */
-  loam_device_free(take(1, 50000), NULL);
+  for (int i = 0; i < 4; i++) kept[i] = device_alloc(0, 100000);
+  loam_device_free(device_alloc(0, 50000), NULL); /* freed: in the pool, or pending */
+  loam_device_free(device_alloc(1, 50000), NULL);
   exit(0);
 }
 
@@ -764,7 +766,7 @@ static void and_while_the_service_thread_gives_back(void **state) {
 static int stop_early(void *unused) {
   (void)unused;
   begin("", NULL);
-  kept[3] = take(0, 100000);
+  kept[3] = device_alloc(0, 100000);
   loam_stop();
   loam_device_free(kept[3], NULL);
   exit(0);
@@ -782,7 +784,7 @@ static void use_all(void) {
   void *at;
   if (emm->memalloc(emm->ctx, 0, 70000, &at) == LOAM_OK) {
     (void)loam_ipc_get(at, &handle);
-    give(0, at, 70000);
+    device_free(0, at, 70000);
   }
   if (emm->memhostalloc(emm->ctx, 0, 4096, 0, &at) == LOAM_OK)
     emm->memhostfree(emm->ctx, 0, at, 4096);

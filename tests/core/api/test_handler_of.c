@@ -373,24 +373,25 @@ static const loam_handler *set_counting(void) {
   return loam_handler_set(&counting);
 }
 
-static int told; /* blocks that loam_on_memory reported as made, minus those reported as freed */
-static void tell(void *ctx, void *from, void *to, size_t size) {
+/* blocks that loam_on_memory reported as made, minus those reported as freed */
+static int reported_live;
+static void count_reported(void *ctx, void *from, void *to, size_t size) {
   (void)ctx;
   (void)size;
-  told += !from;
-  told -= !to;
+  reported_live += !from;
+  reported_live -= !to;
 }
 
 static void the_set_handler_makes_the_data_of_blocks(void **state) {
   (void)state;
   loam_site *site = loam_site_get("handler.blocks");
-  loam_on_memory(tell, NULL);
-  told = 0;
+  loam_on_memory(count_reported, NULL);
+  reported_live = 0;
   set_counting();
   loam_block *small = loam_block_new(site, 100), *zeroed = loam_block_zeroed(site, 50000);
   loam_block *aligned = loam_block_aligned(site, 4096, 1000);
   loam_handler_set(NULL);
-  assert_int_equal(told, 6); /* three headers, three times data */
+  assert_int_equal(reported_live, 6); /* three headers, three times data */
   assert_int_equal(counted.mallocs, 2);
   assert_int_equal(counted.callocs, 1);
   assert_int_equal((uintptr_t)loam_block_data(aligned) % 4096, 0);
@@ -407,7 +408,7 @@ static void the_set_handler_makes_the_data_of_blocks(void **state) {
   loam_block_release(zeroed);
   loam_block_release(aligned);
   loam_on_memory(NULL, NULL);
-  assert_int_equal(told, 0);
+  assert_int_equal(reported_live, 0);
   assert_int_equal(counted.live, 0);
   assert_int_equal(counted.held, 0);
 }

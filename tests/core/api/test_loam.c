@@ -250,7 +250,7 @@ static int start_well_spelt(void *unused) {
   return 0;
 }
 
-static void a_variable_that_means_nothing_is_told_once(void **state) {
+static void an_unknown_variable_is_reported_once(void **state) {
   (void)state;
   assert_int_equal(in_child(start_misspelt, NULL), 0);
   assert_int_equal(in_child(start_well_spelt, NULL), 0);
@@ -335,7 +335,7 @@ static void the_version_is_that_of_the_header(void **state) {
 
 /* ---- arguments ---- */
 
-static void wrong_arguments_are_told_and_harm_nothing(void **state) {
+static void wrong_arguments_are_reported_and_harm_nothing(void **state) {
   (void)state;
   assert_int_equal(loam_policy_load(NULL), LOAM_EINVAL);
   assert_int_equal(loam_policy_load_text("x", NULL), LOAM_EINVAL);
@@ -518,7 +518,7 @@ static void zeroed_memory_is_asked_by_code_too(void **state) {
 
 /* A policy may treat zeroed requests in another way. Then a decision for the other requests of the
  * code must not serve them. */
-static void a_policy_may_tell_zeroed_requests_of_a_code_from_others(void **state) {
+static void a_policy_may_distinguish_zeroed_requests_of_a_code(void **state) {
   static const char code;
   (void)state;
   load("local some, clean = loam.host { name = 'some' }, loam.host { name = 'clean' } "
@@ -658,7 +658,7 @@ static void keep_text(void *ctx, const char *text, size_t length) {
   strncat(out, text, length < 60000 - strlen(out) ? length : 60000 - strlen(out));
 }
 
-static void tells_of_the_machine(void **state) {
+static void reports_the_machine(void **state) {
   (void)state;
   static char text[65536];
   assert_int_equal(loam_machine(keep_text, text), LOAM_OK);
@@ -751,11 +751,11 @@ int main(void) {
     cmocka_unit_test(a_block_goes_back_to_the_allocator_of_its_start),
     cmocka_unit_test(the_first_allocation_starts_from_the_environment),
     cmocka_unit_test(a_broken_policy_of_the_environment_is_an_event),
-    cmocka_unit_test(a_variable_that_means_nothing_is_told_once),
+    cmocka_unit_test(an_unknown_variable_is_reported_once),
     cmocka_unit_test(sites_may_be_made_before_the_start),
     cmocka_unit_test(a_forked_child_can_do_all_of_it),
     cmocka_unit_test(the_version_is_that_of_the_header),
-    cmocka_unit_test(wrong_arguments_are_told_and_harm_nothing),
+    cmocka_unit_test(wrong_arguments_are_reported_and_harm_nothing),
     cmocka_unit_test(alignments_are_powers_of_two),
     cmocka_unit_test(products_that_overflow_are_null),
     cmocka_unit_test(owns_what_it_made),
@@ -763,14 +763,14 @@ int main(void) {
     cmocka_unit_test(without_a_device_the_cpu_copies_what_a_request_for_a_device_got),
     cmocka_unit_test(code_is_remembered_until_it_goes),
     cmocka_unit_test(zeroed_memory_is_asked_by_code_too),
-    cmocka_unit_test(a_policy_may_tell_zeroed_requests_of_a_code_from_others),
+    cmocka_unit_test(a_policy_may_distinguish_zeroed_requests_of_a_code),
     cmocka_unit_test(code_without_a_site_or_an_address_is_not_remembered),
     cmocka_unit_test(a_new_thread_remembers_no_code),
     cmocka_unit_test(what_is_past_a_block_or_freed_has_no_owner),
     cmocka_unit_test(a_place_is_a_site),
     cmocka_unit_test(the_next_allocation_obeys_the_policy),
     cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),
-    cmocka_unit_test(tells_of_the_machine),
+    cmocka_unit_test(reports_the_machine),
     cmocka_unit_test(inspects_without_going_live),
     cmocka_unit_test(each_of_many_sites_gets_blocks_of_its_own_tag),
     cmocka_unit_test(survives_each_refusal_of_the_system),

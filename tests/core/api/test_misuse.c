@@ -30,20 +30,20 @@ static void load(const char *text) {
 
 /* ---- Reports */
 
-static int told_n;
-static char told[1000];
-static const void *told_pointer;
-static uint64_t told_generation;
-static const void *told_caller;
+static int event_count;
+static char event_words[1000];
+static const void *event_pointer;
+static uint64_t event_generation;
+static const void *event_caller;
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind != LOAM_EVENT_BAD_FREE) return;
-  told_n++;
-  told_pointer = event->pointer;
-  told_generation = event->generation;
-  told_caller = event->caller;
-  snprintf(told, sizeof told, "%s", event->message);
+  event_count++;
+  event_pointer = event->pointer;
+  event_generation = event->generation;
+  event_caller = event->caller;
+  snprintf(event_words, sizeof event_words, "%s", event->message);
 }
 
 static int set_up(void **state) {
@@ -60,14 +60,15 @@ static uint64_t bad_frees(void) {
 }
 
 /* Checks that `act` on p sends one event, that it is counted once, and that it says `words`. */
-static __attribute__((noinline)) void is_told(void (*act)(void *p), void *p, const char *words) {
+static __attribute__((noinline)) void expect_bad_free(void (*act)(void *p), void *p,
+                                                      const char *words) {
   uint64_t before = bad_frees();
-  told_n = 0;
+  event_count = 0;
   act(p);
-  assert_int_equal(told_n, 1);
+  assert_int_equal(event_count, 1);
   assert_int_equal(bad_frees(), before + 1);
-  assert_ptr_equal(told_pointer, p);
-  if (!strstr(told, words)) fail_msg("\"%s\" is not in: %s", words, told);
+  assert_ptr_equal(event_pointer, p);
+  if (!strstr(event_words, words)) fail_msg("\"%s\" is not in: %s", words, event_words);
 }
 
 static uint64_t generation(void) {
@@ -121,8 +122,8 @@ static void names(const char *tag, const char *strategy) {
   char expected[200];
   snprintf(expected, sizeof expected, " of tag '%s' and strategy '%s', decided by generation %llu",
            tag, strategy, (unsigned long long)generation());
-  if (!strstr(told, expected)) fail_msg("\"%s\" is not in: %s", expected, told);
-  assert_int_equal(told_generation, generation());
+  if (!strstr(event_words, expected)) fail_msg("\"%s\" is not in: %s", expected, event_words);
+  assert_int_equal(event_generation, generation());
 }
 
 static void a_double_free_leaves_the_live_neighbours(void **state) {
@@ -136,7 +137,7 @@ static void a_double_free_leaves_the_live_neighbours(void **state) {
       make_row(tag, sizes[s], row);
       const char *strategy = strategy_of(row[3]);
       loam_free(row[3]);
-      is_told(loam_free, row[3], "double free of ");
+      expect_bad_free(loam_free, row[3], "double free of ");
       names(kinds[k], strategy);
       assert_int_equal(live_blocks(), before + ROW - 1);
       make_row(tag, sizes[s], after);
@@ -162,10 +163,10 @@ static void double_frees_are_found_whoever_frees(void **state) {
     loam_site *tag = loam_site_get("a.x");
     char *p = loam_malloc(tag, sizes[s]), *q = loam_malloc(tag, sizes[s]);
     loam_free(q);
-    is_told(free_in_thread, q, "double free of ");
+    expect_bad_free(free_in_thread, q, "double free of ");
     names("a.x", "a");
     free_in_thread(p);
-    is_told(
+    expect_bad_free(
         loam_free, p,
         "double free of "); /* the message names the owner only while its thread or span exists */
   }
@@ -182,7 +183,7 @@ static void interior_pointers_are_found_and_say_whose(void **state) {
       for (size_t i = 0; i < LM_COUNT(at); i++) {
         snprintf(expected, sizeof expected, "free of %p, %zu byte%s into a block of ",
                  (void *)(p + at[i]), at[i], at[i] == 1 ? "" : "s");
-        is_told(loam_free, p + at[i], expected);
+        expect_bad_free(loam_free, p + at[i], expected);
         names(kinds[k], strategy_of(p));
       }
       is_filled(p, sizes[s], 9);
@@ -200,7 +201,7 @@ static void foreign_pointers_are_found(void **state) {
                              libcs,       (void *)16,
                              (void *)-64, (void *)(uintptr_t)foreign_pointers_are_found };
   for (size_t i = 0; i < LM_COUNT(pointers); i++)
-    is_told(loam_free, pointers[i], ", which loam did not allocate");
+    expect_bad_free(loam_free, pointers[i], ", which loam did not allocate");
   free(libcs);
 }
 
@@ -210,12 +211,12 @@ static void reallocate(void *p) { reallocated = loam_realloc(NULL, p, 5000); }
 static void realloc_of_what_is_no_block_is_null(void **state) {
   (void)state;
   char here[16], *p = loam_malloc(loam_site_get("a.x"), 1000);
-  is_told(reallocate, p + 16, "realloc of ");
+  expect_bad_free(reallocate, p + 16, "realloc of ");
   assert_null(reallocated);
-  is_told(reallocate, here, ", which loam did not allocate");
+  expect_bad_free(reallocate, here, ", which loam did not allocate");
   assert_null(reallocated);
   loam_free(p);
-  is_told(reallocate, p, ", a freed block of ");
+  expect_bad_free(reallocate, p, ", a freed block of ");
   names("a.x", "a");
   assert_null(reallocated);
   assert_non_null(strstr(loam_error(), "not the start of a live block"));
@@ -229,11 +230,11 @@ static void pointers_into_freed_blocks_say_whose(void **state) {
     char *p = loam_malloc(tag, sizes[s]), *behind = loam_malloc(tag, sizes[s]);
     char *q = loam_realloc(NULL, p, sizes[s] * 3);
     loam_free(behind);
-    is_told(loam_free, behind + 16, ", 16 bytes into a freed block of ");
+    expect_bad_free(loam_free, behind + 16, ", 16 bytes into a freed block of ");
     names("a.x", "a");
     loam_free(q);
-    is_told(loam_free, q, "double free of ");
-    if (p != q) is_told(loam_free, p, "free of ");
+    expect_bad_free(loam_free, q, "double free of ");
+    if (p != q) expect_bad_free(loam_free, p, "free of ");
     if (p != q) names("a.x", "a");
   }
 }
@@ -241,7 +242,7 @@ static void pointers_into_freed_blocks_say_whose(void **state) {
 static size_t claimed;
 static void free_claimed(void *p) { loam_free_sized(p, claimed); }
 
-static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
+static void an_impossible_size_is_reported_and_the_block_freed(void **state) {
   (void)state;
   for (size_t s = 1; s < LM_COUNT(sizes); s++) {
     uint64_t before = live_blocks();
@@ -250,14 +251,14 @@ static void a_size_that_cannot_be_is_told_and_the_block_freed(void **state) {
     claimed = loam_usable_size(p) + 1;
     snprintf(expected, sizeof expected, "with size %zu: the block has %zu bytes", claimed,
              claimed - 1);
-    is_told(free_claimed, p, expected);
+    expect_bad_free(free_claimed, p, expected);
     names("a.x", "a");
     assert_int_equal(live_blocks(), before);
     p = loam_malloc(loam_site_get("a.x"), sizes[s]);
-    told_n = 0;
+    event_count = 0;
     loam_free_sized(p, sizes[s]);
-    assert_int_equal(told_n, 0);
-    is_told(loam_free, p, "free of ");
+    assert_int_equal(event_count, 0);
+    expect_bad_free(loam_free, p, "free of ");
   }
 }
 
@@ -265,15 +266,15 @@ static void free_wrongly(void *p) { loam_free_claimed(p, claimed); }
 
 /* Programs that delete an object through a pointer to its base claim sizes that are too small. This
  * test must run before a test that requests an alignment. */
-static void a_wrong_claimed_size_is_told_only_of_a_guarded_block(void **state) {
+static void a_wrong_claimed_size_is_reported_only_for_a_guarded_block(void **state) {
   (void)state;
   char expected[100];
   char *p = loam_malloc(loam_site_get("guarded.x"), 1000);
   claimed = 300;
   snprintf(expected, sizeof expected, "with size %zu: the block has 1000 bytes", claimed);
-  is_told(free_wrongly, p, expected);
+  expect_bad_free(free_wrongly, p, expected);
   p = loam_malloc(loam_site_get("guarded.x"), 1000);
-  told_n = 0;
+  event_count = 0;
   loam_free_claimed(p, 1000);
   for (size_t s = 2; s < LM_COUNT(sizes); s++) {
     uint64_t before = live_blocks();
@@ -284,11 +285,11 @@ static void a_wrong_claimed_size_is_told_only_of_a_guarded_block(void **state) {
   /* Thread caches do not hold blocks of this size. */
   loam_free_claimed(loam_malloc(loam_site_get("a.x"), 64 << 20), 20 << 20);
   loam_free_claimed(loam_malloc(loam_site_get("system.x"), 1000), 5000);
-  assert_int_equal(told_n, 0);
+  assert_int_equal(event_count, 0);
 }
 
 /* This test must run before a test that requests an alignment. */
-static void a_size_that_is_too_small_is_told(void **state) {
+static void a_size_that_is_too_small_is_reported(void **state) {
   (void)state;
   loam_site *tag = loam_site_get("a.x");
   for (size_t s = 2; s < LM_COUNT(sizes); s++) {
@@ -296,38 +297,38 @@ static void a_size_that_is_too_small_is_told(void **state) {
     size_t has = loam_usable_size(p);
     claimed = has / 3;
     snprintf(expected, sizeof expected, "with size %zu: the block has %zu bytes", claimed, has);
-    is_told(free_claimed, p, expected);
-    is_told(loam_free, p, "free of ");
+    expect_bad_free(free_claimed, p, expected);
+    expect_bad_free(loam_free, p, "free of ");
   }
   load("local a = loam.host { name = 'a', align = 512 }\n"
        "return loam.policy { pick = function() return a end }\n");
   char *p = loam_malloc(tag, 1025);
-  told_n = 0;
+  event_count = 0;
   loam_free_sized(p, 600);
-  assert_int_equal(told_n, 0);
+  assert_int_equal(event_count, 0);
   p = loam_malloc(tag, 1025);
   claimed = 512;
-  is_told(free_claimed, p, "with size 512: the block has ");
+  expect_bad_free(free_claimed, p, "with size 512: the block has ");
   load(policy);
   p = loam_aligned_alloc(tag, 4096, 100);
   assert_true(loam_usable_size(p) > 200);
-  told_n = 0;
+  event_count = 0;
   loam_free_sized(p, 100);
-  assert_int_equal(told_n, 0);
+  assert_int_equal(event_count, 0);
 }
 
-static void who_frees_is_told(void **state) {
+static void the_tag_and_caller_of_a_bad_free_are_reported(void **state) {
   (void)state;
   char *p = loam_malloc(loam_site_get("a.x"), 100);
-  is_told(loam_free, p + 8, "decided by generation ");
-  assert_null(strstr(told, "freed under"));
-  uintptr_t here = (uintptr_t)is_told;
-  assert_true((uintptr_t)told_caller - here < 1000);
+  expect_bad_free(loam_free, p + 8, "decided by generation ");
+  assert_null(strstr(event_words, "freed under"));
+  uintptr_t here = (uintptr_t)expect_bad_free;
+  assert_true((uintptr_t)event_caller - here < 1000);
   loam_scope_enter(loam_site_get("who.frees"));
-  is_told(loam_free, p + 8, "; freed under tag 'who.frees'");
-  is_told(reallocate, p + 8, "; freed under tag 'who.frees'");
+  expect_bad_free(loam_free, p + 8, "; freed under tag 'who.frees'");
+  expect_bad_free(reallocate, p + 8, "; freed under tag 'who.frees'");
   here = (uintptr_t)reallocate;
-  assert_true((uintptr_t)told_caller - here < 1000);
+  assert_true((uintptr_t)event_caller - here < 1000);
   loam_scope_leave();
   loam_free(p);
 }
@@ -361,7 +362,7 @@ static void a_block_goes_back_to_the_pool_that_made_it(void **state) {
     assert_string_equal(strategy_of(row[i]), "b");
     assert_string_equal(strategy_of(others[i]), "a");
   }
-  told_n = 0;
+  event_count = 0;
   loam_scope_enter(loam_site_get("capped.other"));
   for (int i = 0; i < ROW; i += 2) loam_free(row[i]);
   loam_scope_leave();
@@ -370,14 +371,14 @@ static void a_block_goes_back_to_the_pool_that_made_it(void **state) {
   for (int i = 1; i < ROW; i += 2) loam_free(row[i]);
   for (int i = 0; i < ROW; i++) loam_free(others[i]);
   load(policy);
-  assert_int_equal(told_n, 0);
+  assert_int_equal(event_count, 0);
   assert_int_equal(live_blocks(), before);
 }
 
 static void aligned_blocks_grow_shrink_and_leave_nothing(void **state) {
   (void)state;
   uint64_t before = live_blocks();
-  told_n = 0;
+  event_count = 0;
   for (size_t k = 0; k < LM_COUNT(kinds); k++)
     for (size_t align = 16; align <= (size_t)2 << 20; align *= 8)
       for (size_t s = 0; s < LM_COUNT(sizes) - 1; s++) {
@@ -393,7 +394,7 @@ static void aligned_blocks_grow_shrink_and_leave_nothing(void **state) {
         assert_int_equal(q[0], 5);
         loam_free(q);
       }
-  assert_int_equal(told_n, 0);
+  assert_int_equal(event_count, 0);
   assert_int_equal(live_blocks(), before);
 }
 
@@ -406,10 +407,10 @@ int main(void) {
     cmocka_unit_test(foreign_pointers_are_found),
     cmocka_unit_test(realloc_of_what_is_no_block_is_null),
     cmocka_unit_test(pointers_into_freed_blocks_say_whose),
-    cmocka_unit_test(a_size_that_cannot_be_is_told_and_the_block_freed),
-    cmocka_unit_test(a_wrong_claimed_size_is_told_only_of_a_guarded_block),
-    cmocka_unit_test(a_size_that_is_too_small_is_told),
-    cmocka_unit_test(who_frees_is_told),
+    cmocka_unit_test(an_impossible_size_is_reported_and_the_block_freed),
+    cmocka_unit_test(a_wrong_claimed_size_is_reported_only_for_a_guarded_block),
+    cmocka_unit_test(a_size_that_is_too_small_is_reported),
+    cmocka_unit_test(the_tag_and_caller_of_a_bad_free_are_reported),
     cmocka_unit_test(a_product_that_overflows_is_null),
     cmocka_unit_test(a_block_goes_back_to_the_pool_that_made_it),
     cmocka_unit_test(aligned_blocks_grow_shrink_and_leave_nothing),

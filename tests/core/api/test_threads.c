@@ -301,7 +301,7 @@ static void *allocate_until_cancelled(void *begun) {
   return NULL;
 }
 
-static void cancelled_threads_hold_nobody_up(void **state) {
+static void cancelled_threads_hold_no_other_thread_up(void **state) {
   (void)state;
   if (SANITIZED) {
     print_message("a sanitizer's own calls are not made for cancellation at any instruction\n");
@@ -409,7 +409,7 @@ int main(void) {
     cmocka_unit_test(a_short_thread_finds_memory_that_is_mapped),
     cmocka_unit_test(destructors_of_thread_local_data_may_free),
     cmocka_unit_test(any_thread_may_fork_at_any_moment),
-    cmocka_unit_test(cancelled_threads_hold_nobody_up),
+    cmocka_unit_test(cancelled_threads_hold_no_other_thread_up),
     cmocka_unit_test(foreign_code_is_not_cancelled_in_a_call),
   };
   return cmocka_run_group_tests(tests, set_up, NULL);

@@ -4,7 +4,7 @@
 
 #include "arrays.h"
 #include "block/arena.h"
-#include "refuse.h"
+#include "refuse_allocations.h"
 
 static struct loam_array_info info_of(const loam_array *array) {
   struct loam_array_info info;

@@ -2,7 +2,7 @@
 #include "array/dlpack.h"
 
 #include "arrays.h"
-#include "refuse.h"
+#include "refuse_allocations.h"
 
 static DLManagedTensor *tensor_of(const loam_array *array) {
   DLManagedTensor *tensor = NULL;

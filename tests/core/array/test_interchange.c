@@ -3,7 +3,7 @@
 
 #include "array/arrow.h"
 #include "arrays.h"
-#include "refuse.h"
+#include "refuse_allocations.h"
 
 /* An exported array and its schema. */
 typedef struct shipped {

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "array/type.h"
-#include "refuse.h"
+#include "refuse_allocations.h"
 
 static loam_type *parse(const char *text) {
   loam_type *type = NULL;

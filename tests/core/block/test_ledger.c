@@ -221,15 +221,15 @@ static void leaks_are_reported_by_tag_at_exit(void **state) {
 
 /* ---- Threads, forks and callbacks together */
 
-static _Atomic long told_made, told_ended;
+static _Atomic long events_made, events_ended;
 static _Atomic bool enough;
 
-static void count_told(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
+static void count_events(void *ctx, loam_block_verb verb, const loam_block *b, size_t references) {
   (void)ctx;
   (void)b;
   (void)references;
-  if (verb == LOAM_BLOCK_MADE) told_made++;
-  if (verb == LOAM_BLOCK_ENDED) told_ended++;
+  if (verb == LOAM_BLOCK_MADE) events_made++;
+  if (verb == LOAM_BLOCK_ENDED) events_ended++;
 }
 
 static void *live_with_blocks(void *shared) {
@@ -268,15 +268,15 @@ static void threads_forks_and_hooks_leave_the_list_whole(void **state) {
   for (int i = 0; i < THREADS; i++)
     thread[i] = start_thread(live_with_blocks, loam_block_retain(shared));
   for (int i = 0; i < 20; i++) {
-    loam_on_block(i % 2 ? NULL : count_told, NULL);
+    loam_on_block(i % 2 ? NULL : count_events, NULL);
     assert_int_equal(run_in_child(go_on_in_child, shared), 0);
   }
-  loam_on_block(count_told, NULL);
+  loam_on_block(count_events, NULL);
   enough = true;
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
   loam_block_release(loam_block_new(here(), 10));
   loam_on_block(NULL, NULL);
-  assert_true(told_made > 0 && told_ended > 0);
+  assert_true(events_made > 0 && events_ended > 0);
   uint64_t listed = 0;
   assert_int_equal(loam_block_leaks(add_blocks, &listed), LOAM_OK);
   assert_int_equal(listed, 1);

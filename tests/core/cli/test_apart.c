@@ -14,7 +14,7 @@
 
 enum { LONG_MS = 60000, SHORT_MS = 300, MANY = 3000000 };
 
-static void says(const char *words) {
+static void expect_words(const char *words) {
   if (!strstr(loam_error(), words)) fail_msg("no '%s' in: %s", words, loam_error());
 }
 
@@ -65,7 +65,7 @@ static void a_reading_that_hangs_is_ended(void **state) {
   lm_json out = { 0 };
   int64_t began_ns = lm_sys_clock_ns();
   assert_int_equal(lm_apart(hang, NULL, 42, SHORT_MS, &out, NULL), LOAM_EIO);
-  says("process 42: it could not be read within 0.3 s");
+  expect_words("process 42: it could not be read within 0.3 s");
   assert_true(lm_sys_clock_ns() - began_ns < 30 * 1000000000ll);
   assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
   lm_json_finish(&out);
@@ -79,11 +79,11 @@ static loam_status crash(const void *ctx, lm_json *out, void *result) {
   return LOAM_OK;
 }
 
-static void a_reading_that_crashes_is_told(void **state) {
+static void a_reading_that_crashes_is_reported(void **state) {
   (void)state;
   lm_json out = { 0 };
   assert_int_equal(lm_apart(crash, NULL, 42, LONG_MS, &out, NULL), LOAM_EIO);
-  says("process 42: reading it was ended by signal 9 (Killed)");
+  expect_words("process 42: reading it was ended by signal 9 (Killed)");
 }
 
 static loam_status work(const void *ctx, lm_json *out, void *result) {
@@ -157,7 +157,7 @@ static void a_process_whose_memory_never_comes_is_given_up(void **state) {
   kill(pid, SIGKILL);
   assert_int_equal(waitpid(pid, NULL, 0), pid);
   assert_int_equal(status, LOAM_EIO);
-  says("it could not be read within 0.3 s");
+  expect_words("it could not be read within 0.3 s");
   lm_json_finish(&out);
 }
 
@@ -166,7 +166,7 @@ int main(void) {
     cmocka_unit_test(an_answer_comes_whole),
     cmocka_unit_test(the_words_of_a_failure_come_too),
     cmocka_unit_test(a_reading_that_hangs_is_ended),
-    cmocka_unit_test(a_reading_that_crashes_is_told),
+    cmocka_unit_test(a_reading_that_crashes_is_reported),
     cmocka_unit_test(the_processor_time_of_a_reading_counts),
     cmocka_unit_test(a_process_whose_memory_never_comes_is_given_up),
   };

@@ -46,7 +46,7 @@ static int set_up(void **state) {
   return 0;
 }
 
-static void the_head_of_a_program_tells(void **state) {
+static void the_head_of_a_program_gives_the_reason(void **state) {
   (void)state;
   assert_null(why_not("dynamic"));
   assert_string_equal(why_not("static"), "linked statically");
@@ -54,7 +54,7 @@ static void the_head_of_a_program_tells(void **state) {
   assert_string_equal(why_not("other"), "linked to another C library, musl");
 }
 
-static void of_a_script_the_interpreter_tells(void **state) {
+static void the_interpreter_of_a_script_gives_the_reason(void **state) {
   char text[256];
   (void)state;
   snprintf(text, sizeof text, "#!%s/static -x\necho\n", folder);
@@ -106,8 +106,8 @@ static void what_cannot_be_read_is_for_exec_to_refuse(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_head_of_a_program_tells),
-    cmocka_unit_test(of_a_script_the_interpreter_tells),
+    cmocka_unit_test(the_head_of_a_program_gives_the_reason),
+    cmocka_unit_test(the_interpreter_of_a_script_gives_the_reason),
     cmocka_unit_test(a_name_is_searched_in_path),
     cmocka_unit_test(what_cannot_be_read_is_for_exec_to_refuse),
     cmocka_unit_test(a_program_with_more_rights_is_not_governed),

@@ -37,7 +37,7 @@ static const char *path_of(const char *name) {
   return path;
 }
 
-static void says(const char *words) {
+static void expect_words(const char *words) {
   if (!strstr(loam_error(), words)) fail_msg("no '%s' in: %s", words, loam_error());
 }
 
@@ -59,8 +59,8 @@ static void a_port_in_use_is_refused(void **state) {
   assert_true(port > 0);
   snprintf(text, sizeof text, "%d", port);
   assert_int_equal(lm_listen_tcp("127.0.0.1", text, &second, &other), LOAM_EIO);
-  says(text);
-  says("Address already in use");
+  expect_words(text);
+  expect_words("Address already in use");
   int client = connect_to(port);
   assert_true(client >= 0);
   close(client);
@@ -71,7 +71,7 @@ static void an_address_of_another_machine_is_refused(void **state) {
   (void)state;
   int fd, port;
   assert_int_equal(lm_listen_tcp("192.0.2.1", "0", &fd, &port), LOAM_EIO);
-  says("cannot listen on 192.0.2.1:0: ");
+  expect_words("cannot listen on 192.0.2.1:0: ");
 }
 
 static void without_a_host_all_addresses_are_meant(void **state) {
@@ -90,7 +90,7 @@ static void an_abandoned_socket_is_replaced(void **state) {
   const char *path = path_of("socket");
   assert_int_equal(lm_listen_unix(path, &first), LOAM_OK);
   assert_int_equal(lm_listen_unix(path, &second), LOAM_EIO);
-  says("another program listens there");
+  expect_words("another program listens there");
   close(first);
   assert_int_equal(lm_listen_unix(path, &second), LOAM_OK);
   close(second);
@@ -106,8 +106,8 @@ static void a_locked_folder_does_not_keep_a_program_from_listening(void **state)
   assert_int_equal(lm_listen_unix(path, &fd), LOAM_OK);
   close(fd);
   assert_int_equal(lm_listen_unix(path, &fd), LOAM_EIO);
-  says("an abandoned socket is there");
-  says("locked");
+  expect_words("an abandoned socket is there");
+  expect_words("locked");
   close(locked);
   assert_int_equal(lm_listen_unix(path, &fd), LOAM_OK);
   close(fd);
@@ -157,10 +157,10 @@ static void a_file_is_not_replaced(void **state) {
   assert_true(file >= 0);
   close(file);
   assert_int_equal(lm_listen_unix(path_of("file"), &fd), LOAM_EIO);
-  says("it exists and is no socket");
+  expect_words("it exists and is no socket");
   assert_int_equal(unlink(path_of("file")), 0);
   assert_int_equal(lm_listen_unix(path_of("none/socket"), &fd), LOAM_EIO);
-  says("No such file or directory");
+  expect_words("No such file or directory");
 }
 
 static void a_long_path_is_refused(void **state) {
@@ -170,7 +170,7 @@ static void a_long_path_is_refused(void **state) {
   memset(path, 'x', sizeof path - 1);
   path[sizeof path - 1] = 0;
   assert_int_equal(lm_listen_unix(path, &fd), LOAM_EINVAL);
-  says("the path has 199 bytes; at most 107 are possible");
+  expect_words("the path has 199 bytes; at most 107 are possible");
 }
 
 static void a_signal_or_data_end_the_waiting(void **state) {

@@ -752,7 +752,7 @@ static void a_tag_without_end(void **state) {
 }
 
 /* The process is a zombie, because its parent has not waited for it. */
-static void a_process_that_has_ended_is_told(void **state) {
+static void a_process_that_has_ended_is_reported(void **state) {
   (void)state;
   lm_json json = { 0 };
   siginfo_t info;
@@ -769,7 +769,7 @@ static void a_process_that_has_ended_is_told(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_process_that_has_ended_is_told),
+    cmocka_unit_test(a_process_that_has_ended_is_reported),
     cmocka_unit_test(outside_and_inside_are_the_same),
     cmocka_unit_test(device_memory_is_the_same),
     cmocka_unit_test(a_stopped_child_is_counted),

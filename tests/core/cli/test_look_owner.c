@@ -149,7 +149,7 @@ static void device_blocks_are_found(void **state) {
   loam_device_trim(0); /* frees the pending blocks, since no service thread does it here */
 }
 
-static void freed_blocks_are_told(void **state) {
+static void freed_blocks_are_reported(void **state) {
   (void)state;
   lm_look look;
   load();
@@ -189,7 +189,7 @@ static void guarded_blocks_have_guards(void **state) {
   loam_free(empty);
 }
 
-static void memory_without_blocks_is_told(void **state) {
+static void memory_without_blocks_is_reported(void **state) {
   (void)state;
   int local;
   void *own = lm_metadata_alloc(100);
@@ -403,9 +403,9 @@ int main(void) {
     cmocka_unit_test(blocks_are_found),
     cmocka_unit_test(tags_of_a_wide_table_are_found),
     cmocka_unit_test(device_blocks_are_found),
-    cmocka_unit_test(freed_blocks_are_told),
+    cmocka_unit_test(freed_blocks_are_reported),
     cmocka_unit_test(guarded_blocks_have_guards),
-    cmocka_unit_test(memory_without_blocks_is_told),
+    cmocka_unit_test(memory_without_blocks_is_reported),
     cmocka_unit_test(the_answer_names_mappings),
     cmocka_unit_test(a_stopped_child_is_looked_up),
     cmocka_unit_test(blocks_of_a_busy_process_are_found),

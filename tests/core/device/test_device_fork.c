@@ -1,6 +1,6 @@
 /* test_device_fork.c - a fork does not wait for driver calls of other threads, nor for threads that
  * wait for such a call: long locks (os/lock.h). Runs on the stand-in for a driver. */
-#include "apart.h"
+#include "child_tests.h"
 
 #include <fcntl.h>
 #include <pthread.h>

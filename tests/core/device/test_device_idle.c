@@ -1,7 +1,7 @@
 /* test_device_idle.c - in a process without a service thread, the threads that free device memory
  * and pinned memory give it back to the driver: device_idle.h. Runs on the stand-in for a
  * driver. */
-#include "apart.h"
+#include "child_tests.h"
 
 #include <stdlib.h>
 

@@ -409,7 +409,7 @@ static void pinned_memory_that_a_stream_reads_waits_for_it(void **state) {
 /* ---- Idle memory is returned. These tests make the ticks */
 
 /* Makes ticks while there is something to do, but at most ten. Returns their number. */
-static unsigned tick(void) {
+static unsigned tick_until_idle(void) {
   unsigned ticks = 0;
   while (lm_device_pool_decay() && ++ticks < 10) {
   }
@@ -424,17 +424,18 @@ static void returns_idle_memory_without_waiting(void **state) {
   standin_hold();
   must(standin_write(NULL, (uintptr_t)p, 1, 64 * LM_MIB));
   loam_device_free(p, NULL);
-  assert_int_equal(tick(), 10); /* work is not finished, so each tick asks for another one */
+  /* work is not finished, so each tick asks for another one */
+  assert_int_equal(tick_until_idle(), 10);
   assert_true(mapped() >= 64 * LM_MIB);
   standin_release();
-  assert_true(tick() < 10);
+  assert_true(tick_until_idle() < 10);
   assert_true(mapped() <= 4 * LM_MIB);
   loam_device_free(small, NULL);
-  (void)tick();
+  (void)tick_until_idle();
   assert_int_equal(mapped(), 0);
   assert_int_equal(standin_calls("cuCtxSynchronize"), waits);
   unsigned long calls = standin_calls(NULL);
-  assert_int_equal(tick(), 0);
+  assert_int_equal(tick_until_idle(), 0);
   assert_int_equal(standin_calls(NULL), calls);
 }
 
@@ -443,10 +444,10 @@ static void returns_memory_of_a_stream_after_the_next_call_on_it(void **state) {
   CUstream stream = new_stream();
   void *p = alloc(64 * LM_MIB, stream), *small = alloc(1, stream);
   loam_device_free(p, stream);
-  assert_true(tick() < 10); /* no event is recorded on a stream that may be destroyed */
+  assert_true(tick_until_idle() < 10); /* no event is recorded on a stream that may be destroyed */
   assert_true(mapped() >= 64 * LM_MIB);
   loam_device_free(small, stream);
-  assert_true(tick() < 10);
+  assert_true(tick_until_idle() < 10);
   assert_true(mapped() <= 2 * LM_MIB);
 }
 
@@ -468,10 +469,10 @@ static void keeps_as_much_as_loam_device_keep_says(void **state) {
   loam_device_keep(32 * LM_MIB);
   for (int i = 0; i < 8; i++) p[i] = alloc(16 * LM_MIB, NULL);
   for (int i = 0; i < 8; i++) loam_device_free(p[i], NULL);
-  (void)tick();
+  (void)tick_until_idle();
   assert_int_equal(mapped(), 32 * LM_MIB);
   loam_device_keep(0);
-  (void)tick();
+  (void)tick_until_idle();
   assert_int_equal(mapped(), 0);
 }
 
@@ -479,7 +480,7 @@ static void returns_idle_pinned_memory_while_streams_work(void **state) {
   (void)state;
   standin_hold();
   loam_free(pinned(8 * LM_MIB));
-  (void)tick();
+  (void)tick_until_idle();
   assert_int_equal(standin_calls("cuMemHostUnregister"), standin_calls("cuMemHostRegister"));
   standin_release();
 }
@@ -494,10 +495,10 @@ static void returns_chunks_as_wholes(void **state) {
   size_t both = mapped();
   loam_defer_limit(10, 100);
   loam_device_free(p, NULL);
-  (void)tick();
+  (void)tick_until_idle();
   assert_true(mapped() <= both - 20 * LM_MIB);
   loam_device_free(q, NULL);
-  (void)tick();
+  (void)tick_until_idle();
   assert_int_equal(mapped(), 0);
   assert_int_equal(standin_used(0), 0); /* no free of the memory is pending either */
 }

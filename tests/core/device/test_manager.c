@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "apart.h"
 #include "api/ipc.h"
 #include "api/pin.h"
+#include "child_tests.h"
 #include "device/manager.h"
 #include "os/error.h"
 
@@ -420,12 +420,12 @@ TEST(a_manager_stays_once_it_was_used) {
 
 /* ---- A library */
 
-static int told;
+static int events;
 static char words[256];
 
 static void listen(void *ctx, const loam_event *event) {
   (void)ctx;
-  told += event->kind == LOAM_EVENT_MANAGER;
+  events += event->kind == LOAM_EVENT_MANAGER;
   snprintf(words, sizeof words, "%s", event->message);
 }
 
@@ -436,13 +436,13 @@ TEST(a_library_brings_a_manager_and_it_stays) {
   setenv("LOAM_MANAGER", getenv("LOAM_PLUGIN"), 1);
   loam_on_event(listen, NULL);
   ok(loam_manager_set(&m));
-  want(told == 1 && strstr(words, "manager \"mine\" is not taken: LOAM_MANAGER names "));
+  want(events == 1 && strstr(words, "manager \"mine\" is not taken: LOAM_MANAGER names "));
   take(LM_MANAGER_DEVICE, 0, 6 * MIB);
   want(standin_used(0) == 6 * MIB);
   want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 3 * MIB, 0, &at) == LM_GPU_NO_MEMORY);
   want(says("manager \"budget\": memalloc of 3145728 bytes on device 0: no memory"));
   ok(loam_manager_set(&m));
-  want(told == 2);
+  want(events == 2);
   want(!strcmp(lm_manager(0)->name, "budget"));
 }
 
@@ -465,9 +465,9 @@ TEST(a_library_without_the_symbol_says_so) {
 
 TEST(a_library_of_another_version_is_refused) {
   void *at;
-  setenv("LOAM_MANAGER", getenv("LOAM_PLUGIN_OF_TOMORROW"), 1);
+  setenv("LOAM_MANAGER", getenv("LOAM_PLUGIN_NEWER_INTERFACE"), 1);
   want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_UNSUPPORTED);
-  want(says("plugin_of_tomorrow.so: manager \"tomorrow\" has interface version 2: loam has 1"));
+  want(says("plugin_newer_interface.so: manager \"tomorrow\" has interface version 2: loam has 1"));
 }
 
 /* ---- Pins */

@@ -1,7 +1,7 @@
 /* test_pinned.c - small objects of pinned memory, on the stand-in for a driver: pinned.h. The
  * stand-in detects work on memory that is not registered, and registered memory that is
  * unmapped. */
-#include "apart.h"
+#include "child_tests.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool is_of(const void *p, const char *kind) { return p && !strcmp(owner_o
 static unsigned long registrations(void) { return standin_calls("cuMemHostRegister"); }
 
 /* Makes more ticks than the service thread needs to give back all idle memory. */
-static void tick(void) {
+static void tick_until_idle(void) {
   for (int i = 0; i < 8; i++) {
     lm_sweep_decay();
     (void)lm_device_pool_decay();
@@ -358,10 +358,10 @@ TEST(memory_that_a_stream_reads_is_not_reused_before_that_ends) {
     want((q[i] = loam_pinned_alloc(NULL, 1000, 0)) != p);
     memset(q[i], 2, 1000);
   }
-  tick();
+  tick_until_idle();
   standin_release();
   loam_device_free(q[0], stream); /* a free on the stream, which records an event */
-  tick();
+  tick_until_idle();
   bool is_back = false;
   for (int i = 1; i < 2000; i++) loam_free(q[i]);
   for (int i = 0; i < 2000; i++) is_back |= (q[i] = loam_pinned_alloc(NULL, 1000, 0)) == p;
@@ -430,10 +430,10 @@ TEST(returns_idle_regions_by_itself) {
   want(standin_registered() > 8 * MIB);
   for (int i = 1; i < 5000; i++) loam_free(p[i]);
   standin_hold(); /* no stream uses the memory */
-  tick();
+  tick_until_idle();
   want(standin_registered() <= MIB);
   loam_free(p[0]);
-  tick();
+  tick_until_idle();
   want(standin_registered() == 0);
   standin_release();
   all_goes_back();
@@ -450,7 +450,7 @@ TEST(pages_of_registered_memory_stay) {
   for (int i = 0; i < 256; i++) memset(p[i] = loam_malloc(NULL, LM_PAGE), 1, LM_PAGE);
   for (int i = 0; i < 256; i++)
     if (i % 16) loam_free(p[i]);
-  tick();
+  tick_until_idle();
   (void)loam_trim();
   for (int i = 0; i < 256; i++) want(is_resident(p[i]));
   for (int i = 0; i < 256; i += 16) loam_free(p[i]);
@@ -476,10 +476,10 @@ TEST(keeps_as_much_as_loam_device_keep_says) {
   loam_device_keep(3 * MIB);
   for (int i = 0; i < 5000; i++) p[i] = loam_malloc(NULL, 2000);
   for (int i = 0; i < 5000; i++) loam_free(p[i]);
-  tick();
+  tick_until_idle();
   want(standin_registered() >= 3 * MIB && standin_registered() < 8 * MIB);
   loam_device_keep(0);
-  tick();
+  tick_until_idle();
   want(standin_registered() == 0);
   all_goes_back();
 }
@@ -492,10 +492,10 @@ TEST(ends_a_strategy_that_no_policy_names) {
   ok(lm_strategy_intern(&desc, &s));
   want(s->pool && s->twins);
   load(HOST, "return h");
-  tick();
+  tick_until_idle();
   want(standin_registered() == 0);
   load(HOST, "return h");
-  tick();
+  tick_until_idle();
   load(HOST, "return h");
   want(!s->pool);
   load(PINNED, "return p");
@@ -549,7 +549,7 @@ static bool go_through(CUstream stream) {
   for (int i = 0; i < 400; i++)
     if (i % 4 == 1) loam_device_free(p[i], stream);
     else loam_free(p[i]);
-  tick();
+  tick_until_idle();
   (void)loam_device_trim(-1);
   want(lm_pool_is_valid() && lm_device_pool_is_valid());
   return all;
@@ -752,7 +752,7 @@ TEST(threads_allocate_while_regions_are_returned) {
   for (uintptr_t i = 0; i < THREADS; i++)
     want(!pthread_create(&thread[i], NULL, work, (void *)(i + 1)));
   for (int i = 0; i < 30; i++) {
-    if (i % 3) tick();
+    if (i % 3) tick_until_idle();
     else (void)loam_device_trim(-1);
     if (i == 10) load(HOST, "return h");
     if (i == 20) load(PINNED HOST, "return p:or_else(h)");
@@ -761,7 +761,7 @@ TEST(threads_allocate_while_regions_are_returned) {
   for (int i = 0; i < SHARED; i++) loam_free(shared[i]);
   must(cuStreamSynchronize(new_stream()));
   must(cuCtxSynchronize());
-  tick();
+  tick_until_idle();
   all_goes_back();
 }
 

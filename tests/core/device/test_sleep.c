@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "apart.h"
+#include "child_tests.h"
 #include "cli/look.h"
 #include "device/sleep.h"
 #include "engine/stats.h"

@@ -92,7 +92,7 @@ static void has_so_much_memory(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-static void tells_of_wrong_frees(void **state) {
+static void reports_wrong_frees(void **state) {
   (void)state;
   CUdeviceptr at = allocate(1000);
   assert_int_equal(cuMemFree_v2(at + 256), CUDA_ERROR_INVALID_VALUE);
@@ -190,7 +190,7 @@ static void a_free_waits_for_pending_work(void **state) {
   assert_int_equal(standin_late_frees(), 1);
 }
 
-static void tells_of_a_free_under_pending_work_if_strict(void **state) {
+static void reports_a_free_under_pending_work_if_strict(void **state) {
   (void)state;
   standin_strict(true);
   CUdeviceptr at = allocate(100);
@@ -203,7 +203,7 @@ static void tells_of_a_free_under_pending_work_if_strict(void **state) {
   must(cuStreamSynchronize(stream));
 }
 
-static void tells_of_work_in_no_order(void **state) {
+static void reports_work_in_no_order(void **state) {
   (void)state;
   CUdeviceptr at = allocate(100);
   CUstream one = make_stream(), other = make_stream();
@@ -245,7 +245,7 @@ static void the_default_stream_waits_for_the_others(void **state) {
   assert_int_equal(standin_pending(NULL), 0);
 }
 
-static void tells_of_handles_that_are_gone(void **state) {
+static void reports_handles_that_are_gone(void **state) {
   (void)state;
   CUstream stream = make_stream();
   CUevent event = record_on(stream);
@@ -303,7 +303,7 @@ static void maps_memory_to_a_range(void **state) {
   assert_int_equal(standin_used(0), 0);
 }
 
-static void tells_of_a_copy_of_addresses_without_memory(void **state) {
+static void reports_a_copy_of_addresses_without_memory(void **state) {
   (void)state;
   CUdeviceptr at;
   char host[100] = "";
@@ -315,7 +315,7 @@ static void tells_of_a_copy_of_addresses_without_memory(void **state) {
   must(cuMemAddressFree(at, 2 * MIB));
 }
 
-static void tells_of_an_unmap_under_pending_work(void **state) {
+static void reports_an_unmap_under_pending_work(void **state) {
   (void)state;
   CUdeviceptr at;
   CUmemGenericAllocationHandle piece;
@@ -549,22 +549,22 @@ int main(int argc, char **argv) {
     CASE(aligns_to_256_bytes_and_no_more),
     CASE(copies_there_and_back),
     CASE(has_so_much_memory),
-    CASE(tells_of_wrong_frees),
+    CASE(reports_wrong_frees),
     CASE(frees_without_a_context),
     CASE(registers_memory_once_and_while_it_is_there),
     CASE(knows_its_pointers),
     CASE(work_waits_while_it_is_held),
     CASE(work_is_late_by_so_many_calls),
     CASE(a_free_waits_for_pending_work),
-    CASE(tells_of_a_free_under_pending_work_if_strict),
-    CASE(tells_of_work_in_no_order),
+    CASE(reports_a_free_under_pending_work_if_strict),
+    CASE(reports_work_in_no_order),
     CASE(runs_work_in_order_of_events),
     CASE(the_default_stream_waits_for_the_others),
-    CASE(tells_of_handles_that_are_gone),
+    CASE(reports_handles_that_are_gone),
     CASE(calls_the_host_in_order),
     CASE(maps_memory_to_a_range),
-    CASE(tells_of_a_copy_of_addresses_without_memory),
-    CASE(tells_of_an_unmap_under_pending_work),
+    CASE(reports_a_copy_of_addresses_without_memory),
+    CASE(reports_an_unmap_under_pending_work),
     CASE(exports_what_was_made_for_it),
     CASE(pools_keep_what_their_threshold_says),
     CASE(pools_forget_what_they_give_back),

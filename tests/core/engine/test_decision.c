@@ -1,6 +1,6 @@
 /* test_decision - the laws of an entry of the decision cache and of the record of a block. They
  * hold for all that the engine makes, and the checks detect each wrong field. */
-#include "by_hand.h"
+#include "engine_fixture.h"
 
 /* Returns the place in this thread's decision cache of the entry for requests of `size` bytes at a
  * site. */
@@ -90,7 +90,7 @@ static void an_entry_by_plan_serves_one_strategy(void **state) {
     snprintf(name, sizeof name, "strategy.%d", i);
     other = host(name);
   }
-  fork_at(LM_IN_SIZE, BELOW + 1, one, other);
+  set_split_plan(LM_IN_SIZE, BELOW + 1, one, other);
   for (int i = 0; i < 10; i++) {
     void *p = loam_malloc(site, BELOW), *q = loam_malloc(site, ABOVE);
     assert_string_equal(owner(p).strategy, "one");
@@ -103,7 +103,7 @@ static void an_entry_by_plan_serves_one_strategy(void **state) {
 static void an_entry_by_plan_is_at_the_place_of_its_strategy(void **state) {
   (void)state;
   lm_thread *t = lm_thread_get();
-  fork_at(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
+  set_split_plan(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
   loam_free(loam_malloc(site, BELOW));
   int found = 0;
   for (int i = 0; i < LM_DECISIONS; i++) {
@@ -123,7 +123,7 @@ static void an_entry_by_plan_is_at_the_place_of_its_strategy(void **state) {
 static void an_entry_by_plan_serves_no_token_but_its_own(void **state) {
   (void)state;
   loam_site *counted = tag("counted.later");
-  fork_at(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
+  set_split_plan(LM_IN_SIZE, BELOW + 1, host("one"), host("two"));
   loam_free(loam_malloc(counted, BELOW));
   void *p = serve_by_plan(counted, BELOW);
   assert_non_null(p);

@@ -2,7 +2,7 @@
  * accounted exactly. A pointer that is not a live block is reported and changes nothing. */
 #include <sys/mman.h>
 
-#include "by_hand.h"
+#include "engine_fixture.h"
 #include "os/decay.h"
 
 /* ---- serving ---- */
@@ -105,7 +105,7 @@ static void zeroed_stays_zero_where_it_grows(void **state) {
     memset(p, 0xff, lm_record_usable(p));
     size_t was = lm_record_usable(p);
     put(dirty);
-    p = resize_by_hand(NULL, p, size * 3);
+    p = engine_realloc(NULL, p, size * 3);
     for (size_t i = was; i < lm_record_usable(p); i++) assert_int_equal(p[i], 0);
     put(p);
   }
@@ -125,7 +125,7 @@ static void a_strategys_alignment_raises_the_callers(void **state) {
 
 static void calloc_is_decided_when_the_plan_asks_about_zero(void **state) {
   (void)state;
-  fork_at(LM_IN_ZERO, 1, host("plain"), host("for.zeroed"));
+  set_split_plan(LM_IN_ZERO, 1, host("plain"), host("for.zeroed"));
   char *p = get(100), *z = alloc(site, 100, 16, true);
   assert_string_equal(owner(p).strategy, "plain");
   assert_string_equal(owner(z).strategy, "for.zeroed");
@@ -135,7 +135,7 @@ static void calloc_is_decided_when_the_plan_asks_about_zero(void **state) {
 
 static void alignment_is_an_input(void **state) {
   (void)state;
-  fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
+  set_split_plan(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
   char *p = get(100), *a = alloc(site, 100, 64, false);
   assert_string_equal(owner(p).strategy, "plain");
   assert_string_equal(owner(a).strategy, "for.aligned");
@@ -165,7 +165,7 @@ static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
   char *q[3];
   for (size_t size = 1; size < 80000; size += 1 + size / 7)
     for (size_t align = 1; align <= 8192; align *= 2) {
-      fork_at(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
+      set_split_plan(LM_IN_SIZE, (double)size + 1, host("plain"), host("larger"));
       char *p = alloc(site, size, align, false);
       assert_int_equal((uintptr_t)p % align, 0);
       assert_string_equal(owner(p).strategy, "plain");
@@ -178,7 +178,7 @@ static void an_aligned_request_is_decided_by_what_was_asked(void **state) {
       }
       for (int i = 0; i < 3; i++) put(q[i]);
     }
-  fork_at(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
+  set_split_plan(LM_IN_ALIGN, 64, host("plain"), host("for.aligned"));
   char *p = alloc(site, 100, 64, false);
   assert_string_equal(owner(p).strategy, "for.aligned");
   put(p);
@@ -232,14 +232,14 @@ static void deny_is_null_and_counted(void **state) {
   CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
   assert_null(get(10));
   assert_non_null(strstr(loam_error(), "'engine.test'"));
-  assert_null(resize_by_hand(site, NULL, 10));
+  assert_null(engine_realloc(site, NULL, 10));
   assert_int_equal(lm_stats_denied, denied + 2);
   assert_int_equal(lm_stats_failed, failed);
 }
 
 static void falls_back_in_order_and_counts_it(void **state) {
   (void)state;
-  lm_strategy *a = limited("first", 1500), *b = handled("nobody.registered.this");
+  lm_strategy *a = limited_strategy("first", 1500), *b = handler_strategy("nobody.registered.this");
   lm_strategy *c = intern((lm_desc){ .kind = LM_KIND_PINNED }, "absent"), *d = host("last");
   uint64_t late = d->served_late, fallbacks = lm_stats_fallbacks;
   CHAIN(a, b, c, d);
@@ -259,7 +259,7 @@ static void falls_back_in_order_and_counts_it(void **state) {
 static void a_chain_that_cannot_serve_says_why(void **state) {
   (void)state;
   uint64_t failed = lm_stats_failed;
-  CHAIN(intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"), limited("small", 100));
+  CHAIN(intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"), limited_strategy("small", 100));
   assert_null(get(1000));
   assert_int_equal(lm_stats_failed, failed + 1);
   assert_string_equal(
@@ -270,9 +270,9 @@ static void a_chain_that_cannot_serve_says_why(void **state) {
 
 static void a_limit_that_was_lowered_says_what_is_used(void **state) {
   (void)state;
-  CHAIN(limited("lowered", 100000));
+  CHAIN(limited_strategy("lowered", 100000));
   char *p = get(50000);
-  CHAIN(limited("lowered", 1500));
+  CHAIN(limited_strategy("lowered", 1500));
   assert_null(get(900));
   assert_non_null(strstr(loam_error(), "this would pass its limit: 57344 of 1500 bytes are used"));
   put(p);
@@ -284,7 +284,7 @@ static void a_class_above_what_is_left_is_at_the_limit(void **state) {
   (void)state;
   size_t limit = lm_class_size(lm_class_of(1000)) - 1;
   assert_in_range(limit, 1000, 1100);
-  CHAIN(limited("close", limit));
+  CHAIN(limited_strategy("close", limit));
   char *kept = loam_malloc(NULL, 300000);
   loam_free(kept);
   size_t released = lm_regions_released();
@@ -325,15 +325,15 @@ static void on_unserved(void *ctx, const loam_event *event) {
   assert_null(loam_realloc(NULL, NULL, SIZE_MAX / 2));
 }
 
-static void a_request_that_the_policy_leaves_without_memory_is_told_once(void **state) {
+static void a_request_that_the_policy_leaves_without_memory_is_reported_once(void **state) {
   (void)state;
   lm_strategy *never = intern((lm_desc){ .kind = LM_KIND_DENY }, "never");
   loam_on_event(on_unserved, NULL);
-  CHAIN(limited("unserved.a", 1500), host("unserved.b"));
+  CHAIN(limited_strategy("unserved.a", 1500), host("unserved.b"));
   put(get(3000));
   assert_int_equal(unserved.n, 0);
   for (int kind = 0; kind < 2; kind++) {
-    CHAIN(kind ? never : limited("unserved.a", 1500));
+    CHAIN(kind ? never : limited_strategy("unserved.a", 1500));
     for (int i = 0; i < 3; i++) assert_null(get(3000));
     assert_int_equal(unserved.n, kind + 1);
     assert_non_null(strstr(unserved.words, "size 3000 under tag 'engine.test': "));
@@ -341,7 +341,7 @@ static void a_request_that_the_policy_leaves_without_memory_is_told_once(void **
         strstr(unserved.words, kind ? "denies it (told once; " : " bytes are used (told"));
     assert_non_null(strstr(loam_error(), "size 3000 under tag 'engine.test': "));
   }
-  CHAIN(handled("nobody.registered.this"));
+  CHAIN(handler_strategy("nobody.registered.this"));
   assert_null(get(3000));
   assert_int_equal(unserved.n, 2);
   loam_on_event(NULL, NULL);
@@ -356,10 +356,10 @@ static void on_any(void *ctx, const loam_event *event) {
 }
 
 /* The preload library prints the reason only once, so it relies on this order of events. */
-static void a_request_without_memory_is_told_before_the_strategy_that_failed_last(void **state) {
+static void a_request_without_memory_is_reported_before_the_last_strategy(void **state) {
   (void)state;
   loam_on_event(on_any, NULL);
-  CHAIN(limited("order.a", 1500), limited("order.b", 1500));
+  CHAIN(limited_strategy("order.a", 1500), limited_strategy("order.b", 1500));
   kinds_n = 0;
   assert_null(get(3000));
   assert_int_equal(kinds_n, 4);
@@ -375,15 +375,15 @@ static void a_request_without_memory_is_told_before_the_strategy_that_failed_las
 /* malloc cannot use the last member of this chain. */
 static void the_reason_names_the_member_that_was_tried_last(void **state) {
   (void)state;
-  CHAIN(limited("tried", 100), intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"));
+  CHAIN(limited_strategy("tried", 100), intern((lm_desc){ .kind = LM_KIND_DEVICE }, "absent"));
   assert_null(get(1000));
   assert_non_null(strstr(loam_error(),
                          "strategy 'tried' cannot serve it: this would pass its limit: 0 of 100"));
 }
 
-static void a_shortfall_is_told_once_a_generation(void **state) {
+static void a_shortfall_is_reported_once_a_generation(void **state) {
   (void)state;
-  lm_strategy *a = limited("short.a", 1500), *b = host("short.b");
+  lm_strategy *a = limited_strategy("short.a", 1500), *b = host("short.b");
   shortfall.n = 0;
   CHAIN(a, b);
   loam_on_event(on_shortfall, NULL);
@@ -397,7 +397,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
       "size 900 under tag 'engine.test': strategy 'short.a' cannot serve it: this would pass "
       "its limit: 1024 of 1500 bytes are used (told once; loam stats counts)");
   CHAIN(a, b);
-  p = resize_by_hand(site, p, 3000);
+  p = engine_realloc(site, p, 3000);
   assert_int_equal(shortfall.n, 2);
   assert_non_null(strstr(shortfall.words, "size 3000"));
   put(p);
@@ -406,7 +406,7 @@ static void a_shortfall_is_told_once_a_generation(void **state) {
 
 static void every_failure_is_accounted_exactly(void **state) {
   (void)state;
-  lm_strategy *a = limited("exact.a", 3000), *b = limited("exact.b", 3000);
+  lm_strategy *a = limited_strategy("exact.a", 3000), *b = limited_strategy("exact.b", 3000);
   CHAIN(a, b);
   char *p[100];
   int n = 0;
@@ -435,7 +435,7 @@ static void *press(void *arg) {
     size_t size = some_size(&seed);
     if (!*p) *p = get(size);
     else if (roll(&seed, 2)) {
-      void *q = resize_by_hand(NULL, *p, size);
+      void *q = engine_realloc(NULL, *p, size);
       if (q) *p = q;
     } else {
       put(*p);
@@ -451,7 +451,7 @@ static void *press(void *arg) {
 static void a_limit_holds_under_threads_and_ends_at_0(void **state) {
   (void)state;
   pthread_t thread[THREADS];
-  shared = limited("shared", 300000);
+  shared = limited_strategy("shared", 300000);
   CHAIN(shared);
   for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(press, (void *)i);
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
@@ -463,46 +463,46 @@ static void a_limit_holds_under_threads_and_ends_at_0(void **state) {
 /* ---- frees of pointers that are not live blocks ---- */
 
 static void realloc_it(void *p) {
-  assert_null(resize_by_hand(NULL, p, 10));
+  assert_null(engine_realloc(NULL, p, 10));
   assert_non_null(strstr(loam_error(), "realloc"));
 }
 
-static void tells_a_double_free(void **state) {
+static void reports_a_double_free(void **state) {
   (void)state;
   CHAIN(host("plain"));
   static const size_t sizes[] = { 1, 500, 40000, 3 << 20 };
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     char *p = get(sizes[i]);
     put(p);
-    told(put, p, "double free of ");
-    told(realloc_it, p, "realloc of ");
+    expect_bad_free(put, p, "double free of ");
+    expect_bad_free(realloc_it, p, "realloc of ");
   }
 }
 
-static void tells_an_interior_free_with_its_block(void **state) {
+static void reports_an_interior_free_with_its_block(void **state) {
   (void)state;
   CHAIN(host("plain"));
   static const size_t sizes[] = { 50, 40000 };
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     char *p = get(sizes[i]);
-    told(put, p + 8, "8 bytes into a block of ");
-    told(put, p + 1, "tag 'engine.test' and strategy 'plain'");
-    told(realloc_it, p + 16, "realloc of ");
+    expect_bad_free(put, p + 8, "8 bytes into a block of ");
+    expect_bad_free(put, p + 1, "tag 'engine.test' and strategy 'plain'");
+    expect_bad_free(realloc_it, p + 16, "realloc of ");
     assert_int_equal(owner(p).size, lm_record_usable(p)); /* the block is still live */
     assert_int_equal(lm_record_usable(p + 8), 0);
     put(p);
   }
 }
 
-static void tells_a_free_of_what_is_not_loams(void **state) {
+static void reports_a_free_of_foreign_memory(void **state) {
   (void)state;
   int on_stack[4];
   static int in_data[4];
   void *libcs = malloc(10);
-  told(put, on_stack, "which loam did not allocate");
-  told(put, in_data, "which loam did not allocate");
-  told(put, libcs, "which loam did not allocate");
-  told(realloc_it, (void *)16, "which loam did not allocate");
+  expect_bad_free(put, on_stack, "which loam did not allocate");
+  expect_bad_free(put, in_data, "which loam did not allocate");
+  expect_bad_free(put, libcs, "which loam did not allocate");
+  expect_bad_free(realloc_it, (void *)16, "which loam did not allocate");
   loam_owner_info o;
   assert_false(lm_owner_find(on_stack, &o));
   free(libcs);
@@ -511,12 +511,12 @@ static void tells_a_free_of_what_is_not_loams(void **state) {
 
 static void free_with_5000(void *p) { lm_engine_free(p, 5000, NULL); }
 
-static void tells_a_sized_free_of_too_much_and_frees(void **state) {
+static void reports_a_sized_free_of_too_much_and_frees(void **state) {
   (void)state;
   CHAIN(host("plain"));
   char *p = get(100);
-  told(free_with_5000, p, "with size 5000: the block has 112 bytes");
-  told(put, p, "double free");
+  expect_bad_free(free_with_5000, p, "with size 5000: the block has 112 bytes");
+  expect_bad_free(put, p, "double free");
   uint64_t before = lm_stats_bad_frees;
   lm_engine_free(get(100), 100, NULL);
   assert_int_equal(lm_stats_bad_frees, before);
@@ -524,11 +524,11 @@ static void tells_a_sized_free_of_too_much_and_frees(void **state) {
 
 static void free_with_3(void *p) { lm_engine_free(p, 3, NULL); }
 
-static void tells_a_sized_free_of_too_little_where_no_block_has_more_room(void **state) {
+static void reports_a_sized_free_of_too_little_where_no_block_has_more_room(void **state) {
   (void)state;
   CHAIN(host("plain"));
   bool was = atomic_exchange(&lm_pool_has_oversized, false);
-  told(free_with_3, get(100), "with size 3: the block has 112 bytes");
+  expect_bad_free(free_with_3, get(100), "with size 3: the block has 112 bytes");
   uint64_t before = lm_stats_bad_frees;
   atomic_store(&lm_pool_has_oversized, true);
   free_with_3(get(100));
@@ -545,9 +545,9 @@ static void try_everything(bool refused) {
     assert_true(p || refused);
     if (!p) continue;
     fill(p, sizes[i]);
-    char *q = resize_by_hand(NULL, p, sizes[i] * 3);
+    char *q = engine_realloc(NULL, p, sizes[i] * 3);
     assert_true(q || refused);
-    kept(q ? q : p, sizes[i], sizes[i]);
+    expect_contents(q ? q : p, sizes[i], sizes[i]);
     put(q ? q : p);
   }
 }
@@ -585,7 +585,7 @@ static void a_request_leaves_the_stack_to_a_handler(void **state) {
   };
   if (SANITIZED) return;
   assert_int_equal(loam_handler_register(&noting), LOAM_OK);
-  CHAIN(handled("noting"));
+  CHAIN(handler_strategy("noting"));
   put(get(100));
   assert_in_range((char *)__builtin_frame_address(0) - handler_stack, 1, 1500);
 }
@@ -638,13 +638,13 @@ static void *free_it(void *p) {
 
 static void any_thread_may_free(void **state) {
   (void)state;
-  lm_strategy *s = limited("crossing", 1 << 20);
+  lm_strategy *s = limited_strategy("crossing", 1 << 20);
   CHAIN(s);
   for (size_t size = 10; size < 200000; size *= 20) {
     char *p = get(size);
     pthread_join(start_thread(free_it, p), NULL);
     assert_int_equal(used(s), 0);
-    told(put, p, "free of ");
+    expect_bad_free(put, p, "free of ");
   }
 }
 
@@ -673,7 +673,7 @@ static void a_thread_that_ends_serves_nothing_from_its_bins(void **state) {
 static int use_in_child(void *argument) {
   char *p = get(100), *q = get(100000);
   if (!p || !q) return 1;
-  p = resize_by_hand(NULL, p, 70000);
+  p = engine_realloc(NULL, p, 70000);
   begin_counting(tag("fork.child"));
   put(p);
   put(q);
@@ -714,17 +714,17 @@ int main(void) {
     cmocka_unit_test(a_chain_that_cannot_serve_says_why),
     cmocka_unit_test(a_limit_that_was_lowered_says_what_is_used),
     cmocka_unit_test(a_class_above_what_is_left_is_at_the_limit),
-    cmocka_unit_test(a_request_without_memory_is_told_before_the_strategy_that_failed_last),
+    cmocka_unit_test(a_request_without_memory_is_reported_before_the_last_strategy),
     cmocka_unit_test(the_reason_names_the_member_that_was_tried_last),
-    cmocka_unit_test(a_shortfall_is_told_once_a_generation),
-    cmocka_unit_test(a_request_that_the_policy_leaves_without_memory_is_told_once),
+    cmocka_unit_test(a_shortfall_is_reported_once_a_generation),
+    cmocka_unit_test(a_request_that_the_policy_leaves_without_memory_is_reported_once),
     cmocka_unit_test(every_failure_is_accounted_exactly),
     cmocka_unit_test(a_limit_holds_under_threads_and_ends_at_0),
-    cmocka_unit_test(tells_a_double_free),
-    cmocka_unit_test(tells_an_interior_free_with_its_block),
-    cmocka_unit_test(tells_a_free_of_what_is_not_loams),
-    cmocka_unit_test(tells_a_sized_free_of_too_much_and_frees),
-    cmocka_unit_test(tells_a_sized_free_of_too_little_where_no_block_has_more_room),
+    cmocka_unit_test(reports_a_double_free),
+    cmocka_unit_test(reports_an_interior_free_with_its_block),
+    cmocka_unit_test(reports_a_free_of_foreign_memory),
+    cmocka_unit_test(reports_a_sized_free_of_too_much_and_frees),
+    cmocka_unit_test(reports_a_sized_free_of_too_little_where_no_block_has_more_room),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_request_leaves_the_stack_to_a_handler),
     cmocka_unit_test(without_memory_a_small_request_gets_a_larger_object),

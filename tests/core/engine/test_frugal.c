@@ -192,7 +192,7 @@ static uint64_t in_regions(void) {
 
 /* Each round loads a policy with 20 new strategies, and allocates and frees under each of them. The
  * strategies of the round before are then unused. */
-static void a_strategy_that_nobody_uses_gives_its_regions_back(void **state) {
+static void an_unused_strategy_gives_its_regions_back(void **state) {
   char name[32];
   (void)state;
   load_many_strategies("zeroth");
@@ -226,7 +226,7 @@ static int stop(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(tags_and_strategies_do_not_multiply),
-    cmocka_unit_test(a_strategy_that_nobody_uses_gives_its_regions_back),
+    cmocka_unit_test(an_unused_strategy_gives_its_regions_back),
     cmocka_unit_test(records_of_small_objects_are_few),
     cmocka_unit_test(memory_falls_to_what_lives_without_a_call),
     cmocka_unit_test(memory_falls_to_what_lives_at_once_when_asked),

@@ -34,33 +34,33 @@ static void make_machine(void) {
   lm_numa_pretend(folder, UINT64_MAX);
 }
 
-/* `few` and `some` are thresholds for the live bytes of a tag. */
+/* `low_mark` and `high_mark` are thresholds for the live bytes of a tag. */
 static const char policy[] =
     "local a = loam.host { name = 'a' }\n"
     "local b = loam.host { name = 'b' }\n"
     "local c = loam.host { name = 'c', align = 64 }\n"
-    "local few, some = %d, %d\n"
+    "local low_mark, high_mark = %d, %d\n"
     "return loam.policy { name = 'gauge%d', pick = function(req)\n"
     "  if req.tag:is 'gauge.steps' then\n"
-    "    if req.live < few then return a end\n"
-    "    if req.live < some then return b else return c end\n"
+    "    if req.live < low_mark then return a end\n"
+    "    if req.live < high_mark then return b else return c end\n"
     "  end\n"
     "  if req.tag:is 'gauge.sizes' then\n"
     "    if req.size < 100 then return a end\n"
-    "    if req.node ~= 0 or req.live >= some then return c end\n"
+    "    if req.node ~= 0 or req.live >= high_mark then return c end\n"
     "    if req.size < 203 then return b else return a end\n"
     "  end\n"
     "  if req.tag:is 'gauge.sums' then\n"
-    "    if 2 * req.live - req.node + 3 * req.size < 2 * some then return b end\n"
+    "    if 2 * req.live - req.node + 3 * req.size < 2 * high_mark then return b end\n"
     "  end\n"
     "  if req.tag:is 'gauge.rooms' then\n"
     "    local left = loam.node(0).free - 2 * loam.GiB - 2 * req.size\n"
     "    if left > -300 then return a end\n"
-    "    if req.live - left < some then return b else return c end\n"
+    "    if req.live - left < high_mark then return b else return c end\n"
     "  end\n"
     "  if req.tag:is 'gauge.node' then\n"
     "    if req.size < 50 then\n"
-    "      if req.live < some then return a else return c end\n"
+    "      if req.live < high_mark then return a else return c end\n"
     "    end\n"
     "    if req.node ~= 0 then return c end\n"
     "    if req.size < 5000 then return b else return a end\n"
@@ -72,16 +72,16 @@ static const char policy[] =
     "    if req.size < 300 then return b elseif req.size > 65536 then return c end\n"
     "  end\n"
     "  if req.tag:under 'gauge.many' then\n"
-    "    if req.live < few then return a else return b end\n"
+    "    if req.live < low_mark then return a else return b end\n"
     "  end\n"
     "  return a\n"
     "end }\n";
 
-static int few = 2000, some = 6000;
+static int low_mark = 2000, high_mark = 6000;
 
 static void load(int version) {
   char text[3000];
-  snprintf(text, sizeof text, policy, few, some, version);
+  snprintf(text, sizeof text, policy, low_mark, high_mark, version);
   if (loam_policy_load_text("gauge.lua", text)) fail_msg("%s", loam_error());
 }
 
@@ -89,7 +89,7 @@ static void load(int version) {
 
 enum { STEPS, SIZES, SUMS, ROOMS, NODE, FREE, PLAIN, MANY, MANY_N = 200, TAGS = MANY + MANY_N };
 typedef struct tag {
-  loam_site *site, *other; /* two sites of the tag */
+  loam_site *site, *other_site; /* two sites of the tag */
   int64_t live;
 } tag;
 static tag tags[TAGS];
@@ -103,7 +103,7 @@ static int set_up(void **state) {
     snprintf(text, sizeof text, "gauge.many.%d", i);
     loam_where at = { i < MANY ? names[i] : text, "here.c", "f", "", 7 };
     tags[i].site = loam_site_get(at.tag);
-    tags[i].other = loam_site_at(&at);
+    tags[i].other_site = loam_site_at(&at);
   }
   make_machine();
   load(0);
@@ -112,17 +112,17 @@ static int set_up(void **state) {
 
 static const char *expected(int i, size_t size) {
   int64_t live = tags[i].live;
-  if (i == STEPS) return live < few ? "a" : live < some ? "b" : "c";
-  if (i == SIZES && size >= 100 && (lm_numa_here() != 0 || live >= some)) return "c";
+  if (i == STEPS) return live < low_mark ? "a" : live < high_mark ? "b" : "c";
+  if (i == SIZES && size >= 100 && (lm_numa_here() != 0 || live >= high_mark)) return "c";
   if (i == SIZES) return size >= 100 && size < 203 ? "b" : "a";
-  if (i == SUMS) return 2 * live + 3 * (int64_t)size < 2 * some ? "b" : "a";
+  if (i == SUMS) return 2 * live + 3 * (int64_t)size < 2 * high_mark ? "b" : "a";
   if (i == ROOMS && 2 * size < 300) return "a";
-  if (i == ROOMS) return live + 2 * (int64_t)size < some ? "b" : "c";
-  if (i == NODE && size < 50) return live < some ? "a" : "c";
+  if (i == ROOMS) return live + 2 * (int64_t)size < high_mark ? "b" : "c";
+  if (i == NODE && size < 50) return live < high_mark ? "a" : "c";
   if (i == NODE) return lm_numa_here() ? "c" : size < 5000 ? "b" : "a";
   if (i == FREE) return "b";
   if (i == PLAIN) return size < 300 ? "b" : size > 65536 ? "c" : "a";
-  return live < few ? "a" : "b";
+  return live < low_mark ? "a" : "b";
 }
 
 static uint32_t roll(uint32_t *seed, uint32_t n) {
@@ -164,7 +164,7 @@ static void *missed(size_t size, const void *code) { return loam_code_learn(size
 
 /* The ways to allocate. CODE passes the address of the site as the code address. */
 enum { MALLOC, CODE, CALLOC, ALIGNED, WAYS };
-static char *make(uint32_t way, loam_site *site, size_t size, size_t align) {
+static char *allocate_by(uint32_t way, loam_site *site, size_t size, size_t align) {
   missing = site;
   if (way == CODE) return loam_code_malloc(size, site, missed);
   if (way == CALLOC) return loam_calloc(site, 1, size);
@@ -209,11 +209,11 @@ static bool is_served_as_expected(held *h, uint32_t *seed) {
   size_t size = some_size(seed);
   h->tag = roll(seed, 4) ? (int)roll(seed, MANY) : MANY + (int)roll(seed, MANY_N);
   tag *t = &tags[h->tag];
-  loam_site *site = roll(seed, 3) ? t->site : t->other;
+  loam_site *site = roll(seed, 3) ? t->site : t->other_site;
   const char *want = expected(h->tag, size);
   uint32_t way = roll(seed, WAYS + 3) % WAYS; /* MALLOC, CODE and CALLOC are chosen more often */
   size_t align = (size_t)32 << roll(seed, 5);
-  h->p = make(way, site, size, align);
+  h->p = allocate_by(way, site, size, align);
   h->site = site;
   if (way == ALIGNED && (uintptr_t)h->p % align) return false;
   if (way == CALLOC && h->p && !is_zero(h->p, size)) return false;
@@ -232,7 +232,7 @@ static bool is_resized_as_expected(held *h, uint32_t *seed) {
   size_t size = roll(seed, 2) ? was - was / 8 + roll(seed, 20) : 1 + roll(seed, 600);
   if (roll(seed, 10) == 0) size = 1 + roll(seed, 200000);
   int to = roll(seed, 4) ? h->tag : (int)roll(seed, MANY);
-  loam_site *site = roll(seed, 2) ? tags[to].site : tags[to].other;
+  loam_site *site = roll(seed, 2) ? tags[to].site : tags[to].other_site;
   if (roll(seed, 2)) site = NULL;
   if (!site) to = h->tag;
   const char *want = expected(to, size);
@@ -289,7 +289,7 @@ static void a_threshold_is_met_to_the_byte(void **state) {
       assert_int_equal(loam_owner(p[i], &owner), LOAM_OK);
       int64_t live = 0;
       for (int k = 0; k < i; k++) live += (int64_t)loam_usable_size(p[k]);
-      const char *want = live < few ? "a" : live < some ? "b" : "c";
+      const char *want = live < low_mark ? "a" : live < high_mark ? "b" : "c";
       assert_string_equal(owner.strategy, want);
     }
     for (int i = 0; i < 64; i++) loam_free(p[i]);
@@ -320,7 +320,7 @@ static void no_entry_for_a_key_alone_serves_what_a_gauge_decides(void **state) {
     for (uint32_t way = 0; way < WAYS; way++) {
       bool is_plain = i == PLAIN, is_keyed = is_plain && way != ALIGNED;
       uint64_t keyed = served_by_cache(site, false), by_plan = served_by_cache(site, true);
-      for (int k = 0; k < 1000; k++) loam_free(make(way, site, 200, 128));
+      for (int k = 0; k < 1000; k++) loam_free(allocate_by(way, site, 200, 128));
       assert_served(served_by_cache(site, false) - keyed, is_keyed);
       if (is_plain) assert_served(served_by_cache(site, true) - by_plan, !is_keyed);
     }
@@ -398,7 +398,7 @@ static int tallied_with(int n) {
 
 /* Allocates large blocks of one tag, or of two tags in turn. They are counted to the byte, and the
  * decision cache serves only those for which the plan reads no gauge. */
-static void large_blocks_too(void **state) {
+static void large_blocks_are_counted_exactly(void **state) {
   (void)state;
   enum { USABLE = 102400, TIMES = 400 };
   int pairs[][2] = { { STEPS, STEPS }, { STEPS, MANY },  { SUMS, ROOMS },
@@ -458,7 +458,7 @@ static void a_block_can_become_another_sites(void **state) {
         fill(&h, &seed);
         tags[from].live += 64;
         const char *want = expected(to, size);
-        h = (held){ loam_realloc(tags[to].other, h.p, size), to, tags[to].other, h.with };
+        h = (held){ loam_realloc(tags[to].other_site, h.p, size), to, tags[to].other_site, h.with };
         assert_true(is_as_expected(&h, size, want) && is_filled(&h, 60));
         tags[from].live -= 64;
         tags[to].live += (int64_t)loam_usable_size(h.p);
@@ -498,8 +498,8 @@ static void a_reload_moves_the_thresholds_at_once(void **state) {
   (void)state;
   uint32_t seed = 2;
   for (int i = 0; i < 20 / SCALE + 2; i++) {
-    few = 500 + (int)roll(&seed, 3000);
-    some = few + (int)roll(&seed, 5000);
+    low_mark = 500 + (int)roll(&seed, 3000);
+    high_mark = low_mark + (int)roll(&seed, 5000);
     load(i);
     assert_int_equal(go_on(300, &seed), 0);
   }
@@ -533,7 +533,7 @@ static void *make_and_wait(void *made) {
   return NULL;
 }
 
-static void what_another_thread_has_not_told_is_bounded_and_told_at_its_end(void **state) {
+static void unreported_bytes_of_another_thread_are_bounded_and_reported_at_its_end(void **state) {
   (void)state;
   static void *made[MADE];
   pthread_barrier_init(&meeting, NULL, 2);
@@ -557,7 +557,7 @@ static void *exchange_on(void *number) {
   while (!stop) {
     int i = roll(&seed, 3) ? (int)roll(&seed, MANY) : MANY + (int)roll(&seed, MANY_N);
     size_t size = roll(&seed, 50) ? roll(&seed, 400) : roll(&seed, 100000);
-    void *p = make(roll(&seed, WAYS), tags[i].site, size, 64);
+    void *p = allocate_by(roll(&seed, WAYS), tags[i].site, size, 64);
     if (roll(&seed, 4) == 0) p = loam_realloc(NULL, p, 1 + roll(&seed, 500));
     loam_free(atomic_exchange(&shelf[roll(&seed, SHELF)], p));
   }
@@ -576,7 +576,7 @@ static void nothing_is_miscounted_while_threads_free_each_others_blocks(void **s
   uint64_t before = bad_frees();
   for (uintptr_t i = 0; i < THREADS; i++) thread[i] = start_thread(exchange_on, (void *)(i + 1));
   for (int i = 0; i < 20; i++) {
-    some = 3000 + i * 100;
+    high_mark = 3000 + i * 100;
     load(i);
     usleep(2000);
   }
@@ -611,7 +611,7 @@ static void *mix(void *number) {
   for (int n = 0; !stop || n < MIXES; n++) {
     int i = (int)roll(&seed, MIXED);
     uint32_t way = roll(&seed, WAYS);
-    char *p = make(way, loam_site_get(mixed[i]), 160, 32);
+    char *p = allocate_by(way, loam_site_get(mixed[i]), 160, 32);
     *p = (char)i;
     if (roll(&seed, 4) == 0) p = loam_realloc(NULL, p, 150 + roll(&seed, 100));
     free_mixed(atomic_exchange(&shelf[roll(&seed, SHELF)], p));
@@ -628,7 +628,7 @@ static void add_mixed(void *ctx, const loam_stats_row *row) {
   if (!strncmp(row->tag, "mixed.", 6)) *(uint64_t *)ctx += row->live_blocks;
 }
 
-static void what_is_mixed_in_a_span_is_told_by_its_tag(void **state) {
+static void blocks_in_one_span_are_counted_by_tag(void **state) {
   (void)state;
   char text[1000];
   uint64_t live = 0;
@@ -654,7 +654,7 @@ static void what_is_mixed_in_a_span_is_told_by_its_tag(void **state) {
   load(0);
 }
 
-static void a_double_free_of_what_is_counted_is_told(void **state) {
+static void a_double_free_of_a_counted_block_is_reported(void **state) {
   (void)state;
   skip_if_poisoned();
   uint64_t before = bad_frees();
@@ -693,7 +693,7 @@ static void comes_to(const char *want) {
   assert_true(done);
   for (int i = 0; i < 10; i++) {
     for (uint32_t way = 0; way < WAYS; way++) {
-      void *p = make(way, tags[PLAIN].site, 100, 64);
+      void *p = allocate_by(way, tags[PLAIN].site, 100, 64);
       assert_true(is_of(p, want));
       p = loam_realloc(NULL, p, 500);
       assert_true(is_of(p, want));
@@ -724,16 +724,16 @@ int main(void) {
     cmocka_unit_test(every_block_is_where_the_moment_puts_it),
     cmocka_unit_test(a_threshold_is_met_to_the_byte),
     cmocka_unit_test(no_entry_for_a_key_alone_serves_what_a_gauge_decides),
-    cmocka_unit_test(large_blocks_too),
+    cmocka_unit_test(large_blocks_are_counted_exactly),
     cmocka_unit_test(a_large_block_that_shrinks_stays_where_it_is),
     cmocka_unit_test(a_block_can_become_another_sites),
     cmocka_unit_test(blocks_that_are_resized_one_after_the_other_are_counted),
     cmocka_unit_test(a_reload_moves_the_thresholds_at_once),
     cmocka_unit_test(a_forked_child_knows_what_lives),
-    cmocka_unit_test(what_another_thread_has_not_told_is_bounded_and_told_at_its_end),
+    cmocka_unit_test(unreported_bytes_of_another_thread_are_bounded_and_reported_at_its_end),
     cmocka_unit_test(nothing_is_miscounted_while_threads_free_each_others_blocks),
-    cmocka_unit_test(what_is_mixed_in_a_span_is_told_by_its_tag),
-    cmocka_unit_test(a_double_free_of_what_is_counted_is_told),
+    cmocka_unit_test(blocks_in_one_span_are_counted_by_tag),
+    cmocka_unit_test(a_double_free_of_a_counted_block_is_reported),
     cmocka_unit_test(free_memory_decides_as_it_changes),
   };
   return cmocka_run_group_tests(tests, set_up, remove_folder);

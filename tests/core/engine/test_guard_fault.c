@@ -39,7 +39,7 @@ static int run_plain(void *body) {
 /* Runs `body` in a child. `said` becomes the messages that the child wrote. Returns the exit
  * status, or minus the signal that ended the child. */
 static char said[1000];
-static int ended(int (*body)(void)) {
+static int run_and_get_status(int (*body)(void)) {
   int ends[2];
   assert_int_equal(pipe(ends), 0);
   out = ends[1];
@@ -51,7 +51,7 @@ static int ended(int (*body)(void)) {
   return status;
 }
 
-static void says(const char *expected) {
+static void expect_words(const char *expected) {
   if (!strstr(said, expected)) fail_msg("\"%s\" is not in: %s", expected, said);
 }
 
@@ -95,18 +95,20 @@ static int use_after_free(void) {
 
 static void the_words_say_how_far_from_whose_block(void **state) {
   (void)state;
-  assert_int_equal(ended(overflow), -SIGSEGV);
-  says("12 bytes past the end of a block of 100 bytes of tag 'suspect' and strategy 'guarded', "
-       "decided by generation 1\n");
-  assert_int_equal(ended(overflow_further), -SIGSEGV);
-  says("1000 bytes past the end of a block of 4096 bytes of tag 'suspect'");
-  assert_int_equal(ended(overflow_of_one), -SIGSEGV);
-  says(" bytes past the end of a block of 1 byte of tag 'suspect'");
-  assert_int_equal(ended(underflow), -SIGSEGV);
-  says("1 byte before a block of 4096 bytes of tag 'suspect'");
-  assert_int_equal(ended(use_after_free), -SIGSEGV);
-  says("12 bytes into a freed block of 5000 bytes of tag 'suspect' and strategy 'guarded', decided "
-       "by generation 1\n");
+  assert_int_equal(run_and_get_status(overflow), -SIGSEGV);
+  expect_words(
+      "12 bytes past the end of a block of 100 bytes of tag 'suspect' and strategy 'guarded', "
+      "decided by generation 1\n");
+  assert_int_equal(run_and_get_status(overflow_further), -SIGSEGV);
+  expect_words("1000 bytes past the end of a block of 4096 bytes of tag 'suspect'");
+  assert_int_equal(run_and_get_status(overflow_of_one), -SIGSEGV);
+  expect_words(" bytes past the end of a block of 1 byte of tag 'suspect'");
+  assert_int_equal(run_and_get_status(underflow), -SIGSEGV);
+  expect_words("1 byte before a block of 4096 bytes of tag 'suspect'");
+  assert_int_equal(run_and_get_status(use_after_free), -SIGSEGV);
+  expect_words(
+      "12 bytes into a freed block of 5000 bytes of tag 'suspect' and strategy 'guarded', decided "
+      "by generation 1\n");
 }
 
 /* ---- Other handlers of the signal */
@@ -133,9 +135,9 @@ static int start_unguarded(void) {
 
 static void the_signal_is_left_alone_until_it_is_wanted(void **state) {
   (void)state;
-  assert_int_equal(ended(start_unasked), -SIGSEGV);
+  assert_int_equal(run_and_get_status(start_unasked), -SIGSEGV);
   assert_string_equal(said, "");
-  assert_int_equal(ended(start_unguarded), 0);
+  assert_int_equal(run_and_get_status(start_unguarded), 0);
 }
 
 static sigjmp_buf back;
@@ -174,13 +176,13 @@ static int with_plain_handler(void) {
 
 static void a_handler_that_was_there_has_its_turn(void **state) {
   (void)state;
-  assert_int_equal(ended(with_handler), 0);
+  assert_int_equal(run_and_get_status(with_handler), 0);
   char *second = strchr(said, '\n');
   assert_non_null(second); /* two lines: loam reports no fault outside its own memory */
   assert_int_equal(strncmp(second + 1, "fault at ", 9), 0);
   assert_ptr_equal(strchr(second + 1, '\n'), said + strlen(said) - 1);
-  assert_int_equal(ended(with_plain_handler), 0);
-  says("0 bytes past the end");
+  assert_int_equal(run_and_get_status(with_plain_handler), 0);
+  expect_words("0 bytes past the end");
 }
 
 static int send_it(void) {
@@ -199,10 +201,11 @@ static int send_it_ignored(void) {
 
 static void a_signal_that_was_sent_is_no_fault(void **state) {
   (void)state;
-  assert_int_equal(ended(send_it), -SIGSEGV);
+  assert_int_equal(run_and_get_status(send_it), -SIGSEGV);
   assert_string_equal(said, "");
-  assert_int_equal(ended(send_it_ignored), -SIGSEGV); /* the touch ends the child, not the raise */
-  says("0 bytes past the end");
+  /* the touch ends the child, not the raise */
+  assert_int_equal(run_and_get_status(send_it_ignored), -SIGSEGV);
+  expect_words("0 bytes past the end");
 }
 
 /* ---- Reports in a forked child, on a small stack, in another thread */
@@ -225,10 +228,10 @@ static int in_forked_thread(void) {
   return 2;
 }
 
-static void it_is_told_in_children_and_threads(void **state) {
+static void it_is_reported_in_children_and_threads(void **state) {
   (void)state;
-  assert_int_equal(ended(in_forked_thread), 0);
-  says("0 bytes past the end of a block of 4096 bytes");
+  assert_int_equal(run_and_get_status(in_forked_thread), 0);
+  expect_words("0 bytes past the end of a block of 4096 bytes");
 }
 
 int main(void) {
@@ -237,7 +240,7 @@ int main(void) {
     cmocka_unit_test(the_signal_is_left_alone_until_it_is_wanted),
     cmocka_unit_test(a_handler_that_was_there_has_its_turn),
     cmocka_unit_test(a_signal_that_was_sent_is_no_fault),
-    cmocka_unit_test(it_is_told_in_children_and_threads),
+    cmocka_unit_test(it_is_reported_in_children_and_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

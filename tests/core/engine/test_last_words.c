@@ -25,20 +25,20 @@ static const char policy[] = "local cache = loam.host { name = 'cache', limit = 
                              "end }\n";
 
 static void *kept[MOST];
-static int n, told;
+static int n, events;
 static char words[1024];
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind != LOAM_EVENT_LAST_WORDS) return;
-  told++;
+  events++;
   snprintf(words, sizeof words, "%s", event->message);
   loam_free(loam_malloc(NULL, 1000)); /* a callback may allocate */
 }
 
 static int set_up(void **state) {
   (void)state;
-  told = n = 0;
+  events = n = 0;
   loam_on_event(on_event, NULL);
   return loam_policy_load_text("last", policy);
 }
@@ -62,7 +62,7 @@ static void they_name_the_largest_tags_and_strategies(void **state) {
   fill("cache.small", BLOCK, 1);
   fill("other", BLOCK, 3);
   fill("cache.large", BLOCK, MOST);
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   size_t block = loam_usable_size(kept[0]);
   int large = n - 4;
   char expected[512];
@@ -81,34 +81,34 @@ static void they_name_the_largest_tags_and_strategies(void **state) {
 static void they_say_that_nothing_is_live(void **state) {
   (void)state;
   fill("cache.huge", 8 << 20, 1);
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   assert_string_equal(words, "last words: no memory for size 8388608 under tag 'cache.huge'; "
                              "nothing is live");
 }
 
-static void they_are_told_once_a_generation(void **state) {
+static void they_are_sent_once_a_generation(void **state) {
   (void)state;
   fill("cache", BLOCK, MOST);
   for (int i = 0; i < 3; i++) assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   assert_int_equal(loam_policy_load_text("last", policy), LOAM_OK);
   for (int i = 0; i < 3; i++) assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
-  assert_int_equal(told, 2);
+  assert_int_equal(events, 2);
 }
 
 /* The function that another thread runs while this thread sends last words. */
-static int (*beside)(void);
+static int (*run_in_other_thread)(void);
 
-static void *run_beside(void *result) {
-  *(int *)result = beside();
+static void *run_other_thread(void *result) {
+  *(int *)result = run_in_other_thread();
   return NULL;
 }
 
-static void tell_beside(void *ctx, const loam_event *event) {
+static void fail_in_other_thread(void *ctx, const loam_event *event) {
   if (event->kind != LOAM_EVENT_LAST_WORDS) return;
   pthread_t other;
-  if (told++) return;
-  assert_int_equal(pthread_create(&other, NULL, run_beside, ctx), 0);
+  if (events++) return;
+  assert_int_equal(pthread_create(&other, NULL, run_other_thread, ctx), 0);
   pthread_join(other, NULL);
 }
 
@@ -119,28 +119,28 @@ static int fail_in_a_new_generation(void) {
 static void a_thread_at_work_does_not_use_up_the_turn_of_another(void **state) {
   (void)state;
   int result = -1;
-  beside = fail_in_a_new_generation;
-  loam_on_event(tell_beside, &result);
+  run_in_other_thread = fail_in_a_new_generation;
+  loam_on_event(fail_in_other_thread, &result);
   fill("cache", BLOCK, MOST);
   assert_int_equal(result, 0);
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   assert_null(loam_malloc(loam_site_get("cache"), BLOCK));
-  assert_int_equal(told, 2);
+  assert_int_equal(events, 2);
 }
 
-static int are_told(void *argument) {
+static int last_words_are_sent(void *argument) {
   (void)argument;
   loam_on_event(on_event, NULL);
-  told = 0;
-  return fail_in_a_new_generation() ? 2 : told != 1;
+  events = 0;
+  return fail_in_a_new_generation() ? 2 : events != 1;
 }
-static int tell_in_a_child(void) { return run_in_child(are_told, NULL); }
+static int fail_in_a_child(void) { return run_in_child(last_words_are_sent, NULL); }
 
 static void a_child_that_is_forked_amid_last_words_has_its_own(void **state) {
   (void)state;
   int result = -1;
-  beside = tell_in_a_child;
-  loam_on_event(tell_beside, &result);
+  run_in_other_thread = fail_in_a_child;
+  loam_on_event(fail_in_other_thread, &result);
   fill("cache", BLOCK, MOST);
   assert_int_equal(result, 0);
 }
@@ -148,7 +148,7 @@ static void a_child_that_is_forked_amid_last_words_has_its_own(void **state) {
 static void memory_of_the_system_counts(void **state) {
   (void)state;
   fill("own", 30000, MOST);
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   assert_non_null(strstr(words, "most is live under 'own' ("));
   assert_non_null(strstr(words, "; in the strategies 'own' ("));
 }
@@ -158,7 +158,7 @@ static void a_request_that_no_machine_can_serve_has_none(void **state) {
   fill("other", BLOCK, 3);
   assert_null(loam_malloc(loam_site_get("other"), (size_t)1 << 46));
   assert_null(loam_malloc(loam_site_get("denied"), 100));
-  assert_int_equal(told, 0);
+  assert_int_equal(events, 0);
 }
 
 static void many_tags_are_cut_to_five(void **state) {
@@ -169,7 +169,7 @@ static void many_tags_are_cut_to_five(void **state) {
     fill(tag, 2000 + 100 * (size_t)i, 1);
   }
   fill("cache", BLOCK, MOST);
-  assert_int_equal(told, 1);
+  assert_int_equal(events, 1);
   assert_non_null(strstr(words, "'many.19' ("));
   assert_non_null(strstr(words, "'many.16' ("));
   assert_null(strstr(words, "'many.15' ("));
@@ -180,7 +180,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(they_name_the_largest_tags_and_strategies),
     TEST(they_say_that_nothing_is_live),
-    TEST(they_are_told_once_a_generation),
+    TEST(they_are_sent_once_a_generation),
     TEST(a_thread_at_work_does_not_use_up_the_turn_of_another),
     TEST(a_child_that_is_forked_amid_last_words_has_its_own),
     TEST(memory_of_the_system_counts),

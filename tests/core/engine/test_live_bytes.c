@@ -1,7 +1,7 @@
 /* test_live_bytes - the live bytes that a plan reads for a tag are exact, no matter when loam
  * begins to count them. */
-#include "by_hand.h"
 #include "engine/live_bytes.h"
+#include "engine_fixture.h"
 #include "heap/walk.h"
 
 static int64_t live_of(const loam_site *s) { return lm_live_of(lm_thread_get(), s); }
@@ -11,14 +11,14 @@ static int64_t live_of(const loam_site *s) { return lm_live_of(lm_thread_get(), 
 static void live_is_the_bytes_of_the_tag(void **state) {
   (void)state;
   loam_site *s = tag("live.one");
-  lm_strategy *in_limit = limited("live.limited", 64 << 20);
+  lm_strategy *in_limit = limited_strategy("live.limited", 64 << 20);
   CHAIN(host("plain"));
   char *before = alloc(s, 1000, 16, false);
   CHAIN(in_limit);
   char *held = alloc(s, 1000, 16, false);
   CHAIN(counting_strategy());
   char *provided = alloc(s, 1000, 16, false);
-  fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
+  set_split_plan(LM_IN_LIVE, 1e9, host("plain"), host("other"));
   int64_t want = (int64_t)(lm_record_usable(before) + lm_record_usable(held) + 1000);
   assert_int_equal(live_of(s), want);
   char *more = alloc(s, 70000, 16, false);
@@ -26,9 +26,9 @@ static void live_is_the_bytes_of_the_tag(void **state) {
   put(before);
   put(held);
   put(provided);
-  more = resize_by_hand(NULL, more, 200000);
+  more = engine_realloc(NULL, more, 200000);
   assert_int_equal(live_of(s), lm_record_usable(more));
-  more = resize_by_hand(site, more, 200001); /* the tag of `site` is counted too */
+  more = engine_realloc(site, more, 200001); /* the tag of `site` is counted too */
   assert_int_equal(live_of(s), 0);
   put(more);
 }
@@ -36,7 +36,7 @@ static void live_is_the_bytes_of_the_tag(void **state) {
 static void live_decides(void **state) {
   (void)state;
   loam_site *s = tag("live.decides");
-  fork_at(LM_IN_LIVE, 1000, host("below"), host("above"));
+  set_split_plan(LM_IN_LIVE, 1000, host("below"), host("above"));
   char *a = alloc(s, 512, 16, false), *b = alloc(s, 512, 16, false);
   char *c = alloc(s, 16, 16, false);
   assert_string_equal(owner(b).strategy, "below");

@@ -1,7 +1,7 @@
 /* test_placement_audit.c - compares where the policy placed memory with where the kernel put it, on
  * the nodes of this machine (engine/placement_audit.h). tests/vm has more such tests. */
-#include "by_hand.h"
 #include "engine/placement_audit.h"
+#include "engine_fixture.h"
 
 static loam_got found;
 static int rows;
@@ -26,7 +26,7 @@ static lm_strategy *placed(const char *name, lm_huge huge) {
   return intern(desc, name);
 }
 
-static void pages_are_told_once_and_by_node(void **state) {
+static void pages_are_reported_once_and_by_node(void **state) {
   (void)state;
   skip_if_none_is_placed();
   CHAIN(placed("got.small", LM_HUGE_DEFAULT));
@@ -62,9 +62,9 @@ static void large_strategies_are_sampled(void **state) {
   put(p);
 }
 
-static void what_could_not_serve_is_told(void **state) {
+static void a_strategy_that_could_not_serve_is_reported(void **state) {
   (void)state;
-  CHAIN(limited("got.tight", 100000), host("got.rest"));
+  CHAIN(limited_strategy("got.tight", 100000), host("got.rest"));
   char *p = get(200000);
   assert_true(find_got("got.tight"));
   assert_int_equal(found.failed, 1);
@@ -76,11 +76,11 @@ static void what_could_not_serve_is_told(void **state) {
   assert_false(find_got("got.content"));
 }
 
-static void requests_beyond_a_limit_are_told_across_edits(void **state) {
+static void requests_beyond_a_limit_are_reported_across_edits(void **state) {
   (void)state;
-  CHAIN(limited("got.edited", 100000), host("got.rest"));
+  CHAIN(limited_strategy("got.edited", 100000), host("got.rest"));
   put(get(200000));
-  CHAIN(limited("got.edited", 150000), host("got.rest"));
+  CHAIN(limited_strategy("got.edited", 150000), host("got.rest"));
   put(get(200000));
   put(get(200000));
   char *p = get(100000);
@@ -91,7 +91,7 @@ static void requests_beyond_a_limit_are_told_across_edits(void **state) {
   assert_int_equal(found.limit, 150000);
   assert_in_range(found.limit_used, 100000, 150000);
   put(p);
-  CHAIN(handled("got.nobody"), host("got.rest"));
+  CHAIN(handler_strategy("got.nobody"), host("got.rest"));
   put(get(100));
   assert_true(find_got("got.nobody"));
   assert_int_equal(found.failed, 1);
@@ -99,7 +99,7 @@ static void requests_beyond_a_limit_are_told_across_edits(void **state) {
 }
 
 /* Programs may ask for huge pages themselves, as NumPy does for its arrays. */
-static void huge_pages_that_the_program_asked_for_are_told(void **state) {
+static void huge_pages_that_the_program_asked_for_are_reported(void **state) {
   (void)state;
   enum { SIZE = 16 << 20 };
   CHAIN(intern((lm_desc){ .huge = LM_HUGE_NEVER }, "got.never"));
@@ -115,7 +115,7 @@ static void huge_pages_that_the_program_asked_for_are_told(void **state) {
   put(p);
 }
 
-static void huge_pages_are_told_as_far_as_there_are(void **state) {
+static void huge_pages_are_reported_as_far_as_there_are(void **state) {
   (void)state;
   skip_if_none_is_placed();
   CHAIN(placed("got.huge", LM_HUGE_THP));
@@ -144,12 +144,12 @@ static void any_call_may_be_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(pages_are_told_once_and_by_node),
+    cmocka_unit_test(pages_are_reported_once_and_by_node),
     cmocka_unit_test(large_strategies_are_sampled),
-    cmocka_unit_test(what_could_not_serve_is_told),
-    cmocka_unit_test(requests_beyond_a_limit_are_told_across_edits),
-    cmocka_unit_test(huge_pages_that_the_program_asked_for_are_told),
-    cmocka_unit_test(huge_pages_are_told_as_far_as_there_are),
+    cmocka_unit_test(a_strategy_that_could_not_serve_is_reported),
+    cmocka_unit_test(requests_beyond_a_limit_are_reported_across_edits),
+    cmocka_unit_test(huge_pages_that_the_program_asked_for_are_reported),
+    cmocka_unit_test(huge_pages_are_reported_as_far_as_there_are),
     cmocka_unit_test(any_call_may_be_refused),
   };
   return cmocka_run_group_tests_name("got", tests, set_up, NULL);

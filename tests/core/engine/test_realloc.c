@@ -1,9 +1,9 @@
 /* test_realloc - realloc evaluates the plan again. It keeps a block where it is if it can, and
  * moves the block if the decision differs. A handler, or the system's malloc, resizes its own
  * blocks. */
-#include "by_hand.h"
+#include "engine_fixture.h"
 
-static bool stays(loam_site *whose, void *p, size_t size) {
+static bool stays_in_place(loam_site *whose, void *p, size_t size) {
   size_t from = 0;
   if (size > LM_LARGE_MAX) return false;
   bool found = lm_engine_realloc_stays(lm_thread_get(), p, size, &whose, &from);
@@ -14,8 +14,8 @@ static bool stays(loam_site *whose, void *p, size_t size) {
 
 /* Resizes a block like loam_realloc, except that loam_realloc itself moves an object to another
  * size class. */
-static void *again(loam_site *whose, void *p, size_t size) {
-  return stays(whose, p, size) ? p : resize_by_hand(whose, p, size);
+static void *reallocate(loam_site *whose, void *p, size_t size) {
+  return stays_in_place(whose, p, size) ? p : engine_realloc(whose, p, size);
 }
 
 /* ---- realloc ---- */
@@ -34,9 +34,9 @@ static void matrix(lm_strategy *from, lm_strategy *to) {
       assert_non_null(p);
       fill(p, was);
       CHAIN(to);
-      char *q = again(NULL, p, is);
+      char *q = reallocate(NULL, p, is);
       assert_non_null(q);
-      kept(q, was, was < is ? was : is);
+      expect_contents(q, was, was < is ? was : is);
       assert_true(lm_record_usable(q) >= is);
       assert_string_equal(owner(q).strategy, to->desc.name);
       assert_int_equal(owner(q).generation, lm_site_generation);
@@ -49,7 +49,7 @@ static void matrix(lm_strategy *from, lm_strategy *to) {
 static void realloc_moves_when_the_answer_differs(void **state) {
   (void)state;
   lm_strategy *all[] = { host("one"),
-                         limited("two", 64 << 20),
+                         limited_strategy("two", 64 << 20),
                          counting_strategy(),
                          intern((lm_desc){ .kind = LM_KIND_SYSTEM }, "libc"),
                          intern((lm_desc){ .guard = 1 }, "guarded"),
@@ -61,14 +61,14 @@ static void realloc_moves_when_the_answer_differs(void **state) {
 
 static void realloc_asks_the_plan_for_the_new_size(void **state) {
   (void)state;
-  fork_at(LM_IN_SIZE, 1000, host("small"), host("big"));
+  set_split_plan(LM_IN_SIZE, 1000, host("small"), host("big"));
   char *p = get(10);
   fill(p, 10);
   assert_string_equal(owner(p).strategy, "small");
-  p = again(NULL, p, 5000);
+  p = reallocate(NULL, p, 5000);
   assert_string_equal(owner(p).strategy, "big");
-  kept(p, 10, 10);
-  p = again(NULL, p, 20);
+  expect_contents(p, 10, 10);
+  p = reallocate(NULL, p, 20);
   assert_string_equal(owner(p).strategy, "small");
   put(p);
 }
@@ -77,11 +77,11 @@ static void realloc_stays_where_it_fits(void **state) {
   (void)state;
   CHAIN(host("plain"));
   char *p = get(100);
-  assert_ptr_equal(again(NULL, p, 112), p);
-  assert_ptr_equal(again(NULL, p, 90), p);
+  assert_ptr_equal(reallocate(NULL, p, 112), p);
+  assert_ptr_equal(reallocate(NULL, p, 90), p);
   put(p);
   p = get(100000);
-  assert_ptr_equal(again(NULL, p, 100001), p);
+  assert_ptr_equal(reallocate(NULL, p, 100001), p);
   put(p);
 }
 
@@ -91,47 +91,47 @@ static void a_large_block_stays_at_once_within_its_last_page(void **state) {
   CHAIN(host("plain"));
   char *p = get(100000);
   size_t end = lm_record_usable(p);
-  assert_true(stays(NULL, p, 100001));
-  assert_true(stays(site, p, end));
-  assert_true(stays(NULL, p, end - LM_PAGE + 1));
-  assert_false(stays(NULL, p, end - LM_PAGE));
-  assert_false(stays(NULL, p, end + 1));
-  assert_false(stays(NULL, p, 100));
-  assert_false(stays(NULL, p + 16, end));
-  assert_false(stays(tag("realloc.else"), p, end));
+  assert_true(stays_in_place(NULL, p, 100001));
+  assert_true(stays_in_place(site, p, end));
+  assert_true(stays_in_place(NULL, p, end - LM_PAGE + 1));
+  assert_false(stays_in_place(NULL, p, end - LM_PAGE));
+  assert_false(stays_in_place(NULL, p, end + 1));
+  assert_false(stays_in_place(NULL, p, 100));
+  assert_false(stays_in_place(NULL, p + 16, end));
+  assert_false(stays_in_place(tag("realloc.else"), p, end));
   assert_int_equal(lm_record_usable(p), end);
   CHAIN(host("other"));
-  assert_false(stays(NULL, p, end));
+  assert_false(stays_in_place(NULL, p, end));
   put(p);
-  fork_at(LM_IN_SIZE, 100001, host("plain"), host("other"));
+  set_split_plan(LM_IN_SIZE, 100001, host("plain"), host("other"));
   p = get(100000);
-  assert_false(stays(NULL, p, 100001));
+  assert_false(stays_in_place(NULL, p, 100001));
   put(p);
-  CHAIN(limited("two", 64 << 20));
+  CHAIN(limited_strategy("two", 64 << 20));
   p = get(100000);
-  assert_ptr_equal(again(NULL, p, end), p);
-  assert_int_equal(used(limited("two", 64 << 20)), (int64_t)end);
+  assert_ptr_equal(reallocate(NULL, p, end), p);
+  assert_int_equal(used(limited_strategy("two", 64 << 20)), (int64_t)end);
   put(p);
 }
 
-static void realloc_keeps_the_site_unless_told_another(void **state) {
+static void realloc_keeps_the_site_unless_it_is_given_another(void **state) {
   (void)state;
   CHAIN(host("plain"));
   loam_site *other = tag("engine.other");
   char *p = get(100);
   lm_thread *t = lm_thread_get();
   t->site = other;
-  p = again(NULL, p, 5000);
+  p = reallocate(NULL, p, 5000);
   assert_string_equal(owner(p).tag, "engine.test");
   t->site = NULL;
-  p = again(other, p, 5001);
+  p = reallocate(other, p, 5001);
   assert_string_equal(owner(p).tag, "engine.other");
   put(p);
 }
 
 static void a_failed_realloc_leaves_the_block_as_it_was(void **state) {
   (void)state;
-  lm_strategy *s = limited("tight", 200000);
+  lm_strategy *s = limited_strategy("tight", 200000);
   static const size_t sizes[] = { 100, 50000 };
   for (size_t i = 0; i < LM_COUNT(sizes); i++) {
     CHAIN(s);
@@ -139,14 +139,14 @@ static void a_failed_realloc_leaves_the_block_as_it_was(void **state) {
     fill(p, sizes[i]);
     loam_owner_info before = owner(p);
     int64_t held = used(s);
-    assert_null(again(NULL, p, 300000));
-    assert_null(again(NULL, p, LM_SIZE_MAX));
+    assert_null(reallocate(NULL, p, 300000));
+    assert_null(reallocate(NULL, p, LM_SIZE_MAX));
     CHAIN(intern((lm_desc){ .kind = LM_KIND_DENY }, "never"));
-    assert_null(again(NULL, p, 10));
+    assert_null(reallocate(NULL, p, 10));
     loam_owner_info after = owner(p);
     assert_memory_equal(&before, &after, sizeof before);
     assert_int_equal(used(s), held);
-    kept(p, sizes[i], sizes[i]);
+    expect_contents(p, sizes[i], sizes[i]);
     put(p);
     assert_int_equal(used(s), 0);
   }
@@ -163,7 +163,7 @@ static void realloc_passes_no_limit(void **state) {
     char *p = get(100), *q = get(size);
     assert_non_null(p);
     assert_non_null(q);
-    char *r = again(NULL, p, lm_record_usable(p) + (size_t)(LIMIT - used(s)));
+    char *r = reallocate(NULL, p, lm_record_usable(p) + (size_t)(LIMIT - used(s)));
     assert_in_range(used(s), 0, LIMIT);
     put(r ? r : p);
     put(q);
@@ -179,12 +179,12 @@ static void a_handler_reallocates_its_own_blocks(void **state) {
   assert_string_equal(owner(p).handler, "counting");
   assert_int_equal(owner(p).handler_version, 1);
   handler_reallocs = 0;
-  p = again(NULL, p, 3000);
+  p = reallocate(NULL, p, 3000);
   assert_int_equal(handler_reallocs, 1);
   assert_int_equal(handler_live, 3000);
-  kept(p, 100, 100);
+  expect_contents(p, 100, 100);
   CHAIN(host("plain"));
-  p = again(NULL, p, 200);
+  p = reallocate(NULL, p, 200);
   assert_int_equal(handler_reallocs, 1);
   assert_int_equal(handler_live, 0);
   assert_string_equal(owner(p).handler, "loam");
@@ -209,8 +209,8 @@ static void a_handler_that_cannot_reallocate_keeps_the_block(void **state) {
   CHAIN(s);
   char *p = get(600);
   fill(p, 600);
-  assert_null(again(NULL, p, 700)); /* the limit has no room for a second block either */
-  kept(p, 600, 600);
+  assert_null(reallocate(NULL, p, 700)); /* the limit has no room for a second block either */
+  expect_contents(p, 600, 600);
   assert_int_equal(used(s), 600);
   assert_int_equal(owner(p).size, 600);
   put(p);
@@ -264,7 +264,7 @@ static void no_memory_loses_no_block_that_its_handler_has_resized(void **state) 
   CHAIN(s);
   char *p = get(600);
   fill(p, 600);
-  p = again(NULL, p, 700);
+  p = reallocate(NULL, p, 700);
   assert_non_null(p);
   lm_sys_refuse_from(0);
   assert_non_null(taken);
@@ -272,7 +272,7 @@ static void no_memory_loses_no_block_that_its_handler_has_resized(void **state) 
     next = *(void **)taken;
     lm_metadata_free(taken);
   }
-  kept(p, 600, 600);
+  expect_contents(p, 600, 600);
   assert_int_equal(owner(p).size, 700);
   put(p);
   assert_int_equal(handler_live, 0);
@@ -294,11 +294,11 @@ static void provided_blocks_are_known_like_others(void **state) {
       assert_ptr_equal(owner(p + 999).base, p);
       assert_string_equal(owner(p).handler, i ? "system" : "counting");
       assert_string_equal(owner(p).kind, i ? "system" : "handler");
-      told(put, p + 8, "8 bytes into a block");
-      p = again(NULL, p, 2000);
+      expect_bad_free(put, p + 8, "8 bytes into a block");
+      p = reallocate(NULL, p, 2000);
       for (int k = 0; k < 1000; k++) assert_int_equal(p[k], 0);
       put(p);
-      told(put, p, "which loam did not allocate");
+      expect_bad_free(put, p, "which loam did not allocate");
     }
   }
   assert_int_equal(handler_live, 0);
@@ -316,7 +316,7 @@ static void *ask_loam_zeroed(void *ctx, size_t n, size_t size) {
 }
 static void *ask_loam_again(void *ctx, void *p, size_t size) {
   (void)ctx;
-  return again(NULL, p, size);
+  return reallocate(NULL, p, size);
 }
 static int given_back;
 static void give_loam(void *ctx, void *p, size_t size) {
@@ -340,15 +340,15 @@ static void a_handler_may_be_built_on_loam_itself(void **state) {
   assert_string_equal(owner(p).handler, "nesting");
   assert_string_equal(owner(p).tag, "engine.test");
   assert_int_equal((uintptr_t)r % 256, 0);
-  p = again(NULL, p, 3000);
-  kept(p, 100, 100);
+  p = reallocate(NULL, p, 3000);
+  expect_contents(p, 100, 100);
   assert_int_equal(used(s), 3000 + 50000 + 100);
   put(p);
   put(q);
   put(r);
   assert_int_equal(given_back, 3);
   assert_int_equal(used(s), 0);
-  told(put, q, "free of ");
+  expect_bad_free(put, q, "free of ");
 }
 
 static void *loams_aligned(size_t align, size_t size) { return alloc(NULL, size, align, false); }
@@ -366,8 +366,8 @@ static void the_hosts_malloc_may_be_loam(void **state) {
   char *p = get(100), *z = alloc(site, 100, 512, true);
   fill(p, 100);
   assert_string_equal(owner(p).kind, "system");
-  p = again(NULL, p, 90000);
-  kept(p, 100, 100);
+  p = reallocate(NULL, p, 90000);
+  expect_contents(p, 100, 100);
   put(p);
   put(z);
   lm_handler_set_system(NULL);
@@ -382,17 +382,17 @@ static void an_empty_guarded_block_is_replaced(void **state) {
   assert_non_null(p);
   assert_int_equal(lm_record_usable(p), 0);
   for (size_t size = 0; size < 3; size++) {
-    p = resize_by_hand(NULL, p, size);
+    p = engine_realloc(NULL, p, size);
     assert_non_null(p);
     memset(p, 1, size);
-    p = resize_by_hand(NULL, p, 0);
+    p = engine_realloc(NULL, p, 0);
     assert_int_equal(lm_record_usable(p), 0);
   }
   put(p);
   CHAIN(host("plain"));
   p = get(0);
   CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
-  p = resize_by_hand(NULL, p, 100);
+  p = engine_realloc(NULL, p, 100);
   memset(p, 1, 100);
   put(p);
 }
@@ -403,7 +403,7 @@ int main(void) {
     cmocka_unit_test(realloc_asks_the_plan_for_the_new_size),
     cmocka_unit_test(realloc_stays_where_it_fits),
     cmocka_unit_test(a_large_block_stays_at_once_within_its_last_page),
-    cmocka_unit_test(realloc_keeps_the_site_unless_told_another),
+    cmocka_unit_test(realloc_keeps_the_site_unless_it_is_given_another),
     cmocka_unit_test(a_failed_realloc_leaves_the_block_as_it_was),
     cmocka_unit_test(realloc_passes_no_limit),
     cmocka_unit_test(a_handler_reallocates_its_own_blocks),

@@ -13,7 +13,7 @@
 #include "loam.h"
 #include "test.h"
 
-#define hold(e) ((e) ? (void)0 : broken(__LINE__, #e))
+#define check(e) ((e) ? (void)0 : broken(__LINE__, #e))
 
 static const char *scene_name;
 static long refused_at;
@@ -54,13 +54,13 @@ static loam_status load(const char *name, const char *otherwise) {
 static char *made(const char *tag, size_t size, bool refused) {
   loam_site *site = loam_site_get(tag);
   char *p = loam_malloc(site, size);
-  hold(p || refused);
+  check(p || refused);
   if (p) p[0] = p[size - 1] = 5;
   return p;
 }
 
 static void hold_zeroed(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 64) hold(p[i] == 0);
+  for (size_t i = 0; i < size; i += 64) check(p[i] == 0);
 }
 
 static void make_and_free(const char *tag, const size_t *sizes, int n, bool refused) {
@@ -69,11 +69,11 @@ static void make_and_free(const char *tag, const size_t *sizes, int n, bool refu
   for (int i = 0; i < n; i++) {
     p[i] = made(tag, sizes[i], refused);
     z[i] = loam_calloc(loam_site_get(tag), 1, sizes[i]);
-    hold(z[i] || refused);
+    check(z[i] || refused);
     if (z[i]) hold_zeroed(z[i], sizes[i]);
   }
   for (int i = 0; i < n; i++) {
-    hold(!p[i] || p[i][sizes[i] - 1] == 5);
+    check(!p[i] || p[i][sizes[i] - 1] == 5);
     loam_free(p[i]);
     loam_free(z[i]);
   }
@@ -100,8 +100,8 @@ static void limited_blocks(bool refused) { make_and_free("limit", several, 5, re
 static void aligned_blocks(bool refused) {
   for (size_t align = 16; align <= 4 * LM_MIB; align *= 8) {
     void *p = loam_aligned_alloc(NULL, align, 3000);
-    hold(p || refused);
-    hold((uintptr_t)p % align == 0);
+    check(p || refused);
+    check((uintptr_t)p % align == 0);
     loam_free(p);
   }
 }
@@ -112,10 +112,10 @@ static void grow(const char *tag, size_t most, bool refused) {
   while (p && size < most) {
     size_t more = 2 * size;
     char *q = loam_realloc(NULL, p, more);
-    hold(q || refused);
+    check(q || refused);
     if (q) p = q;
-    hold(p[0] == 5 && (p[size - 1] == 5 || !q));
-    hold(loam_usable_size(p) >= (q ? more : size));
+    check(p[0] == 5 && (p[size - 1] == 5 || !q));
+    check(loam_usable_size(p) >= (q ? more : size));
     if (!q) break;
     p[more - 1] = 5;
     size = more;
@@ -135,9 +135,9 @@ static void growing_blocks(bool refused) {
 static void growing_blocks_among_others(bool refused) {
   char *before = made("growing", 2 << 20, refused), *after = made("growing", 2 << 20, refused);
   char *p = loam_realloc(NULL, before, 5 << 20);
-  hold(p || refused);
+  check(p || refused);
   if (!p) p = before;
-  hold(!p || p[0] == 5);
+  check(!p || p[0] == 5);
   loam_free(p);
   loam_free(after);
 }
@@ -179,14 +179,14 @@ static void *blocks_of_a_thread(void *refused) {
 static void threads(bool refused) {
   for (int i = 0; i < 2; i++) {
     pthread_t thread;
-    hold(!pthread_create(&thread, NULL, blocks_of_a_thread, &refused));
+    check(!pthread_create(&thread, NULL, blocks_of_a_thread, &refused));
     pthread_join(thread, NULL);
   }
 }
 
 /* This scene runs in a process that has not used loam before. */
 static void first_calls(bool refused) {
-  hold(!load("refusals", "plain") || refused);
+  check(!load("refusals", "plain") || refused);
   threads(refused);
   large_blocks(refused);
 }
@@ -203,12 +203,12 @@ static void swaps_of_policies(bool refused) {
     snprintf(strategy, sizeof strategy, "of.%s", i % 2 ? "thp" : "limit");
     loam_status status = load(name, strategy);
     loam_policy_info(&after);
-    hold(!status || refused);
-    hold(after.generation == before.generation + !status);
+    check(!status || refused);
+    check(after.generation == before.generation + !status);
     large_blocks(refused);
     small_blocks(refused);
   }
-  hold(!kept || kept[0] == 5);
+  check(!kept || kept[0] == 5);
   loam_free(kept);
 }
 
@@ -249,15 +249,15 @@ static void note_function(const char *name) {
 
 static void check_that_nothing_lives(void) {
   struct loam_stats stats;
-  hold(lm_pool_is_valid());
-  hold(!loam_stats(&stats));
-  hold(stats.live_blocks == 0 && stats.live_bytes == 0 && stats.bad_frees == 0);
+  check(lm_pool_is_valid());
+  check(!loam_stats(&stats));
+  check(stats.live_blocks == 0 && stats.live_bytes == 0 && stats.bad_frees == 0);
 }
 
 /* Checks that no strategy has a pool. A pool that stays has lost slots. */
 static void check_that_no_strategy_holds_memory(void) {
-  hold(!loam_policy_load_text("none", nothing));
-  for (uint32_t id = 1; id < lm_strategy_count(); id++) hold(!lm_strategy_at(id)->pool);
+  check(!loam_policy_load_text("none", nothing));
+  for (uint32_t id = 1; id < lm_strategy_count(); id++) check(!lm_strategy_at(id)->pool);
 }
 
 /* Runs in a process of its own. Plays the scene with call number `refused_at` refused (0: none), or
@@ -287,7 +287,7 @@ static void play_in_child(const struct scene *scene, bool all, long at) {
     alarm(PATIENCE_S);
     _exit(play(scene, all));
   }
-  hold(waitpid(pid, &status, 0) == pid && status == 0);
+  check(waitpid(pid, &status, 0) == pid && status == 0);
 }
 
 /* Under ThreadSanitizer forks are slow, and this test has nothing to show about threads. So every
@@ -304,7 +304,7 @@ static int refuse_each_call(void *argument) {
   const struct scene *scene = argument;
   alarm(0);
   scene_name = scene->name;
-  hold(scene->is_first || !load("refusals", "plain"));
+  check(scene->is_first || !load("refusals", "plain"));
   play_in_child(scene, false, 0);
   long calls = board->calls;
   for (long at = 1; at <= calls + 1; at += APART) {

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "by_hand.h"
 #include "engine/sample.h"
+#include "engine_fixture.h"
 
 enum { SEED = 20, SIGMAS = 5 };
 
@@ -207,7 +207,7 @@ static void blocks_of_handlers_and_counted_tags_are_sampled(void **state) {
   (void)state;
   for (int counted = 0; counted < 2; counted++) {
     loam_site *of = tag(counted ? "sample.counted" : "sample.handler");
-    if (counted) fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other"));
+    if (counted) set_split_plan(LM_IN_LIVE, 1e9, host("plain"), host("other"));
     else CHAIN(counting_strategy());
     begin(EACH);
     for (int i = 0; i < BLOCKS; i++) p[i] = take(of, 30 + (size_t)i * 100);
@@ -233,7 +233,8 @@ static void samples_outlive_the_end_of_sampling_and_a_new_policy(void **state) {
   end();
   void *late = take(of, 100);
   assert_int_equal(total_of(of).samples, BLOCKS);
-  fork_at(LM_IN_LIVE, 1e9, host("plain"), host("other")); /* gives every block another token */
+  /* gives every block another token */
+  set_split_plan(LM_IN_LIVE, 1e9, host("plain"), host("other"));
   assert_int_equal(live_of(of).samples, BLOCKS);
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
   loam_free(late);

@@ -2,9 +2,9 @@
  * lose nothing. */
 #include <sys/mman.h>
 
-#include "by_hand.h"
 #include "engine/live_limits.h"
 #include "engine/stats.h"
+#include "engine_fixture.h"
 #include "heap/walk.h"
 
 typedef struct rows {
@@ -41,7 +41,7 @@ static loam_stats_row row_of(int keys, const char *of_tag, const char *strategy)
 
 enum { BOTH = LOAM_BY_TAG | LOAM_BY_STRATEGY };
 
-static void tells_bytes_and_blocks_by_tag_and_strategy(void **state) {
+static void reports_bytes_and_blocks_by_tag_and_strategy(void **state) {
   (void)state;
   loam_site *s = tag("stats.one"),
             *there = lm_site_get(&(loam_where){ "stats.one", "f", "", "", 1 });
@@ -93,7 +93,7 @@ static void groups_by_what_is_asked_for(void **state) {
 static void limits_of_another_family_or_of_none_are_not_valid(void **state) {
   (void)state;
   lm_live_limits limits;
-  lm_strategy *with = limited("stats.with", 1 << 20), *without = host("stats.without");
+  lm_strategy *with = limited_strategy("stats.with", 1 << 20), *without = host("stats.without");
   (void)tag("stats.family");
   CHAIN(with, without);
   lm_live_limits_read(&limits);
@@ -119,16 +119,16 @@ static void an_edited_limit_makes_no_new_row(void **state) {
   CHAIN(host("edited"));
   char *a = alloc(s, 1000, 16, false);
   assert_int_equal(row_of(BOTH, "stats.limit", "edited").limit, 0);
-  CHAIN(limited("edited", 1 << 20));
+  CHAIN(limited_strategy("edited", 1 << 20));
   char *b = alloc(s, 1000, 16, false);
-  CHAIN(limited("edited", 2 << 20), host("stats.rest"));
+  CHAIN(limited_strategy("edited", 2 << 20), host("stats.rest"));
   char *c = alloc(s, 200000, 16, false);
   loam_stats_row row = row_of(BOTH, "stats.limit", "edited");
   assert_int_equal(row.live_blocks, 3);
   assert_int_equal(row.total_blocks, 3);
   assert_int_equal(row.limit, 2 << 20);
   assert_in_range(row.limit_used, 200000 + 1000, 300000);
-  CHAIN(limited("edited", 1 << 20));
+  CHAIN(limited_strategy("edited", 1 << 20));
   row = row_of(LOAM_BY_STRATEGY, "", "edited");
   assert_int_equal(row.live_blocks, 3);
   assert_int_equal(row.limit, 1 << 20);
@@ -173,7 +173,7 @@ static void a_block_that_grows_in_place_is_one_block(void **state) {
   loam_site *s = tag("stats.grows");
   CHAIN(host("plain"));
   char *p = alloc(s, 3 << 20, 16, false);
-  char *q = resize_by_hand(NULL, p, (3 << 20) + 40000);
+  char *q = engine_realloc(NULL, p, (3 << 20) + 40000);
   assert_ptr_equal(p, q);
   loam_stats_row row = row_of(BOTH, "stats.grows", "plain");
   assert_int_equal(row.total_blocks, 1);
@@ -306,7 +306,7 @@ static void what_is_counted_at_once_is_what_lives(void **state) {
     snprintf(text, sizeof text, "stats.herd.%d", i);
     of[i] = tag(text);
   }
-  fork_at(LM_IN_LIVE, 1e6, host("plain"), host("other"));
+  set_split_plan(LM_IN_LIVE, 1e6, host("plain"), host("other"));
   for (int counted = 0; counted < 2; counted++) {
     for (int i = 0; i < BLOCKS; i++) {
       p[i] = alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
@@ -491,7 +491,7 @@ static void totals_in_a_wrong_stripe_are_not_valid(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    TEST(tells_bytes_and_blocks_by_tag_and_strategy),
+    TEST(reports_bytes_and_blocks_by_tag_and_strategy),
     TEST(groups_by_what_is_asked_for),
     TEST(limits_of_another_family_or_of_none_are_not_valid),
     TEST(an_edited_limit_makes_no_new_row),

@@ -187,7 +187,7 @@ static void frees_objects_in_any_context(void **state) {
   assert_int_equal(standin_blocks(), 0);
 }
 
-static void tells_memory_that_went_with_a_context_from_a_failure(void **state) {
+static void distinguishes_memory_that_ended_with_a_context_from_a_failure(void **state) {
   CUcontext mine;
   lm_devptr at;
   lm_gpu_event event;
@@ -449,8 +449,8 @@ int main(int argc, char **argv) {
     cmocka_unit_test_setup_teardown(retains_a_primary_context_again_that_the_host_has_reset, start,
                                     end),
     cmocka_unit_test_setup_teardown(frees_objects_in_any_context, start, end),
-    cmocka_unit_test_setup_teardown(tells_memory_that_went_with_a_context_from_a_failure, start,
-                                    end),
+    cmocka_unit_test_setup_teardown(distinguishes_memory_that_ended_with_a_context_from_a_failure,
+                                    start, end),
     cmocka_unit_test_setup_teardown(recognizes_a_sticky_error, start, end),
     cmocka_unit_test_setup_teardown(refuses_a_device_that_is_not_there, start, end),
     cmocka_unit_test_setup_teardown(has_all_operations_of_a_driver, start, end),

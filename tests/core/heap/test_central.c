@@ -146,7 +146,7 @@ static void keeps_what_others_have_left_while_touched_memory_is_free(void **stat
   assert_int_equal(pool->central[keeps].empties, 1);
 }
 
-static void what_nobody_wants_goes_past_the_depot(void **state) {
+static void objects_in_no_demand_go_past_the_depot(void **state) {
   (void)state;
   lm_pool *pool = pool_called("past the depot");
   lm_central *list = &pool->central[lm_class_of(80)];
@@ -317,7 +317,7 @@ int main(void) {
     TEST(what_one_class_has_left_another_has_before_fresh_memory),
     TEST(an_abandoned_span_ends_with_its_last_object),
     TEST(keeps_what_others_have_left_while_touched_memory_is_free),
-    TEST(what_nobody_wants_goes_past_the_depot),
+    TEST(objects_in_no_demand_go_past_the_depot),
     TEST(few_large_objects_are_drawn_from_spans_at_once),
     TEST(bins_get_narrower_while_a_list_drains),
     TEST(a_list_that_is_taken_again_does_not_drain),

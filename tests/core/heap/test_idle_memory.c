@@ -214,7 +214,7 @@ static void ticks_give_back_what_loam_itself_used(void **state) {
   assert_true(lm_metadata_held() <= before + LM_MIB);
 }
 
-static void little_rouses_nobody(void **state) {
+static void few_freed_bytes_start_no_decay(void **state) {
   (void)state;
   loam_trim();
   for (int i = 0; i < 4 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
@@ -387,7 +387,7 @@ int main(void) {
     TEST(ticks_leave_what_is_taken_over_and_over),
     TEST(a_peak_that_comes_again_and_again_is_kept_until_it_is_idle),
     TEST(ticks_give_back_what_loam_itself_used),
-    TEST(little_rouses_nobody),
+    TEST(few_freed_bytes_start_no_decay),
     TEST(trims_and_ticks_beside_threads_that_allocate),
     SERVED(time_gives_back_a_peak),
     SERVED(time_gives_back_a_peak_of_a_thread_that_ended),

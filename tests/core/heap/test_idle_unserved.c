@@ -166,7 +166,7 @@ static size_t released_by_a_fall(void) {
 
 /* Repeats a peak until loam keeps its memory. On a slow machine the peak may not return soon
  * enough, so there are several tries. */
-static bool is_learned(void) {
+static bool peak_is_kept(void) {
   for (int i = 0; i < 50; i++)
     if (!released_by_a_fall()) return true;
   return false;
@@ -199,7 +199,7 @@ static void a_higher_peak_is_kept_than_the_one_that_came_again(void **state) {
 }
 
 /* Takes slow paths of malloc and free, and makes a step of a tick due each time. */
-static void work_a_little(void) {
+static void take_slow_paths(void) {
   for (int i = 0; i < 20; i++) {
     lm_decay_wait(0);
     for (int call = 0; call < LM_DECAY_CALLS; call++) loam_free(loam_malloc(NULL, 5 * LM_MIB));
@@ -209,9 +209,9 @@ static void work_a_little(void) {
 static int learn_and_forget(void *argument) {
   (void)argument;
   if (released_by_a_fall() < PEAK / 2) return 1;
-  if (!is_learned()) return 2;
+  if (!peak_is_kept()) return 2;
   size_t kept = resident();
-  for (int i = 0; i < 50 && resident() + PEAK * 3 / 4 > kept; i++) work_a_little();
+  for (int i = 0; i < 50 && resident() + PEAK * 3 / 4 > kept; i++) take_slow_paths();
   if (resident() + PEAK * 3 / 4 > kept) return 3;
   return lm_pool_is_valid() ? 0 : 4;
 }
@@ -231,7 +231,7 @@ static int leave_small_objects(void *argument) {
   for (int i = 0; i < MANY; i++) loam_free(small[i]);
   lm_central *list = &lm_pool_of(lm_strategy_at(0))->central[lm_class_of(700)];
   lm_decay_stir();
-  for (int i = 0; i < 50 && list->spans; i++) work_a_little();
+  for (int i = 0; i < 50 && list->spans; i++) take_slow_paths();
   return list->spans != 0;
 }
 
@@ -324,7 +324,7 @@ static void end_sitters(const pthread_t *sitter) {
 /* Takes slow paths until at most `most` objects are live or in bins. Returns false when patience
  * ends before. */
 static bool work_until_out(size_t most) {
-  for (int naps = 0; count_out() > most; work_a_little())
+  for (int naps = 0; count_out() > most; take_slow_paths())
     if (!be_patient(&naps)) return false;
   return true;
 }
@@ -337,7 +337,7 @@ static int sit_still(void *argument) {
   start_sitters(sitter);
   if (lm_decay_is_asleep() || !held || count_out() <= held) return 1;
   if (!work_until_out(held) || count_out() != held) return 2;
-  for (int i = 0, naps = 0; i < 10 && be_patient(&naps); i++) work_a_little();
+  for (int i = 0, naps = 0; i < 10 && be_patient(&naps); i++) take_slow_paths();
   if (count_out() != held) return 3;
   pthread_barrier_wait(&one_leaves);
   if (!work_until_out(0)) return 4;
@@ -384,14 +384,14 @@ static void a_young_thread_of_many_caches_little(void **state) {
  * peak that returns is not kept. Later a peak is kept again. */
 static int learn_and_be_alarmed(void *argument) {
   (void)argument;
-  if (released_by_a_fall() < PEAK / 2 || !is_learned()) return 1;
+  if (released_by_a_fall() < PEAK / 2 || !peak_is_kept()) return 1;
   size_t kept = resident();
   lm_pressure_pretend(true);
   for (int i = 0; i < 50; i++) loam_free(loam_malloc(NULL, 5 * LM_MIB));
   if (resident() + PEAK * 3 / 4 > kept) return 2;
   if (released_by_a_fall() < PEAK / 2) return 3;
   lm_pressure_pretend(false);
-  return is_learned() && lm_pool_is_valid() ? 0 : 4;
+  return peak_is_kept() && lm_pool_is_valid() ? 0 : 4;
 }
 
 static void an_alarm_gives_a_kept_peak_back(void **state) {

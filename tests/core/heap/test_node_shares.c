@@ -1,6 +1,6 @@
 /* test_node_shares.c - the shares of local memory by NUMA node (strategy.h), on a made-up machine
  * of two nodes. tests/vm tests real nodes. */
-#include "by_hand.h"
+#include "engine_fixture.h"
 #include "folder.h"
 #include "heap/retire.h"
 
@@ -17,7 +17,7 @@ static lm_strategy *local(const char *name, size_t limit) {
   return intern(desc, name);
 }
 
-static void a_share_is_served_and_the_whole_is_told(void **state) {
+static void a_share_is_served_and_the_whole_is_reported(void **state) {
   (void)state;
   lm_strategy *whole = local("share.told", 0);
   assert_non_null(whole->shares);
@@ -31,8 +31,8 @@ static void a_share_is_served_and_the_whole_is_told(void **state) {
     assert_int_equal(lm_strategy_whole(object.strategy), whole->id);
     assert_string_equal(owner(p).strategy, "share.told");
     fill(p, size);
-    p = resize_by_hand(NULL, p, size * 3);
-    kept(p, size, size);
+    p = engine_realloc(NULL, p, size * 3);
+    expect_contents(p, size, size);
     put(p);
   }
   assert_ptr_equal(local("share.told", 0), whole); /* an equal description is one strategy */
@@ -116,7 +116,7 @@ static void any_call_may_be_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_share_is_served_and_the_whole_is_told),
+    cmocka_unit_test(a_share_is_served_and_the_whole_is_reported),
     cmocka_unit_test(every_share_counts_against_the_limit),
     cmocka_unit_test(a_share_ends_with_its_whole),
     cmocka_unit_test(threads_share_by_node),

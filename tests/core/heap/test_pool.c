@@ -159,7 +159,7 @@ static void a_decision_meets_common_tokens_and_those_of_a_span(void **state) {
   expect_owner(p, TOKEN | LM_TOKEN_COUNTED);
 }
 
-static void is_told_as(const void *p, lm_token token) {
+static void expect_token(const void *p, lm_token token) {
   lm_map_object glance, place;
   assert_true(lm_map_find_fast(p, &glance) && lm_map_find(p, &place));
   assert_true(glance.token == token && place.token == token);
@@ -196,16 +196,16 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   assert_null(palette->wide);
   void *later = lm_tcache_take(t, bin, next, &id), *again = take_counted(bin, next);
   assert_non_null(palette->wide);
-  is_told_as(p, counted);
-  is_told_as(first, counted);
-  is_told_as(plain, OTHER);
-  is_told_as(later, next);
+  expect_token(p, counted);
+  expect_token(first, counted);
+  expect_token(plain, OTHER);
+  expect_token(later, next);
   assert_true(lm_pool_retoken(later, next, counted));
   assert_true(lm_pool_retoken(first, counted, next));
   assert_true(lm_pool_retoken(plain, OTHER, counted));
-  is_told_as(first, next);
-  is_told_as(later, counted);
-  is_told_as(plain, counted);
+  expect_token(first, next);
+  expect_token(later, counted);
+  expect_token(plain, counted);
   lm_central *store = &lm_pool_of(s)->central[lm_tcache_bin_class(bin)];
   assert_true(lm_central_detach(store, slot, lm_tcache_bin_offset(0, lm_tcache_bin_class(bin))));
   lm_central_reattach(store, slot);
@@ -353,7 +353,7 @@ static void a_closed_bin_opens_for_what_is_freed_whatever_its_size(void **state)
   }
 }
 
-static void tells_bad_frees_apart(void **state) {
+static void distinguishes_bad_frees(void **state) {
   (void)state;
   static const size_t sizes[] = { 16, 48, 1000, 32768, 40000, 3 * LM_MIB };
   lm_object o;
@@ -865,7 +865,7 @@ int main(void) {
     TEST(a_bin_is_narrow_while_all_is_freed),
     TEST(a_bin_is_narrow_where_objects_only_come_in),
     TEST(a_closed_bin_opens_for_what_is_freed_whatever_its_size),
-    TEST(tells_bad_frees_apart),
+    TEST(distinguishes_bad_frees),
     TEST(knows_a_double_free_after_the_span_is_gone),
     TEST(gives_to_a_full_bin_what_lives_and_nothing_else),
     TEST(leaves_counted_tokens_to_the_slow_path),

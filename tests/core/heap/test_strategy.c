@@ -82,7 +82,7 @@ static void any_difference_makes_another(void **state) {
   assert_int_equal(lm_strategy_count(), before + 1 + LM_COUNT(other));
 }
 
-static void handlers_are_told_apart_by_name(void **state) {
+static void handlers_are_distinguished_by_name(void **state) {
   (void)state;
   lm_desc a = { .kind = LM_KIND_HANDLER, .handler = "one" }, b = a;
   strcpy(b.handler, "two");
@@ -90,7 +90,7 @@ static void handlers_are_told_apart_by_name(void **state) {
   assert_ptr_equal(intern(&a), intern(&a));
 }
 
-static void files_are_told_apart_by_folder(void **state) {
+static void files_are_distinguished_by_folder(void **state) {
   (void)state;
   lm_desc a = { .kind = LM_KIND_FILE, .dir = "/one" }, b = a;
   strcpy(b.dir, "/two");
@@ -99,7 +99,7 @@ static void files_are_told_apart_by_folder(void **state) {
   assert_ptr_equal(intern(&a), intern(&b));
 }
 
-static void an_edited_limit_stays_shared_and_another_name_begins_anew(void **state) {
+static void an_edited_limit_stays_shared_and_another_name_has_its_own(void **state) {
   (void)state;
   lm_desc a = named("shared"), b, c;
   a.limit = 4096;
@@ -255,9 +255,9 @@ int main(void) {
     cmocka_unit_test(strategy_0_is_there_before_anything),
     cmocka_unit_test(equal_descriptions_are_one_strategy),
     cmocka_unit_test(any_difference_makes_another),
-    cmocka_unit_test(handlers_are_told_apart_by_name),
-    cmocka_unit_test(files_are_told_apart_by_folder),
-    cmocka_unit_test(an_edited_limit_stays_shared_and_another_name_begins_anew),
+    cmocka_unit_test(handlers_are_distinguished_by_name),
+    cmocka_unit_test(files_are_distinguished_by_folder),
+    cmocka_unit_test(an_edited_limit_stays_shared_and_another_name_has_its_own),
     cmocka_unit_test(weights_make_the_mask),
     cmocka_unit_test(what_makes_no_sense_is_refused_in_words),
     cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),

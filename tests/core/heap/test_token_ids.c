@@ -87,7 +87,7 @@ static void a_pair_is_common_after_any_number_of_reloads(void **state) {
 
 /* A second free of each dead object is reported, and the report names no tag of a later block.
  * Later blocks have other sizes, so the spans of the dead objects stay. */
-static void what_died_long_ago_is_nobody_elses(void **state) {
+static void a_late_double_free_names_no_other_tag(void **state) {
   (void)state;
   skip_if_poisoned();
   enum { DEAD = 40, DEAD_SIZE = 2000 };
@@ -157,7 +157,7 @@ static void threads_that_allocate_meanwhile_have_what_is_theirs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_pair_is_common_after_any_number_of_reloads),
-    cmocka_unit_test(what_died_long_ago_is_nobody_elses),
+    cmocka_unit_test(a_late_double_free_names_no_other_tag),
     cmocka_unit_test(threads_that_allocate_meanwhile_have_what_is_theirs),
   };
   setenv("LOAM_CONTROL", "0", 1);

@@ -1,7 +1,7 @@
 /* test_demote.c - loam_demote: the memory that becomes cold or moves to a slower node, by tag and
  * age. loam_rebalance moves it back. */
 #include "heap/age.h"
-#include "moving.h"
+#include "rebalance_fixture.h"
 
 static void demote(loam_demote_to to, unsigned older) {
   loam_demote_options options = {

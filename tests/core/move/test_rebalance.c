@@ -10,8 +10,8 @@
 
 #include "heap/pool.h"
 #include "heap/walk.h"
-#include "moving.h"
 #include "plan/site.h"
+#include "rebalance_fixture.h"
 
 /* ---- the kernel's view: kB of a field in /proc/self/smaps, over the mappings of a range ---- */
 
@@ -293,7 +293,7 @@ static void blocks_keep_their_handler(void **state) {
   loam_free(p);
 }
 
-static void guards_alignment_and_denial_are_told(void **state) {
+static void guards_alignment_and_denial_are_reported(void **state) {
   (void)state;
   load(PLAIN);
   char *p = filled("odd", 70000);
@@ -315,7 +315,7 @@ static void guards_alignment_and_denial_are_told(void **state) {
   loam_free(p);
 }
 
-static void what_a_block_does_not_tell_is_not_guessed(void **state) {
+static void unknown_properties_of_a_request_are_not_guessed(void **state) {
   (void)state;
   load_text("local a, b = loam.host{name='a'}, loam.host{name='b'}\n"
             "return loam.policy{pick=function(r) if r.zero then return a end return b end}\n");
@@ -799,8 +799,8 @@ int main(void) {
     cmocka_unit_test(a_strategy_at_its_limit_takes_no_more),
     cmocka_unit_test(a_member_further_on_is_where_the_chain_would_put_it),
     cmocka_unit_test(blocks_keep_their_handler),
-    cmocka_unit_test(guards_alignment_and_denial_are_told),
-    cmocka_unit_test(what_a_block_does_not_tell_is_not_guessed),
+    cmocka_unit_test(guards_alignment_and_denial_are_reported),
+    cmocka_unit_test(unknown_properties_of_a_request_are_not_guessed),
     cmocka_unit_test(threads_use_and_free_what_is_moved),
     cmocka_unit_test(counted_tags_stay_exact),
     cmocka_unit_test(a_walk_passes_over_nothing_that_is_moved),

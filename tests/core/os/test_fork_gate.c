@@ -6,7 +6,7 @@
 
 #include "api/handler_api.h"
 #include "api/memory.h"
-#include "by_hand.h"
+#include "engine_fixture.h"
 #include "os/fork_gate.h"
 #include "os/lock.h"
 #include "os/spare.h"

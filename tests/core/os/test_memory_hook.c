@@ -8,20 +8,20 @@
 #include "os/thread.h"
 #include "test.h"
 
-typedef struct told {
+typedef struct hook_call {
   void *from, *to;
   size_t size;
-} told;
+} hook_call;
 
 typedef struct record {
   unsigned n;
-  told last;
+  hook_call last;
 } record;
 
 static void note(void *ctx, void *from, void *to, size_t size) {
   record *log = ctx;
   log->n++;
-  log->last = (told){ from, to, size };
+  log->last = (hook_call){ from, to, size };
 }
 
 /* Checks the number of calls so far and the arguments of the latest call. */
@@ -32,7 +32,7 @@ static void expect(record *log, unsigned n, void *from, void *to, size_t size) {
   assert_int_equal(log->last.size, size);
 }
 
-static void each_block_is_told_once(void **state) {
+static void each_block_is_reported_once(void **state) {
   (void)state;
   static const size_t sizes[] = { 0, 1, 100, 5000, 40000, 3 << 20 };
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
@@ -60,7 +60,7 @@ static void each_block_is_told_once(void **state) {
   }
 }
 
-static void what_a_handler_of_loams_serves_is_told(void **state) {
+static void blocks_of_a_handler_are_reported(void **state) {
   (void)state;
   record log = { 0 };
   const loam_allocator *a = &loam_handler_of(loam_site_get("hook.handler"))->allocator;
@@ -72,7 +72,7 @@ static void what_a_handler_of_loams_serves_is_told(void **state) {
   loam_on_memory(NULL, NULL);
 }
 
-static void what_fails_and_what_is_no_block_is_not_told(void **state) {
+static void failures_and_foreign_pointers_are_not_reported(void **state) {
   (void)state;
   record log = { 0 };
   int on_the_stack;
@@ -113,7 +113,7 @@ static void allocate(void *ctx, void *from, void *to, size_t size) {
   for (size_t n = 1; n < 1 << 20; n *= 3) loam_free(loam_malloc(NULL, n));
 }
 
-static void what_the_callback_itself_asks_is_not_told(void **state) {
+static void requests_of_the_callback_are_not_reported(void **state) {
   (void)state;
   record log = { 0 };
   loam_on_memory(allocate, &log);
@@ -154,7 +154,7 @@ static void *work(void *ctx) {
   return NULL;
 }
 
-static void every_thread_tells(void **state) {
+static void every_thread_reports(void **state) {
   (void)state;
   static long live, more;
   pthread_t thread[THREADS];
@@ -207,13 +207,13 @@ static void threads_take_the_slow_path_exactly_while_there_is_a_hook(void **stat
 int main(void) {
   setenv("LOAM_CONTROL", "0", 1);
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(each_block_is_told_once),
-    cmocka_unit_test(what_a_handler_of_loams_serves_is_told),
-    cmocka_unit_test(what_fails_and_what_is_no_block_is_not_told),
+    cmocka_unit_test(each_block_is_reported_once),
+    cmocka_unit_test(blocks_of_a_handler_are_reported),
+    cmocka_unit_test(failures_and_foreign_pointers_are_not_reported),
     cmocka_unit_test(the_previous_hook_comes_back),
-    cmocka_unit_test(what_the_callback_itself_asks_is_not_told),
+    cmocka_unit_test(requests_of_the_callback_are_not_reported),
     cmocka_unit_test(a_callback_may_take_itself_away),
-    cmocka_unit_test(every_thread_tells),
+    cmocka_unit_test(every_thread_reports),
     cmocka_unit_test(threads_take_the_slow_path_exactly_while_there_is_a_hook),
   };
   return cmocka_run_group_tests_name("hook", tests, NULL, NULL);

@@ -228,7 +228,7 @@ static void distances_of_another_machine_are_forgotten(void **state) {
   assert_int_equal(lm_numa_distance(0, 3), 20);
 }
 
-static void memory_is_told_by_node(void **state) {
+static void memory_is_reported_by_node(void **state) {
   (void)state;
   assert_int_equal(lm_numa_total(0), 4000 * 1024);
   assert_int_equal(lm_numa_total(3), 6000 * 1024);
@@ -526,7 +526,7 @@ int main(void) {
     cmocka_unit_test_setup(a_node_that_comes_is_seen_with_its_total, pretend),
     cmocka_unit_test_setup(distances_go_by_the_nodes_online, pretend),
     cmocka_unit_test_setup(distances_of_another_machine_are_forgotten, pretend),
-    cmocka_unit_test_setup(memory_is_told_by_node, pretend),
+    cmocka_unit_test_setup(memory_is_reported_by_node, pretend),
     cmocka_unit_test_setup(free_memory_is_at_most_100_ms_old, pretend),
     cmocka_unit_test_setup(free_memory_is_not_read_each_time, pretend),
     cmocka_unit_test_setup(a_node_that_others_may_use_has_nothing_free, pretend),

@@ -263,7 +263,7 @@ static void binds_to_a_node_that_exists(void **state) {
   lm_sys_unmap(at, SIZE);
 }
 
-static void tells_the_node_of_the_cpu(void **state) {
+static void reports_the_node_of_the_cpu(void **state) {
   (void)state;
   for (int i = 0; i < 100; i++) {
     unsigned before, after, told;
@@ -433,7 +433,7 @@ static void takes_nothing_out_of_a_pipe(void **state) {
   close(ends[1]);
 }
 
-static void tells_the_time_and_something_random(void **state) {
+static void returns_the_time_and_random_bytes(void **state) {
   (void)state;
   int64_t a = lm_sys_clock_ns();
   lm_sys_sleep(2000000);
@@ -566,7 +566,7 @@ int main(void) {
     cmocka_unit_test(a_failed_huge_commit_leaves_the_reservation_whole),
     cmocka_unit_test(commits_huge_pages_where_the_machine_has_them),
     cmocka_unit_test(binds_to_a_node_that_exists),
-    cmocka_unit_test(tells_the_node_of_the_cpu),
+    cmocka_unit_test(reports_the_node_of_the_cpu),
     cmocka_unit_test(keeps_errno),
     cmocka_unit_test(keeps_errno_where_the_kernel_does_not_keep_the_node),
     cmocka_unit_test(has_a_barrier_in_a_forked_child_too),
@@ -575,7 +575,7 @@ int main(void) {
     cmocka_unit_test(reads_small_files_whole_and_long_ones_in_part),
     cmocka_unit_test(cuts_a_long_line_and_drops_its_rest),
     cmocka_unit_test(takes_nothing_out_of_a_pipe),
-    cmocka_unit_test(tells_the_time_and_something_random),
+    cmocka_unit_test(returns_the_time_and_random_bytes),
     cmocka_unit_test(a_line_that_would_make_a_file_too_long_is_not_written),
     cmocka_unit_test(refuses_the_nth_call_once),
     cmocka_unit_test(a_broken_promise_is_named_and_aborts),

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "by_hand.h"
+#include "engine_fixture.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
 #include "heap/tcache_slow.h"
@@ -29,7 +29,7 @@ static lm_strategy *file(const char *name) { return file_in(name, dir); }
 static lm_backing *backing_of(const lm_strategy *s) { return &lm_pool_of(s)->backing; }
 
 /* Returns the bytes of memory or disk that the file of a strategy uses. */
-static size_t taken(const lm_strategy *s) {
+static size_t file_bytes(const lm_strategy *s) {
   struct stat st;
   assert_int_equal(fstat(backing_of(s)->file.fd, &st), 0);
   return (size_t)st.st_blocks * 512;
@@ -89,10 +89,10 @@ static void memory_and_disk_go_back(void **state) {
     CHAIN(kinds[i]);
     char *p = get(8 << 20);
     memset(p, 1, 8 << 20);
-    assert_true(taken(kinds[i]) >= 8 << 20);
+    assert_true(file_bytes(kinds[i]) >= 8 << 20);
     put(p);
     lm_sweep_trim();
-    assert_int_equal(taken(kinds[i]), 0);
+    assert_int_equal(file_bytes(kinds[i]), 0);
   }
 }
 
@@ -101,7 +101,7 @@ static void a_file_has_its_room_before_it_is_touched(void **state) {
   lm_strategy *s = file("room");
   CHAIN(s);
   char *p = get(4 << 20);
-  assert_true(taken(s) >= 4 << 20);
+  assert_true(file_bytes(s) >= 4 << 20);
   put(p);
 }
 
@@ -138,7 +138,7 @@ static void a_block_grows_and_keeps_what_it_holds(void **state) {
     memset(p, 3, size);
     for (; size < 4 << 20; size *= 3) {
       other = get(70000);
-      p = resize_by_hand(NULL, p, size * 3);
+      p = engine_realloc(NULL, p, size * 3);
       assert_non_null(p);
       assert_true(is_all(p, 3, size));
       memset(p, 3, size * 3);
@@ -363,7 +363,7 @@ static void parent_and_child_do_not_disturb_each_other_in_a_file(void **state) {
 static int has_a_file_of_its_own(void *s) {
   char *p = get(100000);
   check(p);
-  return taken(s) ? 0 : 1;
+  return file_bytes(s) ? 0 : 1;
 }
 
 static void a_child_allocates_in_a_file_of_its_own(void **state) {
@@ -371,9 +371,9 @@ static void a_child_allocates_in_a_file_of_its_own(void **state) {
   lm_strategy *s = file("own");
   CHAIN(s);
   char *p = get(100000);
-  size_t before = taken(s);
+  size_t before = file_bytes(s);
   assert_int_equal(run_in_child(has_a_file_of_its_own, s), 0);
-  assert_int_equal(taken(s), before);
+  assert_int_equal(file_bytes(s), before);
   put(p);
 }
 

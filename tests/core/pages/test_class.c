@@ -27,7 +27,7 @@ static void steps_by_sixteen_up_to_the_most(void **state) {
   assert_int_equal(lm_class_size(LM_CLASS_SKEWED - 1), LM_SMALL_EVEN);
 }
 
-static void tells_a_class_by_the_bytes_of_its_objects(void **state) {
+static void finds_a_class_by_the_bytes_of_its_objects(void **state) {
   (void)state;
   for (unsigned c = 0; c < LM_CLASSES; c++)
     assert_int_equal(lm_class_of_usable(lm_class_size(c)), c);
@@ -93,7 +93,7 @@ int main(void) {
     cmocka_unit_test(gives_the_least_class_that_holds_a_size),
     cmocka_unit_test(wastes_a_fifth_of_a_large_object_at_most),
     cmocka_unit_test(steps_by_sixteen_up_to_the_most),
-    cmocka_unit_test(tells_a_class_by_the_bytes_of_its_objects),
+    cmocka_unit_test(finds_a_class_by_the_bytes_of_its_objects),
     cmocka_unit_test(begins_objects_of_64_KiB_in_different_sets),
     cmocka_unit_test(has_a_class_for_every_alignment),
     cmocka_unit_test(wastes_an_eighth_of_a_span_at_most),

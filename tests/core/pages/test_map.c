@@ -32,7 +32,7 @@ static void multiplies_to_exact_indices_at_every_offset(void **state) {
   }
 }
 
-static void an_address_tells_its_entry_and_an_entry_its_slot(void **state) {
+static void an_address_gives_its_entry_and_an_entry_its_slot(void **state) {
   (void)state;
   uint32_t slot = lm_range_take(3, LM_SLOT);
   for (uint32_t at = slot; at < slot + 3; at++) {
@@ -214,7 +214,7 @@ static void an_origin_of_entries_that_is_not_that_of_slot_0_breaks_the_law(void 
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(multiplies_to_exact_indices_at_every_offset),
-    cmocka_unit_test(an_address_tells_its_entry_and_an_entry_its_slot),
+    cmocka_unit_test(an_address_gives_its_entry_and_an_entry_its_slot),
     cmocka_unit_test(every_address_of_a_whole_range_has_an_entry),
     cmocka_unit_test(finds_a_large_block_from_any_byte),
     cmocka_unit_test(only_the_start_of_a_large_block_has_a_key),

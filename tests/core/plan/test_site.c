@@ -23,7 +23,7 @@ static void the_same_tag_is_the_same_site(void **state) {
   assert_ptr_equal(lm_site_at(s->index), s);
 }
 
-static void every_part_of_a_place_tells_sites_apart(void **state) {
+static void sites_that_differ_in_one_part_are_different(void **state) {
   (void)state;
   static const loam_where where[] = {
     { "t", "", "", "", 0 },  { "t", "f", "", "", 0 }, { "t", "", "f", "", 0 },
@@ -229,7 +229,7 @@ static void counting_a_tag_marks_its_sites_and_those_to_come(void **state) {
 static bool new_was_used;
 static void count_new(loam_site *s) { new_was_used = lm_site_begin_counting(s); }
 
-static void a_tag_that_nobody_has_yet_needs_no_walk(void **state) {
+static void a_new_tag_needs_no_walk(void **state) {
   (void)state;
   lm_site_on_new = count_new;
   new_was_used = true;
@@ -278,7 +278,7 @@ static void a_slot_comes_back_once_no_block_carries_it(void **state) {
   assert_int_equal(lm_pool_free(lm_thread_get(), p, &object), LM_FREE_DONE);
 }
 
-static void more_generations_with_live_blocks_than_slots_are_told_together(void **state) {
+static void more_generations_with_live_blocks_than_slots_are_reported_together(void **state) {
   (void)state;
   enum { MORE = LM_GENERATION_SLOTS + 10 };
   static void *p[MORE];
@@ -366,7 +366,7 @@ static void start_gives_sites_the_plan_with_bins(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_same_tag_is_the_same_site),
-    cmocka_unit_test(every_part_of_a_place_tells_sites_apart),
+    cmocka_unit_test(sites_that_differ_in_one_part_are_different),
     cmocka_unit_test(the_empty_tag_is_the_default_site),
     cmocka_unit_test(takes_tags_of_255_bytes_and_no_longer),
     cmocka_unit_test(takes_any_bytes),
@@ -377,10 +377,10 @@ int main(void) {
     cmocka_unit_test(threads_that_race_get_one_site),
     cmocka_unit_test(every_site_is_seen_by_the_loader_or_by_the_hook),
     cmocka_unit_test(counting_a_tag_marks_its_sites_and_those_to_come),
-    cmocka_unit_test(a_tag_that_nobody_has_yet_needs_no_walk),
+    cmocka_unit_test(a_new_tag_needs_no_walk),
     cmocka_unit_test(a_token_names_its_site_and_generation),
     cmocka_unit_test(a_slot_comes_back_once_no_block_carries_it),
-    cmocka_unit_test(more_generations_with_live_blocks_than_slots_are_told_together),
+    cmocka_unit_test(more_generations_with_live_blocks_than_slots_are_reported_together),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_forked_child_makes_sites_at_once),
     cmocka_unit_test(a_site_that_breaks_its_law_is_found),

@@ -52,9 +52,9 @@ static void accepts(const char *name) {
 static void refuses(const char *name, const char *at, const char *mode, const char *cure) {
   assert_int_equal(read_it(name, LM_READ_TO_FOLLOW), LOAM_EIO);
   const char *path = in_folder(at);
-  bool told = !strncmp(loam_error(), path, strlen(path)) && strstr(loam_error(), mode) &&
-              strstr(loam_error(), cure) && !strchr(loam_error(), '\n');
-  if (!told) fail_msg("expected %s, %s and %s in: %s", path, mode, cure, loam_error());
+  bool is_reported = !strncmp(loam_error(), path, strlen(path)) && strstr(loam_error(), mode) &&
+                     strstr(loam_error(), cure) && !strchr(loam_error(), '\n');
+  if (!is_reported) fail_msg("expected %s, %s and %s in: %s", path, mode, cure, loam_error());
 }
 
 static void need_root(void) {

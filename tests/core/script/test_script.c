@@ -120,7 +120,7 @@ static void a_policy_becomes_a_plan(void **state) {
   assert_int_equal(lm_script_vet(script), LOAM_OK);
 }
 
-static void tags_that_are_told_apart_have_their_own_plans(void **state) {
+static void tags_that_are_distinguished_have_their_own_plans(void **state) {
   (void)state;
   open_image("local a, b = loam.host { name = 'a' }, loam.host { name = 'b' }\n"
              "return loam.policy { pick = function(req)\n"
@@ -355,37 +355,38 @@ static loam_status ask(const char *text, const char *query) {
   return lm_script_inspect(&source, query, gather, NULL);
 }
 
-static void says(const char *text) {
+static void expect_words(const char *text) {
   if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
 }
 
 static void questions_are_answered_in_json(void **state) {
   (void)state;
   assert_int_equal(ask(two, "verb check"), LOAM_OK);
-  says("\"ok\":true");
+  expect_words("\"ok\":true");
   assert_int_equal(ask(two, "verb explain\ntag t\nsize 5000"), LOAM_OK);
-  says("\"name\":\"large\"");
-  says("\"line\":6");
+  expect_words("\"name\":\"large\"");
+  expect_words("\"line\":6");
   assert_int_equal(ask(two, "verb test"), LOAM_OK);
-  says("\"ok\":true");
+  expect_words("\"ok\":true");
   assert_int_equal(ask(two, "verb plan\ntag t"), LOAM_OK);
-  says("\"rows\":[");
+  expect_words("\"rows\":[");
 }
 
 static void a_refused_policy_is_an_answer(void **state) {
   (void)state;
   assert_int_equal(ask("local x = nothing\n", "verb check"), LOAM_OK);
-  says("\"ok\":false");
-  says("\"errors\":[{");
+  expect_words("\"ok\":false");
+  expect_words("\"errors\":[{");
 }
 
 static void a_runaway_is_an_answer_too(void **state) {
   (void)state;
   assert_int_equal(ask("while true do end\n", "verb test"), LOAM_OK);
-  says("{\"verb\":\"test\",\"version\":1,\"policy\":\"test.lua\",\"ok\":false,\"errors\":[{");
-  says("\"file\":\"test.lua\",\"line\":1,");
-  says("\"class\":\"budget\"");
-  says("\"source\":\"while true do end\"");
+  expect_words(
+      "{\"verb\":\"test\",\"version\":1,\"policy\":\"test.lua\",\"ok\":false,\"errors\":[{");
+  expect_words("\"file\":\"test.lua\",\"line\":1,");
+  expect_words("\"class\":\"budget\"");
+  expect_words("\"source\":\"while true do end\"");
 }
 
 /* ---- memory */
@@ -442,7 +443,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_policy_becomes_a_plan),
     TEST(a_script_that_breaks_a_law_is_not_valid),
-    TEST(tags_that_are_told_apart_have_their_own_plans),
+    TEST(tags_that_are_distinguished_have_their_own_plans),
     TEST(an_image_needs_its_script_no_more),
     TEST(compiling_is_all_steps_in_one),
     TEST(a_site_is_its_file_function_module_and_line_too),

@@ -77,7 +77,7 @@ static void all_pieces_go_with_the_heap(void **state) {
   assert_true(lm_metadata_held() <= before + (256 << 10));
 }
 
-static void a_piece_that_was_put_is_had_again(void **state) {
+static void a_piece_that_was_put_is_used_again(void **state) {
   lm_vm_alloc heap = { .chunks = NULL };
   (void)state;
   void *first = lm_vm_alloc_take(&heap, 40);
@@ -133,7 +133,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(pieces_are_apart_and_keep_their_bytes),
     cmocka_unit_test(all_pieces_go_with_the_heap),
-    cmocka_unit_test(a_piece_that_was_put_is_had_again),
+    cmocka_unit_test(a_piece_that_was_put_is_used_again),
     cmocka_unit_test(without_memory_all_is_as_it_was),
     cmocka_unit_test(a_heap_that_breaks_its_law_is_not_valid),
   };

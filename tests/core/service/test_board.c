@@ -8,8 +8,8 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include "control_fixture.h"
 #include "pages/metadata.h"
-#include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
 #include "service/board_owner.h"
@@ -126,7 +126,7 @@ static void a_host_is_on_a_board(void **state) {
   shows(getpid(), "\"last\":{\"ok\":true,");
 }
 
-static void a_refusal_is_told_in_full(void **state) {
+static void a_refusal_is_reported_in_full(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_not_equal(lm_policy_load("odd.lua", "", "return 1\n", 9), LOAM_OK);
@@ -275,8 +275,8 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
 /* ---- the file */
 
 /* Holds a lease on a board until the kernel asks to end it, as the watcher does for a moment.
- * Writes a byte to `told`: 1 if the filesystem grants leases. */
-static void hold_lease(const char *path, int told) {
+ * Writes a byte to `result_fd`: 1 if the filesystem grants leases. */
+static void hold_lease(const char *path, int result_fd) {
   int number;
   sigset_t of_lease;
   sigemptyset(&of_lease);
@@ -284,7 +284,7 @@ static void hold_lease(const char *path, int told) {
   sigprocmask(SIG_BLOCK, &of_lease, NULL);
   int fd = open(path, O_RDWR);
   char is_held = !fcntl(fd, F_SETLEASE, F_WRLCK);
-  if (write(told, &is_held, 1) != 1) _exit(1);
+  if (write(result_fd, &is_held, 1) != 1) _exit(1);
   sigwait(&of_lease, &number);
   fcntl(fd, F_SETLEASE, F_UNLCK);
   _exit(0);
@@ -363,7 +363,7 @@ static void make_other(const char *path, const char *magic, uint32_t version, in
   close(fd);
 }
 
-static void a_board_of_another_version_is_told_and_kept(void **state) {
+static void a_board_of_another_version_is_reported_and_kept(void **state) {
   (void)state;
   char path[sizeof folder + 40];
   snprintf(path, sizeof path, "%s/77-1-1.board", folder);
@@ -550,7 +550,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_host_is_on_a_board),
     TEST(an_entry_whose_texts_do_not_end_is_not_valid),
-    TEST(a_refusal_is_told_in_full),
+    TEST(a_refusal_is_reported_in_full),
     TEST(limits_show_how_full_they_are),
     TEST(no_descriptor_stays_open),
     TEST(a_forked_child_has_a_place_at_once),
@@ -562,7 +562,7 @@ int main(void) {
     TEST(a_board_under_a_lease_is_opened_a_moment_later),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
-    TEST(a_board_of_another_version_is_told_and_kept),
+    TEST(a_board_of_another_version_is_reported_and_kept),
     TEST(a_full_board_counts_who_is_left_out),
     TEST(a_refused_call_leaves_a_whole_process),
     TEST(writers_killed_at_any_moment_harm_no_reader),

@@ -5,7 +5,7 @@
 #include <sched.h>
 #include <sys/stat.h>
 
-#include "served.h"
+#include "control_fixture.h"
 #include "service/board.h"
 #include "service/board_file.h"
 #include "service/board_owner.h"

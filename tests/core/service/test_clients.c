@@ -8,9 +8,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "control_fixture.h"
 #include "os/error.h"
 #include "os/sys.h"
-#include "served.h"
 #include "service/control.h"
 
 static void a_silent_client_does_not_keep_others_waiting(void **state) {

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
+#include "control_fixture.h"
 #include "move/rebalance.h"
 #include "os/available.h"
 #include "os/error.h"
@@ -19,7 +20,6 @@
 #include "os/pressure.h"
 #include "os/sys.h"
 #include "pages/regions.h"
-#include "served.h"
 #include "service/control.h"
 #include "service/control_socket.h"
 #include "service/policy.h"
@@ -90,10 +90,10 @@ static void it_answers_status(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(lm_policy_load("told.lua", "", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
   assert_int_equal(ask(getpid(), "status"), LOAM_OK);
-  says("\"name\":\"told\"");
-  says("\"program\":\"test_control\"");
-  says("\"watching\":false");
-  says("\"last\":{\"ok\":true,");
+  expect_words("\"name\":\"told\"");
+  expect_words("\"program\":\"test_control\"");
+  expect_words("\"watching\":false");
+  expect_words("\"last\":{\"ok\":true,");
   assert_int_equal(answer[answered - 1], '\n');
 }
 
@@ -102,9 +102,9 @@ static void it_answers_stats(void **state) {
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   void *p = loam_malloc(loam_site_get("control.test"), 1000);
   assert_int_equal(ask(getpid(), "stats"), LOAM_OK);
-  says("\"live_bytes\":");
-  says("\"rows\":[{");
-  says("\"tag\":\"control.test\"");
+  expect_words("\"live_bytes\":");
+  expect_words("\"rows\":[{");
+  expect_words("\"tag\":\"control.test\"");
   loam_free(p);
 }
 
@@ -118,34 +118,34 @@ static void an_answer_is_cut_off_where_the_buffer_ends(void **state) {
   assert_string_equal(small, "{\"pid\":");
 }
 
-static void it_reloads_and_tells_the_whole_error(void **state) {
+static void it_reloads_and_reports_the_whole_error(void **state) {
   (void)state;
   char request[128];
   save(ALL_OF("asked"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   snprintf(request, sizeof request, "reload %s", file);
   assert_int_equal(ask(getpid(), request), LOAM_OK);
-  says("{\"ok\":true");
+  expect_words("{\"ok\":true");
   uint64_t before = generation();
   save("return 1\n");
   assert_int_equal(ask(getpid(), "reload"), LOAM_OK);
-  says("{\"ok\":false");
-  says("policy.lua");
-  says("does not return a policy");
+  expect_words("{\"ok\":false");
+  expect_words("policy.lua");
+  expect_words("does not return a policy");
   assert_int_equal(generation(), before);
   assert_int_equal(ask(getpid(), "status"), LOAM_OK);
-  says("\"last\":{\"ok\":false");
-  says("\"name\":\"asked\"");
+  expect_words("\"last\":{\"ok\":false");
+  expect_words("\"name\":\"asked\"");
 }
 
 static void unknown_requests_are_answered_with_the_known(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
   assert_int_equal(ask(getpid(), "explode \x01\xff"), LOAM_OK);
-  says("\"ok\":false");
-  says("status, stats, reload");
+  expect_words("\"ok\":false");
+  expect_words("status, stats, reload");
   assert_int_equal(ask(getpid(), ""), LOAM_OK);
-  says("\"ok\":false");
+  expect_words("\"ok\":false");
   assert_int_equal(ask(getpid(), "two\nlines"), LOAM_EINVAL);
 }
 
@@ -181,19 +181,19 @@ static void the_socket_is_its_owners_alone_whatever_the_umask(void **state) {
   assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static loam_event_kind told;
+static loam_event_kind last_event;
 
 static void note_event(void *ctx, const loam_event *event) {
   (void)ctx;
-  told = event->kind;
+  last_event = event->kind;
 }
 
 static void fails_in_words(const char *dir, const char *words) {
-  told = 0;
+  last_event = 0;
   loam_on_event(note_event, NULL);
   assert_int_equal(lm_control_start(dir, true), LOAM_EIO);
   loam_on_event(NULL, NULL);
-  assert_int_equal(told, LOAM_EVENT_CONTROL);
+  assert_int_equal(last_event, LOAM_EVENT_CONTROL);
   if (!strstr(loam_error(), words)) fail_msg("expected %s in %s", words, loam_error());
   void *p = loam_malloc(NULL, 10);
   assert_non_null(p);
@@ -297,7 +297,7 @@ static int fill_disk(void *argument) {
   return p ? 0 : 3;
 }
 
-static void no_descriptors_left_harm_nobody(void **state) {
+static void no_descriptors_left_harm_no_request(void **state) {
   (void)state;
   assert_int_equal(run_in_child(fill_disk, NULL), 0);
 }
@@ -450,7 +450,7 @@ static void where_no_descriptor_is_left_it_is_tried_again(void **state) {
   none = (struct rlimit){ 3, before.rlim_max };
   loam_on_event(note_event, NULL);
   serve();
-  told = 0;
+  last_event = 0;
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
   close_ours();
   wait_until_robbed();
@@ -459,7 +459,7 @@ static void where_no_descriptor_is_left_it_is_tried_again(void **state) {
   assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
   assert_false(open);
   assert_true(is_asleep());
-  assert_int_equal(told, 0);
+  assert_int_equal(last_event, 0);
   loam_on_event(NULL, NULL);
   use(600);
   is_served();
@@ -534,7 +534,7 @@ static void reloading_another_file_follows_that_one(void **state) {
   snprintf(request, sizeof request, "reload %s", other);
   assert_int_equal(rename(file, other), 0);
   assert_int_equal(ask(getpid(), request), LOAM_OK);
-  says("{\"ok\":true");
+  expect_words("{\"ok\":true");
   uint64_t before = generation();
   strcpy(file, other);
   save(ALL_OF("second"));
@@ -543,7 +543,7 @@ static void reloading_another_file_follows_that_one(void **state) {
 
 /* ---- the client ---- */
 
-static void asking_nobody_fails_in_words(void **state) {
+static void asking_an_unknown_process_fails_in_words(void **state) {
   (void)state;
   assert_int_equal(ask(1, "status"), LOAM_EIO);
   assert_non_null(strstr(loam_error(), "process 1 cannot be asked"));
@@ -733,7 +733,7 @@ int main(void) {
     TEST(it_answers_status),
     TEST(it_answers_stats),
     TEST(an_answer_is_cut_off_where_the_buffer_ends),
-    TEST(it_reloads_and_tells_the_whole_error),
+    TEST(it_reloads_and_reports_the_whole_error),
     TEST(unknown_requests_are_answered_with_the_known),
     TEST(it_answers_many_at_once),
     TEST(the_socket_is_its_owners_alone_whatever_the_umask),
@@ -743,7 +743,7 @@ int main(void) {
     TEST(a_socket_of_another_host_is_left_alone),
     TEST(a_socket_that_cannot_be_asked_is_left_alone),
     TEST(no_descriptor_to_ask_a_socket_is_said_in_words),
-    TEST(no_descriptors_left_harm_nobody),
+    TEST(no_descriptors_left_harm_no_request),
     TEST(stopping_leaves_nothing_behind),
     TEST(it_can_be_stopped_by_its_own_callback),
     TEST(what_the_host_closes_is_opened_amid_its_allocations),
@@ -757,7 +757,7 @@ int main(void) {
     TEST(an_edit_goes_live),
     TEST(a_broken_edit_keeps_the_last_good),
     TEST(reloading_another_file_follows_that_one),
-    TEST(asking_nobody_fails_in_words),
+    TEST(asking_an_unknown_process_fails_in_words),
     TEST(a_host_that_does_not_answer_is_given_up),
     TEST(hosts_are_listed_and_stale_sockets_removed),
     TEST(a_host_that_does_not_answer_is_listed),

@@ -1,8 +1,8 @@
 /* test_control_fork.c - the service thread of a forked child: control.h. */
 #include <dirent.h>
 
+#include "control_fixture.h"
 #include "loam.h"
-#include "served.h"
 
 /* Counts the descriptors that are not files: sockets, and inotify. */
 static int count_wakers(void) {
@@ -151,7 +151,7 @@ static void a_forked_child_removes_sockets_of_those_that_are_gone(void **state) 
 
 static int check_wakers(void *most) { return count_wakers() <= *(int *)most ? 0 : 1; }
 
-static int answers_anew(void *argument) {
+static int answers_again(void *argument) {
   (void)argument;
   lm_control_stop();
   if (lm_control_start(NULL, true)) return 1;
@@ -165,7 +165,7 @@ static void a_forked_child_begins_with_no_client(void **state) {
   serve();
   for (int i = 0; i < 100; i++) {
     assert_int_equal(ask(getpid(), "ping"), LOAM_OK);
-    assert_int_equal(run_in_child(answers_anew, NULL), 0);
+    assert_int_equal(run_in_child(answers_again, NULL), 0);
   }
 }
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "control_fixture.h"
 #include "move/rebalance.h"
-#include "served.h"
 #include "service/control.h"
 #include "service/policy.h"
 
@@ -31,17 +31,17 @@ static void live_memory_is_moved_by_request(void **state) {
   memset(p, 1, 5 << 20);
   load_text(ALL_OF("there"));
   assert_int_equal(ask(getpid(), "rebalance rate=99999999999 tag=moved.by request"), LOAM_OK);
-  says("\"ok\":true");
+  expect_words("\"ok\":true");
   wait_for(p, "there");
   do assert_int_equal(ask(getpid(), "moved"), LOAM_OK);
   while (strstr(answer, "\"running\":true"));
-  says("{\"tag\":\"moved.by request\",\"what\":\"moved\",\"why\":\"\",\"bytes\":5242880");
+  expect_words("{\"tag\":\"moved.by request\",\"what\":\"moved\",\"why\":\"\",\"bytes\":5242880");
   assert_int_equal(ask(getpid(), "rebalance speed=3"), LOAM_OK);
-  says("\"ok\":false");
+  expect_words("\"ok\":false");
   assert_int_equal(ask(getpid(), "demote to=cold"), LOAM_OK);
-  says("\"ok\":false");
+  expect_words("\"ok\":false");
   assert_int_equal(ask(getpid(), "demote to=node node=63 tag=x"), LOAM_OK);
-  says("node 63");
+  expect_words("node 63");
   loam_free(p);
 }
 
@@ -55,11 +55,11 @@ static void begin_job_beside_another(void) {
     assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=slow"), LOAM_OK);
     if (strstr(answer, "already")) return;
   }
-  says("already");
+  expect_words("already");
 }
 
 /* The job would take hours. No client asks for its progress, so it must end. */
-static void a_job_that_nobody_watches_ends(void **state) {
+static void a_job_that_no_client_watches_ends(void **state) {
   (void)state;
   load_text(ALL_OF("slow-before"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
@@ -77,7 +77,7 @@ static void a_job_that_nobody_watches_ends(void **state) {
 
 /* The service thread may be delayed, because the program is stopped or a policy takes long to load.
  * This must not end a job. */
-static void time_in_which_nobody_is_heard_ends_no_job(void **state) {
+static void time_in_which_no_client_is_heard_ends_no_job(void **state) {
   (void)state;
   lm_job_order order = { .rate = 1000 };
   loam_progress now;
@@ -108,7 +108,7 @@ static void a_job_is_ended_by_request_and_by_stopping(void **state) {
     assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
     load_text(ALL_OF("ended-after"));
     assert_int_equal(ask(getpid(), "rebalance rate=1000 tag=ended"), LOAM_OK);
-    says("\"running\":true");
+    expect_words("\"running\":true");
     usleep(50000);
     if (round) assert_int_equal(ask(getpid(), "move stop"), LOAM_OK);
     lm_control_stop();
@@ -237,8 +237,8 @@ static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(live_memory_is_moved_by_request),
-    TEST(a_job_that_nobody_watches_ends),
-    TEST(time_in_which_nobody_is_heard_ends_no_job),
+    TEST(a_job_that_no_client_watches_ends),
+    TEST(time_in_which_no_client_is_heard_ends_no_job),
     TEST(a_job_is_ended_by_request_and_by_stopping),
     TEST(a_policy_has_live_memory_follow_without_a_socket),
     TEST(a_stop_ends_a_service_that_loads_a_policy_for_live_memory),

@@ -159,7 +159,7 @@ static void a_line_has_a_plan_of_its_own(void **state) {
   assert_int_equal(load(ALL_OF("unlined")), LOAM_OK);
 }
 
-static void sites_that_a_policy_cannot_tell_apart_share_a_plan(void **state) {
+static void sites_that_a_policy_cannot_distinguish_share_a_plan(void **state) {
   (void)state;
   assert_int_equal(load(ALL_OF("shared")), LOAM_OK);
   for (int i = 0; i < 50; i++) {
@@ -240,7 +240,7 @@ static void *read_the_old_plan(void *argument) {
   return is_live && is_same ? NULL : WRONG;
 }
 
-static void an_old_plan_stays_until_nobody_reads_it(void **state) {
+static void an_old_plan_stays_until_no_thread_reads_it(void **state) {
   (void)state;
   void *result;
   assert_int_equal(load(ALL_OF("read")), LOAM_OK);
@@ -351,7 +351,7 @@ static void many_inspected_strategies_leave_room(void **state) {
   assert_int_equal(chdir(before), 0);
 }
 
-static void events_tell_what_went_live_and_what_was_refused(void **state) {
+static void events_report_what_went_live_and_what_was_refused(void **state) {
   (void)state;
   loam_on_event(note_event, NULL);
   assert_int_equal(load(ALL_OF("told")), LOAM_OK);
@@ -375,10 +375,10 @@ static void a_file_is_loaded_by_its_absolute_path(void **state) {
   assert_string_equal(info().path, file);
 }
 
-static void refused_file(const char *path, loam_status expected, const char *says) {
+static void refused_file(const char *path, loam_status expected, const char *words) {
   uint64_t before = info().generation;
   assert_int_equal(lm_policy_load_file(path, false), expected);
-  if (!strstr(loam_error(), says)) fail_msg("expected \"%s\" in: %s", says, loam_error());
+  if (!strstr(loam_error(), words)) fail_msg("expected \"%s\" in: %s", words, loam_error());
   if (!strstr(loam_error(), path)) fail_msg("no path in: %s", loam_error());
   assert_string_equal(info().last_error, loam_error());
   assert_int_equal(info().generation, before);
@@ -397,7 +397,7 @@ static void what_is_no_file_is_refused_in_words(void **state) {
 }
 
 /* Root can read every file, so the child becomes the user 65534. */
-static int load_as_nobody(void *argument) {
+static int load_as_another_user(void *argument) {
   (void)argument;
   if (geteuid() == 0 && setuid(65534)) return 1;
   uint64_t before = info().generation;
@@ -410,7 +410,7 @@ static void an_unreadable_file_is_refused_in_words(void **state) {
   (void)state;
   save_text(ALL_OF("hidden"));
   chmod(file, 0);
-  assert_int_equal(run_in_child(load_as_nobody, NULL), 0);
+  assert_int_equal(run_in_child(load_as_another_user, NULL), 0);
   unlink(file);
 }
 
@@ -505,7 +505,7 @@ static void the_hash_of_a_refused_text_is_known_until_the_next_attempt(void **st
   assert_int_equal(refused_hash(), 0);
 }
 
-static void a_refused_file_is_told_once_and_forgotten_when_mended(void **state) {
+static void a_refused_file_is_reported_once_and_forgotten_when_mended(void **state) {
   (void)state;
   save_text(ALL_OF("mended"));
   assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
@@ -851,16 +851,16 @@ int main(void) {
     cmocka_unit_test(a_tag_seen_later_obeys_the_live_policy),
     cmocka_unit_test(a_new_tag_needs_little_stack_and_no_lua),
     cmocka_unit_test(a_line_has_a_plan_of_its_own),
-    cmocka_unit_test(sites_that_a_policy_cannot_tell_apart_share_a_plan),
+    cmocka_unit_test(sites_that_a_policy_cannot_distinguish_share_a_plan),
     cmocka_unit_test(it_keeps_the_last_good_policy),
     cmocka_unit_test(a_failing_test_refuses_the_policy),
     cmocka_unit_test(a_policy_that_fails_for_one_known_tag_is_refused),
-    cmocka_unit_test(an_old_plan_stays_until_nobody_reads_it),
+    cmocka_unit_test(an_old_plan_stays_until_no_thread_reads_it),
     cmocka_unit_test(a_policy_that_fails_for_any_tag_is_refused),
     cmocka_unit_test(only_a_lack_of_memory_gives_a_site_the_default),
     cmocka_unit_test(too_many_strategies_are_one_fault),
     cmocka_unit_test(many_inspected_strategies_leave_room),
-    cmocka_unit_test(events_tell_what_went_live_and_what_was_refused),
+    cmocka_unit_test(events_report_what_went_live_and_what_was_refused),
     cmocka_unit_test(a_file_is_loaded_by_its_absolute_path),
     cmocka_unit_test(what_is_no_file_is_refused_in_words),
     cmocka_unit_test(an_unreadable_file_is_refused_in_words),
@@ -869,7 +869,7 @@ int main(void) {
     cmocka_unit_test(an_unchanged_file_is_left_alone),
     cmocka_unit_test(a_file_whose_handler_was_missing_is_loaded_later),
     cmocka_unit_test(the_hash_of_a_refused_text_is_known_until_the_next_attempt),
-    cmocka_unit_test(a_refused_file_is_told_once_and_forgotten_when_mended),
+    cmocka_unit_test(a_refused_file_is_reported_once_and_forgotten_when_mended),
     cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
     cmocka_unit_test(an_image_of_another_format_is_compiled_again),
     cmocka_unit_test(a_damaged_image_is_refused_in_words),

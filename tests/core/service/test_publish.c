@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "cli/publisher.h"
+#include "control_fixture.h"
 #include "heap/pool.h"
 #include "heap/quota.h"
 #include "heap/strategy.h"
@@ -15,7 +16,6 @@
 #include "os/sys.h"
 #include "pages/metadata.h"
 #include "plan/policy_image.h"
-#include "served.h"
 #include "service/board.h"
 #include "service/board_file.h"
 #include "service/board_owner.h"
@@ -363,7 +363,7 @@ static void shows_hash(const char *member, const char *text) {
   snprintf(words, sizeof words, "\"%s\":", member);
   if (!text) assert_null(strstr(answer, words));
   snprintf(words, sizeof words, "\"%s\":\"%016llx\"", member, (unsigned long long)hash);
-  if (text) says(words);
+  if (text) expect_words(words);
 }
 
 /* Tries to publish a text. It must be refused. */
@@ -374,22 +374,22 @@ static void publish_broken(const char *text) {
   assert_int_equal(lm_publisher_reload(board_path, file, &number, &lacks_keeper), LOAM_EPOLICY);
 }
 
-static void the_row_tells_what_is_published_and_what_was_refused(void **state) {
+static void the_row_shows_what_is_published_and_what_was_refused(void **state) {
   (void)state;
   publish(ALL_OF("one"));
   lm_board_each(&(lm_board_reader){ .write = keep_row, .error = &read_error });
-  says("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
+  expect_words("\"published\":0,\"latest\":{\"number\":1,\"hash\":");
   publish_broken("return 1\n");
   shows_hash("refused_hash", "return 1\n");
   request(); /* obeys a publication that is older than the refusal */
   assert_string_equal(name_now(), "one");
   shows_hash("refused_hash", "return 1\n");
-  says("\"ok\":false");
+  expect_words("\"ok\":false");
   publish(ALL_OF("two"));
   shows_hash("refused_hash", NULL);
   shows_hash("hash", ALL_OF("two")); /* the hash in `latest` */
   request();
-  says("\"published\":1,\"latest\":{\"number\":2,");
+  expect_words("\"published\":1,\"latest\":{\"number\":2,");
   shows_hash("refused_hash", NULL);
 }
 
@@ -401,7 +401,7 @@ static void set_published_at(int64_t at) {
   lm_publisher_close(&to);
 }
 
-static void the_row_tells_a_refusal_after_the_clock_was_set_back(void **state) {
+static void the_row_shows_a_refusal_after_the_clock_was_set_back(void **state) {
   (void)state;
   publish(ALL_OF("of tomorrow"));
   set_published_at(lm_sys_unix_ns() + INT64_C(86400000000000));
@@ -411,7 +411,7 @@ static void the_row_tells_a_refusal_after_the_clock_was_set_back(void **state) {
   shows_hash("refused_hash", NULL);
 }
 
-static void the_row_tells_which_image_the_process_refused(void **state) {
+static void the_row_shows_which_image_the_process_refused(void **state) {
   (void)state;
   publish(ALL_OF("whole"));
   request();
@@ -428,7 +428,7 @@ static void the_row_tells_which_image_the_process_refused(void **state) {
 }
 
 /* Writes the owner word of a place. */
-static void own(int place, uint64_t owner) {
+static void set_owner(int place, uint64_t owner) {
   int fd = open(board_path, O_RDWR);
   off_t at = (off_t)(offsetof(lm_board, place) + (size_t)place * sizeof(lm_board_place));
   assert_int_equal(pwrite(fd, &owner, sizeof owner, at), sizeof owner);
@@ -449,14 +449,14 @@ static void a_wish_is_for_one_of_two_that_had_one_id(void **state) {
   (void)state;
   enum { KILLED = 5, YOUNGER = 6, KILLED_MS = 1000, YOUNGER_MS = 2000, INTERVAL = 4096 };
   uint64_t pid = (uint64_t)getpid();
-  own(KILLED, (uint64_t)KILLED_MS << LM_BOARD_MS_SHIFT | pid);
-  own(YOUNGER, (uint64_t)YOUNGER_MS << LM_BOARD_MS_SHIFT | pid);
+  set_owner(KILLED, (uint64_t)KILLED_MS << LM_BOARD_MS_SHIFT | pid);
+  set_owner(YOUNGER, (uint64_t)YOUNGER_MS << LM_BOARD_MS_SHIFT | pid);
   assert_int_equal(lm_publisher_wish(board_path, getpid(), YOUNGER_MS, INTERVAL), LOAM_OK);
   assert_int_equal(wish_in(YOUNGER), INTERVAL + 1);
   assert_int_equal(wish_in(KILLED), 0);
   assert_int_equal(lm_publisher_wish(board_path, getpid(), 3000, INTERVAL), LOAM_ESTATE);
-  own(KILLED, 0);
-  own(YOUNGER, 0);
+  set_owner(KILLED, 0);
+  set_owner(YOUNGER, 0);
 }
 
 static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
@@ -519,7 +519,7 @@ static void an_image_of_another_version_is_refused_in_words(void **state) {
   request();
   assert_string_equal(name_now(), "ours");
   shows_hash("refused_hash", ALL_OF("theirs"));
-  says("of loam 9.8.7, but this is format");
+  expect_words("of loam 9.8.7, but this is format");
   publish(ALL_OF("ours again"));
   request();
   assert_string_equal(name_now(), "ours again");
@@ -543,9 +543,9 @@ int main(void) {
     FOLLOWS(a_call_that_fails_leaves_the_old_policy_or_the_new_one),
     FOLLOWS(a_thread_with_a_small_stack_obeys),
     FOLLOWS(a_forked_child_obeys_too),
-    FOLLOWS(the_row_tells_what_is_published_and_what_was_refused),
-    FOLLOWS(the_row_tells_a_refusal_after_the_clock_was_set_back),
-    FOLLOWS(the_row_tells_which_image_the_process_refused),
+    FOLLOWS(the_row_shows_what_is_published_and_what_was_refused),
+    FOLLOWS(the_row_shows_a_refusal_after_the_clock_was_set_back),
+    FOLLOWS(the_row_shows_which_image_the_process_refused),
     FOLLOWS(an_image_of_another_version_is_refused_in_words),
     FOLLOWS(a_process_with_another_policy_does_not_follow),
   };

@@ -7,9 +7,9 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
+#include "control_fixture.h"
 #include "heap/strategy.h"
 #include "loam.h"
-#include "served.h"
 #include "service/board_owner.h"
 
 /* Large blocks are counted one by one, so a block of 1 MB takes little more than 1 MB. */
@@ -190,11 +190,12 @@ static void a_process_without_proc_replaces_no_table(void **state) {
 
 /* ---- Processes */
 
-static char told[512];
+static char event_words[512];
 
 static void note_event(void *ctx, const loam_event *event) {
   (void)ctx;
-  if (event->kind == LOAM_EVENT_ENVIRONMENT) snprintf(told, sizeof told, "%s", event->message);
+  if (event->kind == LOAM_EVENT_ENVIRONMENT)
+    snprintf(event_words, sizeof event_words, "%s", event->message);
 }
 
 static void *take_block(void) { return loam_malloc(LOAM_SITE("kv"), BLOCK); }
@@ -311,7 +312,7 @@ static int replaces_its_program(void) {
   return execl("/bin/sleep", "sleep", "1000", NULL);
 }
 
-static void bury(void) {
+static void remove_ended_processes(void) {
   lm_quota_table *table = lm_quota_file_map(folder);
   assert_non_null(table);
   lm_quota_file_bury(table);
@@ -337,21 +338,21 @@ static void another_program_has_no_share(void **state) {
   pid_t other = start(replaces_its_program);
   wait_for_file("/proc/%d/stat", other, "(sleep)");
   assert_true(used_now() >= 3 * BLOCK);
-  bury();
+  remove_ended_processes();
   assert_int_equal(used_now(), 0);
   kill(other, SIGKILL);
   waitpid(other, NULL, 0);
 }
 
-static void a_process_that_nobody_waited_for_has_no_share(void **state) {
+static void a_zombie_process_has_no_share(void **state) {
   (void)state;
   pid_t other = start(takes_three_and_waits);
   assert_true(waits_for_use(3 * BLOCK, 4 * LM_MIB));
-  bury();
+  remove_ended_processes();
   assert_true(used_now() >= 3 * BLOCK); /* the process is still alive */
   kill(other, SIGKILL);
   wait_for_file("/proc/%d/stat", other, ") Z ");
-  bury();
+  remove_ended_processes();
   assert_int_equal(used_now(), 0);
   waitpid(other, NULL, 0);
 }
@@ -379,8 +380,8 @@ static void the_service_of_a_host_finds_the_dead(void **state) {
 /* ---- Without a table */
 
 static int limits_itself(void) {
-  if (!strstr(told, "a shared limit counts this process alone: ")) return 1;
-  if (!strstr(told, "Is a directory")) return 2;
+  if (!strstr(event_words, "a shared limit counts this process alone: ")) return 1;
+  if (!strstr(event_words, "Is a directory")) return 2;
   return take_blocks(BLOCKS + 1) == BLOCKS ? 0 : 3;
 }
 
@@ -402,7 +403,7 @@ static int has_a_folder_that_is_too_long(void) {
   if (loam_start(&config)) return 1;
   loam_on_event(note_event, NULL);
   if (loam_policy_load_text("shared", policy)) return 2;
-  if (!strstr(told, "alone: the directory of control sockets has 157 bytes")) return 3;
+  if (!strstr(event_words, "alone: the directory of control sockets has 157 bytes")) return 3;
   return exists(table_path()) ? 4 : 0;
 }
 
@@ -415,7 +416,7 @@ static int is_allowed_no_file(void) {
   setenv("LOAM_CONTROL", "0", 1);
   loam_on_event(note_event, NULL);
   if (loam_policy_load_text("shared", policy)) return 1;
-  if (!strstr(told, "alone: LOAM_CONTROL=0 allows no file")) return 2;
+  if (!strstr(event_words, "alone: LOAM_CONTROL=0 allows no file")) return 2;
   return exists(table_path()) ? 3 : 0;
 }
 
@@ -458,7 +459,7 @@ int main(void) {
     IN_FOLDER(processes_that_are_strangers_share),
     IN_FOLDER(a_forked_child_counts_once),
     IN_FOLDER(another_program_has_no_share),
-    IN_FOLDER(a_process_that_nobody_waited_for_has_no_share),
+    IN_FOLDER(a_zombie_process_has_no_share),
     IN_FOLDER(the_service_of_a_host_finds_the_dead),
     IN_FOLDER(without_a_table_each_process_has_the_limit),
     IN_FOLDER(a_folder_that_cannot_be_used_is_named),

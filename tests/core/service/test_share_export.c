@@ -175,7 +175,7 @@ static void release(void) { tell((order){ .what = RELEASE }); }
 
 /* Returns the bytes of memory that the file of p's strategy takes after a trim. If p is NULL, the
  * strategy is the one of the last call. */
-static size_t taken(const void *p) {
+static size_t file_bytes(const void *p) {
   static const lm_strategy *s;
   struct stat st;
   lm_object object;
@@ -265,16 +265,16 @@ static void what_is_open_outlives_the_block(void **state) {
     assert_ptr_not_equal(q[i], p);
     memset(q[i], 6, SIZE);
   }
-  assert_true(taken(q[0]) >= SIZE);
+  assert_true(file_bytes(q[0]) >= SIZE);
   for (int i = 0; i < 8; i++) loam_free(q[i]);
   assert_true(lm_pool_is_valid());
-  size_t held = taken(NULL);
+  size_t held = file_bytes(NULL);
   assert_true(held >= SIZE && held < 2 * SIZE);
   assert_int_equal(tell((order){ .what = STORE_IN_CHILD }).byte, 0);
   report r = tell((order){ .what = STORE, .byte = 4 });
   assert_int_equal(r.byte, 4);
   release();
-  assert_int_equal(taken(NULL), 0);
+  assert_int_equal(file_bytes(NULL), 0);
 }
 
 static void a_child_of_the_other_has_it_too(void **state) {
@@ -285,12 +285,12 @@ static void a_child_of_the_other_has_it_too(void **state) {
   opened(&share);
   int child = tell((order){ .what = FORK }).byte;
   release();
-  taken(p);
+  file_bytes(p);
   loam_free(p);
-  assert_true(taken(NULL) >= SIZE);
+  assert_true(file_bytes(NULL) >= SIZE);
   kill(child, SIGKILL);
-  for (int naps = 0; taken(NULL) && be_patient(&naps);) continue;
-  assert_int_equal(taken(NULL), 0);
+  for (int naps = 0; file_bytes(NULL) && be_patient(&naps);) continue;
+  assert_int_equal(file_bytes(NULL), 0);
 }
 
 static void what_is_open_outlives_the_owner(void **state) {
@@ -447,7 +447,7 @@ static void nothing_is_lost_whatever_the_system_refuses(void **state) {
   (void)state;
   assert_true(refuse_each(show_and_open) > 4);
   show_and_open(false);
-  assert_int_equal(taken(NULL), 0);
+  assert_int_equal(file_bytes(NULL), 0);
   assert_true(lm_pool_is_valid());
 }
 

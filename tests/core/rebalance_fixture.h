@@ -1,6 +1,7 @@
-/* moving.h - helpers of tests that move live memory: policies, reports, blocks with contents. */
-#ifndef MOVING_H
-#define MOVING_H
+/* rebalance_fixture.h - helpers of tests that move live memory: policies, reports, blocks with
+ * contents. */
+#ifndef REBALANCE_FIXTURE_H
+#define REBALANCE_FIXTURE_H
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
-/* apart.h - tests that each run in a process of their own, on the stand-in for a GPU driver. loam
- * finds or chooses some things once in a process; such a test finds them for the first time. */
-#ifndef APART_H
-#define APART_H
+/* child_tests.h - tests that each run in a process of their own, on the stand-in for a GPU driver.
+ * loam finds or chooses some things once in a process; such a test finds them for the first
+ * time. */
+#ifndef CHILD_TESTS_H
+#define CHILD_TESTS_H
 
 #include <string.h>
 
@@ -29,18 +30,18 @@ static inline bool says(const char *words) { return strstr(loam_error(), words);
 
 /* Runs the body of a test in a child that has not used the driver yet. Checks that the stand-in has
  * seen no wrong call. */
-static inline int whole(void *body) {
+static inline int run_test_body(void *body) {
   ((void (*)(void))body)();
   want(standin_violations() == 0);
   return 0;
 }
 
-#define TEST(name)                                                 \
-  static void name##_body(void);                                   \
-  static void name(void **state) {                                 \
-    (void)state;                                                   \
-    assert_int_equal(run_in_child(whole, (void *)name##_body), 0); \
-  }                                                                \
+#define TEST(name)                                                         \
+  static void name##_body(void);                                           \
+  static void name(void **state) {                                         \
+    (void)state;                                                           \
+    assert_int_equal(run_in_child(run_test_body, (void *)name##_body), 0); \
+  }                                                                        \
   static void name##_body(void)
 
 #endif

@@ -1,4 +1,4 @@
-/* plugin_of_tomorrow.c - a manager plug-in whose interface version is newer than loam knows.
+/* plugin_newer_interface.c - a manager plug-in whose interface version is newer than loam knows.
  * test_manager loads it. */
 #include "loam.h"
 

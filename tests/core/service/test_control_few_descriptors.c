@@ -1,10 +1,10 @@
-/* test_control_poor.c - a service in a process with few descriptors: control.h. */
+/* test_control_few_descriptors.c - a service in a process with few descriptors: control.h. */
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#include "control_fixture.h"
 #include "os/sys.h"
-#include "served.h"
 
 /* Sets the soft limit of descriptors. Returns the earlier limit. */
 static rlim_t limit_descriptors(rlim_t most) {

@@ -1,7 +1,7 @@
-/* by_hand.h - helpers that tests of the engine share: policies built without Lua, threads that
- * allocate, and a handler that counts. */
-#ifndef BY_HAND_H
-#define BY_HAND_H
+/* engine_fixture.h - helpers that tests of the engine share: policies built without Lua, threads
+ * that allocate, and a handler that counts. */
+#ifndef ENGINE_FIXTURE_H
+#define ENGINE_FIXTURE_H
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,17 +27,17 @@ static inline lm_strategy *intern(lm_desc desc, const char *name) {
 }
 
 static inline lm_strategy *host(const char *name) { return intern((lm_desc){ 0 }, name); }
-static inline lm_strategy *limited(const char *name, size_t limit) {
+static inline lm_strategy *limited_strategy(const char *name, size_t limit) {
   return intern((lm_desc){ .limit = limit }, name);
 }
-static inline lm_strategy *handled(const char *name) {
+static inline lm_strategy *handler_strategy(const char *name) {
   lm_desc desc = { .kind = LM_KIND_HANDLER };
   snprintf(desc.handler, sizeof desc.handler, "%s", name);
   return intern(desc, name);
 }
 
 /* Begins a new generation, in which `plan` decides for every site. */
-static inline void swap(const lm_plan *plan) {
+static inline void set_plan(const lm_plan *plan) {
   uint64_t next = lm_site_generation + 1;
   uint32_t slot = lm_site_generation_slot(next);
   for (uint32_t i = 2; i < lm_site_count() + 2; i++) {
@@ -52,32 +52,32 @@ static inline void swap(const lm_plan *plan) {
   lm_thread_grace();
 }
 
-static const lm_plan *made(const image *m) {
+static const lm_plan *make_plan(const image *m) {
   lm_plan *plan;
   assert_int_equal(image_make(m, &plan), LOAM_OK);
   return plan;
 }
 
 /* Begins a generation with a plan of one leaf, a chain of n strategies. */
-static inline void chain(int n, lm_strategy *const *members) {
+static inline void set_chain(int n, lm_strategy *const *members) {
   image m = { 0 };
   uint32_t ids[LM_CHAIN_MAX];
   for (int i = 0; i < n; i++) ids[i] = members[i]->id;
   image_leaf(&m, (uint32_t)n, ids);
-  swap(made(&m));
+  set_plan(make_plan(&m));
 }
 
-#define CHAIN(...)                                                        \
-  chain(sizeof((lm_strategy *[]){ __VA_ARGS__ }) / sizeof(lm_strategy *), \
-        (lm_strategy *[]){ __VA_ARGS__ })
+#define CHAIN(...)                                                            \
+  set_chain(sizeof((lm_strategy *[]){ __VA_ARGS__ }) / sizeof(lm_strategy *), \
+            (lm_strategy *[]){ __VA_ARGS__ })
 
 /* Begins a generation in which requests with `input < k` get strategy `one`, and the others get
  * `other`. */
-static inline void fork_at(unsigned input, double k, lm_strategy *one, lm_strategy *other) {
+static inline void set_split_plan(unsigned input, double k, lm_strategy *one, lm_strategy *other) {
   image m = { 0 };
   int32_t a = image_leaf(&m, 1, &one->id), b = image_leaf(&m, 1, &other->id);
   image_node(&m, input, LM_CMP_LT, k, a, b);
-  swap(made(&m));
+  set_plan(make_plan(&m));
 }
 
 static loam_site *site;
@@ -88,7 +88,7 @@ static inline void *alloc(loam_site *of, size_t size, size_t align, bool zero) {
                          NULL);
 }
 
-static inline void *resize_by_hand(loam_site *of, void *p, size_t size) {
+static inline void *engine_realloc(loam_site *of, void *p, size_t size) {
   return lm_engine_serve(&(lm_request){ .site = of, .size = size }, p);
 }
 
@@ -137,7 +137,7 @@ static inline void on_event(void *ctx, const loam_event *event) {
 
 /* Checks that `act` on p sends one event for a bad free, with a message that contains `words`, and
  * that the event is counted once. */
-static inline void told(void (*act)(void *p), void *p, const char *words) {
+static inline void expect_bad_free(void (*act)(void *p), void *p, const char *words) {
   uint64_t before = lm_stats_bad_frees;
   loam_on_event(on_event, NULL);
   bad_frees = 0;
@@ -180,7 +180,7 @@ static inline void *churn(void *arg) {
     loam_site *s = racing[roll(&seed, TAGS)];
     size_t size = some_size(&seed);
     if (!*p) *p = alloc(s, size, 16, false);
-    else if (roll(&seed, 3) == 0) *p = resize_by_hand(roll(&seed, 2) ? s : NULL, *p, size);
+    else if (roll(&seed, 3) == 0) *p = engine_realloc(roll(&seed, 2) ? s : NULL, *p, size);
     else {
       put(*p);
       *p = NULL;
@@ -200,7 +200,7 @@ static inline void fill(char *p, size_t size) {
   for (size_t i = 0; i < size; i += step_from(i)) p[i] = (char)(i * 7 + size);
 }
 
-static inline void kept(const char *p, size_t size, size_t least) {
+static inline void expect_contents(const char *p, size_t size, size_t least) {
   for (size_t i = 0; i < least; i += step_from(i)) assert_int_equal(p[i], (char)(i * 7 + size));
 }
 
@@ -243,7 +243,7 @@ static const loam_handler counting = {
 
 static inline lm_strategy *counting_strategy(void) {
   assert_int_equal(loam_handler_register(&counting), LOAM_OK);
-  return handled("counting");
+  return handler_strategy("counting");
 }
 
 #endif

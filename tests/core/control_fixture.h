@@ -1,7 +1,7 @@
-/* served.h - a process with a control socket in a folder of its own, and a policy file in that
- * folder. */
-#ifndef SERVED_H
-#define SERVED_H
+/* control_fixture.h - a process with a control socket in a folder of its own, and a policy file in
+ * that folder. */
+#ifndef CONTROL_FIXTURE_H
+#define CONTROL_FIXTURE_H
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -101,7 +101,7 @@ static inline loam_status ask(int pid, const char *request) {
   return lm_control_ask(&(lm_control_request){ pid, request, PATIENCE_S * 1000 }, gather, NULL);
 }
 
-static inline void says(const char *text) {
+static inline void expect_words(const char *text) {
   if (!strstr(answer, text)) fail_msg("expected %s in %s", text, answer);
 }
 

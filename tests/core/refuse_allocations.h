@@ -1,7 +1,7 @@
-/* refuse.h - a policy under which one allocation of the process fails, and a count of live blocks
- * that shows whether a block was lost. */
-#ifndef REFUSE_H
-#define REFUSE_H
+/* refuse_allocations.h - a policy under which one allocation of the process fails, and a count of
+ * live blocks that shows whether a block was lost. */
+#ifndef REFUSE_ALLOCATIONS_H
+#define REFUSE_ALLOCATIONS_H
 
 #include <stdlib.h>
 
