@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/apart.h"
 #include "cli/compile.h"
+#include "cli/forked_read.h"
 #include "cli/governed.h"
 #include "cli/listen.h"
 #include "cli/look.h"
@@ -124,7 +124,7 @@ static int native_ask(lua_State *L) {
   return answer(L, status, &text);
 }
 
-/* ---- Readings of another process, each in a child of its own (cli/apart.h) ---- */
+/* ---- Readings of another process, each in a child of its own (cli/forked_read.h) ---- */
 
 /* The time after which a reading is ended: longer than a reading takes that gives up by itself. */
 enum { LOOK_MS = 12000, FIGURES_MS = 4000, WHOLE_MS = 30000, SPARE_MS = 500, ENVIRON_MS = 1000 };
@@ -189,18 +189,18 @@ static int native_look(lua_State *L) {
   lm_json text = { 0 };
   wanted w = { .pid = number_at(L, 1), .ms = number_at(L, 2) };
   int ms = w.ms > 0 ? w.ms + SPARE_MS : LOOK_MS;
-  return answer(L, lm_apart(read_stats, &w, w.pid, ms, &text, NULL), &text);
+  return answer(L, lm_forked_read(read_stats, &w, w.pid, ms, &text, NULL), &text);
 }
 
 /* figures(pid, root, has_got): the answer of lm_look_figures, and the root for the next call. A
  * root of 0 or nil is not known. */
 static int native_figures(lua_State *L) {
   lm_json text = { 0 };
-  uintptr_t root[LM_APART_RESULT / sizeof(uintptr_t)];
+  uintptr_t root[LM_FORKED_READ_RESULT / sizeof(uintptr_t)];
   wanted w = { .pid = number_at(L, 1),
                .root = (uintptr_t)lua_tonumber(L, 2),
                .has_got = lua_toboolean(L, 3) };
-  loam_status status = lm_apart(read_figures, &w, w.pid, FIGURES_MS, &text, root);
+  loam_status status = lm_forked_read(read_figures, &w, w.pid, FIGURES_MS, &text, root);
   int n = answer(L, status, &text);
   if (status != LOAM_OK) return n;
   lua_pushnumber(L, (lua_Number)root[0]);
@@ -220,7 +220,7 @@ static int native_owner(lua_State *L) {
     lua_settop(L, 2);
   }
   wanted w = { .pid = number_at(L, 1), .address = address, .n = n };
-  loam_status status = lm_apart(read_owner, &w, w.pid, WHOLE_MS, &text, NULL);
+  loam_status status = lm_forked_read(read_owner, &w, w.pid, WHOLE_MS, &text, NULL);
   lm_metadata_free(address);
   return answer(L, status, &text);
 }
@@ -229,14 +229,14 @@ static int native_owner(lua_State *L) {
 static int native_pages(lua_State *L) {
   lm_json text = { 0 };
   wanted w = { .pid = number_at(L, 1) };
-  return answer(L, lm_apart(read_pages, &w, w.pid, WHOLE_MS, &text, NULL), &text);
+  return answer(L, lm_forked_read(read_pages, &w, w.pid, WHOLE_MS, &text, NULL), &text);
 }
 
 /* look_samples(pid, is_whole): the samples of a process, as JSON (cli/look.h). */
 static int native_look_samples(lua_State *L) {
   lm_json text = { 0 };
   wanted w = { .pid = number_at(L, 1), .is_whole = lua_toboolean(L, 2) };
-  return answer(L, lm_apart(read_samples, &w, w.pid, LOOK_MS, &text, NULL), &text);
+  return answer(L, lm_forked_read(read_samples, &w, w.pid, LOOK_MS, &text, NULL), &text);
 }
 
 /* environment(pid): the bytes of the environment of a process: its variables, each with a NUL
@@ -244,7 +244,7 @@ static int native_look_samples(lua_State *L) {
 static int native_environment(lua_State *L) {
   lm_json text = { 0 };
   wanted w = { .pid = number_at(L, 1) };
-  return answer(L, lm_apart(read_environ, &w, w.pid, ENVIRON_MS, &text, NULL), &text);
+  return answer(L, lm_forked_read(read_environ, &w, w.pid, ENVIRON_MS, &text, NULL), &text);
 }
 
 /* machine(): the answer of loam_machine. */
@@ -426,7 +426,7 @@ static int native_compile(lua_State *L) {
 
 /* cpu(): milliseconds of processor time of the command, with its readings of other processes. */
 static int native_cpu(lua_State *L) {
-  lua_pushnumber(L, lm_apart_cpu_ms());
+  lua_pushnumber(L, lm_forked_read_cpu_ms());
   return 1;
 }
 

@@ -2,8 +2,8 @@
  *
  * The other process need not help. It may prevent a copy by prctl(PR_SET_DUMPABLE), except a copy
  * by root. It may also have memory whose contents never come (userfaultfd, a file of FUSE): a call
- * that meets such memory waits until the reader is killed (cli/apart.h). What is copied may be any
- * bytes: the process may be hostile, and may write while it is read. */
+ * that meets such memory waits until the reader is killed (cli/forked_read.h). What is copied may
+ * be any bytes: the process may be hostile, and may write while it is read. */
 #ifndef LM_REMOTE_H
 #define LM_REMOTE_H
 

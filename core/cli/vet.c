@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include "cli/kept.h"
+#include "cli/image_cache.h"
 #include "cli/publisher.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
@@ -44,10 +44,10 @@ loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TE
 static loam_status open_once(const lm_script_source *source, lm_policy_image **out) {
   lm_policy_opened opened;
   bool is_text = !lm_policy_image_is(source->text, source->length);
-  if (is_text && lm_kept_find(source->text, source->length, out)) return LOAM_OK;
+  if (is_text && lm_image_cache_find(source->text, source->length, out)) return LOAM_OK;
   loam_status status = lm_policy_open(source, false, &opened);
   if (status != LOAM_OK) return status;
-  if (is_text) lm_kept_put(opened.image);
+  if (is_text) lm_image_cache_put(opened.image);
   *out = opened.image;
   return LOAM_OK;
 }

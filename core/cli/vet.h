@@ -18,11 +18,11 @@ typedef struct lm_vet_needs {
 } lm_vet_needs;
 
 /* Tells whether a program that starts now would accept the policy file: reads, opens, compiles and
- * tests it as a load does, or finds the image that an earlier call kept (cli/kept.h). Handlers need
- * not be registered, because they belong to the program. On success `vetted` is the value of
- * LOAM_VETTED for the program (service/policy.c reads it), so that the program need not repeat the
- * work. *needs then has the needs of the policy, and *image its image, which the caller closes
- * (`image` may be NULL). On failure loam_error() has the reason. */
+ * tests it as a load does, or finds the image that an earlier call kept (cli/image_cache.h).
+ * Handlers need not be registered, because they belong to the program. On success `vetted` is the
+ * value of LOAM_VETTED for the program (service/policy.c reads it), so that the program need not
+ * repeat the work. *needs then has the needs of the policy, and *image its image, which the caller
+ * closes (`image` may be NULL). On failure loam_error() has the reason. */
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs,
                    lm_policy_image **image);
 /* Like lm_vet, for the text of a policy or the bytes of an image. `carried` is the policy's image

@@ -1,5 +1,5 @@
-/* test_apart.c - the command goes on when its reading of another process hangs or crashes:
- * apart.h. */
+/* test_forked_read.c - the command goes on when its reading of another process hangs or crashes:
+ * forked_read.h. */
 #include "test.h"
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
-#include "cli/apart.h"
+#include "cli/forked_read.h"
 #include "cli/look.h"
 #include "os/error.h"
 
@@ -29,8 +29,8 @@ static void an_answer_comes_whole(void **state) {
   const int lengths[] = { 0, 1, MANY };
   for (size_t i = 0; i < LM_COUNT(lengths); i++) {
     lm_json out = { 0 };
-    char result[LM_APART_RESULT] = "";
-    assert_int_equal(lm_apart(write_much, &lengths[i], 1, LONG_MS, &out, result), LOAM_OK);
+    char result[LM_FORKED_READ_RESULT] = "";
+    assert_int_equal(lm_forked_read(write_much, &lengths[i], 1, LONG_MS, &out, result), LOAM_OK);
     assert_int_equal(out.length, lengths[i]);
     assert_string_equal(result, "of the child");
     lm_json_finish(&out);
@@ -47,7 +47,7 @@ static loam_status refuse(const void *ctx, lm_json *out, void *result) {
 static void the_words_of_a_failure_come_too(void **state) {
   (void)state;
   lm_json out = { 0 };
-  assert_int_equal(lm_apart(refuse, "why", 1, LONG_MS, &out, NULL), LOAM_ESTATE);
+  assert_int_equal(lm_forked_read(refuse, "why", 1, LONG_MS, &out, NULL), LOAM_ESTATE);
   assert_string_equal(loam_error(), "refused: why");
   assert_int_equal(out.length, 0);
 }
@@ -64,7 +64,7 @@ static void a_reading_that_hangs_is_ended(void **state) {
   (void)state;
   lm_json out = { 0 };
   int64_t began_ns = lm_sys_clock_ns();
-  assert_int_equal(lm_apart(hang, NULL, 42, SHORT_MS, &out, NULL), LOAM_EIO);
+  assert_int_equal(lm_forked_read(hang, NULL, 42, SHORT_MS, &out, NULL), LOAM_EIO);
   expect_words("process 42: it could not be read within 0.3 s");
   assert_true(lm_sys_clock_ns() - began_ns < 30 * 1000000000ll);
   assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
@@ -82,7 +82,7 @@ static loam_status crash(const void *ctx, lm_json *out, void *result) {
 static void a_reading_that_crashes_is_reported(void **state) {
   (void)state;
   lm_json out = { 0 };
-  assert_int_equal(lm_apart(crash, NULL, 42, LONG_MS, &out, NULL), LOAM_EIO);
+  assert_int_equal(lm_forked_read(crash, NULL, 42, LONG_MS, &out, NULL), LOAM_EIO);
   expect_words("process 42: reading it was ended by signal 9 (Killed)");
 }
 
@@ -99,9 +99,9 @@ static loam_status work(const void *ctx, lm_json *out, void *result) {
 static void the_processor_time_of_a_reading_counts(void **state) {
   (void)state;
   lm_json out = { 0 };
-  double before = lm_apart_cpu_ms();
-  assert_int_equal(lm_apart(work, NULL, 1, LONG_MS, &out, NULL), LOAM_OK);
-  assert_true(lm_apart_cpu_ms() - before >= 40);
+  double before = lm_forked_read_cpu_ms();
+  assert_int_equal(lm_forked_read(work, NULL, 1, LONG_MS, &out, NULL), LOAM_OK);
+  assert_true(lm_forked_read_cpu_ms() - before >= 40);
 }
 
 /* ---- Memory whose contents never come */
@@ -153,7 +153,7 @@ static void a_process_whose_memory_never_comes_is_given_up(void **state) {
     print_message("the kernel allows no userfaultfd\n");
     skip();
   }
-  loam_status status = lm_apart(read_stats, &pid, pid, SHORT_MS, &out, NULL);
+  loam_status status = lm_forked_read(read_stats, &pid, pid, SHORT_MS, &out, NULL);
   kill(pid, SIGKILL);
   assert_int_equal(waitpid(pid, NULL, 0), pid);
   assert_int_equal(status, LOAM_EIO);

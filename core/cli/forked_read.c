@@ -1,5 +1,6 @@
-/* apart.c - see apart.h. The child writes a head and the answer into a pipe, and ends. */
-#include "cli/apart.h"
+/* forked_read.c - see forked_read.h. The child writes a head and the answer into a pipe, and
+ * ends. */
+#include "cli/forked_read.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,7 @@ enum {
 typedef struct head {
   loam_status status;
   bool failed; /* the child had no memory for the answer */
-  char result[LM_APART_RESULT];
+  char result[LM_FORKED_READ_RESULT];
   char words[1024]; /* of the failure */
 } head;
 
@@ -43,7 +44,8 @@ static void write_all(int fd, const void *bytes, size_t size) {
 }
 
 /* The child ends with the parent: it may be waiting in the kernel then. */
-static _Noreturn void read_and_exit(lm_apart_fn *read, const void *ctx, pid_t parent, int fd) {
+static _Noreturn void read_and_exit(lm_forked_read_fn *read, const void *ctx, pid_t parent,
+                                    int fd) {
   head h = { .status = LOAM_OK };
   lm_json text = { 0 };
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -112,8 +114,8 @@ static loam_status take(pid_t child, int fd, int pid, int ms, lm_json *out, head
   return h->status == LOAM_OK ? LOAM_OK : lm_error(h->status, "%s", h->words);
 }
 
-loam_status lm_apart(lm_apart_fn *read, const void *ctx, int pid, int ms, lm_json *out,
-                     void *result) {
+loam_status lm_forked_read(lm_forked_read_fn *read, const void *ctx, int pid, int ms, lm_json *out,
+                           void *result) {
   int ends[2];
   head h = { .status = LOAM_OK };
   pid_t self = getpid();
@@ -140,4 +142,4 @@ static double cpu_ms_of(int whose) {
          (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e3;
 }
 
-double lm_apart_cpu_ms(void) { return cpu_ms_of(RUSAGE_SELF) + cpu_ms_of(RUSAGE_CHILDREN); }
+double lm_forked_read_cpu_ms(void) { return cpu_ms_of(RUSAGE_SELF) + cpu_ms_of(RUSAGE_CHILDREN); }

@@ -1,5 +1,5 @@
-/* kept.c - keeps images of policies in files. */
-#include "cli/kept.h"
+/* image_cache.c - keeps images of policies in files. */
+#include "cli/image_cache.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -21,7 +21,7 @@ static bool find_place(uint64_t hash, char path[PATH_MAX]) {
   const char *control = lm_sys_getenv("LOAM_CONTROL");
   if (control && !strcmp(control, "0")) return false;
   if (lm_control_dir(NULL, dir, sizeof dir) || lm_control_socket_folder(dir)) return false;
-  snprintf(path, PATH_MAX, "%s/kept-%u.image", dir, (unsigned)(hash % LM_KEPT));
+  snprintf(path, PATH_MAX, "%s/kept-%u.image", dir, (unsigned)(hash % LM_IMAGE_CACHE_PLACES));
   return true;
 }
 
@@ -42,7 +42,7 @@ static bool has_text(const void *bytes, size_t size, const char *text, size_t le
          kept_length == length && !memcmp(kept, text, length);
 }
 
-bool lm_kept_find(const char *text, size_t length, lm_policy_image **out) {
+bool lm_image_cache_find(const char *text, size_t length, lm_policy_image **out) {
   char path[PATH_MAX], *bytes;
   size_t size;
   lm_assert(text && out);
@@ -57,11 +57,11 @@ bool lm_kept_find(const char *text, size_t length, lm_policy_image **out) {
 }
 
 /* Writes in place, without a second name: the checksum of an image finds one that is not whole. */
-void lm_kept_put(const lm_policy_image *image) {
+void lm_image_cache_put(const lm_policy_image *image) {
   char path[PATH_MAX];
   size_t size;
   const void *bytes = lm_policy_image_bytes(image, &size);
-  if (lm_policy_image_asks_about_machine(image) || size > LM_KEPT_MOST ||
+  if (lm_policy_image_asks_about_machine(image) || size > LM_IMAGE_CACHE_BYTES_MAX ||
       !find_place(lm_policy_image_hash(image), path))
     return;
   int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);

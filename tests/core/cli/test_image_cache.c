@@ -1,4 +1,4 @@
-/* test_kept.c - images of policies that `loam run` keeps: cli/kept.h. */
+/* test_image_cache.c - images of policies that `loam run` keeps: cli/image_cache.h. */
 #include "folder.h"
 
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/kept.h"
+#include "cli/image_cache.h"
 #include "cli/vet.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
@@ -32,7 +32,7 @@ static int make_files(void **state) {
   snprintf(policy, sizeof policy, "%s/p.lua", folder);
   snprintf(control, sizeof control, "%s/control", folder);
   snprintf(place, sizeof place, "%s/kept-%u.image", control,
-           (unsigned)(lm_policy_file_hash(one, strlen(one)) % LM_KEPT));
+           (unsigned)(lm_policy_file_hash(one, strlen(one)) % LM_IMAGE_CACHE_PLACES));
   return setenv("LOAM_CONTROL_DIR", control, 1);
 }
 
@@ -52,7 +52,7 @@ static void vet(const char *text) {
 
 static bool is_kept(const char *text) {
   lm_policy_image *image;
-  if (!lm_kept_find(text, strlen(text), &image)) return false;
+  if (!lm_image_cache_find(text, strlen(text), &image)) return false;
   lm_policy_image_close(image);
   return true;
 }
@@ -93,7 +93,7 @@ static void another_text_finds_nothing(void **state) {
   assert_int_equal(lm_policy_file_read(place, LM_READ_TO_FOLLOW, &bytes, &size), LOAM_OK);
   char path[PATH_MAX];
   snprintf(path, sizeof path, "%s/kept-%u.image", control,
-           (unsigned)(lm_policy_file_hash(other, strlen(other)) % LM_KEPT));
+           (unsigned)(lm_policy_file_hash(other, strlen(other)) % LM_IMAGE_CACHE_PLACES));
   FILE *file = fopen(path, "w");
   assert_non_null(file);
   assert_int_equal(fwrite(bytes, 1, size, file), size);
@@ -149,14 +149,14 @@ static void a_policy_that_asks_about_the_machine_is_compiled_each_time(void **st
 }
 
 static void a_large_image_is_not_kept(void **state) {
-  static char large[LM_KEPT_MOST + 1];
+  static char large[LM_IMAGE_CACHE_BYTES_MAX + 1];
   (void)state;
   int n = snprintf(large, sizeof large, "%s-- ", one);
   memset(large + n, 'x', sizeof large - 1 - (size_t)n);
   large[sizeof large - 2] = '\n';
   vet(large);
   assert_false(is_kept(large));
-  strcpy(large + LM_KEPT_MOST / 2, "\n");
+  strcpy(large + LM_IMAGE_CACHE_BYTES_MAX / 2, "\n");
   vet(large);
   assert_true(is_kept(large));
 }
