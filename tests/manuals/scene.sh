@@ -24,8 +24,8 @@ make_scene() {
   unset LOAM_PRELOAD LOAM_LIBRARY
 }
 
-# settle PID - waits until train.py has its memory in a process, or the process has ended.
-settle() {
+# await_memory PID - waits until train.py has its memory in a process, or the process has ended.
+await_memory() {
   local deadline=$((SECONDS + 60))
   until [ -e "ready.$1" ] || ! kill -0 "$1" 2> /dev/null; do
     [ $SECONDS -lt $deadline ] || return 1
@@ -42,7 +42,7 @@ start() {
   (
     cd "$folder" || exit 1
     TRAIN_SECONDS=600 setsid loam run "$@" -- python3 "$scene/here/train.py" > started 2>&1 < /dev/null &
-    settle $! && kill -0 $! && echo $! > "$scene/here/pid.$number"
+    await_memory $! && kill -0 $! && echo $! > "$scene/here/pid.$number"
   ) || {
     cat "$folder/started"
     return 1

@@ -63,12 +63,12 @@ return loam.policy {
 }
 LUA
 
-# under COMMAND... - runs the command, and the programs that it starts, under $policy.
-under() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
+# run_under_policy COMMAND... - runs the command, and the programs that it starts, under $policy.
+run_under_policy() { env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
-# become COMMAND... - replaces this shell by the command, under $policy. A subshell in the
-# background calls it, so that its pid is the pid of the program.
-become() { exec env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
+# exec_under_policy COMMAND... - replaces this shell by the command, under $policy. A subshell in
+# the background calls it, so that its pid is the pid of the program.
+exec_under_policy() { exec env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" "$@"; }
 
 # answer_of PID - prints the status of a host in JSON. Asks again if the host is busy.
 answer_of() {
@@ -131,14 +131,14 @@ policy_text() {
   printf 'return loam.policy { name = "p%s", pick = function(req) return s end }\n' "$1"
 }
 
-# same WHAT COMMAND... - runs the command plain and under the policy. Fails if its output, errors or
-# exit status differ.
-same() {
+# compare_runs WHAT COMMAND... - runs the command plain and under the policy. Fails if its output,
+# errors or exit status differ.
+compare_runs() {
   local what=$1 plain loam
   shift
   "$@" > "$work/plain.out" 2> "$work/plain.err" < /dev/null
   plain=$?
-  under "$@" > "$work/loam.out" 2> "$work/loam.err" < /dev/null
+  run_under_policy "$@" > "$work/loam.out" 2> "$work/loam.err" < /dev/null
   loam=$?
   cmp -s "$work/plain.err" "$work/loam.err" ||
     fail "$what: its errors differ: $(diff "$work/plain.err" "$work/loam.err" | head -n 5)"

@@ -16,4 +16,4 @@ cat <(echo process) <(echo substitution) | sort
 nosuchcommand
 exit 7
 SCRIPT
-same "bash" bash "$work/script"
+compare_runs "bash" bash "$work/script"

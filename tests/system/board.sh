@@ -103,7 +103,7 @@ cat > "$work/limited.lua" << 'LUA'
 local limited = loam.host { name = "limited", limit = 100 * loam.MiB }
 return loam.policy { name = "limited", pick = function(req) return limited end }
 LUA
-build creeps.c
+build steady_site.c
 "$LOAM" run --policy "$work/limited.lua" -- "$program" > "$work/said" 2> "$work/err" &
 pid=$!
 children=$pid

@@ -42,7 +42,7 @@ for words in "ls -" "ls x"; do
   [ "$files" ] && [ -z "$offered" ] || fail "options of loam for another command: '$offered'"
 done
 sleep 600 & children=$! plain=$!
-(become sleep 600) & children="$children $!" governed=$!
+(exec_under_policy sleep 600) & children="$children $!" governed=$!
 until "$LOAM" ps 2> /dev/null | grep -q "^ *$governed "; do sleep 0.05; done
 for words in "stats" "wait --pid" "top"; do
   offers $words ""

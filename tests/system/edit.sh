@@ -11,7 +11,7 @@ write() { # write FILE STRATEGY - writes a policy with one strategy of that name
   printf '  pick = function(req) return s end,\n}\n' >> "$1"
 }
 
-build answers.c -L"$LOAM_BUILD" -lloam -Wl,-rpath,"$LOAM_BUILD"
+build reports_owner.c -L"$LOAM_BUILD" -lloam -Wl,-rpath,"$LOAM_BUILD"
 write "$live" one
 mkfifo "$work/in" "$work/out"
 (exec "$LOAM" run --watch --policy "$live" -- "$program") < "$work/in" > "$work/out" 2> "$work/err" &

@@ -19,8 +19,8 @@ for strategy in 'host { guard = true }' 'host { guard = 4 }' 'host { huge = "2Mi
   'host { huge = "1GiB" }' 'host { lock = true }' 'host { limit = 100000 }' 'host { align = 65536 }' \
   'host { prefault = true, zero = true }' 'host { numa = "interleave" }' 'system {}' 'device {}'; do
   every "$strategy"
-  same "$strategy: many blocks" "$program"
-  same "$strategy: perl" perl "$work/script.pl"
+  compare_runs "$strategy: many blocks" "$program"
+  compare_runs "$strategy: perl" perl "$work/script.pl"
 done
 
 # Each kind of event comes up on a thread with a small stack: a full member of a chain, a request

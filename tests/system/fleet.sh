@@ -12,7 +12,7 @@ TREE=10
 ALL=$((TREES * TREE))
 
 # Alerts name the program, so no other program of this machine may have its name.
-build obedient.c
+build requests_forever.c
 name=fleet$$
 mv "$program" "$work/$name"
 write() { # write FILE ALIGNMENT - edits a policy, and keeps its name

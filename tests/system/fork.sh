@@ -5,7 +5,7 @@
 . tests/system/_lib.sh
 need "$CC" timeout
 
-build interrupted.c && same "forks in signal handlers that interrupt allocations" timeout 100 "$program"
-build prepares.c && same "handlers of pthread_atfork that allocate" timeout 100 "$program"
-build flushes.c && same "fork beside fflush and getline" timeout 100 "$program"
-build midway.c && same "forks in the middle of slow calls of other threads" timeout 200 "$program"
+build interrupted.c && compare_runs "forks in signal handlers that interrupt allocations" timeout 100 "$program"
+build prepares.c && compare_runs "handlers of pthread_atfork that allocate" timeout 100 "$program"
+build flushes.c && compare_runs "fork beside fflush and getline" timeout 100 "$program"
+build midway.c && compare_runs "forks in the middle of slow calls of other threads" timeout 200 "$program"

@@ -26,4 +26,4 @@ cksum < program.o
 ./program
 echo 'int f( {' | "$2" -x c++ -c - -o /dev/null 2>&1 || echo "status $?"
 SCRIPT
-same "gcc" bash "$work/life" "$work" "$CXX"
+compare_runs "gcc" bash "$work/life" "$work" "$CXX"

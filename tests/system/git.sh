@@ -24,4 +24,4 @@ git -C "$1/clone" rev-parse HEAD
 git show nosuch 2>&1 || echo "status $?"
 SCRIPT
 mkdir "$work/home"
-same "git" bash "$work/life" "$work/home"
+compare_runs "git" bash "$work/life" "$work/home"

@@ -7,7 +7,7 @@ need "$CC" grep
 
 build misuse.c
 misuse=$program
-build obedient.c
+build requests_forever.c
 case=$("$misuse" | awk '/^overflow/ { print $2; exit }')
 [ -n "$case" ] || fail "misuse.c has no overflow: $("$misuse" | head -n 3)"
 live=$work/live.lua

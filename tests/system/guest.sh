@@ -14,7 +14,7 @@ both() {
   shift
   "$@" > "$work/plain" 2>&1 < /dev/null || skip_case=$?
   [ -z "${skip_case:-}" ] || { echo "skipped: $what: not possible here: $(cat "$work/plain")"; unset skip_case; return; }
-  under "$@" > "$work/out" 2>&1 < /dev/null || fail "$what, preloaded: $?: $(cat "$work/out")"
+  run_under_policy "$@" > "$work/out" 2>&1 < /dev/null || fail "$what, preloaded: $?: $(cat "$work/out")"
   cmp -s "$work/plain" "$work/out" || fail "$what, preloaded: $(cat "$work/out"), plain: $(cat "$work/plain")"
   "$LOAM" run --watch --policy "$policy" -- "$@" > "$work/out" 2>&1 < /dev/null ||
     fail "$what, run: $?: $(cat "$work/out")"

@@ -17,13 +17,13 @@ live() {
   grep -q 'is live as generation 1' "$work/err" || fail "$what: no event: $(cat "$work/err")"
 }
 
-# again - succeeds if an event says that the policy was compiled again.
-again() { grep -q 'compiled again: policy image: it has format' "$work/err"; }
+# was_recompiled - succeeds if an event says that the policy was compiled again.
+was_recompiled() { grep -q 'compiled again: policy image: it has format' "$work/err"; }
 
 live "preloaded" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$image" /bin/echo served
-again && fail "the image was compiled again: $(cat "$work/err")"
+was_recompiled && fail "the image was compiled again: $(cat "$work/err")"
 live "loam run" "$LOAM" run --policy "$image" -- /bin/echo served
-again && fail "the image was compiled again: $(cat "$work/err")"
+was_recompiled && fail "the image was compiled again: $(cat "$work/err")"
 echo "ok: a program is served under an image"
 
 # The image decides like the text of the policy.
@@ -56,7 +56,7 @@ PY
 
 change 52 seal # the version
 live "another version" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$work/changed.image" /bin/echo served
-again || fail "another version: no words: $(cat "$work/err")"
+was_recompiled || fail "another version: no words: $(cat "$work/err")"
 live "another version, by loam run" "$LOAM" run --policy "$work/changed.image" -- /bin/echo served
 echo "ok: an image of another version is compiled again"
 

@@ -232,14 +232,14 @@ address=${url#http://}
 serves --listen "${address%/metrics}"
 ended 1
 grep -q "cannot listen on ${address%/metrics}: Address already in use" "$work/said" || fail "$(cat "$work/said")"
-for _ in 1 2 3 4 5 6 7 8; do under "$program" < /dev/null & done
+for _ in 1 2 3 4 5 6 7 8; do run_under_policy "$program" < /dev/null & done
 for i in 1 2 3 4 5; do
   "$LOAM" metrics > "$work/page" 2> "$work/why" || fail "$(cat "$work/why")"
   promtool check metrics < "$work/page" > "$work/why" 2>&1 || fail "page $i: $(cat "$work/why")"
 done
 echo "ok: pages are whole while processes start and end"
 
-build obedient.c
+build requests_forever.c
 mv "$program" "$work/many$$"
 (exec "$LOAM" run --policy "$work/a.lua" -- "$work/many$$" 200) > "$work/up" 2>&1 &
 children="$children $!"

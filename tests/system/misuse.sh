@@ -13,9 +13,9 @@ of_class() {
   "$program" | awk -F '\t' -v class="$1" -v excepted="^($excepted)" '$1 == class && $2 !~ excepted { print $2 }'
 }
 
-# told CASE - fails unless loam has reported the case in one line, which names the pointer and the
+# expect_report CASE - fails unless loam has reported the case in one line, which names the pointer and the
 # caller of free.
-told() {
+expect_report() {
   grep -q '^loam: .*free of 0x\|^loam: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
   grep -q "freed under tag 'malloc.misuse'$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
   [ "$(grep -c '^loam: ' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
@@ -29,7 +29,7 @@ names() {
 }
 
 goes_on() {
-  LOAM_BAD_FREE=$2 under "$program" "$1" > "$work/out" 2> "$work/err" ||
+  LOAM_BAD_FREE=$2 run_under_policy "$program" "$1" > "$work/out" 2> "$work/err" ||
     fail "$1: $2 ends it: $(cat "$work/out" "$work/err")"
   [ "$(cat "$work/out")" = $'went on\nend' ] || fail "$1: $2, then: $(cat "$work/out")"
 }
@@ -38,14 +38,14 @@ goes_on() {
 found() {
   local case n=0
   for case in $(of_class "$1"); do
-    (under "$program" "$case") > "$work/out" 2> "$work/err"
+    (run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
     status=$?
     [ "$status" = 134 ] || fail "$case: status $status, not that of abort: $(cat "$work/out" "$work/err")"
     [ -s "$work/out" ] && fail "$case: it went on"
-    told "$case"
+    expect_report "$case"
     [[ $1 != *free* && $1 != *block ]] || names "$case"
     goes_on "$case" report
-    told "$case"
+    expect_report "$case"
     n=$((n + 1))
   done
   [ "$n" != 0 ] || fail "no case of class $1"
@@ -58,7 +58,7 @@ for class in 'double free' 'realloc of freed' 'inside a block' stack static "nob
 done
 
 for case in $(of_class 'impossible size'); do
-  under "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
+  run_under_policy "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
   [ "$(cat "$work/out")" = $'refused\nwent on\nend' ] || fail "$case: $(cat "$work/out")"
 done
 echo "ok: impossible sizes are refused"
@@ -74,14 +74,14 @@ beside='past-[18]-1000?|before-[18]-100'
 for class in overflow underflow over-read 'use after free'; do
   n=0
   for case in $(of_class "$class"); do
-    (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+    (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
     status=$?
     [ "$status" = 139 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
     grep -q "^loam: fault at 0x[0-9a-f]*, [0-9]* bytes\? .* block of [0-9]* bytes of .*strategy 'all'" "$work/err" ||
       fail "$case: no words: $(cat "$work/err")"
     n=$((n + 1))
   done
-  (LOAM_GUARD_REPORT=0 policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  (LOAM_GUARD_REPORT=0 policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
   status=$?
   [ "$status" = 139 ] && ! grep -q loam: "$work/err" || fail "$case: unreported: status $status, $(cat "$work/err")"
   echo "ok: $class: $n, where every block is guarded"
@@ -108,7 +108,7 @@ if [ -x "${LOAM:-}" ]; then
 fi
 n=0
 for case in $("$program" | awk -F '\t' -v beside="^($beside)$" '$2 ~ beside { print $2 }'); do
-  (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
   status=$?
   [ "$status" = 134 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
   grep -q "^loam: write at 0x[0-9a-f]*, \(1 byte\|[02-9] bytes\|[1-9][0-9][0-9]* bytes\) \(before\|past the end of\) a block of 100*[0-9]* bytes of .*strategy 'all'" "$work/err" ||
@@ -121,8 +121,8 @@ echo "ok: writes beside a block: $n, found when it is freed, where every block i
 # A wrong size of a C++ delete is reported if the block is guarded; else it does no harm.
 n=0
 for case in $(of_class 'wrong size'); do
-  under "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
-  (policy=$work/guard.lua under "$program" "$case") > "$work/out" 2> "$work/err"
+  run_under_policy "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
+  (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
   status=$?
   [ "$status" = 134 ] || fail "$case: guarded: status $status: $(cat "$work/out" "$work/err")"
   grep -q "^loam: free of 0x[0-9a-f]* with size [0-9]*: the block has" "$work/err" ||
@@ -136,7 +136,7 @@ echo "ok: wrong sizes: $n, where every block is guarded"
 # reported if the block is guarded.
 build deletes.cc -std=c++17
 for which in "$policy" "$work/guard.lua"; do
-  policy=$which under "$program" > "$work/out" 2> "$work/err" || fail "deletes: $(cat "$work/err")"
+  policy=$which run_under_policy "$program" > "$work/out" 2> "$work/err" || fail "deletes: $(cat "$work/err")"
   [ "$(cat "$work/out" "$work/err")" = "went on, 24 pairs" ] ||
     fail "deletes: $(cat "$work/out" "$work/err")"
 done
@@ -144,7 +144,7 @@ echo "ok: 24 pairs of new and delete, with the right size"
 n=0
 while read -r new delete; do
   for size in 1 99 101 112 128 5000; do
-    (policy=$work/guard.lua under "$program" "$new" "$delete" "$size") > "$work/out" 2> "$work/err"
+    (policy=$work/guard.lua run_under_policy "$program" "$new" "$delete" "$size") > "$work/out" 2> "$work/err"
     status=$?
     [ "$status" = 134 ] || fail "$new, $delete of $size bytes: status $status: $(cat "$work/err")"
     grep -q "^loam: free of 0x[0-9a-f]* with size $size: the block has 100 bytes" "$work/err" ||

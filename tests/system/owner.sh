@@ -19,7 +19,7 @@ says() {
   [ "$got" = "$1" ] || fail "$2: status $got"
 }
 
-started become "$program"
+started exec_under_policy "$program"
 says 0 small "live: tag malloc.addresses, strategy small: offset 0 of 64 bytes at $(at small)"
 says 0 inside "live: tag malloc.addresses, strategy small: offset 17 of 64 bytes at $(at small)"
 says 0 large "live: tag malloc.addresses, strategy large: offset 0 of 3,145,728 bytes"
@@ -57,7 +57,7 @@ print("array 0x%x" % ctypes.addressof(ctypes.c_char.from_buffer(kept, 1000)), fl
 print("ready", flush=True)
 time.sleep(600)
 PY
-started become python3 "$work/program.py"
+started exec_under_policy python3 "$work/program.py"
 says 0 array 'live: tag malloc.[a-z0-9]*python3, strategy large: offset 1,[0-9]+ of 5,2[0-9,]+ bytes'
 killed
 echo "ok: an address of a Python program"

@@ -8,4 +8,4 @@ build plugin.c -shared -fPIC
 cp "$program" "$work/first.so"
 cp "$program" "$work/second-plugin.so.2.3"
 build owners.c -L"$LOAM_BUILD" -lloam -Wl,-rpath,"$LOAM_BUILD" -rdynamic
-under "$program" "$work/first.so" "$work/second-plugin.so.2.3" "$work/first.so" || fail "owners"
+run_under_policy "$program" "$work/first.so" "$work/second-plugin.so.2.3" "$work/first.so" || fail "owners"

@@ -4,7 +4,7 @@
 . tests/system/_lib.sh
 need "$CC" python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
-build halves.c
+build known_layout.c
 cat > "$policy" <<'LUA'
 local small, large = loam.host { name = "small" }, loam.host { name = "la<r>ge" }
 return loam.policy {
@@ -23,7 +23,7 @@ standing() {
 }
 
 cat > "$work/compare.py" <<'PY'
-"""Compares the figures of `loam pages` with those of `loam stats` and with what halves.c does."""
+"""Compares the figures of `loam pages` with those of `loam stats` and with what known_layout.c does."""
 import json
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -62,7 +62,7 @@ half = [cell for cell in live if abs(cell["live"] / cell["bytes"] - .5) < .2]
 if pages["cell_bytes"] == pages["slot_bytes"] and len(half) < .9 * len(live):
     sys.exit(f"{len(half)} of {len(live)} cells are half full")
 text = " ".join(picture.itertext())
-for words in "la<r>ge", "small", "halves, process", "policy halves, hash ", "live, not there":
+for words in "la<r>ge", "small", "known_layout, process", "policy halves, hash ", "live, not there":
     if words not in text:
         sys.exit(f"no '{words}' in the picture")
 if any(node.tag.endswith(("script", "image", "use")) for node in picture.iter()):
@@ -87,7 +87,7 @@ shows
 "$LOAM" pages "$pid" -o - > "$work/again.svg" || fail "pages -o -"
 head -c 5 "$work/again.svg" | grep -q '<svg ' || fail "no picture on standard output"
 (cd "$work" && "$LOAM" pages "$pid") > "$work/line" || fail "pages without -o"
-[ -s "$work/halves-$pid.svg" ] || fail "no file of that name: $(cat "$work/line")"
+[ -s "$work/known_layout-$pid.svg" ] || fail "no file of that name: $(cat "$work/line")"
 "$LOAM" pages "$pid" -o "$work/absent/x.svg" 2> "$work/err" && fail "a folder that is not there"
 [ "$(wc -l < "$work/err")" = 1 ] || fail "more than a line: $(cat "$work/err")"
 grep -q "cannot write $work/absent/x.svg: No such file" "$work/err" || fail "$(cat "$work/err")"

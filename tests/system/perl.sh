@@ -17,10 +17,10 @@ my $pid = fork // die; if (!$pid) { my @b = (1) x 100000; exit(scalar(@b) == 100
 waitpid $pid, 0; print $? >> 8, "\n";
 die "the end\n";
 SCRIPT
-same "perl" perl "$work/script.pl"
+compare_runs "perl" perl "$work/script.pl"
 
 # Perl writes $0 to the place where the kernel put argv, as servers do that show their present work.
-LOAM_SERVICE=1 become perl -e '$0 = "master process of a server with a long name"; $| = 1; print "up\n"; sleep 60' \
+LOAM_SERVICE=1 exec_under_policy perl -e '$0 = "master process of a server with a long name"; $| = 1; print "up\n"; sleep 60' \
   > "$work/up" &
 children=$!
 for _ in $(seq 100); do [ -s "$work/up" ] && break; sleep 0.1; done

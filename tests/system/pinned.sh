@@ -25,10 +25,10 @@ LUA
   { grep -q 'no GPU support' "$work/check" && skip "this build has no GPU support"; } ||
   fail "$(cat "$work/check")"
 
-build threads.c && same "threads that free what others allocated" "$program"
-build forks.c && same "fork, vfork and spawn from a busy process" "$program"
+build threads.c && compare_runs "threads that free what others allocated" "$program"
+build forks.c && compare_runs "fork, vfork and spawn from a busy process" "$program"
 seq 1 60000 | sort -R --random-source=/dev/zero > "$work/numbers"
-same "sort" sort -n --parallel=2 "$work/numbers"
+compare_runs "sort" sort -n --parallel=2 "$work/numbers"
 
 registered=$(awk \
   '/ calls: cuMemHostRegister / { n += $NF } END { print n + 0 }' "$STANDIN_LOG")

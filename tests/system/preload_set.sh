@@ -5,7 +5,7 @@
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
-build obedient.c
+build requests_forever.c
 cd "$work" || fail "no folder $work"
 policy=live.lua # a relative path
 write() { # write NAME FILE - writes a policy of that name
@@ -31,13 +31,13 @@ for _ in $(seq 600); do grep -q up "$work/up" && break; sleep 0.1; done
 kill "$children"
 wait "$children" 2> "$work/why"
 children=
-LOAM_CONTROL=0 under true || fail "LOAM_CONTROL=0: $?"
+LOAM_CONTROL=0 run_under_policy true || fail "LOAM_CONTROL=0: $?"
 [ ! -e "$LOAM_CONTROL_DIR" ] || fail "there is a folder: $(ls "$LOAM_CONTROL_DIR")"
 echo "ok: without a policy, and with LOAM_CONTROL=0, nothing is made"
 
 # The shell starts a program in another folder, and then becomes the other program. All three have
 # one board.
-(become sh -c "(cd / && exec '$program' 3 > '$work/other') & exec '$program' 2 > '$work/up'") \
+(exec_under_policy sh -c "(cd / && exec '$program' 3 > '$work/other') & exec '$program' 2 > '$work/up'") \
   2> "$work/err" &
 pid=$!
 children=$pid
@@ -67,7 +67,7 @@ shows "$pid" '"name":"third"'
 echo "ok: a broken policy is refused by the command"
 
 # A program of the tree with another policy has another board.
-(LOAM_BOARD=$(ls "$LOAM_CONTROL_DIR"/*.board) policy=next.lua become "$program" 1 > "$work/own") &
+(LOAM_BOARD=$(ls "$LOAM_CONTROL_DIR"/*.board) policy=next.lua exec_under_policy "$program" 1 > "$work/own") &
 own=$!
 children="$children $own"
 for _ in $(seq 600); do grep -q up "$work/own" && break; sleep 0.1; done
@@ -84,16 +84,16 @@ children=
 "$LOAM" ps > "$work/ps" 2>&1
 rm -rf "$LOAM_CONTROL_DIR"
 policy=next.lua
-under sh -c 'true; exec true' || fail "a shell: $?"
+run_under_policy sh -c 'true; exec true' || fail "a shell: $?"
 [ "$(boards)" = 0 ] || fail "left: $(ls "$LOAM_CONTROL_DIR")"
-under sh -c 'echo "${LOAM_BOARD##*/}"; env | grep -c ^LOAM_BOARD=' > "$work/told" || fail "a shell: $?"
+run_under_policy sh -c 'echo "${LOAM_BOARD##*/}"; env | grep -c ^LOAM_BOARD=' > "$work/told" || fail "a shell: $?"
 grep -q 'board$' "$work/told" || fail "the board is not named: $(cat "$work/told")"
 echo "ok: the last program removes the board"
 
 # A folder that cannot be used does not stop the program.
 touch "$work/file"
-LOAM_CONTROL_DIR=$work/file under true 2> "$work/err" || fail "no folder: $?"
+LOAM_CONTROL_DIR=$work/file run_under_policy true 2> "$work/err" || fail "no folder: $?"
 [ ! -s "$work/err" ] || fail "no folder: $(cat "$work/err")"
-LOAM_EVENTS=stderr LOAM_CONTROL_DIR=$work/file under true 2> "$work/err"
+LOAM_EVENTS=stderr LOAM_CONTROL_DIR=$work/file run_under_policy true 2> "$work/err"
 grep -q "$work/file" "$work/err" || fail "the event is missing: $(cat "$work/err")"
 echo "ok: a program runs where no board can be made"

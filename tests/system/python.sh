@@ -31,9 +31,9 @@ except MemoryError as e:
     print("MemoryError", e)
 sys.exit(5)
 SCRIPT
-same "python3 with NumPy and threads" "$python" "$work/script.py"
+compare_runs "python3 with NumPy and threads" "$python" "$work/script.py"
 export PYTHONMALLOC=malloc
-same "the same with PYTHONMALLOC=malloc" "$python" "$work/script.py"
+compare_runs "the same with PYTHONMALLOC=malloc" "$python" "$work/script.py"
 
 # Python maps memory for its small objects by itself, unless PYTHONMALLOC=malloc is set.
 unset PYTHONMALLOC

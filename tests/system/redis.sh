@@ -46,7 +46,7 @@ load() {
 start exec
 load > "$work/plain.out"
 end
-start become
+start exec_under_policy
 load > "$work/loam.out"
 grep -q "${LOAM_PRELOAD##*/}" "/proc/$server/maps" || fail "redis-server runs without loam"
 end

@@ -95,7 +95,7 @@ gives answer 0 doctor
 echo "ok: commands about policies and the machine have answered"
 
 # A program has memory on huge pages and memory under a limit, and the limit refuses some requests.
-(LOAM_SERVICE=1 become python3 -c '
+(LOAM_SERVICE=1 exec_under_policy python3 -c '
 import sys, time
 keep = [bytearray(8 << 20), bytearray(48 << 20)]
 open(sys.argv[1], "w").close()

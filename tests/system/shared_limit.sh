@@ -4,7 +4,7 @@
 need "$CC"
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
-build takes.c
+build block_commands.c
 cat > "$work/shared.lua" <<'LUA'
 local kv = loam.host { name = "kv", limit = 20 * loam.MiB, shared = "kv" }
 local rest = loam.host { name = "rest" }

@@ -47,7 +47,7 @@ for i, at in enumerate(blocks):
     if cuda.cuMemcpyDtoH_v2(there, at, ctypes.c_size_t(size)) or there.raw != bytes([i + 1]) * size:
         sys.exit(f"block {i}: other contents")
 PYTHON
-(LOAM_SERVICE=1 become python3 "$work/sleeper.py" "$work") > "$work/log" 2> "$work/err" &
+(LOAM_SERVICE=1 exec_under_policy python3 "$work/sleeper.py" "$work") > "$work/log" 2> "$work/err" &
 pid=$!
 children=$pid
 await "the program does not start" test -e "$work/ready"

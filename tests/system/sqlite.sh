@@ -22,4 +22,4 @@ cat > "$work/life" <<'SCRIPT'
 rm -f "$1"/db*
 sqlite3 "$1/db" < "$1/script.sql"
 SCRIPT
-same "sqlite3" bash "$work/life" "$work"
+compare_runs "sqlite3" bash "$work/life" "$work"

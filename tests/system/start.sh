@@ -9,7 +9,7 @@ echo 'return loam.policy { pick = function(req) return nosuch end }' > "$broken"
 # refused WHAT POLICY - fails unless loam does not start the program, prints the error and ends with
 # status 2, both with LD_PRELOAD alone and by `loam run`.
 refused() {
-  policy=$2 under touch "$work/started" 2> "$work/err"
+  policy=$2 run_under_policy touch "$work/started" 2> "$work/err"
   status=$?
   [ "$status" = 2 ] || fail "$1: exit status $status, not 2: $(cat "$work/err")"
   [ ! -e "$work/started" ] || fail "$1: the program was started"
@@ -39,7 +39,7 @@ lenient() {
   grep -q 'warning' "$work/err" && grep -q nosuch "$work/err" || fail "$what: no warning: $(cat "$work/err")"
   echo "ok: $what"
 }
-LOAM_LENIENT=1 policy=$broken lenient "lenient" under bash -c 'echo served'
+LOAM_LENIENT=1 policy=$broken lenient "lenient" run_under_policy bash -c 'echo served'
 [ -x "${LOAM:-}" ] &&
   lenient "loam run --lenient" "$LOAM" run --lenient --policy "$broken" -- bash -c 'echo served'
 
@@ -53,7 +53,7 @@ return loam.policy {
 }
 LUA
 
-policy=$work/deny.lua LC_ALL=C under sort -S 10M <(seq 1000) > "$work/out" 2> "$work/err" &&
+policy=$work/deny.lua LC_ALL=C run_under_policy sort -S 10M <(seq 1000) > "$work/out" 2> "$work/err" &&
   fail "sort was not denied memory"
 grep -q 'memory exhausted' "$work/err" || fail "denied, sort says: $(cat "$work/err")"
 echo "ok: loam.deny is the program's ENOMEM"
@@ -96,28 +96,28 @@ fi
 
 # Without LOAM_EVENTS, loam prints nothing about a correct policy or about a file system where
 # nothing can be written.
-LOAM_CONTROL_DIR=/proc/nosuch under bash -c 'echo served' > "$work/out" 2> "$work/err" || fail "no socket"
+LOAM_CONTROL_DIR=/proc/nosuch run_under_policy bash -c 'echo served' > "$work/out" 2> "$work/err" || fail "no socket"
 [ -s "$work/err" ] && fail "told without being asked: $(cat "$work/err")"
-LOAM_EVENTS=stderr under bash -c 'echo served' > "$work/out" 2> "$work/err"
+LOAM_EVENTS=stderr run_under_policy bash -c 'echo served' > "$work/out" 2> "$work/err"
 grep -q '^loam: ' "$work/err" || fail "LOAM_EVENTS=stderr tells nothing"
 echo "ok: events are told when asked for"
 
-# told VARIABLE=VALUE - fails unless loam reports a meaningless value in one line, which names the
+# expect_report VARIABLE=VALUE - fails unless loam reports a meaningless value in one line, which names the
 # value and the possible values, and the program runs.
-told() {
+expect_report() {
   env "$1" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
     fail "$1: exit status $?"
   [ "$(cat "$work/out")" = served ] || fail "$1: it said $(cat "$work/out")"
   [ "$(grep -c '' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
   grep -qF "loam: warning: $1: it may be $2; taken as ${2%%|*}" "$work/err" || fail "$1: $(cat "$work/err")"
 }
-told LOAM_BAD_FREE=aborted 'abort|report|ignore'
-told LOAM_BAD_FREE=Report 'abort|report|ignore'
-told LOAM_EVENTS=stdout 'errors|none|stderr'
-told LOAM_WATCH=yes '0|1'
-told LOAM_LENIENT=2 '0|1'
-told LOAM_CONTROL=off '1|0'
-told LOAM_LEAKS=yes '0|1'
+expect_report LOAM_BAD_FREE=aborted 'abort|report|ignore'
+expect_report LOAM_BAD_FREE=Report 'abort|report|ignore'
+expect_report LOAM_EVENTS=stdout 'errors|none|stderr'
+expect_report LOAM_WATCH=yes '0|1'
+expect_report LOAM_LENIENT=2 '0|1'
+expect_report LOAM_CONTROL=off '1|0'
+expect_report LOAM_LEAKS=yes '0|1'
 for good in LOAM_BAD_FREE=abort LOAM_BAD_FREE= LOAM_WATCH=1 LOAM_WATCH=0 LOAM_EVENTS=none LOAM_CONTROL=0; do
   env "$good" LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$policy" echo served > "$work/out" 2> "$work/err" ||
     fail "$good: exit status $?"

@@ -12,9 +12,9 @@ end, tests = { { tag = "x", size = 8, expect = b } } }
 LUA
 sed 's/1000/2000/' "$work/old.lua" > "$work/new.lua"
 
-# same VERB ARGUMENT... - fails unless the output of the verb for standard input and for a pipe
+# compare_inputs VERB ARGUMENT... - fails unless the output of the verb for standard input and for a pipe
 # equals its output for the file.
-same() {
+compare_inputs() {
   local verb=$1
   shift
   (cd "$work" && "$LOAM" "$verb" old.lua "$@") > "$work/file" 2>&1 || fail "$verb: $(cat "$work/file")"
@@ -23,11 +23,11 @@ same() {
   cat "$work/old.lua" | "$LOAM" "$verb" /dev/stdin "$@" > "$work/pipe" 2>&1 || fail "$verb: $(cat "$work/pipe")"
   sed 's,/dev/stdin,old.lua,' "$work/pipe" | cmp - "$work/file" || fail "$verb of a pipe: $(cat "$work/pipe")"
 }
-same check
-same check --json
-same plan --tag x
-same explain --tag x --size 2000
-same test
+compare_inputs check
+compare_inputs check --json
+compare_inputs plan --tag x
+compare_inputs explain --tag x --size 2000
+compare_inputs test
 echo "ok: check, plan, explain and test read a policy from standard input and from a pipe"
 
 "$LOAM" diff <(cat "$work/old.lua") "$work/new.lua" > "$work/out" 2>&1

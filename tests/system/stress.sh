@@ -10,5 +10,5 @@ run() {
   grep -q -i 'successful run completed\|passed: *2' "$work/out" || { cat "$work/out"; fail "stress-ng did not complete"; }
   ! grep -q -i 'fail: \|corrupt' "$work/out" || { cat "$work/out"; fail "stress-ng found an error"; }
 }
-run under
+run run_under_policy
 echo "ok: stress-ng --malloc --verify"

@@ -20,7 +20,7 @@ SERVED=4
 ALL=$((TREE + WATCHED + SERVED))
 UNKNOWN=00000000deadbeef
 
-build obedient.c
+build requests_forever.c
 live=$work/live.lua
 mkdir "$work/up"
 
@@ -93,7 +93,7 @@ echo "ok: the policy of a manifest is the text of its ConfigMap"
 begin=$(date +%s%N)
 write 128
 waits 0 --policy "$live" --all --json
-[ "$(grep -o '"program":"obedient"' "$work/out" | wc -l)" = "$ALL" ] || fail "$(cat "$work/out")"
+[ "$(grep -o '"program":"requests_forever"' "$work/out" | wc -l)" = "$ALL" ] || fail "$(cat "$work/out")"
 echo "ok: $ALL processes obey, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
 
 begin=$(date +%s%N)
@@ -122,7 +122,7 @@ waits 3 --hash "$UNKNOWN" --timeout 300ms --json
 grep -q '"timed_out":true' "$work/out" || fail "not late: $(cat "$work/out")"
 [ "$(grep -o '"unseen":.*' "$work/out" | grep -o '"pid"' | wc -l)" = "$ALL" ] || fail "$(cat "$work/out")"
 waits 3 --hash "$UNKNOWN" --pid "$tree" --timeout 0
-says "$work/why" 1 "obedient ($tree) has not seen it"
+says "$work/why" 1 "requests_forever ($tree) has not seen it"
 echo "ok: the time ends, and those that have not seen the policy are named"
 
 starts sleep 600

@@ -1,5 +1,5 @@
-/* obedient.c - `obedient N`: N processes that request memory all the time, until the test
- * kills the first one. */
+/* requests_forever.c - `requests_forever N`: N processes that request memory all the time, until
+ * the test kills the first one. */
 #include <signal.h>
 #include <sys/prctl.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-# quiet.sh - the messages that a program under `loam run` prints without LOAM_EVENTS, and the
+# messages.sh - the messages that a program under `loam run` prints without LOAM_EVENTS, and the
 # messages that it must not print.
 . tests/system/_lib.sh
 need perl
@@ -92,7 +92,7 @@ LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- perl -e 'exit 7'
 grep -q '^loam: warning: the program has no board: .*/proc/nosuch: No such file or directory; so `loam ps`' \
   "$err" || fail "no folder: $(cat "$err")"
 LOAM_EVENTS=none LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- true 2> "$err"
-LOAM_CONTROL_DIR=/proc/nosuch under true 2>> "$err"
+LOAM_CONTROL_DIR=/proc/nosuch run_under_policy true 2>> "$err"
 [ -s "$err" ] && fail "no folder, in silence: $(cat "$err")"
 echo "ok: a folder of boards that cannot be made is told once"
 

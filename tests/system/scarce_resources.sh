@@ -1,5 +1,6 @@
-# poor.sh - a machine where a resource is missing or scarce: descriptors, threads, memory, disk,
-# /proc, a home. loam reports what is missing in one line, and the program runs in spite of that.
+# scarce_resources.sh - a machine where a resource is missing or scarce: descriptors, threads,
+# memory, disk, /proc, a home. loam reports what is missing in one line, and the program runs in
+# spite of that.
 . tests/system/_lib.sh
 need "$CC" unshare setpriv
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -111,16 +112,16 @@ if as_nobody test -x "$LOAM" -a -r "$LOAM_PRELOAD"; then
 fi
 
 unshare -m true 2> "$work/err" || skip "the rest needs mount namespaces"
-# apart SHELL - like `with`, in a mount namespace of its own.
-apart() {
+# in_mount_namespace SHELL - like `with`, in a mount namespace of its own.
+in_mount_namespace() {
   unshare -m bash -c "mount --make-rprivate /; $1; "'exec "$LOAM" run --policy "$policy" -- \
     /bin/echo served'
 }
 mkdir "$work/small"
-runs "no /proc" "" apart "mount -t tmpfs none /proc"
-runs "no /sys" "" apart "mount -t tmpfs none /sys"
-runs "a disk without room for the socket's folder" "No space left" apart \
+runs "no /proc" "" in_mount_namespace "mount -t tmpfs none /proc"
+runs "no /sys" "" in_mount_namespace "mount -t tmpfs none /sys"
+runs "a disk without room for the socket's folder" "No space left" in_mount_namespace \
   "mount -t tmpfs -o nr_inodes=1 none $work/small; export LOAM_CONTROL_DIR=$work/small/control"
-runs "a disk that cannot be written" "Read-only" apart \
+runs "a disk that cannot be written" "Read-only" in_mount_namespace \
   "mount -t tmpfs -o ro none $work/small
    export HOME=$work/small LOAM_CONTROL_DIR=$work/small/control"

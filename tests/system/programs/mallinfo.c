@@ -1,4 +1,4 @@
-/* figures.c - mallinfo, mallinfo2 and malloc_info report loam's memory, and malloc_trim gives its
+/* mallinfo.c - mallinfo, mallinfo2 and malloc_info report loam's memory, and malloc_trim gives its
  * free memory back. (The test runs it without a service thread, which would give memory back by
  * itself.) */
 #include <malloc.h>
@@ -69,6 +69,6 @@ int main(void) {
   expect(malloc_info(1, stdout) != 0);
   free(text);
   trim_often();
-  puts("figures: as they must be");
+  puts("mallinfo: as they must be");
   return 0;
 }

@@ -1,6 +1,6 @@
-/* halves.c - allocates memory in a known pattern, prints "ready", and waits until it is killed. The
- * pattern: 2,000 blocks of 20 KiB, of which every second one is freed; one block of 64 MiB, of
- * which the first half is touched; and N untouched blocks of 1 GiB, where N is the first
+/* known_layout.c - allocates memory in a known pattern, prints "ready", and waits until it is
+ * killed. The pattern: 2,000 blocks of 20 KiB, of which every second one is freed; one block of 64
+ * MiB, of which the first half is touched; and N untouched blocks of 1 GiB, where N is the first
  * argument. */
 #include <stdio.h>
 #include <stdlib.h>

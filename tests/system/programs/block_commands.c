@@ -1,4 +1,5 @@
-/* takes.c - allocates and frees blocks of 1,000,000 bytes. Each line of its input is a command:
+/* block_commands.c - allocates and frees blocks of 1,000,000 bytes. Each line of its input is a
+ * command:
  *
  *   take    allocates blocks until there is no memory; prints how many it has now
  *   free    frees all, and allocates and frees one block; prints 0

@@ -1,5 +1,5 @@
-# impact.sh - `loam diff --pid` counts the blocks of running programs in each region, and reads the
-# policy that they obey from their board.
+# diff_pid.sh - `loam diff --pid` counts the blocks of running programs in each region, and reads
+# the policy that they obey from their board.
 . tests/system/_lib.sh
 need "$CC" python3 grep sed
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

@@ -1,5 +1,5 @@
-# outside.sh - `loam stats` of processes that cannot help: stopped ones, one without a socket, one
-# of another user, and one that was killed.
+# stats_from_outside.sh - `loam stats` of processes that cannot help: stopped ones, one without a
+# socket, one of another user, and one that was killed.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
@@ -51,7 +51,7 @@ if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; the
   "$LOAM" stats "$pid" > "$work/stats" 2>&1 || fail "another user: $(cat "$work/stats")"
   grep -Eq '^malloc.holds .* 1,00[0-9] ' "$work/stats" || fail "rows: $(cat "$work/stats")"
   killed
-  started become "$program"
+  started exec_under_policy "$program"
   as_nobody "$LOAM" stats "$pid" > "$work/stats" 2>&1 && fail "shown: $(cat "$work/stats")"
   [ "$(wc -l < "$work/stats")" = 1 ] || fail "more than a line: $(cat "$work/stats")"
   grep -q 'only root may read the memory of user 0' "$work/stats" || fail "$(cat "$work/stats")"

@@ -1,5 +1,5 @@
-# last.sh - `loam stats` and `loam profile` of a killed program show its last figures, which are on
-# the board.
+# last_figures.sh - `loam stats` and `loam profile` of a killed program show its last figures, which
+# are on the board.
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

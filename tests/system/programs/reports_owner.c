@@ -1,6 +1,6 @@
-/* answers.c - allocates a block for each line of its input, and prints the strategy and the policy
- * generation that decided the block. It fills all blocks, and checks their contents before it frees
- * them at the end. */
+/* reports_owner.c - allocates a block for each line of its input, and prints the strategy and the
+ * policy generation that decided the block. It fills all blocks, and checks their contents before
+ * it frees them at the end. */
 #include <string.h>
 
 #include "expect.h"

@@ -1,5 +1,5 @@
-# occasions.sh - `loam profile --on` waits until a limit is nearly full, a request fails, or a
-# signal ends the program, and then writes the profile. It does so also when memory has run out.
+# profile_on_event.sh - `loam profile --on` waits until a limit is nearly full, a request fails, or
+# a signal ends the program, and then writes the profile. It does so also when memory has run out.
 . tests/system/_lib.sh
 need "$CC" mkfifo
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

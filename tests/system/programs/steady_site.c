@@ -1,5 +1,5 @@
-/* creeps.c - allocates 40 MiB in small blocks, all by one call. For half a second it then allocates
- * and frees more blocks by that call. Then it writes "grown" and waits. */
+/* steady_site.c - allocates 40 MiB in small blocks, all by one call. For half a second it then
+ * allocates and frees more blocks by that call. Then it writes "grown" and waits. */
 #include "expect.h"
 
 enum { BLOCKS = 42000, MORE = 2000, SIZE = 1000, ROUNDS = 50 };

@@ -1,6 +1,7 @@
-# unlike.sh - the machines of a fleet differ: a policy that a machine cannot obey, images of another
-# version and of another architecture, no LuaJIT, a folder that cannot be written, a read-only home,
-# no compiler. Each case gives a clear message, and the earlier policy stays in force.
+# different_machines.sh - the machines of a fleet differ: a policy that a machine cannot obey,
+# images of another version and of another architecture, no LuaJIT, a folder that cannot be written,
+# a read-only home, no compiler. Each case gives a clear message, and the earlier policy stays in
+# force.
 . tests/system/_lib.sh
 need "$CC" python3
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

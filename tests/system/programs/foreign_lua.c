@@ -1,5 +1,5 @@
-/* strange.c - a program that defines functions with the names of LuaJIT's functions, like a program
- * that contains another Lua. loam must not call them. */
+/* foreign_lua.c - a program that defines functions with the names of LuaJIT's functions, like a
+ * program that contains another Lua. loam must not call them. */
 #include "expect.h"
 
 #define STRANGE(name) \
@@ -21,6 +21,6 @@ STRANGE(luaL_loadbufferx)
 
 int main(void) {
   free(kept(malloc(5000)));
-  puts("strange: as it must be");
+  puts("foreign_lua: as it must be");
   return 0;
 }

@@ -1,5 +1,5 @@
-/* headless.c - the first thread ends before the other threads. The process ends with its last
- * thread, by exit and with its atexit handlers; so does a child that another thread forks. */
+/* first_thread_ends.c - the first thread ends before the other threads. The process ends with its
+ * last thread, by exit and with its atexit handlers; so does a child that another thread forks. */
 #include <pthread.h>
 #include <sys/wait.h>
 

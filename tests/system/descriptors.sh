@@ -1,4 +1,4 @@
-# numbers.sh - a program may rely on descriptor numbers, close them and put its own files there,
+# descriptors.sh - a program may rely on descriptor numbers, close them and put its own files there,
 # while a command reads loam's status and the policy is edited.
 . tests/system/_lib.sh
 need "$CC" bash
@@ -21,7 +21,7 @@ build numbers.c
 export LOAM_WATCH=1
 disturb &
 children=$!
-same "descriptor numbers" bash "$work/run" "$program" "$work/pid"
+compare_runs "descriptor numbers" bash "$work/run" "$program" "$work/pid"
 
 cat > "$work/script" <<'SCRIPT'
 exec 3> "$1/three" 4< <(printf 'one\ntwo\nthree\n')
@@ -32,10 +32,10 @@ read -r line <&4; echo "read $line"
 echo written >&3; cat "$1/three"
 exec {new}< /dev/null; echo "the shell's own is $new"
 SCRIPT
-same "a shell that redirects 3 and 4" bash "$work/script" "$work"
+compare_runs "a shell that redirects 3 and 4" bash "$work/script" "$work"
 
 build closes.c
-same "a program that puts its own everywhere" "$program" 4000
+compare_runs "a program that puts its own everywhere" "$program" 4000
 
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 generation() { answer_of "$1" | sed -n 's/.*"generation":\([0-9]*\).*/\1/p'; }
@@ -47,7 +47,7 @@ for how in "" idle; do
   mkfifo "$work/input$how"
   # An empty $how must be no argument.
   # shellcheck disable=SC2086
-  (LOAM_WATCH=1 LOAM_SERVICE=1 become "$program" 1 $how < "$work/input$how" > "$work/closes.out") &
+  (LOAM_WATCH=1 LOAM_SERVICE=1 exec_under_policy "$program" 1 $how < "$work/input$how" > "$work/closes.out") &
   pid=$!
   children="$children $pid"
   exec 5> "$work/input$how"
