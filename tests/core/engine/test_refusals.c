@@ -51,7 +51,7 @@ static loam_status load(const char *name, const char *otherwise) {
 
 /* ---- scenes. If `refused`, requests may fail, and must then leave all blocks unchanged */
 
-static char *made(const char *tag, size_t size, bool refused) {
+static char *allocate(const char *tag, size_t size, bool refused) {
   loam_site *site = loam_site_get(tag);
   char *p = loam_malloc(site, size);
   check(p || refused);
@@ -67,7 +67,7 @@ static void make_and_free(const char *tag, const size_t *sizes, int n, bool refu
   enum { MOST = 60 };
   char *p[MOST], *z[MOST];
   for (int i = 0; i < n; i++) {
-    p[i] = made(tag, sizes[i], refused);
+    p[i] = allocate(tag, sizes[i], refused);
     z[i] = loam_calloc(loam_site_get(tag), 1, sizes[i]);
     check(z[i] || refused);
     if (z[i]) hold_zeroed(z[i], sizes[i]);
@@ -108,7 +108,7 @@ static void aligned_blocks(bool refused) {
 
 static void grow(const char *tag, size_t most, bool refused) {
   size_t size = 1000;
-  char *p = made(tag, size, refused);
+  char *p = allocate(tag, size, refused);
   while (p && size < most) {
     size_t more = 2 * size;
     char *q = loam_realloc(NULL, p, more);
@@ -133,7 +133,8 @@ static void growing_blocks(bool refused) {
 
 /* Grows a block that has neighbours. The block has to move, because the neighbours stay. */
 static void growing_blocks_among_others(bool refused) {
-  char *before = made("growing", 2 << 20, refused), *after = made("growing", 2 << 20, refused);
+  char *before = allocate("growing", 2 << 20, refused),
+       *after = allocate("growing", 2 << 20, refused);
   char *p = loam_realloc(NULL, before, 5 << 20);
   check(p || refused);
   if (!p) p = before;
@@ -145,7 +146,7 @@ static void growing_blocks_among_others(bool refused) {
 static void peaks(bool refused) {
   enum { N = 400 };
   static char *p[N];
-  for (int i = 0; i < N; i++) p[i] = made("peak", i % 4 ? 5000 : 100000, refused);
+  for (int i = 0; i < N; i++) p[i] = allocate("peak", i % 4 ? 5000 : 100000, refused);
   for (int i = 0; i < N; i++) loam_free(p[i]);
 }
 
@@ -195,7 +196,7 @@ static void first_calls(bool refused) {
  * before keeps its contents. */
 static void swaps_of_policies(bool refused) {
   static char name[32], strategy[64];
-  char *kept = made("no tag of a policy", 100000, refused);
+  char *kept = allocate("no tag of a policy", 100000, refused);
   for (int i = 0; i < 2; i++) {
     struct loam_policy_info before, after;
     loam_policy_info(&before);
