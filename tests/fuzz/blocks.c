@@ -33,8 +33,9 @@ typedef struct thing {
 
 static thing things[THINGS];
 static char outside[THINGS][OUTSIDE];
-static int ended[THINGS];           /* how often each one's destructor ran */
-static int64_t told[KINDS], living; /* live blocks by kind, and live memory, by the hooks */
+static int ended[THINGS];          /* how often each one's destructor ran */
+static int64_t hook_blocks[KINDS]; /* live blocks by kind, by the hooks */
+static int64_t hook_live;          /* live memory, by the hooks */
 static uint64_t seed, first_seed;
 static int step;
 static bool refusing;
@@ -380,15 +381,15 @@ static void ask_by_code(void) {
 
 static void count_block(void *ctx, loam_block_verb verb, const loam_block *block, size_t refs) {
   (void)ctx;
-  if (verb == LOAM_BLOCK_MADE) told[loam_block_kind_of(block)]++;
-  if (verb == LOAM_BLOCK_ENDED) told[loam_block_kind_of(block)]--;
+  if (verb == LOAM_BLOCK_MADE) hook_blocks[loam_block_kind_of(block)]++;
+  if (verb == LOAM_BLOCK_ENDED) hook_blocks[loam_block_kind_of(block)]--;
   must(verb != LOAM_BLOCK_MADE || refs == 1);
 }
 
 static void count_memory(void *ctx, void *from, void *to, size_t size) {
   (void)ctx;
   (void)size;
-  living += !from - !to;
+  hook_live += !from - !to;
 }
 
 static uint64_t live_blocks(void) {
@@ -404,8 +405,8 @@ static void check_figures(uint64_t before) {
   for (int i = 0; i < THINGS; i++)
     if (things[i].block) have[things[i].kind]++;
   for (int k = 1; k < KINDS; k++)
-    must(told[k] == have[k] && (int64_t)(s.made[k] - s.ended[k]) == have[k]);
-  must((int64_t)(live_blocks() - before) == living);
+    must(hook_blocks[k] == have[k] && (int64_t)(s.made[k] - s.ended[k]) == have[k]);
+  must((int64_t)(live_blocks() - before) == hook_live);
 }
 
 static void change_policy(void) {
@@ -420,7 +421,7 @@ static void look(void) {
 }
 
 static void play(uint64_t start) {
-  static void (*const deeds[])(void) = {
+  static void (*const operations[])(void) = {
     make_block,   make_block,   wrap,       slice,       slice, retain,
     release_some, release_some, make_arena, cut,         cut,   resize,
     resize,       reset,        finalize,   ask_by_code, look,  change_handler,
@@ -431,7 +432,7 @@ static void play(uint64_t start) {
     if (roll(200) == 0) change_policy();
     refusing = roll(4) == 0;
     if (refusing) lm_sys_refuse((long)roll(3) + 1);
-    deeds[roll(LM_COUNT(deeds))]();
+    operations[roll(LM_COUNT(operations))]();
     lm_sys_refuse(0);
     if (step % 100 == 0) check_figures(before);
   }
@@ -439,7 +440,7 @@ static void play(uint64_t start) {
   for (thing *t; (t = some_thing(true));) release(t);
   check_figures(before);
   must(!handler_live);
-  must(!living && lm_pool_is_valid());
+  must(!hook_live && lm_pool_is_valid());
 }
 
 int main(int argc, char **argv) {

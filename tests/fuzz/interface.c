@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "counting.h"
+#include "counting_handler.h"
 #include "heap/pool.h"
 #include "heap/sweep.h"
 #include "model.h"
@@ -50,7 +50,7 @@ typedef struct worker {
   pthread_t thread;
   long at; /* the next operation to look at */
   bool rested;
-  bool succeeds; /* replaces a thread that ended; joins it first, so that its counts are complete */
+  bool joins_predecessor; /* joins the ended thread that it replaces, to complete its counts */
   int depth;
   int scope[DEEPEST]; /* indices of spots; -1: NULL */
 } worker;
@@ -66,7 +66,7 @@ static struct {
   const uint8_t *bytes; /* NULL: everything is drawn from the seed */
   const char *skipped;  /* a flag for each operation; NULL: none is skipped */
   int threads;
-  bool alone; /* threads take turns */
+  bool in_turns; /* threads take turns */
   bool traced, quiet;
   const char *folder; /* of control sockets */
 } run;
@@ -143,8 +143,8 @@ typedef struct before {
 static before look(int at) {
   before b = { .generation = model.live };
   for (int i = DEFAULT; i < STRATEGIES; i++)
-    if (run.alone && strategies[i].limit) b.used[i] = sum_of(i, NULL, -1).bytes;
-  if (run.alone) b.live = (int64_t)sum_of(0, spots[at].tag, -1).bytes;
+    if (run.in_turns && strategies[i].limit) b.used[i] = sum_of(i, NULL, -1).bytes;
+  if (run.in_turns) b.live = (int64_t)sum_of(0, spots[at].tag, -1).bytes;
   return b;
 }
 
@@ -172,11 +172,11 @@ static int some_spot(const worker *w, dice *d, loam_site **site) {
 }
 
 /* The most bytes that a thread may have added or freed under a tag before other threads see it. */
-enum { UNTOLD = 128 << 10 };
+enum { UNREPORTED_MAX = 128 << 10 };
 
 static request asked(int at, size_t size, size_t align, bool zero, const before *b) {
-  int64_t unsure = run.alone ? (run.threads - 1) * UNTOLD : INT64_MAX;
-  return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live, unsure };
+  int64_t uncertainty = run.in_turns ? (run.threads - 1) * UNREPORTED_MAX : INT64_MAX;
+  return (request){ spots[at].tag, size, align < 16 ? 16 : align, zero, b->live, uncertainty };
 }
 
 /* Checks who served a request. Any policy that was in force since `b` was made may have decided. */
@@ -185,23 +185,23 @@ static void check_answer(const request *r, const before *b, uint64_t generation,
   must(generation >= b->generation && generation <= begun, "generation %zu: it was %zu to %zu",
        (size_t)generation, (size_t)b->generation, (size_t)begun);
   const policy *p = &policies[model.policy[generation]];
-  must(may_answer_at_all(p, r, strategy, b->used, run.alone),
+  must(may_answer_at_all(p, r, strategy, b->used, run.in_turns),
        "policy '%s', tag '%s', size %zu, align %zu, zero %d, live %zu: strategy '%s'", p->name,
        r->tag, r->size, r->align, r->zero, (size_t)r->live, strategies[strategy].name);
 }
 
 /* Checks that a policy that was in force since `b` was made may refuse the request. */
 static void check_refusal(const request *r, const before *b) {
-  if (run.alone) check_answer(r, b, b->generation, NO);
+  if (run.in_turns) check_answer(r, b, b->generation, NO);
   for (uint64_t g = b->generation; g <= model.begun; g++)
-    if (may_answer_at_all(&policies[model.policy[g]], r, NO, b->used, run.alone)) return;
+    if (may_answer_at_all(&policies[model.policy[g]], r, NO, b->used, run.in_turns)) return;
   fail("size %zu under tag '%s': %s", r->size, r->tag, loam_error());
 }
 
 static void check_none(const request *r, const before *b) {
   must(*loam_error(), "size %zu under tag '%s': NULL without a word", r->size, r->tag);
   check_refusal(r, b);
-  if (!run.alone) return;
+  if (!run.in_turns) return;
   if (has_denied(&policies[model.policy[model.live]], r)) model.denied++;
   else model.failed++;
 }
@@ -216,7 +216,7 @@ static block inspect(char *p, int at, const request *r, const before *b) {
        "owner of %p: '%s' %s:%d, not '%s' %s:%d", (void *)p, o.tag, o.file, o.line, spots[at].tag,
        spots[at].file, spots[at].line);
   int strategy = strategy_called(o.strategy);
-  const means *s = &strategies[strategy];
+  const strategy_spec *s = &strategies[strategy];
   const char *maker = strategy == LIB ? "fuzz" : strcmp(s->kind, "system") ? "loam" : "system";
   must(!strcmp(o.kind, s->kind) && !strcmp(o.handler, maker), "owner of %p: %s, by %s", (void *)p,
        o.kind, o.handler);
@@ -247,9 +247,9 @@ static void adopt_new(char *p, int at, const request *r, const before *b, dice *
     check_none(r, b);
     return;
   }
-  if (was_spare(p, r, run.alone)) return;
+  if (is_without_policy(p, r, run.in_turns)) return;
   block made = inspect(p, at, r, b);
-  const means *s = &strategies[made.strategy];
+  const strategy_spec *s = &strategies[made.strategy];
   must((uintptr_t)p % r->align == 0 && (!s->align || (uintptr_t)p % s->align == 0),
        "%p: %zu asked for, strategy '%s' has %zu", (void *)p, r->align, s->name, s->align);
   if (r->zero) check_zero(p, 0, r->size);
@@ -342,7 +342,7 @@ static bool do_realloc(worker *w, dice *d) {
   if (way < 4) at = -1;
   before b = { 0 };
   /* The block counts as used, so the figures are read while the model has it. */
-  if (run.alone) {
+  if (run.in_turns) {
     if (!claim(from, &was)) return false;
     must(keep(&was, from), "no room for %p", (void *)was.p);
     b = look(at < 0 ? was.spot : at);
@@ -365,14 +365,14 @@ static bool do_realloc(worker *w, dice *d) {
     must(keep(&was, from) || (loam_free(was.p), true), "no room");
     return false;
   }
-  if (has_stayed(&was, p, at, &r, b.generation, b.used, run.alone)) {
+  if (realloc_kept_block(&was, p, at, &r, b.generation, b.used, run.in_turns)) {
     check_refusal(&r, &b);
     check_contents(&was, p, was.usable);
     must(keep(&was, from) || (loam_free(p), true), "no room");
     return false;
   }
   check_contents(&was, p, was.usable < size ? was.usable : size);
-  if (was_spare(p, &r, run.alone)) return false;
+  if (is_without_policy(p, &r, run.in_turns)) return false;
   block is = inspect(p, at, &r, &b);
   if (strategies[is.strategy].zero) check_zero(p, was.usable, is.usable);
   model.remade++;
@@ -390,7 +390,7 @@ static bool do_free(worker *w, dice *d) {
   if (way < 5) loam_free(b.p);
   else if (way < 7) loam_free_sized(b.p, roll(d, 2) ? b.asked : b.usable);
   else loam_handler_get()->allocator.free(NULL, b.p, b.asked);
-  if (!run.alone) return false;
+  if (!run.in_turns) return false;
   loam_owner_info o;
   must(loam_usable_size(b.p) == 0, "%p: usable after free", (void *)b.p);
   must(loam_owner(b.p, &o) == LOAM_EBADPTR, "%p: owned after free", (void *)b.p);
@@ -493,7 +493,7 @@ static bool do_wrong(worker *w, dice *d) {
   else if (way == 1 && b.usable > 16) loam_free(b.p + some_offset(d, b.usable));
   else if (way == 2 && b.usable > 16)
     must(!loam_realloc(NULL, b.p + some_offset(d, b.usable), 100), "moved from within");
-  else if (way == 3 && run.alone) {
+  else if (way == 3 && run.in_turns) {
     free_block(&b);
     loam_free(b.p);
     return false;
@@ -534,10 +534,10 @@ static bool do_ask(worker *w, dice *d) {
   struct loam_policy_info info;
   uint64_t bytes = 0;
   (void)w;
-  if (run.alone) check_books(true);
+  if (run.in_turns) check_books(true);
   must(!loam_stats(&s) && !loam_policy_info(&info), "%s", loam_error());
   must(!loam_stats_by((int)roll(d, 8), ignore_row, &bytes), "%s", loam_error());
-  must(!run.alone || bytes == s.live_bytes, "rows of %zu bytes, %zu in all", (size_t)bytes,
+  must(!run.in_turns || bytes == s.live_bytes, "rows of %zu bytes, %zu in all", (size_t)bytes,
        (size_t)s.live_bytes);
   must(s.region_bytes <= s.reserved_bytes && s.metadata_bytes, "%zu reserved, %zu in regions",
        (size_t)s.reserved_bytes, (size_t)s.region_bytes);
@@ -568,7 +568,7 @@ static bool is_brought_locked(block *b) {
 /* Works only if threads take turns: else the model may have an old strategy of a block. */
 static bool do_rebalance(worker *w, dice *d) {
   (void)w;
-  if (!run.alone) return false;
+  if (!run.in_turns) return false;
   loam_rebalance_options how = { .size = sizeof how, .rate = UINT64_MAX };
   if (roll(d, 3) == 0) how.tag = spots[roll(d, SPOTS)].tag;
   loam_status status = loam_rebalance(&how, NULL, NULL, NULL);
@@ -586,8 +586,8 @@ static bool do_rebalance(worker *w, dice *d) {
 static int live_on(worker *w, dice *d) {
   block b;
   is_child = true;
-  run.alone = run.alone || run.threads == 1;
-  if (run.alone) check_books(true);
+  run.in_turns = run.in_turns || run.threads == 1;
+  if (run.in_turns) check_books(true);
   for (int i = 0; i < 20; i++) do_malloc(w, d);
   for (int i = 0; i < 10; i++) do_realloc(w, d);
   while (claim(roll(d, SLOTS), &b)) free_block(&b);
@@ -597,7 +597,7 @@ static int live_on(worker *w, dice *d) {
 }
 
 static bool do_fork(worker *w, dice *d) {
-  if (!run.alone && !FORKS_AMID_THREADS) return false;
+  if (!run.in_turns && !FORKS_AMID_THREADS) return false;
   tell("fork");
   pthread_mutex_lock(&model.lock);
   pid_t pid = fork();
@@ -670,7 +670,7 @@ static void meet(worker *w) {
   w->rested = true;
   if (pthread_barrier_wait(&turns.round) == PTHREAD_BARRIER_SERIAL_THREAD) {
     operation = w->at;
-    check_books(run.alone);
+    check_books(run.in_turns);
     must(lm_pool_is_valid(), "the laws of pools do not hold");
   }
   pthread_barrier_wait(&turns.round);
@@ -680,26 +680,26 @@ static bool take_part(worker *w, long i) {
   dice d = dice_of(i);
   bool ends = false;
   if ((int)roll(&d, (uint32_t)run.threads) != w->number) return false;
-  if (run.alone) await_turn(i);
+  if (run.in_turns) await_turn(i);
   operation = i;
   if (shared->operation < i) shared->operation = i;
   if (!run.skipped || !run.skipped[i]) ends = perform(w, &d);
-  if (run.alone) announce(i + 1, 0);
+  if (run.in_turns) announce(i + 1, 0);
   return ends;
 }
 
 static void *work(void *argument) {
   worker *w = argument;
   thread_number = w->number;
-  if (w->succeeds) must(!pthread_join(w->thread, NULL), "no thread before this one");
+  if (w->joins_predecessor) must(!pthread_join(w->thread, NULL), "no thread before this one");
   w->thread = pthread_self();
   while (w->at < run.count) {
     if (w->at % ROUND == 0 && !w->rested) meet(w);
     w->rested = false;
     if (!take_part(w, w->at++)) continue;
     pthread_t next;
-    w->succeeds = run.alone;
-    if (!run.alone) pthread_detach(pthread_self());
+    w->joins_predecessor = run.in_turns;
+    if (!run.in_turns) pthread_detach(pthread_self());
     must(!pthread_create(&next, NULL, work, w), "no thread");
     return NULL;
   }
@@ -740,7 +740,7 @@ static void run_sequence(void) {
   operation = run.count;
   thread_number = 0;
   for (uint32_t i = 0; claim(i, &b); i++) free_block(&b);
-  check_books(run.alone);
+  check_books(run.in_turns);
   must(handler_live == 0, "%zd bytes of a handler's live", (ssize_t)handler_live);
   loam_trim();
   must(lm_pool_is_valid(), "the laws of pools do not hold");
@@ -824,13 +824,13 @@ static void shrink(void) {
 static bool try_seed(uint64_t seed) {
   run.seed = seed;
   run.threads = run.bytes ? 2 : 1 + (int)(seed / 2 % THREADS);
-  run.alone = run.bytes || run.threads == 1 || seed % 2 == 0;
+  run.in_turns = run.bytes || run.threads == 1 || seed % 2 == 0;
   int status = attempt();
   if (!status) return true;
-  fprintf(stderr, "interface: seed %zu, %d threads%s: %s %d, operation %ld of %ld\n", (size_t)seed,
-          run.threads, run.alone ? " in turns" : "", WIFSIGNALED(status) ? "signal" : "exit status",
-          WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), shared->operation,
-          run.count);
+  fprintf(
+      stderr, "interface: seed %zu, %d threads%s: %s %d, operation %ld of %ld\n", (size_t)seed,
+      run.threads, run.in_turns ? " in turns" : "", WIFSIGNALED(status) ? "signal" : "exit status",
+      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), shared->operation, run.count);
   if (!run.bytes) shrink();
   return false;
 }

@@ -135,7 +135,7 @@ static void check_apart_locked(const block *b) {
  * the system's realloc is known only after the call, so such a block may exceed the limit a
  * little. */
 static size_t most_of(int strategy) {
-  const means *s = &strategies[strategy];
+  const strategy_spec *s = &strategies[strategy];
   return s->limit && !strcmp(s->kind, "system") ? s->limit + THREADS * LM_PAGE : s->limit;
 }
 
@@ -179,35 +179,36 @@ static int strategy_called(const char *name) {
 
 /* Returns whether a member of a chain must serve a request, if `used` bytes of its limit are
  * used. */
-static bool is_certain(int member, const request *r, uint64_t used, bool alone) {
+static bool is_certain(int member, const request *r, uint64_t used, bool in_turns) {
   size_t limit = strategies[member].limit;
   size_t cached = limit / 8; /* the most that other threads cache */
   if (member == LENT) return false;
-  return !limit || (alone && used + cached + r->size + r->size / 4 + r->align + 8192 <= limit);
+  return !limit || (in_turns && used + cached + r->size + r->size / 4 + r->align + 8192 <= limit);
 }
 
 /* Returns whether the policy may serve a request by `strategy` or, if that is NO, may leave it
- * without memory. `used` has the used bytes of each strategy. Without `alone`, other threads may
+ * without memory. `used` has the used bytes of each strategy. Without `in_turns`, other threads may
  * change them during the request. */
 static bool may_answer(const policy *p, const request *r, int strategy, const uint64_t *used,
-                       bool alone) {
+                       bool in_turns) {
   chain c = p->decide(r);
   for (int i = 0; i < 4 && c.member[i] != END; i++) {
     if (c.member[i] == strategy) return true;
-    if (c.member[i] == NO || is_certain(c.member[i], r, used[c.member[i]], alone)) return false;
+    if (c.member[i] == NO || is_certain(c.member[i], r, used[c.member[i]], in_turns)) return false;
   }
   return strategy == NO;
 }
 
 static bool may_answer_at_all(const policy *p, const request *r, int strategy, const uint64_t *used,
-                              bool alone) {
+                              bool in_turns) {
   request low = *r, high = *r;
-  low.live = r->live > r->unsure ? r->live - r->unsure : 0;
-  high.live = r->live < INT64_MAX - r->unsure ? r->live + r->unsure : INT64_MAX;
+  low.live = r->live > r->uncertainty ? r->live - r->uncertainty : 0;
+  high.live = r->live < INT64_MAX - r->uncertainty ? r->live + r->uncertainty : INT64_MAX;
   request some = *r; /* a value between both thresholds, if both lie between `low` and `high` */
   some.live = low.live < LIVE_SOME && high.live >= LIVE_MUCH ? LIVE_SOME : r->live;
-  return may_answer(p, &low, strategy, used, alone) ||
-         may_answer(p, &some, strategy, used, alone) || may_answer(p, &high, strategy, used, alone);
+  return may_answer(p, &low, strategy, used, in_turns) ||
+         may_answer(p, &some, strategy, used, in_turns) ||
+         may_answer(p, &high, strategy, used, in_turns);
 }
 
 static bool has_denied(const policy *p, const request *r) {
@@ -220,8 +221,8 @@ static bool has_denied(const policy *p, const request *r) {
 /* Returns whether a realloc to a size that fits the block did not change it, although the policies
  * since `generation` choose another strategy for it, or the call names another site. loam does so
  * if it has no memory for a smaller block. */
-static bool has_stayed(const block *was, const char *p, int at, const request *r,
-                       uint64_t generation, const uint64_t *used, bool alone) {
+static bool realloc_kept_block(const block *was, const char *p, int at, const request *r,
+                               uint64_t generation, const uint64_t *used, bool in_turns) {
   loam_owner_info o;
   if (p != was->p || r->size > was->usable || loam_owner(p, &o)) return false;
   if (o.generation != was->generation) return false;
@@ -231,14 +232,14 @@ static bool has_stayed(const block *was, const char *p, int at, const request *r
   if (!is_its && strategies[was->strategy].limit && r->size <= was->usable / 2) return true;
   const policy *of = &policies[model.policy[o.generation]];
   return o.generation < generation || strcmp(o.tag, r->tag) ||
-         !may_answer_at_all(of, r, was->strategy, used, alone);
+         !may_answer_at_all(of, r, was->strategy, used, in_turns);
 }
 
 /* Returns whether the block is memory under no policy, which a request gets while another thread
  * forks for long. Such a block is checked and freed: the model does not know it. */
-static bool was_spare(char *p, const request *r, bool alone) {
+static bool is_without_policy(char *p, const request *r, bool in_turns) {
   loam_owner_info o;
-  if (alone || !loam_owns(p) || loam_owner(p, &o) != LOAM_EBADPTR) return false;
+  if (in_turns || !loam_owns(p) || loam_owner(p, &o) != LOAM_EBADPTR) return false;
   must(loam_usable_size(p) >= r->size && (uintptr_t)p % r->align == 0, "%p: %zu usable of %zu",
        (void *)p, loam_usable_size(p), r->size);
   for (size_t i = 0; r->zero && i < r->size; i++) must(!p[i], "%p: not zero", (void *)p);
@@ -273,7 +274,7 @@ static void check_limits(void) {
 }
 
 /* Compares all figures of loam with the model. No other thread may be in an operation. */
-static void check_books(bool alone) {
+static void check_books(bool in_turns) {
   books b = { 0 };
   struct loam_stats s;
   must(!loam_stats_by(LOAM_BY_TAG | LOAM_BY_STRATEGY | LOAM_BY_GENERATION, check_row, &b),
@@ -293,7 +294,7 @@ static void check_books(bool alone) {
        (size_t)s.generation);
   must(s.bad_frees == model.bad_frees, "%zu bad frees, told %zu", (size_t)model.bad_frees,
        (size_t)s.bad_frees);
-  must(!alone || (s.denied == model.denied && s.failed == model.failed),
+  must(!in_turns || (s.denied == model.denied && s.failed == model.failed),
        "%zu denied and %zu failed, told %zu and %zu", (size_t)model.denied, (size_t)model.failed,
        (size_t)s.denied, (size_t)s.failed);
   check_limits();

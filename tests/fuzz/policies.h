@@ -33,14 +33,14 @@ enum {
   STRATEGIES
 };
 
-typedef struct means {
+typedef struct strategy_spec {
   const char *name, *kind;
   size_t align, limit;
   bool zero;
   const char *options; /* further options */
-} means;
+} strategy_spec;
 
-static const means strategies[STRATEGIES] = {
+static const strategy_spec strategies[STRATEGIES] = {
   [DEFAULT] = { .name = "default", .kind = "host" },
   [PLAIN] = { .name = "plain", .kind = "host" },
   [WIDE] = { .name = "wide", .kind = "host", .align = 256 },
@@ -66,7 +66,8 @@ typedef struct request {
   const char *tag;
   size_t size, align;
   bool zero;
-  int64_t live, unsure; /* live bytes under the tag; by how much a thread's figure may differ */
+  int64_t live;        /* live bytes under the tag */
+  int64_t uncertainty; /* by how much a thread's figure may differ */
 } request;
 
 typedef struct chain {
@@ -216,7 +217,7 @@ static void write_policy(const policy *p, char *out, size_t room) {
   size_t used = 0;
 #define ADD(...) used += (size_t)snprintf(out + used, used < room ? room - used : 0, __VA_ARGS__)
   for (int i = PLAIN; i < STRATEGIES; i++) {
-    const means *s = &strategies[i];
+    const strategy_spec *s = &strategies[i];
     ADD("local %s = loam.%s { %s name = '%s',", s->name, s->kind, s->options ? s->options : "",
         s->name);
     if (s->align) ADD(" align = %zu,", s->align);

@@ -10,7 +10,7 @@
 
 #include "state.h"
 
-enum { ALIGNMENT = 256, POISON = 0xa5, GONE = 4096 };
+enum { ALIGNMENT = 256, POISON = 0xa5, ENDED_WITH_CONTEXT = 4096 };
 
 static void *tree;        /* of blocks by address; none overlap */
 static size_t registered; /* the sum of a walk through the tree */
@@ -18,8 +18,8 @@ static unsigned block_count;
 static uint64_t serial;
 
 /* The addresses of blocks that ended with their context. A new one overwrites the oldest. */
-static uintptr_t gone[GONE];
-static unsigned gone_count;
+static uintptr_t ended_with_context[ENDED_WITH_CONTEXT];
+static unsigned ended_with_context_count;
 
 /* ---- The tree ---- */
 
@@ -98,7 +98,7 @@ static int file_of(int device) {
 
 /* Gives a block memory of a device. Its address is aligned to 256 bytes and to no more, so that a
  * program cannot count on more. */
-CUresult si_back(si_block *block, int device, size_t size) {
+CUresult si_map_memory(si_block *block, int device, size_t size) {
   CUresult result = charge(device, up(size, 2 * ALIGNMENT));
   if (result != CUDA_SUCCESS) return result;
   struct si_gpu *of = &si.devices[device];
@@ -120,7 +120,7 @@ CUresult si_back(si_block *block, int device, size_t size) {
   return CUDA_SUCCESS;
 }
 
-void si_unback(si_block *block) {
+void si_unmap_memory(si_block *block) {
   struct si_gpu *of = &si.devices[block->device];
   of->used -= up(block->size, 2 * ALIGNMENT);
   fallocate(of->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, block->offset,
@@ -147,7 +147,8 @@ static CUresult make(si_kind kind, size_t size, unsigned flags, uintptr_t *out) 
   if (size == 0) return CUDA_ERROR_INVALID_VALUE;
   si_block block = { .kind = kind, .flags = flags, .context = context, .device = context->device },
            *made;
-  result = kind == DEVICE ? si_back(&block, context->device, size) : back_by_host(&block, size);
+  result = kind == DEVICE ? si_map_memory(&block, context->device, size)
+                          : back_by_host(&block, size);
   if (result == CUDA_SUCCESS) result = si_block_new(&block, &made);
   if (result == CUDA_SUCCESS) *out = made->at;
   return result;
@@ -187,7 +188,7 @@ API cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, size
 /* ---- Frees: they need no current context, and wait for the device ---- */
 
 static void take_back(si_block *block) {
-  if (block->kind == DEVICE) si_unback(block);
+  if (block->kind == DEVICE) si_unmap_memory(block);
   else if (block->map) {
     munmap(block->map, block->map_size);
   }
@@ -195,8 +196,8 @@ static void take_back(si_block *block) {
 }
 
 static bool went_with_context(uintptr_t at) {
-  for (unsigned i = 0; i < GONE && i < gone_count; i++) {
-    if (gone[i] == at) return true;
+  for (unsigned i = 0; i < ENDED_WITH_CONTEXT && i < ended_with_context_count; i++) {
+    if (ended_with_context[i] == at) return true;
   }
   return false;
 }
@@ -492,7 +493,7 @@ static void end_blocks(CUcontext context) {
   while (ends) {
     si_block *block = ends;
     ends = block->next;
-    gone[gone_count++ % GONE] = block->at;
+    ended_with_context[ended_with_context_count++ % ENDED_WITH_CONTEXT] = block->at;
     take_back(block);
   }
 }
@@ -501,5 +502,5 @@ void si_blocks_end(CUcontext context) { end_blocks(context); }
 
 void si_memory_reset(void) {
   end_blocks(NULL);
-  gone_count = 0;
+  ended_with_context_count = 0;
 }

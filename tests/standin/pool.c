@@ -38,7 +38,7 @@ static CUresult check_pool(CUmemoryPool pool) {
 static void release(CUmemoryPool pool, si_block *block) {
   si_has_pending(block->at, block->size, true);
   pool->reserved -= block->size;
-  si_unback(block);
+  si_unmap_memory(block);
   si_block_remove(block);
 }
 
@@ -180,7 +180,7 @@ static si_block *take_cached(CUmemoryPool pool, size_t size, CUstream stream) {
 
 static CUresult take_new(CUmemoryPool pool, size_t size, si_block **out) {
   si_block block = { .kind = POOLED, .pool = pool };
-  CUresult result = si_back(&block, pool->device, size);
+  CUresult result = si_map_memory(&block, pool->device, size);
   if (result == CUDA_SUCCESS) result = si_block_new(&block, out);
   if (result != CUDA_SUCCESS) return result;
   pool->reserved += size;

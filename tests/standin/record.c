@@ -33,7 +33,7 @@ static struct {
   char function[NAME];
   void (*call)(void *ctx); /* NULL: none */
   void *ctx;
-} interlude;
+} before_call;
 
 /* Copies the name of a function without its suffix: "cuMemAlloc" for "cuMemAlloc_v2". */
 static void base_name(const char *function, char out[NAME]) {
@@ -96,13 +96,13 @@ static CUresult refuse(const char *name) {
   return CUDA_SUCCESS;
 }
 
-/* Calls the function of standin_before, with no lock held, because it may call the driver. */
-static void play_interlude_locked(const char *name) {
-  void (*call)(void *ctx) = interlude.call;
-  if (!call || strcmp(interlude.function, name) != 0) return;
-  interlude.call = NULL;
+/* Calls the function of standin_call_before, with no lock held, because it may call the driver. */
+static void call_before_locked(const char *name) {
+  void (*call)(void *ctx) = before_call.call;
+  if (!call || strcmp(before_call.function, name) != 0) return;
+  before_call.call = NULL;
   pthread_mutex_unlock(&si_lock);
-  call(interlude.ctx);
+  call(before_call.ctx);
   pthread_mutex_lock(&si_lock);
 }
 
@@ -110,7 +110,7 @@ CUresult si_enter(const char *function) {
   char name[NAME];
   base_name(function, name);
   pthread_mutex_lock(&si_lock);
-  play_interlude_locked(name);
+  call_before_locked(name);
   si.calls++;
   ++*calls_of(name);
   CUresult result = refuse(name);
@@ -280,11 +280,11 @@ CONTROL void standin_fail(const char *function, unsigned nth, unsigned times, CU
   pthread_mutex_unlock(&si_lock);
 }
 
-CONTROL void standin_before(const char *function, void (*call)(void *ctx), void *ctx) {
+CONTROL void standin_call_before(const char *function, void (*call)(void *ctx), void *ctx) {
   pthread_mutex_lock(&si_lock);
-  snprintf(interlude.function, NAME, "%s", function);
-  interlude.call = call;
-  interlude.ctx = ctx;
+  snprintf(before_call.function, NAME, "%s", function);
+  before_call.call = call;
+  before_call.ctx = ctx;
   pthread_mutex_unlock(&si_lock);
 }
 

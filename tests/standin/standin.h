@@ -72,7 +72,7 @@ CUresult standin_check(CUstream stream, CUdeviceptr at, int byte, size_t size);
 void standin_fail(const char *function, unsigned nth, unsigned times, CUresult code);
 /* Makes the next call of a function first call `call`, with no lock held. So a test can do what
  * another thread may do at that moment. With NULL, nothing is called. */
-void standin_before(const char *function, void (*call)(void *ctx), void *ctx);
+void standin_call_before(const char *function, void (*call)(void *ctx), void *ctx);
 /* Gives a device a sticky error: each call on its contexts returns `code` until they are
  * destroyed. */
 void standin_break(int device, CUresult code);

@@ -157,8 +157,8 @@ CUresult si_put(CUstream stream,
 si_work *si_work_new(void (*run)(si_work *));
 void si_run(void); /* runs all work that may run */
 bool si_is_done(const si_moment *moment);
-void si_wait(const si_moment *moment);        /* then the host knows that it is done */
-void si_seen(const si_moment *moment);        /* notes that the host knows that it is done */
+void si_wait(const si_moment *moment);            /* then the host knows that it is done */
+void si_note_host_knows(const si_moment *moment); /* notes that the host knows that it is done */
 void si_drain(CUcontext context, int device); /* waits; NULL: for any context; -1: for any device */
 bool si_has_pending(uintptr_t at, size_t size, bool forget);
 void si_streams_end(CUcontext context);
@@ -170,8 +170,9 @@ si_block *si_find(uintptr_t at, size_t size);           /* returns a block that 
 bool si_is_covered(uintptr_t at, size_t size);          /* whether live blocks cover it */
 CUresult si_block_new(si_block *block, si_block **out); /* enters a copy of the block */
 void si_block_remove(si_block *block);
-CUresult si_back(si_block *block, int device, size_t size); /* gives the block mapped memory */
-void si_unback(si_block *block);
+/* Gives the block mapped memory. */
+CUresult si_map_memory(si_block *block, int device, size_t size);
+void si_unmap_memory(si_block *block);
 void si_blocks_end(CUcontext context);
 void si_memory_reset(void);
 void si_memory_end(void); /* checks the memory that is still registered */

@@ -48,7 +48,7 @@ bool si_is_done(const si_moment *moment) {
   return true;
 }
 
-void si_seen(const si_moment *moment) { merge(&si.host, moment); }
+void si_note_host_knows(const si_moment *moment) { merge(&si.host, moment); }
 
 /* ---- Running ---- */
 
@@ -100,14 +100,14 @@ void si_run(void) {
 }
 
 /* Completes all work up to the target, also work that is held back or delayed. */
-static void reach(const si_moment *target) {
+static void complete_up_to(const si_moment *target) {
   for (int i = 0; i < SLOTS; i++) {
     while (si.done.at[i] < target->at[i]) {
       if (slots[i].busy) {
         pthread_cond_wait(&call_done, &si_lock);
       } else {
         si_moment need = slots[i].head->need;
-        reach(&need);
+        complete_up_to(&need);
         if (slots[i].head && !slots[i].busy && si_is_done(&slots[i].head->need)) run_head(i);
       }
     }
@@ -116,8 +116,8 @@ static void reach(const si_moment *target) {
 
 void si_wait(const si_moment *target) {
   si_moment copy = *target;
-  reach(&copy);
-  si_seen(&copy);
+  complete_up_to(&copy);
+  si_note_host_knows(&copy);
 }
 
 void si_drain(CUcontext context, int device) {
@@ -408,7 +408,7 @@ API cuStreamQuery(CUstream handle) {
   if (result != CUDA_SUCCESS) LEAVE(result);
   si_moment target = moment_of(stream);
   if (!si_is_done(&target)) LEAVE(CUDA_ERROR_NOT_READY);
-  si_seen(&target);
+  si_note_host_knows(&target);
   LEAVE(CUDA_SUCCESS);
 }
 
@@ -522,7 +522,7 @@ API cuEventRecord(CUevent event, CUstream handle) {
 }
 
 /* Checks that an event can complete. A captured event is part of a graph, and never does. */
-static CUresult happens(CUevent event, const char *function) {
+static CUresult check_can_complete(CUevent event, const char *function) {
   if (!event->captured) return CUDA_SUCCESS;
   si_violate("%s of an event that was captured", function);
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -531,17 +531,17 @@ static CUresult happens(CUevent event, const char *function) {
 API cuEventQuery(CUevent event) {
   ENTER();
   CUresult result = check_event(event);
-  if (result == CUDA_SUCCESS) result = happens(event, "cuEventQuery");
+  if (result == CUDA_SUCCESS) result = check_can_complete(event, "cuEventQuery");
   if (result != CUDA_SUCCESS) LEAVE(result);
   if (!si_is_done(&event->at)) LEAVE(CUDA_ERROR_NOT_READY);
-  si_seen(&event->at);
+  si_note_host_knows(&event->at);
   LEAVE(CUDA_SUCCESS);
 }
 
 API cuEventSynchronize(CUevent event) {
   ENTER();
   CUresult result = check_event(event);
-  if (result == CUDA_SUCCESS) result = happens(event, "cuEventSynchronize");
+  if (result == CUDA_SUCCESS) result = check_can_complete(event, "cuEventSynchronize");
   if (result == CUDA_SUCCESS) {
     si_wait(&event->at);
     si_pool_shrink(event->context->device, false);
@@ -597,7 +597,7 @@ CONTROL bool standin_step(CUstream handle) {
   if (head) {
     si_moment need = head->need;
     need.at[stream->slot] = head->number;
-    reach(&need);
+    complete_up_to(&need);
   }
   pthread_mutex_unlock(&si_lock);
   return head;

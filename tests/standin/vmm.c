@@ -119,11 +119,11 @@ static void end_if_unused(si_piece *piece) {
     return;
   }
   struct si_block block = { .device = piece->device, .size = piece->size, .offset = piece->offset };
-  block.map = hold_address(NULL, PAGE, 0); /* si_unback unmaps a mapping */
+  block.map = hold_address(NULL, PAGE, 0); /* si_unmap_memory unmaps a mapping */
   block.map_size = PAGE;
   fallocate(si.devices[piece->device].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, piece->offset,
             (off_t)piece->size);
-  si_unback(&block);
+  si_unmap_memory(&block);
   free(piece);
 }
 
@@ -144,7 +144,7 @@ API cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
   if (si_of_device(device)) LEAVE(CUDA_ERROR_INVALID_DEVICE);
   si_piece *piece = calloc(1, sizeof *piece);
   struct si_block block = { 0 };
-  CUresult result = si_back(&block, device, size);
+  CUresult result = si_map_memory(&block, device, size);
   if (!piece || result != CUDA_SUCCESS) {
     free(piece);
     LEAVE(result);

@@ -235,8 +235,8 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
             library = ctypes.CDLL(None)
             semaphore = ctypes.create_string_buffer(64)
             library.sem_init(semaphore, 0, 0)
-            driver.standin_before(b"cuCtxSynchronize",
-                                  ctypes.cast(library.sem_wait, ctypes.c_void_p), semaphore)
+            driver.standin_call_before(b"cuCtxSynchronize",
+                                       ctypes.cast(library.sem_wait, ctypes.c_void_p), semaphore)
 
             def post():
                 told.wait()

@@ -293,7 +293,8 @@ class Memory(Called):
             waits = ctypes.create_string_buffer(64)
             c.sem_init(waits, 0, 0)
             def with_another(function, call):
-                driver.standin_before(function, ctypes.cast(c.sem_wait, ctypes.c_void_p), waits)
+                wait = ctypes.cast(c.sem_wait, ctypes.c_void_p)
+                driver.standin_call_before(function, wait, waits)
                 threading.Timer(0.2, c.sem_post, [waits]).start()
                 return call()
             block = with_another(b"cuMemAlloc",

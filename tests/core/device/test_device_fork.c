@@ -69,7 +69,7 @@ static void fork_during(const char *call, void *(*first)(void *), void *(*other)
   int status;
   pthread_t in_driver, waiting;
   is_in_driver = may_end = false;
-  standin_before(call, last_long, NULL);
+  standin_call_before(call, last_long, NULL);
   want(!pthread_create(&in_driver, NULL, first, NULL));
   for (int i = 0; i < 2000 && !is_in_driver; i++) lm_sys_sleep(1000000);
   want(is_in_driver);

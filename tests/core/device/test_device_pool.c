@@ -336,7 +336,7 @@ static void another_thread_may_take_the_memory_beside_a_hole(void **state) {
   taking = new_stream();
   void *beside = alloc(20 * LM_MIB, taking);
   loam_device_free(beside, taking);
-  standin_before("cuMemCreate", let_another_take, NULL);
+  standin_call_before("cuMemCreate", let_another_take, NULL);
   void *large = alloc(30 * LM_MIB, taking);
   assert_ptr_equal(taken, beside);
   assert_true((char *)large >= (char *)taken + 20 * LM_MIB);

@@ -159,7 +159,7 @@ TEST(a_driver_that_allocates_while_it_is_called_is_not_called) {
     burst b = { 0 };
     size_t left, total;
     struct loam_device_info info;
-    standin_before(in[i], allocate_much, &b);
+    standin_call_before(in[i], allocate_much, &b);
     void *p = loam_device_alloc(NULL, 100, NULL);
     ok(loam_pin(mine, sizeof mine, 0));
     ok(loam_unpin(mine));

@@ -227,7 +227,7 @@ static void reallocate_elsewhere(void *at) {
 TEST(a_block_that_falls_asleep_is_not_reallocated) {
   begin();
   void *a = make("model", 1);
-  standin_before("cuMemUnmap", reallocate_elsewhere, a);
+  standin_call_before("cuMemUnmap", reallocate_elsewhere, a);
   ok(loam_sleep("model", NULL, NULL));
   want(!pthread_join(reallocating, NULL));
   ok(loam_wake("model", NULL));

@@ -1,6 +1,6 @@
-/* counting.h - a handler for the interface fuzzer. It counts its live bytes. */
-#ifndef COUNTING_H
-#define COUNTING_H
+/* counting_handler.h - a handler for the interface fuzzer. It counts its live bytes. */
+#ifndef COUNTING_HANDLER_H
+#define COUNTING_HANDLER_H
 
 #include "model.h"
 
