@@ -187,7 +187,7 @@ if os.environ.get("LOAM_CUPY_INSIDE"):
             self.assertEqual(self.made_in_a_thread(), "cupy.data")
 
     class Streams(OnTheStandIn):
-        def test_what_is_freed_is_had_again_at_once_on_its_stream_alone(self):
+        def test_freed_memory_is_used_again_at_once_on_its_stream_alone(self):
             driver.standin_hold()
             one, two = (cupy.cuda.Stream(non_blocking=True) for _ in range(2))
             with one:
@@ -282,7 +282,7 @@ print([len({at for of, at in addresses if of == byte}) for byte in (1, 2)])
 """
 
     class Pinned(OnTheStandIn):
-        def test_memory_is_loams_and_is_had_again(self):
+        def test_memory_is_loams_and_is_used_again(self):
             with loam.tag("staging"):
                 memory = cupy.cuda.alloc_pinned_memory(100_000)
             owner = loam.owner(memory.ptr)

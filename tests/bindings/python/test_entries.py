@@ -275,7 +275,7 @@ class Memory(Called):
             self.assertEqual(loam.owner(block).device, device)
             self.held.loam_cupy_free(None, block, device)
 
-    def test_is_none_where_cupy_cannot_tell_its_stream(self):
+    def test_is_none_where_cupy_does_not_know_its_stream(self):
         # Later versions of CuPy return -1 with an exception set, and check for it afterwards.
         cannot = ctypes.PYFUNCTYPE(ctypes.c_ssize_t)(lambda: -1)
         self.assertIsNone(self.held.loam_cupy_malloc(ctypes.cast(cannot, pointer), 1000, 0))
@@ -451,7 +451,7 @@ class Sleeping(Called):
         self.free.loam_torch_free(block, self.SIZE, 0, None)
         self.assertEqual(loam.asleep(), 0)
 
-    def test_mistakes_are_told_in_words(self):
+    def test_mistakes_are_reported_in_words(self):
         block, other = self.make("model", 1), self.free.loam_torch_alloc(1000, 0, None)
         with self.assertRaisesRegex(loam.Error, "no file can be made in /no/such"):
             loam.sleep("model", to="/no/such")
@@ -561,7 +561,7 @@ class CuPy(Called):
         self.assertEqual(caught.exception.args, (2,))
         loam.cupy.uninstall()
 
-    def test_is_told_where_memory_is_wanting(self):
+    def test_is_reported_where_memory_is_wanting(self):
         import loam.cupy
         with loam.tag("denied"), self.assertRaises(FakeCuPy.OutOfMemoryError) as caught:
             loam.cupy.allocator(10)

@@ -373,7 +373,7 @@ class Arrow(Case):
         gc.collect()
         self.assertEqual(back.tolist(), [["a", "bc"], []])
 
-    def test_capsules_that_nobody_takes_end(self):
+    def test_capsules_without_a_consumer_end(self):
         array = loam.Array("3 * int32", [1, 2, 3])
         before = array.refcount
         capsules = array.__arrow_c_array__()

@@ -134,7 +134,7 @@ class Starting(Files):
 
 
 class Asking(Files):
-    def test_check_tells_what_a_load_would(self):
+    def test_check_reports_what_a_load_would(self):
         self.save(POLICY)
         self.assertTrue(loam.policy.check(self.path, tags=["one", "two"]))
         self.save(BROKEN)
@@ -145,7 +145,7 @@ class Asking(Files):
                                                "(did you mean 'tag'?)")
         self.assertEqual(loam.policy.info(), before)
 
-    def test_explain_tells_the_strategy_and_the_lines(self):
+    def test_explain_shows_the_strategy_and_the_lines(self):
         self.save(POLICY)
         found = loam.policy.explain(self.path, "aligned.x", 100, align=64, node=0, live=5)
         self.assertEqual((found.strategy, found.kind, found.line), ("aligned", "host", 6))
@@ -362,7 +362,7 @@ print(loam.policy.info().name)
         self.assertIn("callback of loam.on_event failed for: fails.lua is live",
                       log.records[0].getMessage())
 
-    def test_under_loam_run_the_preload_library_tells(self):
+    def test_under_loam_run_the_preload_library_reports(self):
         if not os.environ.get("LOAM_PRELOAD"):
             self.skipTest("LOAM_PRELOAD does not name the preload library; ctest sets it")
         out, errors = run_child("""
