@@ -14,5 +14,5 @@ local policy = { unused_args = false, read_globals = { "loam" }, not_globals = {
 files["policies"] = policy
 files["examples"] = policy
 files["tests/manuals/scene"] = policy
-files["tests/bench/eight.lua"] = policy
+files["tests/bench/eight_leaves.lua"] = policy
 files["tests/long"] = policy

@@ -1,6 +1,6 @@
-/* device.c - loam's own pool of device memory on a driver that only hands out addresses (paper.h):
- * what the pool itself costs, and how much more memory it reserves than is live. PyTorch's caching
- * allocator can be measured for comparison.
+/* device.c - loam's own pool of device memory on a driver that only hands out addresses
+ * (fake_driver.h): what the pool itself costs, and how much more memory it reserves than is live.
+ * PyTorch's caching allocator can be measured for comparison.
  *
  *   device                     everything
  *   device pair SIZE N         allocates and frees N times, for callgrind or perf
@@ -16,12 +16,12 @@
  * also workspaces and gradients. */
 #include <string.h>
 
-#include "lender.h"
-#include "paper.h"
+#include "device_allocators.h"
+#include "fake_driver.h"
 
 /* ---- The allocator */
 
-static lender who; /* main sets it */
+static device_allocator who; /* main sets it */
 
 /* ---- Time */
 
@@ -184,9 +184,9 @@ static void all_of_mixes(void) {
 int main(int argc, char **argv) {
   bench_load("device", "local d = loam.device {}\n"
                        "return loam.policy { pick = function(req) return d end }\n");
-  who = lender_loam;
+  who = allocator_loam;
   bool torch = argc > 2 && !strcmp(argv[1], "torch");
-  if (torch && !lender_torch(&who, argv[2])) return 1;
+  if (torch && !allocator_torch(&who, argv[2])) return 1;
   if (argc >= 4) {
     act_of(argv[1])((size_t)atoll(argv[argc - 2]), atol(argv[argc - 1]));
     return 0;

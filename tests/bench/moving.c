@@ -2,7 +2,7 @@
  * times of a thread that allocates and frees during the moves (p50, p99, p99.9 and the longest
  * operation) and for as long without moves. Memory goes onto huge pages and back and, on a machine
  * with several nodes, also to another node and back. */
-#include "busy.h"
+#include "background_thread.h"
 
 enum { ROUNDS = 4 };
 #define LARGE ((size_t)256 << 20)
@@ -71,15 +71,15 @@ static void move_all(void) {
 }
 
 int main(void) {
-  busy_thread busy;
-  busy_init(&busy, "busy", 64, 200);
+  background_thread background;
+  background_init(&background, "busy", 64, 200);
   load("huge = false");
   make();
   int64_t start = bench_now();
-  busy_start(&busy);
+  background_start(&background);
   move_all();
   int64_t took = bench_now() - start;
-  busy_end(&busy, "meanwhile");
-  busy_alone(&busy, took);
+  background_end(&background, "meanwhile");
+  background_alone(&background, took);
   return 0;
 }

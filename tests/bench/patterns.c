@@ -44,16 +44,16 @@ static const size_t KiB = 1024, MiB = 1048576;
 
 /* The state of a thread's random numbers. A loop uses a copy, which is in registers. A variable in
  * memory costs some ns a pair if its address and a block's address have equal last twelve bits. */
-typedef struct course {
+typedef struct random_state {
   uint32_t seed;
   int at; /* the next of the sizes */
   int pairs, slots;
-} course;
+} random_state;
 
 /* The blocks that a thread holds, and its random numbers. */
 typedef struct worker {
   char *slot[SLOTS];
-  course course;
+  random_state random_state;
 } worker;
 
 typedef struct range {
@@ -62,8 +62,8 @@ typedef struct range {
 
 typedef struct pattern {
   const char *name;
-  void (*run)(worker *w);    /* `pairs` of malloc and free; writes the first byte of each block */
-  void (*beside)(worker *w); /* runs at the same time in a second thread, or NULL */
+  void (*run)(worker *w); /* `pairs` of malloc and free; writes the first byte of each block */
+  void (*second_thread)(worker *w); /* runs at the same time in a second thread, or NULL */
   int pairs;
   int slots;   /* the blocks that each thread holds; they are made before the clock runs */
   int threads; /* threads that do `pairs` each */
@@ -71,7 +71,8 @@ typedef struct pattern {
 } pattern;
 
 static const pattern *chosen;
-static worker first = { .course = { .seed = SEED } }, second = { .course = { .seed = 88675123 } };
+static worker first = { .random_state = { .seed = SEED } },
+              second = { .random_state = { .seed = 88675123 } };
 static size_t sizes[CYCLE];
 
 /* The calls for memory. */
@@ -107,19 +108,21 @@ static void touch_pages(char *p, size_t from, size_t to) {
   __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-static inline uint32_t draw(course *c) {
+static inline uint32_t draw(random_state *c) {
   c->seed ^= c->seed << 13;
   c->seed ^= c->seed >> 17;
   return c->seed ^= c->seed << 5;
 }
 
-static inline size_t next_size(course *c) {
+static inline size_t next_size(random_state *c) {
   size_t size = sizes[c->at];
   if (++c->at == c->pairs) c->at = 0;
   return size;
 }
 
-static inline size_t any_slot(course *c) { return (uint64_t)draw(c) * (uint64_t)c->slots >> 32; }
+static inline size_t any_slot(random_state *c) {
+  return (uint64_t)draw(c) * (uint64_t)c->slots >> 32;
+}
 
 static void last_in_first_out(worker *w) {
   size_t size = sizes[0];
@@ -134,18 +137,18 @@ static void batch(worker *w) {
 }
 
 static void random_lives(worker *w) {
-  course c = w->course;
+  random_state c = w->random_state;
   for (int i = c.pairs; i > 0; i--) {
     char **slot = &w->slot[any_slot(&c)];
     give(*slot);
     *slot = take(next_size(&c));
   }
-  w->course = c;
+  w->random_state = c;
 }
 
 /* Like random_lives, but writes to every page of a block. */
 static void random_lives_touched(worker *w) {
-  course c = w->course;
+  random_state c = w->random_state;
   for (int i = c.pairs; i > 0; i--) {
     char **slot = &w->slot[any_slot(&c)];
     size_t size = next_size(&c);
@@ -153,7 +156,7 @@ static void random_lives_touched(worker *w) {
     *slot = take(size);
     touch_pages(*slot, 0, size);
   }
-  w->course = c;
+  w->random_state = c;
 }
 
 static void growth(worker *w) {
@@ -293,8 +296,8 @@ static size_t draw_between(range size) {
   int doublings = 0;
   while (size.least << (doublings + 1) <= size.most) doublings++;
   if (!doublings) return size.least;
-  size_t low = size.least << draw(&first.course) % (unsigned)doublings;
-  return low + draw(&first.course) % low;
+  size_t low = size.least << draw(&first.random_state) % (unsigned)doublings;
+  return low + draw(&first.random_state) % low;
 }
 
 static void draw_sizes(range size) {
@@ -308,36 +311,37 @@ static void draw_sizes(range size) {
 
 /* The measurements. */
 
-/* `asked` is how many runs the second thread must have done; ULONG_MAX ends the thread. `answered`
- * is how many it has done. A thread stores its own with release, and loads the other with
- * acquire. */
-static atomic_ulong asked, answered;
+/* `runs_wanted` is how many runs the second thread must have done; ULONG_MAX ends the thread.
+ * `runs_done` is how many it has done. A thread stores its own with release, and loads the other
+ * with acquire. */
+static atomic_ulong runs_wanted, runs_done;
 
 /* callgrind finds this function by its name, and counts its instructions. */
 __attribute__((noinline)) static void counted(void (*run)(worker *w), worker *w) { run(w); }
 
-static int is_counting; /* written before `asked` is stored */
+static int is_counting; /* written before `runs_wanted` is stored */
 
 static void perform(void (*run)(worker *w), worker *w) {
   if (is_counting) counted(run, w);
   else run(w);
 }
 
-static void *run_beside(void *unused) {
+static void *run_second_thread(void *unused) {
   unsigned long done = 0, target;
-  while ((target = load_changed(&asked, done)) != ~0UL) {
-    for (; done < target; done++) perform(chosen->beside, &second);
-    atomic_store_explicit(&answered, done, memory_order_release);
+  while ((target = load_changed(&runs_wanted, done)) != ~0UL) {
+    for (; done < target; done++) perform(chosen->second_thread, &second);
+    atomic_store_explicit(&runs_done, done, memory_order_release);
   }
   return unused;
 }
 
 static int64_t stretch(unsigned long runs) {
   int64_t start = bench_now();
-  unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
-  if (chosen->beside) atomic_store_explicit(&asked, before + runs, memory_order_release);
+  unsigned long before = atomic_load_explicit(&runs_done, memory_order_relaxed);
+  if (chosen->second_thread)
+    atomic_store_explicit(&runs_wanted, before + runs, memory_order_release);
   for (unsigned long i = 0; i < runs; i++) perform(chosen->run, &first);
-  if (chosen->beside) load_changed(&answered, before);
+  if (chosen->second_thread) load_changed(&runs_done, before);
   return bench_now() - start;
 }
 
@@ -369,37 +373,38 @@ static double best_of(long milliseconds) {
 /* Runs the two threads one after the other, so that neither waits while it is counted. */
 static void run_in_turn(int runs) {
   for (int i = 0; i < runs; i++) {
-    unsigned long before = atomic_load_explicit(&answered, memory_order_relaxed);
+    unsigned long before = atomic_load_explicit(&runs_done, memory_order_relaxed);
     perform(chosen->run, &first);
-    if (!chosen->beside) continue;
-    atomic_store_explicit(&asked, before + 1, memory_order_release);
-    load_changed(&answered, before);
+    if (!chosen->second_thread) continue;
+    atomic_store_explicit(&runs_wanted, before + 1, memory_order_release);
+    load_changed(&runs_done, before);
   }
 }
 
 static void fill(worker *w) {
-  w->course.pairs = chosen->pairs;
-  w->course.slots = chosen->slots;
-  for (int i = 0; i < chosen->slots; i++) w->slot[i] = take(next_size(&w->course));
+  w->random_state.pairs = chosen->pairs;
+  w->random_state.slots = chosen->slots;
+  for (int i = 0; i < chosen->slots; i++) w->slot[i] = take(next_size(&w->random_state));
 }
 
 static void empty(worker *w) {
   for (int i = 0; i < chosen->slots; i++) give(w->slot[i]);
 }
 
-static pthread_t beside;
+static pthread_t second_thread;
 
 static void start_row(range size) {
   draw_sizes(size);
   fill(&first);
   if (chosen->threads == 2) fill(&second);
-  if (chosen->beside && pthread_create(&beside, NULL, run_beside, NULL)) abort();
+  if (chosen->second_thread && pthread_create(&second_thread, NULL, run_second_thread, NULL))
+    abort();
 }
 
 static void end_row(void) {
-  if (chosen->beside) {
-    atomic_store_explicit(&asked, ~0UL, memory_order_release);
-    pthread_join(beside, NULL);
+  if (chosen->second_thread) {
+    atomic_store_explicit(&runs_wanted, ~0UL, memory_order_release);
+    pthread_join(second_thread, NULL);
   }
   empty(&first);
   if (chosen->threads == 2) empty(&second);
@@ -443,7 +448,7 @@ static int is_about_pages(range size) { return size.most > 32 * KiB && chosen->p
 
 /* Returns whether it takes a while until the row uses freed memory again, because its blocks have
  * very different sizes. */
-static int settles_late(range size) {
+static int needs_longer_run(range size) {
   return is_about_pages(size) && chosen->slots && size.least < size.most;
 }
 
@@ -464,13 +469,13 @@ static void stay_on(pthread_t thread, int n) {
  * stretch would measure how long they wait for each other: a producer and a consumer then take 50
  * to 60 ns a pair under every allocator. */
 static void part_threads(void) {
-  if (!chosen->beside) return;
-  stay_on(beside, 1);
+  if (!chosen->second_thread) return;
+  stay_on(second_thread, 1);
   stay_on(pthread_self(), 0);
 }
 
 static int print_time(range size, long milliseconds) {
-  if (settles_late(size)) milliseconds += 600;
+  if (needs_longer_run(size)) milliseconds += 600;
   start_row(size);
   part_threads();
   printf("%.2f\n", best_of(milliseconds));

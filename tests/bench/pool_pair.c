@@ -9,21 +9,21 @@ enum { BATCH = 512, REPEATS = 15, TOKEN = 2 };
 
 typedef struct pair {
   lm_thread *t;
-  lm_decision lane;
+  lm_decision entry;
   size_t size;
   void *p[BATCH];
 } pair;
 
 static void *take_slow(pair *c) {
-  uint8_t hint = c->lane.state % LM_STATE_IDS;
-  void *p = lm_tcache_take(c->t, c->lane.bin, TOKEN, &hint);
-  c->lane.state = LM_STATE_LIVE + hint;
+  uint8_t hint = c->entry.state % LM_STATE_IDS;
+  void *p = lm_tcache_take(c->t, c->entry.bin, TOKEN, &hint);
+  c->entry.state = LM_STATE_LIVE + hint;
   return p;
 }
 
 static void *take(pair *c) {
   lm_thread_enter(c->t);
-  char *p = lm_tcache_take_ready(c->t, &c->lane);
+  char *p = lm_tcache_take_ready(c->t, &c->entry);
   if (!p) p = take_slow(c);
   lm_thread_leave(c->t);
   *p = 1;
@@ -38,14 +38,14 @@ static void give(pair *c, void *p) {
 }
 
 /* Prepares the entry as the engine does: it takes an object of the bin before it names the bin. */
-static void open_lane(pair *c) {
-  c->lane.token = TOKEN;
-  c->lane.state = LM_STATE_LIVE + lm_state_hint(TOKEN);
-  c->lane.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
+static void prepare_entry(pair *c) {
+  c->entry.token = TOKEN;
+  c->entry.state = LM_STATE_LIVE + lm_state_hint(TOKEN);
+  c->entry.bin = lm_pool_bin(lm_strategy_at(0), lm_class_of(c->size));
   lm_thread_enter(c->t);
   void *p = take_slow(c);
   if (!p) abort();
-  if (!lm_tcache_name_bin(c->t, c->lane.bin)) exit(1);
+  if (!lm_tcache_name_bin(c->t, c->entry.bin)) exit(1);
   lm_thread_leave(c->t);
   give(c, p);
 }
@@ -77,7 +77,7 @@ PATTERNS(_libc)
 
 static void row(pair *c) {
   long n = BATCH * (c->size <= 4096 ? 200 : 50);
-  open_lane(c);
+  prepare_entry(c);
   double ours = bench_best(lifo, c, n, REPEATS), theirs = bench_best(lifo_libc, c, n, REPEATS);
   double ours_batch = bench_best(batch, c, n, REPEATS);
   double theirs_batch = bench_best(batch_libc, c, n, REPEATS);

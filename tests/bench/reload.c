@@ -1,7 +1,7 @@
 /* reload.c - what a reload costs: its own latency with 1,000 known tags, and the times of a thread
  * that allocates during 100 reloads (p50, p99, p99.9 and the longest operation), and for as long
  * without reloads. On a machine with few cores, the longest time comes from the scheduler. */
-#include "busy.h"
+#include "background_thread.h"
 
 enum { TAGS = 1000, RELOADS = 100 };
 
@@ -12,14 +12,14 @@ int main(void) {
     snprintf(tag, sizeof tag, "service%d.part%d.item", i % 10, i);
     loam_site_get(tag);
   }
-  busy_thread busy;
-  busy_init(&busy, "service1.part1.item", 4096, 256);
+  background_thread background;
+  background_init(&background, "service1.part1.item", 4096, 256);
   char *text[2] = { bench_policy(100), bench_policy(99) };
   bench_load("bench.lua", text[0]);
 
   double latency[RELOADS], worst = 0, sum = 0;
   int64_t begin = bench_now();
-  busy_start(&busy);
+  background_start(&background);
   for (int i = 0; i < reloads; i++) {
     int64_t start = bench_now();
     bench_load("bench.lua", text[(i + 1) % 2]);
@@ -30,8 +30,8 @@ int main(void) {
   int64_t took = bench_now() - begin;
   printf("%d tags, plans of 100 leaves, %d reloads: mean %.1f ms, longest %.1f ms\n", tags, reloads,
          sum / reloads, worst);
-  busy_end(&busy, "during reloads");
-  busy_alone(&busy, took);
+  background_end(&background, "during reloads");
+  background_alone(&background, took);
   free(text[0]);
   free(text[1]);
   return 0;

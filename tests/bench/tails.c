@@ -46,7 +46,7 @@ static pthread_t begun(void *(*run)(void *), void *argument) {
 
 static long rest_ns; /* how long a brief thread sleeps between taking and freeing its blocks */
 
-static void *be_brief(void *seed) {
+static void *short_thread(void *seed) {
   char *block[BRIEF_BLOCKS];
   uint32_t random = (uint32_t)(uintptr_t)seed;
   for (int i = 0; i < BRIEF_BLOCKS; i++) block[i] = touched(16 + draw(&random, BRIEF_MOST));
@@ -59,7 +59,8 @@ static void *be_brief(void *seed) {
 static void play_brief(int n, int at_once) {
   pthread_t thread[AT_ONCE_MOST];
   for (int i = 0; i < n; i += at_once) {
-    for (int k = 0; k < at_once; k++) thread[k] = begun(be_brief, (void *)(uintptr_t)(i + k + 1));
+    for (int k = 0; k < at_once; k++)
+      thread[k] = begun(short_thread, (void *)(uintptr_t)(i + k + 1));
     for (int k = 0; k < at_once; k++) pthread_join(thread[k], NULL);
   }
 }
@@ -91,7 +92,7 @@ static void *serve(void *ctx) {
   return NULL;
 }
 
-static void play_heirs(void) {
+static void play_successors(void) {
   enum { GENERATIONS = 300 };
   static server all[SERVERS];
   pthread_t thread[SERVERS];
@@ -172,7 +173,7 @@ static const struct {
   { "two", "10,000 threads, two at a time", play_two },
   { "sixteen", "4,000 threads of 1 ms, 16 at a time", play_sixteen },
   { "sixty-four", "4,000 threads of 1 ms, 64 at a time", play_sixty_four },
-  { "heirs", "threads that leave 5,000 blocks to a successor", play_heirs },
+  { "successors", "threads that leave 5,000 blocks to a successor", play_successors },
   { "large", "blocks of 5 to 25 MiB, written to", play_large },
   { "simple", "25 to 1,600 blocks of 16 B to 4 KiB, over and over", play_simple },
   { "phases", "short phases on two threads", play_phases },

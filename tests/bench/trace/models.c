@@ -50,24 +50,24 @@ static const rules all[MODELS] = {
 
 typedef enum state { FREE, LIVE, UNMAPPED } state;
 
-typedef struct part {
+typedef struct chunk {
   state state;
-  size_t size, at;            /* at: an address */
-  struct part *before, *next; /* neighbours in the segment */
-  struct part *left, *right;  /* neighbours in the list of free parts */
-} part;
+  size_t size, at;             /* at: an address */
+  struct chunk *before, *next; /* neighbours in the segment */
+  struct chunk *left, *right;  /* neighbours in the list of free chunks */
+} chunk;
 
-/* The free parts of one stream and one sort of segments, in no order. */
+/* The free chunks of one stream and one sort of segments, in no order. */
 typedef struct heap {
-  part *free;
-  part *whole; /* the first part of a segment that grows */
+  chunk *free;
+  chunk *whole; /* the first chunk of a segment that grows */
 } heap;
 
 struct model {
   const rules *rules;
   heap *heap; /* two for each stream: for small sizes, for others */
-  part **live;
-  uint32_t *home; /* the heap of each live block */
+  chunk **live;
+  uint32_t *heap_of; /* the heap of each live block */
   size_t heaps, reserved, most, next_at;
 };
 
@@ -85,14 +85,14 @@ model *model_new(int which, uint32_t streams, size_t blocks, size_t most) {
   m->heaps = 2 * (size_t)streams;
   m->heap = must(calloc(m->heaps, sizeof *m->heap));
   m->live = must(calloc(blocks + 1, sizeof *m->live));
-  m->home = must(calloc(blocks + 1, sizeof *m->home));
+  m->heap_of = must(calloc(blocks + 1, sizeof *m->heap_of));
   m->most = most;
   return m;
 }
 
 /* ---- Parts of segments */
 
-static void put(heap *h, part *p) {
+static void put(heap *h, chunk *p) {
   p->state = FREE;
   p->left = NULL;
   p->right = h->free;
@@ -100,14 +100,14 @@ static void put(heap *h, part *p) {
   h->free = p;
 }
 
-static void take_out(heap *h, part *p) {
+static void take_out(heap *h, chunk *p) {
   if (p->left) p->left->right = p->right;
   else h->free = p->right;
   if (p->right) p->right->left = p->left;
 }
 
-static part *new_part(model *m, size_t size, state is) {
-  part *p = must(calloc(1, sizeof *p));
+static chunk *new_chunk(model *m, size_t size, state is) {
+  chunk *p = must(calloc(1, sizeof *p));
   p->size = size;
   p->state = is;
   p->at = m->next_at;
@@ -115,25 +115,25 @@ static part *new_part(model *m, size_t size, state is) {
   return p;
 }
 
-/* Cuts a part after `size` bytes. Returns the rest, which is in no list. */
-static part *cut(part *p, size_t size) {
-  part *rest = must(calloc(1, sizeof *rest));
-  *rest = (part){ p->state, p->size - size, p->at + size, p, p->next, NULL, NULL };
+/* Cuts a chunk after `size` bytes. Returns the rest, which is in no list. */
+static chunk *cut(chunk *p, size_t size) {
+  chunk *rest = must(calloc(1, sizeof *rest));
+  *rest = (chunk){ p->state, p->size - size, p->at + size, p, p->next, NULL, NULL };
   if (rest->next) rest->next->before = rest;
   p->next = rest;
   p->size = size;
   return rest;
 }
 
-static void absorb_next(part *p) {
-  part *gone = p->next;
+static void absorb_next(chunk *p) {
+  chunk *gone = p->next;
   p->size += gone->size;
   p->next = gone->next;
   if (p->next) p->next->before = p;
   free(gone);
 }
 
-static part *join(heap *h, part *p) {
+static chunk *join(heap *h, chunk *p) {
   if (p->next && p->next->state == FREE) {
     take_out(h, p->next);
     absorb_next(p);
@@ -146,9 +146,9 @@ static part *join(heap *h, part *p) {
   return p;
 }
 
-static part *best(const heap *h, size_t size) {
-  part *found = NULL;
-  for (part *p = h->free; p; p = p->right) {
+static chunk *best(const heap *h, size_t size) {
+  chunk *found = NULL;
+  for (chunk *p = h->free; p; p = p->right) {
     if (p->size < size) continue;
     if (!found || p->size < found->size || (p->size == found->size && p->at < found->at)) found = p;
   }
@@ -157,15 +157,15 @@ static part *best(const heap *h, size_t size) {
 
 /* ---- Segments */
 
-static part *new_segment(model *m, size_t size) {
+static chunk *new_segment(model *m, size_t size) {
   size = m->rules->segment(size);
   if (m->reserved + size > m->most) return NULL;
   m->reserved += size;
-  return new_part(m, size, FREE);
+  return new_chunk(m, size, FREE);
 }
 
-/* Maps pages at the beginning of an unmapped part. Returns false if the device has no memory. */
-static bool map(model *m, part *p, size_t size, size_t page) {
+/* Maps pages at the beginning of an unmapped chunk. Returns false if the device has no memory. */
+static bool map(model *m, chunk *p, size_t size, size_t page) {
   size = up(size, page);
   if (size > p->size) size = p->size;
   if (m->reserved + size > m->most) return false;
@@ -176,28 +176,28 @@ static bool map(model *m, part *p, size_t size, size_t page) {
 }
 
 /* Finds a place where `size` bytes are free or not mapped yet. It begins at the lowest unmapped
- * part that is large enough, or at the free part before that one. Returns NULL if there is no
+ * chunk that is large enough, or at the free chunk before that one. Returns NULL if there is no
  * place. */
-static part *find_room(const heap *h, size_t size) {
-  for (part *p = h->whole; p; p = p->next) {
+static chunk *find_room(const heap *h, size_t size) {
+  for (chunk *p = h->whole; p; p = p->next) {
     if (p->state != UNMAPPED) continue;
-    part *first = p->before && p->before->state == FREE ? p->before : p;
+    chunk *first = p->before && p->before->state == FREE ? p->before : p;
     size_t has = 0;
-    for (const part *q = first; q && q->state != LIVE; q = q->next) has += q->size;
+    for (const chunk *q = first; q && q->state != LIVE; q = q->next) has += q->size;
     if (has >= size) return first;
   }
   return NULL;
 }
 
-static part *expand(model *m, heap *h, int zone, size_t size) {
+static chunk *expand(model *m, heap *h, int zone, size_t size) {
   size_t page = zone == 0 ? 2 * MIB : 20 * MIB;
-  if (!h->whole) h->whole = new_part(m, up(m->most + m->most / 8, page), UNMAPPED);
-  part *p = find_room(h, size);
+  if (!h->whole) h->whole = new_chunk(m, up(m->most + m->most / 8, page), UNMAPPED);
+  chunk *p = find_room(h, size);
   if (!p) return NULL;
   if (p->state == FREE) take_out(h, p);
   else if (!map(m, p, size, page)) return NULL;
   while (p->size < size) {
-    part *next = p->next;
+    chunk *next = p->next;
     if (next->state == FREE) {
       take_out(h, next);
     } else if (!map(m, next, size - p->size, page)) {
@@ -209,20 +209,20 @@ static part *expand(model *m, heap *h, int zone, size_t size) {
   return p;
 }
 
-/* Gives a free part back to the device if it is a whole segment. */
-static void release_segment(model *m, heap *h, part *p) {
+/* Gives a free chunk back to the device if it is a whole segment. */
+static void release_segment(model *m, heap *h, chunk *p) {
   if (p->before || p->next) return;
   take_out(h, p);
   m->reserved -= p->size;
   free(p);
 }
 
-static void release_pages(model *m, heap *h, part *p, size_t page) {
+static void release_pages(model *m, heap *h, chunk *p, size_t page) {
   size_t base = h->whole->at, from = base + up(p->at - base, page);
   size_t to = base + (p->at + p->size - base) / page * page;
   if (from >= to) return;
   if (from > p->at) {
-    part *rest = cut(p, from - p->at);
+    chunk *rest = cut(p, from - p->at);
     put(h, rest);
     p = rest;
   }
@@ -236,8 +236,8 @@ static void release_pages(model *m, heap *h, part *p, size_t page) {
 
 static void release_all(model *m) {
   for (size_t i = 0; i < m->heaps; i++) {
-    part *next;
-    for (part *p = m->heap[i].free; p; p = next) {
+    chunk *next;
+    for (chunk *p = m->heap[i].free; p; p = next) {
       next = p->right;
       if (m->rules->expands) release_pages(m, &m->heap[i], p, i % 2 ? 20 * MIB : 2 * MIB);
       else release_segment(m, &m->heap[i], p);
@@ -245,8 +245,8 @@ static void release_all(model *m) {
   }
 }
 
-static part *find_or_grow(model *m, heap *h, int zone, size_t size) {
-  part *p = best(h, size);
+static chunk *find_or_grow(model *m, heap *h, int zone, size_t size) {
+  chunk *p = best(h, size);
   if (p) take_out(h, p);
   else p = m->rules->expands ? expand(m, h, zone, size) : new_segment(m, size);
   return p;
@@ -255,30 +255,30 @@ static part *find_or_grow(model *m, heap *h, int zone, size_t size) {
 bool model_take(model *m, uint32_t block, size_t size, uint32_t stream) {
   size = up(size, 512);
   int zone = m->rules->has_small && size <= MIB ? 0 : 1;
-  uint32_t home = 2 * stream + (uint32_t)zone;
-  heap *h = &m->heap[home];
-  part *p = find_or_grow(m, h, zone, size);
+  uint32_t number = 2 * stream + (uint32_t)zone;
+  heap *h = &m->heap[number];
+  chunk *p = find_or_grow(m, h, zone, size);
   if (!p) release_all(m);
   if (!p) p = find_or_grow(m, h, zone, size);
   if (!p) return false;
   p->state = LIVE;
   if (p->size > size && m->rules->splits(zone, p->size - size)) put(h, cut(p, size));
   m->live[block] = p;
-  m->home[block] = home;
+  m->heap_of[block] = number;
   return true;
 }
 
 void model_give(model *m, uint32_t block) {
-  heap *h = &m->heap[m->home[block]];
+  heap *h = &m->heap[m->heap_of[block]];
   put(h, join(h, m->live[block]));
   m->live[block] = NULL;
 }
 
-/* Frees a model at the end of its process. Live parts are not freed. */
+/* Frees a model at the end of its process. Live chunks are not freed. */
 void model_free(model *m) {
   m->rules->expands ? (void)0 : release_all(m);
   free(m->heap);
   free(m->live);
-  free(m->home);
+  free(m->heap_of);
   free(m);
 }

@@ -14,7 +14,7 @@
 
 #include "../../gpu/driver.h"
 #include "../bench.h"
-#include "../lender.h"
+#include "../device_allocators.h"
 #include "trace.h"
 
 enum { STREAMS = 64 };
@@ -25,7 +25,7 @@ static CUstream stream[STREAMS];
 static const char *asked[8];
 static int asked_count;
 
-static lender torch; /* without a function: there is no library */
+static device_allocator torch; /* without a function: there is no library */
 
 static bool is_asked(const char *pool, bool otherwise) {
   for (int i = 0; i < asked_count; i++)
@@ -52,7 +52,8 @@ static void load_pool(const char *pool) {
 /* Plays the trace. Returns false if memory ran out. Raises *most to the most bytes of the device
  * that were in use beyond `before`, read after each allocation. If `most` is NULL, the time is
  * measured, so nothing is read. */
-static bool play(const lender *by, const trace *t, void **block, int64_t before, int64_t *most) {
+static bool play(const device_allocator *by, const trace *t, void **block, int64_t before,
+                 int64_t *most) {
   bool ok = true;
   memset(block, 0, t->blocks * sizeof *block);
   for (size_t i = 0; i < t->events && ok; i++) {
@@ -69,7 +70,7 @@ static bool play(const lender *by, const trace *t, void **block, int64_t before,
   return ok;
 }
 
-static void end(const lender *by, const trace *t, void **block) {
+static void end(const device_allocator *by, const trace *t, void **block) {
   for (size_t i = 0; i < t->blocks; i++)
     if (block[i]) by->free(block[i], NULL);
   MUST(cu.CtxSynchronize());
@@ -84,10 +85,10 @@ static void row(const char *who, bool ok, const trace *t, int64_t reserved, doub
   if (ok) printf("\n");
 }
 
-static void through(const lender *by, const trace *t, const char *who, void **block) {
+static void through(const device_allocator *by, const trace *t, const char *who, void **block) {
   int64_t most = 0;
   bool ok = play(by, t, block, used(), &most);
-  if (!ok && by == &lender_loam) fprintf(stderr, "%s\n", loam_error());
+  if (!ok && by == &allocator_loam) fprintf(stderr, "%s\n", loam_error());
   end(by, t, block);
   int64_t start = bench_now();
   ok = ok && play(by, t, block, 0, NULL);
@@ -100,7 +101,7 @@ static void through_pool(const trace *t, const char *pool, void **block) {
   char who[64];
   load_pool(pool);
   snprintf(who, sizeof who, "loam.device { pool = \"%s\" }", pool);
-  through(&lender_loam, t, who, block);
+  through(&allocator_loam, t, who, block);
 }
 
 static void through_model(const trace *t, int which, size_t total) {
@@ -150,7 +151,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   driver_open(&cu, NULL);
-  if (library && !lender_torch(&torch, library)) return 1;
+  if (library && !allocator_torch(&torch, library)) return 1;
   for (; first < argc; first++) {
     if (!trace_read(&t, argv[first])) return 1;
     if (t.streams > STREAMS) {

@@ -1,8 +1,9 @@
-/* paper.h - a driver without a device, for bench/device: it hands out addresses and does nothing
- * else. The file also has the functions of a CUDA runtime that PyTorch's caching allocator calls.
- * The dynamic linker finds these functions of the program before the functions of a library. */
-#ifndef BENCH_PAPER_H
-#define BENCH_PAPER_H
+/* fake_driver.h - a driver without a device, for bench/device: it hands out addresses and does
+ * nothing else. The file also has the functions of a CUDA runtime that PyTorch's caching allocator
+ * calls. The dynamic linker finds these functions of the program before the functions of a
+ * library. */
+#ifndef BENCH_FAKE_DRIVER_H
+#define BENCH_FAKE_DRIVER_H
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
--- eight.lua: the policy of loam while tests/bench/allocators runs. It has eight leaves and three
--- strategies, none of which asks for more than the other allocators give.
+-- eight_leaves.lua: the policy of loam while tests/bench/allocators runs. It has eight leaves and
+-- three strategies, none of which asks for more than the other allocators give.
 
 local KiB, MiB = loam.KiB, loam.MiB
 

@@ -1,7 +1,7 @@
-/* busy.h - a thread that allocates and frees without pause, and the times of its operations: while
- * something else happens, and for as long without it. */
-#ifndef BUSY_H
-#define BUSY_H
+/* background_thread.h - a thread that allocates and frees without pause, and the times of its
+ * operations: while something else happens, and for as long without it. */
+#ifndef BACKGROUND_THREAD_H
+#define BACKGROUND_THREAD_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,17 +12,17 @@
 enum { BUSY_SAMPLES = 1 << 22 };
 
 /* The thread allocates blocks of 64 sizes in turn: least, least + step, ... */
-typedef struct busy_thread {
+typedef struct background_thread {
   loam_site *site;
   size_t least, step;
   pthread_t thread;
   atomic_int stop;
   uint32_t *sample; /* the times of the latest operations, in nanoseconds */
   long samples;
-} busy_thread;
+} background_thread;
 
-static inline void *busy_allocate(void *arg) {
-  busy_thread *b = arg;
+static inline void *background_allocate(void *arg) {
+  background_thread *b = arg;
   loam_site *site = b->site;
   b->samples = 0;
   while (!atomic_load_explicit(&b->stop, memory_order_relaxed)) {
@@ -35,38 +35,39 @@ static inline void *busy_allocate(void *arg) {
   return NULL;
 }
 
-static inline void busy_init(busy_thread *b, const char *tag, size_t least, size_t step) {
-  *b = (busy_thread){ .site = loam_site_get(tag), .least = least, .step = step };
+static inline void background_init(background_thread *b, const char *tag, size_t least,
+                                   size_t step) {
+  *b = (background_thread){ .site = loam_site_get(tag), .least = least, .step = step };
   b->sample = malloc(BUSY_SAMPLES * sizeof *b->sample);
   if (!b->sample) abort();
   memset(b->sample, 0, BUSY_SAMPLES * sizeof *b->sample);
 }
 
-static inline void busy_start(busy_thread *b) {
+static inline void background_start(background_thread *b) {
   atomic_store(&b->stop, 0);
-  if (pthread_create(&b->thread, NULL, busy_allocate, b)) abort();
+  if (pthread_create(&b->thread, NULL, background_allocate, b)) abort();
 }
 
-static inline int busy_by_value(const void *a, const void *b) {
+static inline int background_by_value(const void *a, const void *b) {
   uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
   return x < y ? -1 : x > y;
 }
 
-static inline void busy_end(busy_thread *b, const char *what) {
+static inline void background_end(background_thread *b, const char *what) {
   atomic_store(&b->stop, 1);
   pthread_join(b->thread, NULL);
   long n = b->samples < BUSY_SAMPLES ? b->samples : BUSY_SAMPLES;
-  qsort(b->sample, (size_t)n, sizeof *b->sample, busy_by_value);
+  qsort(b->sample, (size_t)n, sizeof *b->sample, background_by_value);
   printf("%-16s%10ld operations   p50 %4u ns   p99 %5u ns   p99.9 %6u ns   max %8.3f ms\n", what,
          b->samples, b->sample[n / 2], b->sample[(long)((double)n * 0.99)],
          b->sample[(long)((double)n * 0.999)], b->sample[n - 1] / 1e6);
 }
 
 /* Runs the thread for `ns` nanoseconds while nothing else happens, and frees its samples. */
-static inline void busy_alone(busy_thread *b, int64_t ns) {
-  busy_start(b);
+static inline void background_alone(background_thread *b, int64_t ns) {
+  background_start(b);
   nanosleep(&(struct timespec){ ns / 1000000000, ns % 1000000000 }, NULL);
-  busy_end(b, "quiet, as long");
+  background_end(b, "quiet, as long");
   free(b->sample);
 }
 

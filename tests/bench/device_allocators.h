@@ -1,7 +1,7 @@
-/* lender.h - the allocators of device memory that a bench can use: loam, or PyTorch's caching
- * allocator from a library that is made of tests/gpu/torch_host.cc. */
-#ifndef BENCH_LENDER_H
-#define BENCH_LENDER_H
+/* device_allocators.h - the allocators of device memory that a bench can use: loam, or PyTorch's
+ * caching allocator from a library that is made of tests/gpu/torch_host.cc. */
+#ifndef BENCH_DEVICE_ALLOCATORS_H
+#define BENCH_DEVICE_ALLOCATORS_H
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -9,20 +9,22 @@
 
 #include "loam.h"
 
-typedef struct lender {
+typedef struct device_allocator {
   void *(*alloc)(size_t size, void *stream);
   void (*free)(void *ptr, void *stream);
   void (*trim)(void);
-} lender;
+} device_allocator;
 
-static inline void *lender_take(size_t size, void *on) { return loam_device_alloc(NULL, size, on); }
-static inline void lender_give(void *ptr, void *on) { (void)loam_device_free(ptr, on); }
-static inline void lender_trim(void) { (void)loam_device_trim(-1); }
-static const lender lender_loam = { lender_take, lender_give, lender_trim };
+static inline void *allocator_take(size_t size, void *on) {
+  return loam_device_alloc(NULL, size, on);
+}
+static inline void allocator_give(void *ptr, void *on) { (void)loam_device_free(ptr, on); }
+static inline void allocator_trim(void) { (void)loam_device_trim(-1); }
+static const device_allocator allocator_loam = { allocator_take, allocator_give, allocator_trim };
 
 /* Loads PyTorch's allocator from a library. Returns false, and says why, if that is not
  * possible. */
-static inline bool lender_torch(lender *out, const char *path) {
+static inline bool allocator_torch(device_allocator *out, const char *path) {
   void *library = dlopen(path, RTLD_NOW);
   void (*start)(void) = NULL;
   if (library) {
