@@ -139,7 +139,7 @@ static inline void is_filled(const char *p, size_t size) {
 }
 
 /* Loads a policy, which is then in force. */
-static inline void policy(const char *text) {
+static inline void load_policy(const char *text) {
   if (loam_policy_load_text("vm.lua", text)) fail_msg("%s", loam_error());
 }
 

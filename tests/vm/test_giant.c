@@ -44,10 +44,10 @@ static void look(void) {
 
 /* One block takes the machine's only page of 1 GiB. The next strategy of the chain serves the next
  * request, and loam counts the failure and the fallback. */
-static void the_page_is_had_by_one_and_then_by_the_next(void **state) {
+static void a_second_block_falls_back(void **state) {
   (void)state;
   assert_int_equal(number_in(free_file), 1);
-  policy(CHAIN("huge = '1GiB'"));
+  load_policy(CHAIN("huge = '1GiB'"));
   struct loam_stats before, after;
   char *p = loam_malloc(NULL, GIB);
   assert_non_null(p);
@@ -75,7 +75,7 @@ static void small_and_large_blocks_share_one(void **state) {
   (void)state;
   enum { OBJECTS = 1000, LARGE = 24 << 20 };
   static char *object[OBJECTS];
-  policy(CHAIN("huge = '1GiB'"));
+  load_policy(CHAIN("huge = '1GiB'"));
   for (int i = 0; i < OBJECTS; i++) {
     object[i] = loam_malloc(NULL, 100);
     assert_non_null(object[i]);
@@ -96,13 +96,13 @@ static void small_and_large_blocks_share_one(void **state) {
 }
 
 /* A block of more than 1 GiB needs two pages, but the machine has one. */
-static void what_needs_two_is_not_had(void **state) {
+static void a_block_of_two_giant_pages_falls_back(void **state) {
   (void)state;
-  policy(CHAIN("huge = '1GiB'"));
+  load_policy(CHAIN("huge = '1GiB'"));
   is_second(loam_malloc(NULL, GIB + 1));
   assert_int_equal(number_in(free_file), 1);
-  policy("local a = loam.host { name = 'first', huge = '1GiB' }\n"
-         "return loam.policy { name = 'p', pick = function() return a end }\n");
+  load_policy("local a = loam.host { name = 'first', huge = '1GiB' }\n"
+              "return loam.policy { name = 'p', pick = function() return a end }\n");
   usleep(50000); /* for 10 ms after a refusal, loam does not ask the kernel again */
   char *p = loam_malloc(NULL, 100);
   assert_non_null(p);
@@ -113,12 +113,12 @@ static void what_needs_two_is_not_had(void **state) {
 }
 
 /* The machine's page of 1 GiB is on node 1. */
-static void a_node_has_it_or_not(void **state) {
+static void giant_pages_follow_numa(void **state) {
   (void)state;
   static const char *const there[] = { CHAIN("huge = '1GiB', numa = 1"),
                                        CHAIN("huge = '1GiB', numa = { 0, 1 }") };
   for (int i = 0; i < 2; i++) {
-    policy(there[i]);
+    load_policy(there[i]);
     char *p = loam_malloc(NULL, 6 << 20);
     assert_non_null(p);
     assert_int_equal(where_is(p, 6 << 20).other, 0);
@@ -127,7 +127,7 @@ static void a_node_has_it_or_not(void **state) {
     loam_free(p);
     is_given_back();
   }
-  policy(CHAIN("huge = '1GiB', numa = 0"));
+  load_policy(CHAIN("huge = '1GiB', numa = 0"));
   is_second(loam_malloc(NULL, 6 << 20));
   is_second(loam_malloc(NULL, 100));
   assert_int_equal(number_in(free_file), 1);
@@ -137,10 +137,10 @@ int main(void) {
   begin();
   only_with_nodes(2);
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_page_is_had_by_one_and_then_by_the_next),
+    cmocka_unit_test(a_second_block_falls_back),
     cmocka_unit_test(small_and_large_blocks_share_one),
-    cmocka_unit_test(what_needs_two_is_not_had),
-    cmocka_unit_test(a_node_has_it_or_not),
+    cmocka_unit_test(a_block_of_two_giant_pages_falls_back),
+    cmocka_unit_test(giant_pages_follow_numa),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,19 +23,19 @@ static void look(void) {
 static void *held[MANY];
 
 /* The SHORTFALL events of the strategy "asked": their number, and the words of the latest. */
-static int told;
+static int events;
 static char words[512];
 
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind != LOAM_EVENT_SHORTFALL || !strstr(event->message, "'asked'")) return;
-  told++;
+  events++;
   snprintf(words, sizeof words, "%s", event->message);
 }
 
-static void is_reported_once(const char *what) {
+static void assert_reported_once(const char *what) {
   look();
-  if (told != 1 || !strstr(words, what)) fail_msg("told %d times, last: %s", told, words);
+  if (events != 1 || !strstr(words, what)) fail_msg("told %d times, last: %s", events, words);
 }
 
 static spread fill(int n) {
@@ -58,14 +58,14 @@ static void empty(int n) {
 static void what_spilled_over_is_counted(void **state) {
   (void)state;
   if (nodes() != 4) skip();
-  policy(POLICY("numa = { prefer = 1 }"));
+  load_policy(POLICY("numa = { prefer = 1 }"));
   fill(5);
   look();
   assert_int_equal(found.live_bytes, 5 * LARGE);
   assert_int_equal(found.checked_bytes, 5 * LARGE);
   assert_int_equal(found.elsewhere_bytes, 0);
   assert_int_equal(found.node_bytes[1], 5 * LARGE);
-  assert_int_equal(told, 0);
+  assert_int_equal(events, 0);
   empty(5);
   spread sum = fill(MANY); /* 280 MiB; node 1 has 192 */
   long elsewhere = sum.on[0] + sum.on[2] + sum.on[3];
@@ -75,14 +75,14 @@ static void what_spilled_over_is_counted(void **state) {
   double got = (double)found.elsewhere_bytes / (double)found.checked_bytes;
   double real = (double)elsewhere / (double)(elsewhere + sum.on[1]);
   assert_true(got > real - 0.05 && got < real + 0.05); /* loam looked at a sample */
-  is_reported_once("on nodes that it did not ask for");
+  assert_reported_once("on nodes that it did not ask for");
   empty(MANY);
 }
 
 static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
   (void)state;
   if (nodes() != 4) skip();
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   run_on_node(2);
   fill(3);
   look();
@@ -102,12 +102,12 @@ static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
 static void small_pages_for_huge_ones_are_counted(void **state) {
   (void)state;
   static const char file[] = "/sys/kernel/mm/transparent_hugepage/enabled";
-  policy(POLICY("huge = 'thp'"));
+  load_policy(POLICY("huge = 'thp'"));
   fill(4);
   look();
   assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
   assert_int_equal(found.huge_bytes, 4 * LARGE);
-  assert_int_equal(told, 0);
+  assert_int_equal(events, 0);
   assert_int_equal(smaps(held[0], LARGE, "AnonHugePages") % 2048, 0);
   empty(4);
   set(file, "never");
@@ -115,14 +115,14 @@ static void small_pages_for_huge_ones_are_counted(void **state) {
   look();
   assert_int_equal(found.huge_asked_bytes, 4 * LARGE);
   assert_int_equal(found.huge_bytes, 0);
-  is_reported_once("on small pages");
+  assert_reported_once("on small pages");
   empty(4);
   set(file, "madvise");
 }
 
-static int begins_anew(void **state) {
+static int reset_events(void **state) {
   (void)state;
-  told = 0;
+  events = 0;
   return 0;
 }
 
@@ -130,9 +130,9 @@ int main(void) {
   begin();
   loam_on_event(on_event, NULL);
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_setup(what_spilled_over_is_counted, begins_anew),
+    cmocka_unit_test_setup(what_spilled_over_is_counted, reset_events),
     cmocka_unit_test(local_memory_is_judged_by_the_node_it_was_for),
-    cmocka_unit_test_setup(small_pages_for_huge_ones_are_counted, begins_anew),
+    cmocka_unit_test_setup(small_pages_for_huge_ones_are_counted, reset_events),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

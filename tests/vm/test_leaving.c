@@ -24,7 +24,7 @@ static bool find_state(char *path, size_t size) {
   return found;
 }
 
-static bool is_so(const char *path, const char *word) {
+static bool file_has_word(const char *path, const char *word) {
   char now[20] = "";
   FILE *file = fopen(path, "r");
   bool same = file && fgets(now, sizeof now, file) && !strncmp(now, word, strcspn(now, "\n"));
@@ -42,12 +42,12 @@ static bool may_use_it(void) {
 
 /* Brings the memory of node 4 online or offline, and waits until the list of allowed nodes agrees.
  * Repeats the write, because the kernel refuses it while it works on a page of the node. */
-static void turn(const char *word) {
+static void set_node_state(const char *word) {
   char path[200];
   ssize_t n = -1;
   int naps = 0;
   if (!find_state(path, sizeof path)) fail_msg("node 4 has no memory that could be turned on");
-  if (is_so(path, word)) return;
+  if (file_has_word(path, word)) return;
   while (n < 0 && be_patient(&naps)) {
     int fd = open(path, O_WRONLY);
     assert_true(fd >= 0);
@@ -60,15 +60,15 @@ static void turn(const char *word) {
   usleep(200000); /* loam uses no figure of a node that is older than 100 ms */
 }
 
-static int comes(void **state) {
+static int set_online(void **state) {
   (void)state;
-  turn("online_movable");
+  set_node_state("online_movable");
   return 0;
 }
 
-static int goes(void **state) {
+static int set_offline(void **state) {
   (void)state;
-  turn("offline");
+  set_node_state("offline");
   return 0;
 }
 
@@ -95,7 +95,7 @@ static uint64_t fallbacks(void) {
   return stats.fallbacks;
 }
 
-static void is_of(const char *strategy, size_t size, unsigned mask) {
+static void assert_served_by(const char *strategy, size_t size, unsigned mask) {
   char *p = filled("leaving", size);
   assert_string_equal(strategy_of(p), strategy);
   assert_on(p, size, mask);
@@ -109,20 +109,20 @@ static void what_must_be_there_goes_to_the_next(void **state) {
   (void)state;
   char *p[BLOCKS];
   static char *object[OBJECTS];
-  policy(CHAIN("numa = 4"));
+  load_policy(CHAIN("numa = 4"));
   for (int i = 0; i < BLOCKS; i++) assert_on(p[i] = filled("leaving", EACH), EACH, 1 << 4);
   for (int i = 0; i < OBJECTS; i++) assert_on(object[i] = filled("leaving", SMALL), SMALL, 1 << 4);
   look();
   assert_int_equal(first.elsewhere_bytes, 0);
   uint64_t failed = first.failed, before = fallbacks();
-  turn("offline");
+  set_node_state("offline");
   for (int i = 0; i < BLOCKS; i++) {
     assert_on(p[i], EACH, 0xf);
     is_filled(p[i], EACH);
   }
   look();
   assert_true(first.elsewhere_bytes >= BLOCKS * EACH);
-  for (int i = 0; i < 4; i++) is_of("second", EACH, 1 << 1);
+  for (int i = 0; i < 4; i++) assert_served_by("second", EACH, 1 << 1);
   look();
   assert_int_equal(first.failed, failed + 4);
   assert_int_equal(fallbacks(), before + 4);
@@ -136,11 +136,11 @@ static void what_must_be_there_goes_to_the_next(void **state) {
   }
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
   loam_trim();
-  is_of("second", SMALL, 1 << 1);
-  turn("online_movable");
+  assert_served_by("second", SMALL, 1 << 1);
+  set_node_state("online_movable");
   usleep(50000); /* for 10 ms after a refusal, loam does not ask the kernel again */
-  is_of("first", EACH, 1 << 4);
-  is_of("first", SMALL, 1 << 4);
+  assert_served_by("first", EACH, 1 << 4);
+  assert_served_by("first", SMALL, 1 << 4);
   loam_trim();
 }
 
@@ -149,16 +149,16 @@ static void what_must_be_there_goes_to_the_next(void **state) {
  * it. */
 static void what_comes_back_is_of_the_node_again(void **state) {
   (void)state;
-  policy(CHAIN("numa = 4"));
+  load_policy(CHAIN("numa = 4"));
   char *p = filled("leaving", 1 << 20);
   assert_on(p, 1 << 20, 1 << 4);
-  turn("offline");
-  is_of("second", 1 << 20, 1 << 1);
-  turn("online_movable");
+  set_node_state("offline");
+  assert_served_by("second", 1 << 20, 1 << 1);
+  set_node_state("online_movable");
   usleep(50000);
-  is_of("first", 1 << 20, 1 << 4);
-  is_of("first", 2 << 20, 1 << 4);
-  is_of("first", SMALL, 1 << 4);
+  assert_served_by("first", 1 << 20, 1 << 4);
+  assert_served_by("first", 2 << 20, 1 << 4);
+  assert_served_by("first", SMALL, 1 << 4);
   is_filled(p, 1 << 20);
   loam_free(p);
   loam_trim();
@@ -178,20 +178,20 @@ static void what_may_be_elsewhere_is(void **state) {
     { CHAIN("numa = { weights = { [3] = 3, [4] = 1 } }"), 1 << 3 | 1 << 4, 0xf },
   };
   for (int i = 0; i < 4; i++) {
-    policy(form[i].text);
+    load_policy(form[i].text);
     char *p = filled("leaving", EACH);
     assert_on(p, EACH, form[i].there);
     uint64_t before = fallbacks();
-    turn("offline");
+    set_node_state("offline");
     is_filled(p, EACH);
     assert_on(p, EACH, 0xf);
-    is_of("first", 2 * EACH, form[i].gone);
-    is_of("first", SMALL, 0xf);
+    assert_served_by("first", 2 * EACH, form[i].gone);
+    assert_served_by("first", SMALL, 0xf);
     assert_int_equal(fallbacks(), before);
     loam_free(p);
     loam_trim();
-    turn("online_movable");
-    is_of("first", EACH, form[i].there);
+    set_node_state("online_movable");
+    assert_served_by("first", EACH, form[i].there);
   }
 }
 
@@ -199,23 +199,23 @@ static void what_may_be_elsewhere_is(void **state) {
  * stays. */
 static void a_policy_that_names_it_then_is_refused(void **state) {
   (void)state;
-  policy(CHAIN("numa = 2"));
-  turn("offline");
+  load_policy(CHAIN("numa = 2"));
+  set_node_state("offline");
   assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4")), LOAM_EPOLICY);
   assert_non_null(strstr(loam_error(), "node 4"));
   assert_non_null(strstr(loam_error(), "nodes 0-3"));
-  is_of("first", EACH, 1 << 2);
-  turn("online_movable");
-  policy(CHAIN("numa = 4"));
-  is_of("first", EACH, 1 << 4);
+  assert_served_by("first", EACH, 1 << 2);
+  set_node_state("online_movable");
+  load_policy(CHAIN("numa = 4"));
+  assert_served_by("first", EACH, 1 << 4);
   /* The policy in force names node 4, and uses the node again when it is back. */
   loam_trim();
-  turn("offline");
+  set_node_state("offline");
   assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4, align = 32")), LOAM_EPOLICY);
-  is_of("second", EACH, 1 << 1);
-  turn("online_movable");
+  assert_served_by("second", EACH, 1 << 1);
+  set_node_state("online_movable");
   usleep(50000);
-  is_of("first", EACH, 1 << 4);
+  assert_served_by("first", EACH, 1 << 4);
   loam_trim();
 }
 
@@ -231,17 +231,18 @@ static bool is_there(unsigned node) {
 static void free_memory_of_it_steers_a_policy(void **state) {
   (void)state;
   int naps = 0;
-  policy("local a, b = loam.host { name = 'first', numa = 4 }, loam.host { name = 'b', numa = 1 }\n"
-         "return loam.policy { name = 'p', pick = function(req)\n"
-         "  if loam.node(4).free > 8 * loam.MiB then return a:or_else(b) end return b end }\n");
+  load_policy(
+      "local a, b = loam.host { name = 'first', numa = 4 }, loam.host { name = 'b', numa = 1 }\n"
+      "return loam.policy { name = 'p', pick = function(req)\n"
+      "  if loam.node(4).free > 8 * loam.MiB then return a:or_else(b) end return b end }\n");
   while (!is_there(4) && be_patient(&naps)) continue;
   loam_trim();
   for (int round = 0; round < 2; round++) {
-    turn("offline");
+    set_node_state("offline");
     usleep(200000); /* a gauge is at most 100 ms old */
-    for (int i = 0; i < 5; i++) is_of("b", 1 << 20, 1 << 1);
+    for (int i = 0; i < 5; i++) assert_served_by("b", 1 << 20, 1 << 1);
     if (round) assert_int_equal(loam_policy_load_text("vm.lua", CHAIN("numa = 4")), LOAM_EPOLICY);
-    turn("online_movable");
+    set_node_state("online_movable");
     while (!is_there(4) && be_patient(&naps)) continue;
     assert_true(is_there(4));
     loam_trim();
@@ -258,5 +259,5 @@ int main(void) {
     cmocka_unit_test(a_policy_that_names_it_then_is_refused),
     cmocka_unit_test(free_memory_of_it_steers_a_policy),
   };
-  return cmocka_run_group_tests(tests, comes, goes);
+  return cmocka_run_group_tests(tests, set_online, set_offline);
 }

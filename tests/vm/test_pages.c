@@ -11,7 +11,7 @@ enum { LARGE = 8 << 20 };
 static const char thp[] = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 static char *take(const char *text, size_t size) {
-  policy(text);
+  load_policy(text);
   char *p = loam_malloc(NULL, size);
   assert_non_null(p);
   return p;
@@ -21,7 +21,7 @@ static char *take(const char *text, size_t size) {
  * of its strategy. */
 static long huge_of(const void *p, size_t size) { return smaps(p, size, "AnonHugePages"); }
 
-static void thp_is_had_where_it_is_asked_for(void **state) {
+static void thp_is_used_on_request(void **state) {
   (void)state;
   char *p = take(POLICY("huge = 'thp'"), LARGE);
   memset(p, 1, LARGE);
@@ -118,7 +118,7 @@ static void locked_memory_is_locked_until_it_is_freed(void **state) {
   char *small = loam_malloc(NULL, 100);
   assert_in_range(smaps(small, 100, "Locked"), 4, 1 << 20);
   loam_free(small);
-  policy(POLICY("align = 256"));
+  load_policy(POLICY("align = 256"));
   loam_trim();
   /* Memory that was locked serves another strategy, and is not locked any more. */
   p = loam_malloc(NULL, LARGE);
@@ -130,7 +130,7 @@ static void locked_memory_is_locked_until_it_is_freed(void **state) {
 int main(void) {
   begin();
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(thp_is_had_where_it_is_asked_for),
+    cmocka_unit_test(thp_is_used_on_request),
     cmocka_unit_test(thp_is_kept_out_where_it_is_refused),
     cmocka_unit_test(pages_of_2_mib_are_exactly_that),
     cmocka_unit_test(pages_of_1_gib_are_refused_where_there_are_none),

@@ -92,7 +92,7 @@ static void a_number_is_that_node(void **state) {
   static const char *const text[] = { POLICY("numa = 0"), POLICY("numa = 1"), POLICY("numa = 2"),
                                       POLICY("numa = 3") };
   for (int node = 0; node < NODES; node++) {
-    policy(text[node]);
+    load_policy(text[node]);
     on_node(0, all_is_on, 1u << node);
     on_node(2, all_is_on, 1u << node);
   }
@@ -100,16 +100,16 @@ static void a_number_is_that_node(void **state) {
 
 static void a_list_is_those_nodes(void **state) {
   (void)state;
-  policy(POLICY("numa = { 1, 3 }"));
+  load_policy(POLICY("numa = { 1, 3 }"));
   on_node(0, all_is_on, 1 << 1 | 1 << 3);
   on_node(2, all_is_on, 1 << 1 | 1 << 3);
 }
 
 static void a_preferred_node_is_taken_while_it_has_memory(void **state) {
   (void)state;
-  policy(POLICY("numa = { prefer = 2 }"));
+  load_policy(POLICY("numa = { prefer = 2 }"));
   on_node(0, all_is_on, 1 << 2);
-  policy(POLICY("numa = { prefer = 3 }"));
+  load_policy(POLICY("numa = { prefer = 3 }"));
   on_node(1, all_is_on, 1 << 3);
 }
 
@@ -134,7 +134,7 @@ static void is_even(const void *p, size_t size, unsigned mask) {
 
 static void interleaved_pages_go_round(void **state) {
   (void)state;
-  policy(POLICY("numa = 'interleave'"));
+  load_policy(POLICY("numa = 'interleave'"));
   void *p = touched(LARGE);
   is_even(p, LARGE, 0xf);
   p = loam_realloc(NULL, p, 4 * LARGE);
@@ -157,7 +157,7 @@ static void in_proportion(const spread *found, long pages, const int *weight, lo
 
 static void weights_are_the_proportions(const char *text, const int *weight, size_t size,
                                         long grain) {
-  policy(text);
+  load_policy(text);
   void *p = touched(size);
   spread found = where_is(p, size);
   loam_free(p);
@@ -198,7 +198,7 @@ static void pages_are_shared_out_by_weight(void **state) {
 static void weights_hold_for_small_objects_and_growth(void **state) {
   (void)state;
   static const int weight[] = { 3, 1, 0, 0 };
-  policy(POLICY("numa = { weights = { [0] = 3, [1] = 1 } }"));
+  load_policy(POLICY("numa = { weights = { [0] = 3, [1] = 1 } }"));
   spread found = where_objects_are();
   in_proportion(&found, OBJECTS, weight, OBJECTS / 20);
   char *p = touched(LARGE), *between = touched(LARGE);
@@ -215,7 +215,7 @@ static void weights_hold_for_small_objects_and_growth(void **state) {
 
 static void local_is_where_the_thread_runs(void **state) {
   (void)state;
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   for (int node = 0; node < 3; node++) on_node(node, all_is_on, 1u << node);
 }
 
@@ -231,7 +231,7 @@ static void frees_and_takes(unsigned mask) {
 
 static void local_objects_freed_elsewhere_are_not_local_there(void **state) {
   (void)state;
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   on_node(0, takes_and_keeps, 1 << 0);
   on_node(1, frees_and_takes, 1 << 1);
   on_node(0, small_are_on, 1 << 0);
@@ -252,7 +252,7 @@ static void frees_and_takes_large(unsigned mask) {
 
 static void local_blocks_freed_elsewhere_are_not_local_there(void **state) {
   (void)state;
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   on_node(0, takes_large, 1 << 0);
   on_node(1, frees_and_takes_large, 1 << 1);
   on_node(2, large_is_on, 1 << 2);
@@ -269,7 +269,7 @@ static void grows_kept(unsigned mask) {
 
 static void a_local_block_is_on_one_node_however_it_grows(void **state) {
   (void)state;
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   on_node(0, takes_large, 1 << 0);
   on_node(0, grows_kept, 1 << 0);
   on_node(2, takes_large, 1 << 2);
@@ -278,7 +278,7 @@ static void a_local_block_is_on_one_node_however_it_grows(void **state) {
 
 static void a_thread_that_moves_takes_from_its_new_node(void **state) {
   (void)state;
-  policy(POLICY("numa = 'local'"));
+  load_policy(POLICY("numa = 'local'"));
   run_on_node(0);
   large_is_on(1 << 0);
   loam_trim();
@@ -305,8 +305,8 @@ static void takes_one(unsigned index) { object[index] = touched(SMALL); }
 
 static void local_memory_is_one_strategy_in_all_figures(void **state) {
   (void)state;
-  policy("local s = loam.host { name = 'local.one', numa = 'local', limit = loam.MiB }\n"
-         "return loam.policy { name = 'p', pick = function() return s end }\n");
+  load_policy("local s = loam.host { name = 'local.one', numa = 'local', limit = loam.MiB }\n"
+              "return loam.policy { name = 'p', pick = function() return s end }\n");
   for (unsigned i = 0; i < 3; i++) on_node((int)i, takes_one, i);
   assert_int_equal(live_of_it(), 3 + (1ull << 32));
   /* The limit is for all nodes together. */
@@ -322,9 +322,10 @@ static void local_memory_is_one_strategy_in_all_figures(void **state) {
 
 static void a_page_serves_one_placement(void **state) {
   (void)state;
-  policy("local a, b = loam.host { name = 'a', numa = 1 }, loam.host { name = 'b', numa = 2 }\n"
-         "return loam.policy { name = 'p', pick = function(req)\n"
-         "  if req.tag:is'a' then return a end return b end }\n");
+  load_policy(
+      "local a, b = loam.host { name = 'a', numa = 1 }, loam.host { name = 'b', numa = 2 }\n"
+      "return loam.policy { name = 'p', pick = function(req)\n"
+      "  if req.tag:is'a' then return a end return b end }\n");
   loam_site *one = loam_site_get("a"), *other = loam_site_get("b");
   for (int round = 0; round < 3; round++) {
     for (int i = 0; i < OBJECTS; i++) {
@@ -345,7 +346,7 @@ static void memory_that_changes_hands_changes_its_placement(void **state) {
                                       POLICY("numa = 3, huge = 'thp'"), POLICY("numa = 2") };
   static const unsigned mask[] = { 1 << 1, 0xf, 1 << 3, 1 << 2 };
   for (int i = 0; i < 8; i++) {
-    policy(text[i % 4]);
+    load_policy(text[i % 4]);
     large_is_on(mask[i % 4]);
     small_are_on(mask[i % 4]);
     loam_trim();

@@ -41,9 +41,9 @@ static uint64_t fallbacks(void) {
   return stats.fallbacks;
 }
 
-static void is_taken_over(const char *text, size_t size, int least, int most, unsigned mask) {
+static void assert_fallback(const char *text, size_t size, int least, int most, unsigned mask) {
   uint64_t before = fallbacks();
-  policy(text);
+  load_policy(text);
   int n = take_until("first", size);
   assert_in_range(n, least, most);
   for (int i = 0; i < n; i++) assert_on(held[i], size, mask);
@@ -61,15 +61,15 @@ static void a_full_node_hands_over(void **state) {
   (void)state;
   if (nodes() != 4) skip();
   run_on_node(0);
-  is_taken_over(CHAIN("numa = 1"), 4 << 20, 15, 45, 1 << 1);
-  is_taken_over(CHAIN("numa = { 1, 3 }"), 4 << 20, 30, 90, 1 << 1 | 1 << 3);
-  is_taken_over(CHAIN("numa = 2, prefault = true"), 4 << 20, 15, 45, 1 << 2);
+  assert_fallback(CHAIN("numa = 1"), 4 << 20, 15, 45, 1 << 1);
+  assert_fallback(CHAIN("numa = { 1, 3 }"), 4 << 20, 30, 90, 1 << 1 | 1 << 3);
+  assert_fallback(CHAIN("numa = 2, prefault = true"), 4 << 20, 15, 45, 1 << 2);
 }
 
 static void growth_on_a_full_node_moves_on(void **state) {
   (void)state;
   if (nodes() != 4) skip();
-  policy(CHAIN("numa = 3"));
+  load_policy(CHAIN("numa = 3"));
   char *p = loam_malloc(NULL, 8 << 20);
   memset(p, 7, 8 << 20);
   assert_string_equal(strategy_of(p), "first");
@@ -89,7 +89,7 @@ static void growth_on_a_full_node_moves_on(void **state) {
 static void small_objects_of_a_full_node_come_from_the_next(void **state) {
   (void)state;
   if (nodes() != 4) skip();
-  policy(CHAIN("numa = 1"));
+  load_policy(CHAIN("numa = 1"));
   enum { OBJECTS = 50000, SIZE = 4000 };
   static char *object[OBJECTS];
   int first = 0;
@@ -106,14 +106,14 @@ static void small_objects_of_a_full_node_come_from_the_next(void **state) {
 
 static void without_huge_pages_the_next_serves(void **state) {
   (void)state;
-  policy(CHAIN("huge = '2MiB'"));
+  load_policy(CHAIN("huge = '2MiB'"));
   int n = take_until("first", 2 << 20);
   assert_int_equal(n, nodes() == 4 ? 64 : 0);
   free_held();
   if (nodes() != 4) return;
-  is_taken_over(CHAIN("huge = '2MiB', numa = 1"), 2 << 20, 16, 16, 1 << 1);
-  policy("local a = loam.host { name = 'alone', huge = '2MiB' }\n"
-         "return loam.policy { name = 'p', pick = function() return a end }\n");
+  assert_fallback(CHAIN("huge = '2MiB', numa = 1"), 2 << 20, 16, 16, 1 << 1);
+  load_policy("local a = loam.host { name = 'alone', huge = '2MiB' }\n"
+              "return loam.policy { name = 'p', pick = function() return a end }\n");
   assert_int_equal(take_until("alone", 2 << 20), 64);
   assert_non_null(strstr(loam_error(), "no page of 2 MiB is free"));
   free_held();
@@ -124,7 +124,7 @@ static void without_huge_pages_the_next_serves(void **state) {
 static void a_full_machine_hands_over(void **state) {
   (void)state;
   if (nodes() != 1) skip();
-  is_taken_over(CHAIN("prefault = true"), 16 << 20, 10, 60, (1u << NODES_MOST) - 1);
+  assert_fallback(CHAIN("prefault = true"), 16 << 20, 10, 60, (1u << NODES_MOST) - 1);
 }
 
 /* Puts this process into a new control group that may use `limit` bytes. */
@@ -138,7 +138,7 @@ static void enter_group(const char *limit) {
 
 static int in_small_group(void *argument) {
   enter_group("67108864");
-  policy(argument);
+  load_policy(argument);
   int n = take_until("first", 4 << 20);
   if (n < 5 || n > 15) return 10 + n;
   return held[n] ? 1 : 0;
@@ -166,7 +166,7 @@ static void enter_cpuset(const char *mems) {
 }
 
 static int leaves_its_nodes(void *text) {
-  policy(text);
+  load_policy(text);
   char *p = loam_malloc(NULL, 4 << 20);
   memset(p, 7, 4 << 20);
   if (strcmp(strategy_of(p), "first")) return 1;
@@ -194,7 +194,7 @@ static void a_node_outside_the_cpuset_hands_over(void **state) {
 /* When a cpuset changes, the kernel by default renumbers the nodes of a binding by their place in
  * it: node 1 of nodes 0-3 becomes node 2 of nodes 1-3. loam must stay on node 1. */
 static int keeps_its_node(void *text) {
-  policy(text);
+  load_policy(text);
   char *p = loam_malloc(NULL, 1 << 20);
   memset(p, 7, 1 << 20);
   enter_cpuset("1-3");
@@ -212,12 +212,12 @@ static void a_node_is_the_same_in_another_cpuset(void **state) {
 
 /* The administrator takes the reserved huge pages of node 1 away while blocks use some of them.
  * Those blocks stay; the next strategy serves new requests until the pages are reserved again. */
-static void huge_pages_that_are_taken_away_are_missed_by_nobody(void **state) {
+static void blocks_survive_removed_huge_pages(void **state) {
   (void)state;
   static const char file[] =
       "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
   if (nodes() != 4) skip();
-  policy(CHAIN("huge = '2MiB', numa = 1"));
+  load_policy(CHAIN("huge = '2MiB', numa = 1"));
   int n = take_until("first", 6 << 20);
   assert_in_range(n, 4, 5);
   set(file, "0");
@@ -244,7 +244,7 @@ int main(void) {
     cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
     cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
     cmocka_unit_test(a_node_is_the_same_in_another_cpuset),
-    cmocka_unit_test(huge_pages_that_are_taken_away_are_missed_by_nobody),
+    cmocka_unit_test(blocks_survive_removed_huge_pages),
     cmocka_unit_test(a_full_machine_hands_over),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

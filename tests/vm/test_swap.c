@@ -83,8 +83,8 @@ static void is_mostly_out(const void *p, size_t size) {
 
 static void the_tag_goes_to_swap_and_no_other(void **state) {
   (void)state;
-  policy("local s = loam.host { name = 's' }\n"
-         "return loam.policy { name = 'p', pick = function() return s end }\n");
+  load_policy("local s = loam.host { name = 's' }\n"
+              "return loam.policy { name = 'p', pick = function() return s end }\n");
   char *cold = filled("cold.data", EACH), *hot = filled("hot.data", EACH);
   char *cool = filled("coldest", EACH); /* another tag, whose name also begins with "cold" */
   long before = in_swap();
@@ -134,7 +134,7 @@ static void pages_of_every_placement_go(void **state) {
              "local s = loam.host { name = 's', %s }\n"
              "return loam.policy { name = 'p', pick = function() return s end }\n",
              form[i]);
-    policy(text);
+    load_policy(text);
     char *p = filled("cold", EACH);
     demote(0);
     assert_int_equal(moved, EACH);
@@ -146,10 +146,10 @@ static void pages_of_every_placement_go(void **state) {
 
 static void what_cannot_go_is_reported_with_the_reason(void **state) {
   (void)state;
-  policy("local s = loam.host { name = 's', lock = true }\n"
-         "local plain = loam.host { name = 'plain' }\n"
-         "return loam.policy { name = 'p', pick = function(req)\n"
-         "  if req.tag:is('cold.locked') then return s end return plain end }\n");
+  load_policy("local s = loam.host { name = 's', lock = true }\n"
+              "local plain = loam.host { name = 'plain' }\n"
+              "return loam.policy { name = 'p', pick = function(req)\n"
+              "  if req.tag:is('cold.locked') then return s end return plain end }\n");
   char *p = filled("cold.locked", EACH / 2);
   demote(0);
   assert_int_equal(moved, 0);
