@@ -1,5 +1,6 @@
 -- order.lua - in the preload library the functions of core/order.txt are in front of those that few
--- programs run, and most of the names there are names of functions. core/CMakeLists.txt says why.
+-- programs run, and most of the names there are names of functions. In a release build, the
+-- functions of a start end within two windows of 64 KiB. core/CMakeLists.txt says why.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -49,4 +50,14 @@ if #missing > count / 4 then
   files.complain("core/order.txt", "these are not in the library, so run tests/bench/order: %s",
     table.concat(missing, " "))
 end
+
+-- The first paragraph of the file has the functions of a start.
+local WINDOWS_END = 0x20000
+local is_release = files.read(build .. "/CMakeCache.txt"):find("CMAKE_BUILD_TYPE:%w+=Release\n")
+each_name(is_release and common:match("^\n*(.-)\n\n") or "", function(name, address)
+  if address and address >= WINDOWS_END then
+    files.complain(product, "%s, which each start runs, is at %#x, behind two windows of 64 KiB",
+      name, address)
+  end
+end)
 files.finish("the library's code, in order")
