@@ -1,6 +1,6 @@
--- order.lua - in the preload library the functions of core/order.txt are in front of those that few
--- programs run, and most of the names there are names of functions. In a release build, the
--- functions of a start end within two windows of 64 KiB. core/CMakeLists.txt says why.
+-- order.lua - in the preload library the functions of cmake/order.txt are in front of those that
+-- few programs run, and most of the names there are names of functions. In a release build, the
+-- functions of a start end within two windows of 64 KiB. cmake/order.cmake says why.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 
@@ -41,13 +41,13 @@ end)
 
 -- A compiler leaves out functions that it puts into their callers.
 local missing = {}
-local common = files.read("core/order.txt"):gsub("#[^\n]*", "")
+local common = files.read("cmake/order.txt"):gsub("#[^\n]*", "")
 local count = each_name(common, function(name, address)
   if not address then missing[#missing + 1] = name
   elseif address > first.at then files.complain(product, "%s is behind %s", name, first.name) end
 end)
 if #missing > count / 4 then
-  files.complain("core/order.txt", "these are not in the library, so run tests/bench/order: %s",
+  files.complain("cmake/order.txt", "these are not in the library, so run tests/bench/order: %s",
     table.concat(missing, " "))
 end
 
