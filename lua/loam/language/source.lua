@@ -121,26 +121,44 @@ local function tokens(text)
   end
 end
 
-local QUESTION = { under = true, is = true, glob = true }
+-- By question about a string: what to write in place of two strings that `or` joins.
+local ONE_BY_ONE = {
+  under = 'req.tag:under "a" or req.tag:under "b"', is = 'req.tag:is "a" or req.tag:is "b"',
+  glob = 'req.tag:glob "a" or req.tag:glob "b"',
+  ["=="] = 'req.tag == "a" or req.tag == "b"', ["~="] = 'req.tag ~= "a" and req.tag ~= "b"',
+}
 
--- Refuses `req.tag:under "a" or "b"`, with and without parentheses. A string counts as true in Lua,
--- so the question is about one string only, or its answer is always true.
+-- Returns the question that two pieces of a text are the begin of, or nil.
+local function question_of(before, word)
+  if before == ":" then return ONE_BY_ONE[word] end
+  return word == "=" and ONE_BY_ONE[before .. word] or nil
+end
+
+-- Characters behind a string that make it a part of something else: `"b" == req.tag`.
+local GOES_ON = { ["="] = true, ["~"] = true, [":"] = true, ["."] = true }
+
+local PAREN = { ["("] = true, [")"] = true }
+
+-- Refuses `req.tag:under "a" or "b"` and `req.tag == "a" or "b"`, with and without parentheses. A
+-- string counts as true in Lua, so the question is about one string only, or its answer is always
+-- true.
 function check_questions(text)
-  local asked, joined -- the question that a string follows; whether `or` is behind that string
-  local method, before
+  local advice, stage, at -- of the question; "asked", "first" string, "or", "second" string; line
+  local before = ""
   for word, line in pieces(text) do
-    if word == STRING then
-      if joined then
+    local question = question_of(before, word)
+    if question then
+      advice, stage = question, "asked"
+    elseif word == STRING and (stage == "asked" or stage == "or") then
+      stage, at = stage == "or" and "second" or "first", line
+    elseif stage == "first" and word == "or" then
+      stage = "or"
+    elseif not PAREN[word] then
+      if stage == "second" and not GOES_ON[word] then
         frame.refuse("type", "'or' joins two strings, so one is never asked about",
-          ("write req.tag:%s \"a\" or req.tag:%s \"b\""):format(asked, asked), line)
+          "write " .. advice, at)
       end
-      asked, method = method, nil
-    elseif asked and word == "or" then
-      joined = true
-    elseif QUESTION[word] and before == ":" then
-      method, asked, joined = word, nil, nil
-    elseif word ~= "(" and word ~= ")" then
-      method, asked, joined = nil, nil, nil
+      stage = nil
     end
     before = word
   end

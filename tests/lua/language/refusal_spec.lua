@@ -374,3 +374,26 @@ describe("a word that stands in a table", function()
     end
   end)
 end)
+
+describe("a comparison with two strings that 'or' joins", function()
+  it("is refused, with and without parentheses", function()
+    for _, body in ipairs {
+      "if req.tag == ('a' or 'b') then return b end return a",
+      "if req.tag == 'a' or 'b' then return b end return a",
+      "if req.size > 1 and (req.tag == 'a' or 'b' or 'c') then return b end return a",
+    } do
+      refused(body, { class = "type", reason = "'or' joins two strings",
+        hint = 'write req.tag == "a" or req.tag == "b"' })
+    end
+    refused("if req.tag ~= 'a' or 'b' then return b end return a", { class = "type",
+      hint = 'write req.tag ~= "a" and req.tag ~= "b"' })
+  end)
+
+  it("is not seen where the second one begins another comparison", function()
+    assert.equal("b b a", support.tags(
+      "if req.tag == 'x' or 'y' == req.tag then return b end return a", { "x", "y", "z" }))
+    assert.equal("b b b", support.tags(
+      "if req.tag == 'x' or ('y'):is(word) then return b end return a", { "x", "y", "z" },
+      "local word = 'y' "))
+  end)
+end)
