@@ -72,8 +72,9 @@ function options.show(value)
 end
 
 -- Refuses an option's value. `possible` says which values are possible: "true or false".
-local function wrong(option, value, possible)
-  return frame.refuse("option", option .. " = " .. options.show(value) .. ": must be " .. possible)
+local function wrong(option, value, possible, suggestion)
+  return frame.refuse("option", option .. " = " .. options.show(value) .. ": must be " .. possible,
+    suggestion)
 end
 
 local function is_integer(value)
@@ -99,7 +100,9 @@ end
 
 local function limit(option, value)
   if not is_integer(value) or value < 1 or value > MAX_BYTES then
-    wrong(option, value, "a whole number of bytes from 1 to 2^47, such as 512 * loam.MiB")
+    local has_fraction = type(value) == "number" and value > 1 and value < MAX_BYTES
+    wrong(option, value, "a whole number of bytes from 1 to 2^47, such as 512 * loam.MiB",
+      has_fraction and "write math.floor(…) around it" or symbol.size_advice(value))
   end
   return value
 end

@@ -6,6 +6,7 @@ local options = require("loam.language.options")
 local request = require("loam.symbolic.request")
 local source = require("loam.language.source")
 local strategy = require("loam.language.strategy")
+local symbol = require("loam.symbolic.symbol")
 
 local tests = {}
 
@@ -37,7 +38,8 @@ local function refuse(test, reason, suggestion)
 end
 
 local function wrong(test, key, value, possible)
-  return refuse(test, key .. " = " .. options.show(value) .. ": must be " .. possible)
+  return refuse(test, key .. " = " .. options.show(value) .. ": must be " .. possible,
+    symbol.size_advice(value))
 end
 
 local function is_number_in(value, range)

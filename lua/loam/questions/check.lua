@@ -50,11 +50,12 @@ end
 
 local PAGE = 4096
 
--- Returns the reason and the suggestion of a warning about a limit; nil if the limit is plausible.
-local function limit_mistake(limit)
-  if not limit or limit >= PAGE then return nil end
-  return ("limit = %d is in bytes, and less than a page"):format(limit),
-    ("did you mean %d * loam.MiB?"):format(limit)
+-- Returns the reason and the suggestion of a warning about an option that is a number of bytes; nil
+-- if the number is plausible.
+local function limit_mistake(option, bytes)
+  if not bytes or bytes >= PAGE then return nil end
+  return ("%s = %d is in bytes, and less than a page"):format(option, bytes),
+    ("did you mean %d * loam.MiB?"):format(bytes)
 end
 
 -- Calls `warn(member, class, reason, suggestion)` for each probable mistake about a strategy.
@@ -77,8 +78,10 @@ local function each_mistake(member, first, warn)
     warn(member, "unused", "it denies the request, so no strategy behind it in a chain serves",
       "leave out what follows: it is reached by no request")
   end
-  local reason, suggestion = limit_mistake(member.values.limit)
-  if reason then warn(member, "limit", reason, suggestion) end
+  for _, option in ipairs { "limit", "soft" } do
+    local reason, suggestion = limit_mistake(option, member.values[option])
+    if reason then warn(member, "limit", reason, suggestion) end
+  end
 end
 
 -- Returns the reports of all strategies, and warnings about them and about the policy `made`.

@@ -36,11 +36,17 @@ local function describe(value)
   return "a " .. (kind == "cdata" and "64-bit integer" or kind)
 end
 
--- Returns a suggestion for an operand that is not a number.
-local function advice(value)
+---@return string|nil what to write in place of a string such as "2 GB"; nil: it is no size
+function symbol.size_advice(value)
   local count, unit = string.match(type(value) == "string" and value or "",
     "^%s*(%d+%.?%d*)%s*([kKmMgGtT])[iI]?[bB]?%s*$")
-  if count then return "write " .. count .. " * loam." .. string.upper(unit) .. "iB" end
+  return count and "write " .. count .. " * loam." .. string.upper(unit) .. "iB" or nil
+end
+
+-- Returns a suggestion for an operand that is not a number.
+local function advice(value)
+  local size = symbol.size_advice(value)
+  if size then return size end
   if value == nil then
     return "check that the value was set: a table gives nil for a key that it does not have"
   end

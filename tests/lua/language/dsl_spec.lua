@@ -67,6 +67,10 @@ describe("options of host", function()
     refused("loam.host { limit = 0/0 }", "limit")
     refused("loam.host { limit = math.huge }", "limit")
     refused("loam.host { limit = 2^48 }", "2%^47")
+    refused("loam.host { limit = '2GB' }", 'limit = "2GB"', "^write 2 %* loam.GiB$")
+    refused("loam.host { limit = 4096, soft = '80%' }", 'soft = "80%%"')
+    refused("loam.host { limit = 0.3 * loam.GiB }", "limit = 322122547.2",
+      "^write math.floor%(…%) around it$")
     refused("loam.host { soft = 4096 }", "soft = 4096: there is no limit",
       "give the strategy a limit")
     refused("loam.host { limit = 4096, soft = 4097 }",
@@ -293,5 +297,13 @@ describe("the table loam", function()
     end)
     assert.matches("device number",
       support.refusal("return loam.device('x').free > 1 and a or b").reason)
+  end)
+end)
+
+describe("a size in a test of a policy", function()
+  it("is refused as text, with what to write", function()
+    local d = support.refusal("return a", nil, nil, "tests = { { size = '4MB', expect = a } }")
+    assert.equal("test 1: size = \"4MB\": must be a whole number from 0 to 2^47", d.reason)
+    assert.equal("write 4 * loam.MiB", d.suggestion)
   end)
 end)

@@ -70,6 +70,10 @@ describe("check", function()
       .. "mean 5 * loam.MiB?" },
       warnings("local d = loam.host { name = 'd', limit = 5 }",
         "if req.size == 3 then return d end " .. USE_ALL))
+    assert.same({ "1 limit: strategy 'd': soft = 5 is in bytes, and less than a page; did you "
+      .. "mean 5 * loam.MiB?" },
+      warnings("local d = loam.host { name = 'd', limit = 2 ^ 30, soft = 5 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
     assert.same({ "1 unused: strategy 'd': pick returns it for no request; remove it, or let pick "
       .. "return it" },
       warnings("local d = loam.host { name = 'd', align = 64 }",
