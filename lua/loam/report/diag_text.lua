@@ -67,6 +67,7 @@ diag_text.explain_syntax = not_lua.explain
 
 local SYMBOLS = "the numbers of req are unknown while a policy is compiled"
 local NOT_NUMBER = "write a number; nil means that the value was not set"
+local CALL = "call the function: loam.pressure(), #loam.nodes(), loam.node(0).free"
 local NOT_SET = "check that the value was set: a table gives nil for a key that it does not have"
 
 -- Tried in order: a pattern of LuaJIT's message, and the class, reason and suggestion of the
@@ -90,11 +91,17 @@ local TRANSLATIONS = {
   { "^attempt to call %a+ '([^']+)' %((a %a+) value%)", "type",
     "'%1' is %2 value, not a function" },
   { "^attempt to call (an? %a+) value", "type", "%1 value is called as a function" },
+  { "^attempt to index %a+ '([^']+)' %((a function) value%)", "type",
+    "'%1' is %2 here, so it has no fields", CALL },
   { "^attempt to index %a+ '([^']+)' %((an? %a+) value%)", "nil",
     "'%1' is %2 value here, so it has no fields", NOT_SET },
   { "^attempt to index (an? %a+) value", "nil", "%1 value has no fields", NOT_SET },
   { "^attempt to compare two (%a+) values", "compare", "comparing two %1 values",
     "write numbers on both sides" },
+  { "^attempt to compare (boolean) with (%a+)", "compare", "comparing %1 with %2",
+    "write a < b and b < c for a < b < c" },
+  { "^attempt to compare (%a+) with (function)", "compare", "comparing %1 with %2", CALL },
+  { "^attempt to compare (function) with (%a+)", "compare", "comparing %1 with %2", CALL },
   { "^attempt to compare (%a+) with (%a+)", "compare", "comparing %1 with %2",
     "write numbers on both sides, sizes as 4 * loam.MiB; nil means that the value was not set" },
   { "^attempt to perform arithmetic on %a+ '([^']+)' %((an? %a+) value%)", "arithmetic",
@@ -104,6 +111,8 @@ local TRANSLATIONS = {
   { "^attempt to concatenate %a+ '([^']+)' %((an? %a+) value%)", "text",
     "'%1' is %2 value, not a string" },
   { "^attempt to concatenate (an? %a+) value", "text", "%1 value is used as a string" },
+  { "^attempt to get length of %a+ '([^']+)' %((a function) value%)", "type",
+    "'%1' is %2 and has no length", CALL },
   { "^attempt to get length of %a+ '([^']+)' %((an? %a+) value%)", "type",
     "'%1' is %2 value: it has no length" },
   { "^attempt to get length of (an? %a+) value", "type", "%1 value has no length" },

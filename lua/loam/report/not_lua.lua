@@ -75,6 +75,10 @@ local ENTRIES = {
   { "'<name>' expected near", "%f[%w_]if%f[^%w_].*:%s*", "':' before statements", BLOCK },
   { "'then' expected near ':'", ":", "':' before statements", BLOCK },
   { "near '%['", "%[", "list in '[' and ']'", "write { 1, 2 }" },
+  { " near '[KMGT]i?B?'$", "%d%s+[KMGT]i?B?%f[^%w_]", "unit behind a number",
+    "write sizes as 4 * loam.MiB" },
+  { "near 'local'", "%f[%w_]numa%s*=%s*local", "value 'local' without quotes",
+    "write numa = \"local\"" },
   { "^'then' expected near 'in'", "%sin%s", "operator 'in'",
     "make a table with the values as keys, and write values[x]" },
   { "^'then' expected near 'is'", "%sis%s", "operator 'is'", "write a == b" },
@@ -82,6 +86,7 @@ local ENTRIES = {
 
 -- Advice for messages that need no line: a pattern of LuaJIT's message, and what to write.
 local ADVICE = {
+  { "^unexpected symbol near 'then'", "write the rest of the condition before 'then'" },
   { ASSIGN, "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
   { "^'end' expected .*near '?<eof>", "the file ends early: was it saved whole?" },
   { "^malformed number near '%d[%d.]*[KMGTkmgt][iI]?[bB]?'", "write sizes as 4 * loam.MiB" },
@@ -91,6 +96,14 @@ local ADVICE = {
 -- Empties the strings of a line.
 local function bare(line)
   return (gsub(gsub(sub(line, 1, MAX_LINE), "\"[^\"]*\"", "\"\""), "'[^']*'", "''"))
+end
+
+-- Returns the operator at the end of a line that needs something behind it, or nil.
+local function open_end(line)
+  line = gsub(line, "%-%-.*$", "")
+  local word = string.match(line, "%f[%w_](%l+)%s*$")
+  if word == "and" or word == "or" or word == "not" then return word end
+  return string.match(line, "([<>~=]=?)%s*$") or string.match(line, "([-+*/%%^])%s*$")
 end
 
 -- Returns the line `number` of a text, the last line before it that is not empty, and the number of
@@ -137,6 +150,9 @@ function not_lua.explain(d, text)
   end
   if entry then
     d.reason, d.suggestion = format("Lua has no %s (%s)", entry[3], d.reason), entry[4]
+  elseif find(d.reason, "^unexpected symbol near ") and open_end(before) then
+    d.reason = format("nothing follows '%s' (%s on line %d)", open_end(before), d.reason, d.line)
+    d.line, d.suggestion = before_number, "write the rest of the expression"
   elseif find(d.reason, UNBALANCED) and find(text, "%f[%w_]else[ \t]+if%f[^%w_]") then
     d.suggestion = "write elseif: each `else if` needs an 'end' of its own"
   end

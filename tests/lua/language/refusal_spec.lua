@@ -117,6 +117,17 @@ describe("a wrong operand", function()
   end)
 end)
 
+describe("a function that is not called", function()
+  it("is named, with an example of a call", function()
+    for _, condition in ipairs { "loam.pressure > 20", "20 < loam.pressure", "#loam.nodes > 1",
+                                 "loam.node[0].free > 1" } do
+      refused("if " .. condition .. " then return a end return b", { line = 2,
+        class = condition:find("%[") and "type" or condition:find("#") and "type" or "compare",
+        hint = "call the function: loam.pressure%(%)" })
+    end
+  end)
+end)
+
 describe("what another language would write", function()
   -- Each entry: a body of pick, what the reason names, and what the hint says.
   local HABITS = {
@@ -149,6 +160,8 @@ describe("what another language would write", function()
     { "if req.zero: return a end", "':' before statements", "ends with 'end'" },
     { "if req.zero:\nreturn a end", "':' before statements", "ends with 'end'" },
     { "var n = 1", "'var' before a variable", "local x = 1" },
+    { "local n = f(2 GiB)", "unit behind a number", "4 %* loam.MiB" },
+    { "f { numa = local }", "value 'local' without quotes", 'write numa = "local"' },
     { "local n = [1, 2]", "list in '%['", "{ 1, 2 }" },
     { "local n = { x: 1 }", "':' between a key and its value", "key = value" },
     { "// all of it", "comments with '//'", "begins with %-%-" },
@@ -172,6 +185,23 @@ describe("what another language would write", function()
       refused(body .. "\nreturn b", { class = "syntax", reason = reason,
         line = body:find("\n") and 3 or 2 })
     end
+  end)
+
+  it("is a condition that was not written to its end", function()
+    refused("if req.size > 4096 and -- or\n\n  return a\nend return b", { class = "syntax",
+      line = 2, reason = "^nothing follows 'and' %(unexpected symbol near 'return' on line 4%)$",
+      hint = "the rest" })
+    refused("local n = req.size *\nlocal m return b", { class = "syntax", line = 2,
+      reason = "^nothing follows '%*'" })
+    refused("if req.size > 4096 and then return a end return b", { class = "syntax",
+      hint = "before 'then'" })
+    refused("local n = req.size --[[ and ]]\n) return b", { class = "syntax", line = 3,
+      reason = "^unexpected symbol near '%)'$" })
+  end)
+
+  it("is a comparison of three numbers", function()
+    refused("if 4 < req.size < 8 then return a end return b", { class = "compare",
+      hint = "a < b and b < c" })
   end)
 
   it("may be a word for no value", function()
