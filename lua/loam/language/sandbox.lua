@@ -311,8 +311,10 @@ for name, f in pairs(strings) do methods[name] = f end
 
 for _, name in ipairs { "under", "is", "glob" } do
   local question = tag[name]
-  methods[name] = function(text, about)
-    if type(about) ~= "string" then about = tag.argument(name, (concrete(":" .. name, about))) end
+  methods[name] = function(text, about, ...)
+    if type(about) ~= "string" or select("#", ...) > 0 then
+      about = tag.argument(name, (concrete(":" .. name, about)), ...)
+    end
     return question(text, about)
   end
 end

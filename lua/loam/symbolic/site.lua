@@ -207,9 +207,9 @@ local function check_length(name, about)
 end
 
 for name, observation in pairs(helpers) do
-  methods[name] = function(text, about)
+  methods[name] = function(text, about, ...)
     if readers[about] then return site.refuse(about, ":" .. name) end
-    check_length(name, tag.argument(name, about))
+    check_length(name, tag.argument(name, about, ...))
     return ask(observation(text, about))
   end
 end

@@ -53,8 +53,12 @@ function tag.part(name, index)
   return sub(name, from, (find(name, ".", from, true) or #name + 1) - 1)
 end
 
--- Checks the argument of a tag method; returns it, or refuses the policy.
-function tag.argument(method, value)
+-- Checks the arguments of a tag method; returns the one that there may be, or refuses the policy.
+function tag.argument(method, value, ...)
+  if select("#", ...) > 0 then
+    frame.refuse("type", ":" .. method .. " takes one string, not " .. 1 + select("#", ...),
+      string.format("write req.tag:%s \"a\" or req.tag:%s \"b\"", method, method))
+  end
   if type(value) == "string" then return value end
   return frame.refuse("type", ":" .. method .. " takes a string, not " .. type(value),
     "write req.tag:" .. method .. "\"tensor\"")

@@ -217,6 +217,17 @@ describe("what another language would write", function()
   end)
 end)
 
+describe("a question with two arguments", function()
+  it("is refused, since the second one would not be asked about", function()
+    for question, object in pairs { ["under('x', 'y')"] = "req.tag", ["is('x', 'y')"] = "req.tag",
+                                    ["glob('x', 'y')"] = "('z')" } do
+      refused("if " .. object .. ":" .. question .. " then return a end return b",
+        { class = "type", reason = "^:%l+ takes one string, not 2$",
+          hint = 'write req.tag:%l+ "a" or req.tag:%l+ "b"' })
+    end
+  end)
+end)
+
 describe("a question about two strings", function()
   it("is refused, since it asks about one of them", function()
     for _, question in ipairs { "under('x' or 'y')", "under 'x' or 'y'", "is \"x\" or \"y\"",
