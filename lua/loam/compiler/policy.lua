@@ -88,7 +88,10 @@ local function read(text)
   local invariants = always.read(given.always, given.line)
   sandbox.seal(env, given.pick, given.tests, given.always)
   local errors, constants = scanned(given, invariants, env)
-  if #errors > 0 then return { errors = errors } end
+  if #errors > 0 then
+    for _, d in ipairs(errors) do diag.suggest_local(d, text) end
+    return { errors = errors }
+  end
   return {
     name = given.name or "", apply = given.apply,
     pick = given.pick, invariants = invariants, constants = constants,
@@ -102,6 +105,7 @@ local function unread(problem, text)
   if frame.is_final(problem) then error(problem, 0) end
   local d = frame.diagnose(problem)
   if not ran then diag.explain_syntax(d, text) end
+  diag.suggest_local(d, text)
   if ran and not d.line then d.line = last_line() end
   return d
 end

@@ -60,4 +60,32 @@ function missing.explain(name, known)
     nearest and "did you mean '" .. (library or "") .. nearest .. "'?" or nil
 end
 
+-- Returns the names of the local variables that a text declares, and their first lines by name.
+local function locals_of(text)
+  local names, lines, number = {}, {}, 0
+  for line in string.gmatch(text, "([^\n]*)\n") do
+    number = number + 1
+    line = string.gsub(line, "%f[%w_]function%s+", "")
+    for name in string.gmatch(line, "%f[%w_]local%s+([%a_][%w_]*)") do
+      if not lines[name] then names[#names + 1], lines[name] = name, number end
+    end
+  end
+  return names, lines
+end
+
+-- Suggests a local variable of the policy for a name that it does not have, as diagnostic `d` says.
+---@param text string the text of the policy
+function missing.suggest_local(d, text)
+  local name = string.match(d.reason, "^there is no '([%w_]+)'$")
+  if d.class ~= "name" or d.suggestion or not name then return end
+  local names, lines = locals_of(text)
+  local nearest = diag.suggest(name, names)
+  if lines[name] then
+    d.suggestion = "line " .. lines[name] .. " declares '" .. name
+      .. "': a local variable is known behind its line, to the end of its block"
+  elseif nearest then
+    d.suggestion = "did you mean '" .. nearest .. "'?"
+  end
+end
+
 return missing

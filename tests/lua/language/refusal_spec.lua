@@ -438,3 +438,21 @@ describe("a comparison with two strings that 'or' joins", function()
       "local word = 'y' "))
   end)
 end)
+
+describe("a name that a policy does not have", function()
+  it("is suggested from the local variables of the file", function()
+    refused("if req.zero then return Cache end return b", { class = "name",
+      reason = "^there is no 'Cache'$", hint = "^did you mean 'cache'%?$" }, nil,
+      "local cache = loam.host { name = 'cache', align = 64 } ")
+    refused("return is_lage(req.size) and a or b", { class = "name",
+      hint = "^did you mean 'is_large'%?$" }, nil,
+      "local function is_large(size) return size > 9 end ")
+    refused("return banana", { class = "name", reason = "^there is no 'banana'$", hint = "^nil$" })
+  end)
+
+  it("is told where it is declared too late", function()
+    local d = support.refused("local n = MB * 4\n\nlocal MB = 2 ^ 20\n")
+    assert.equal("line 3 declares 'MB': a local variable is known behind its line, to the end of "
+      .. "its block", d.suggestion)
+  end)
+end)
