@@ -9,7 +9,7 @@ local byte, find, sub = string.byte, string.find, string.sub
 local ESC = 27 -- first byte of compiled Lua
 local MAX_JUMPS = 4000 -- `goto` and `break` in one file
 
-local check_questions
+local check_questions, check_fallbacks
 
 local function count(text, word)
   return (select(2, string.gsub(text, word, "")))
@@ -44,6 +44,7 @@ function source.check(text)
   end
   check_jumps(text)
   check_questions(text)
+  check_fallbacks(text)
 end
 
 -- ---- words
@@ -161,6 +162,43 @@ function check_questions(text)
       stage = nil
     end
     before = word
+  end
+end
+
+local MAKES = {
+  host = true, system = true, shared = true, file = true, handler = true, deny = true,
+  device = true, managed = true, pinned = true,
+}
+
+-- Finds the variables that hold a strategy from `local x = loam.host {…}` on and are assigned once,
+-- and each `return x or y`, as { variable, the word behind `or`, line }.
+local function fallbacks_of(text)
+  local makes, assigned, found = {}, {}, {}
+  local before = { "", "", "", "", "", "" } -- the words before this one, the nearest last
+  for word, line in tokens(text) do
+    local target = before[5]
+    if word ~= "=" and before[6] == "=" then assigned[target] = (assigned[target] or 0) + 1 end
+    if MAKES[word] and table.concat(before, " ", 4, 6) == "= loam ." and before[2] == "local" then
+      makes[before[3]] = true
+    elseif before[6] == "or" and before[4] == "return" then
+      found[#found + 1] = { before[5], word, line }
+    end
+    table.remove(before, 1)
+    before[6] = word
+  end
+  return makes, assigned, found
+end
+
+-- Refuses `return x or y` for a strategy x. A strategy counts as true in Lua, so y never serves.
+function check_fallbacks(text)
+  if not find(text, "return%s+[%w_]+%s+or%f[^%w_]") then return end -- most files, without a scan
+  local makes, assigned, found = fallbacks_of(text)
+  for _, one in ipairs(found) do
+    local first, second, line = one[1], one[2], one[3]
+    if makes[first] and assigned[first] == 1 then
+      frame.refuse("type", ("'%s or %s' is always '%s': a strategy counts as true"):format(first,
+        second, first), ("write %s:or_else(%s)"):format(first, second), line)
+    end
   end
 end
 
