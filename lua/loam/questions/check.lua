@@ -97,11 +97,7 @@ local function declared(made)
       reason = "this kernel does not count stalls, so loam.pressure() is 0 here",
       suggestion = "start the kernel with psi=1 on its command line" }
   end
-  for _, question in ipairs(site.starred()) do
-    warnings[#warnings + 1] = diag.new { line = question.line, class = "text",
-      reason = question.text .. " compares * and ? as characters",
-      suggestion = question.suggestion }
-  end
+  for _, doubt in ipairs(site.doubts()) do warnings[#warnings + 1] = diag.new(doubt) end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)
     local reason = warning_of(member)

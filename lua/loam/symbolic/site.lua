@@ -29,17 +29,18 @@ local answers     -- observation -> answer
 local asked       -- { observation, answer, ... } in order
 local listener    -- function(observation, answer), called for every question, repeated ones too
 
-local starred = {} -- list of loam.Starred, the question that was asked first in front
+local doubts = {} -- list of loam.Doubt, the question that was asked first in front
 
 local readers = {} -- text -> { name, read = function(where) -> string, field, part }
 
----@class loam.Starred a question that takes a * or a ? as a plain character
+---@class loam.Doubt a question that is probably a mistake
 ---@field line integer|nil where it was first asked
----@field text string the question as a policy writes it
+---@field class string of the warning
+---@field reason string
 ---@field suggestion string
 
----@return loam.Starred[]
-function site.starred() return starred end
+---@return loam.Doubt[]
+function site.doubts() return doubts end
 
 -- Sets the site (tag, file, func, module) that the next replays are for, without answers.
 function site.begin(now)
@@ -88,11 +89,31 @@ local function observation_of(how, text, about, ask_where)
            ask = ask_where }
 end
 
--- Notes a question about the string `about` if that looks like a pattern of :glob.
-local function note_stars(made, about)
-  if not string.find(about, "[*?]") then return made end
-  starred[#starred + 1] = { line = frame.line(), text = made.text,
-    suggestion = string.format("write %s:glob(%q)", made.name, about) }
+-- Returns why a question about the string `about` is probably a mistake, and what to write.
+local function doubt_of(made, about)
+  if string.find(about, "[*?]") then
+    return "text", "compares * and ? as characters", string.format("%s:glob(%q)", made.name, about)
+  elseif made.part or made.field ~= "tag" and made.field ~= "module" then
+    return nil
+  end
+  if made.how == "is" and made.field == "tag" and about == "malloc" then
+    return "tag", "is true only for code in no file, such as that of a JIT compiler",
+      made.name .. ":under(\"malloc\") for all code"
+  end
+  local reason, meant = tag.doubt(made.field, about)
+  if not reason then return nil end
+  local text = made.text
+  local from, to = string.find(text, string.format("%q", about), 1, true)
+  return "tag", reason,
+    string.sub(text, 1, from - 1) .. string.format("%q", meant) .. string.sub(text, to + 1)
+end
+
+local function note_doubt(made, about)
+  local class, reason, instead = doubt_of(made, about)
+  if reason then
+    doubts[#doubts + 1] = { line = frame.line(), class = class, reason = made.text .. " " .. reason,
+                            suggestion = "write " .. instead }
+  end
   return made
 end
 
@@ -104,7 +125,7 @@ local function helper(name)
       return question(text.read(at), about)
     end)
     made.text = string.format("%s:%s(%q)", text.name, name, about)
-    return name == "glob" and made or note_stars(made, about)
+    return name == "glob" and made or note_doubt(made, about)
   end)
 end
 
@@ -113,7 +134,7 @@ local helpers = { under = helper("under"), is = helper("is"), glob = helper("glo
 local equal = interned(function(text, about)
   local made = observation_of("is", text, about, function(at) return text.read(at) == about end)
   made.text = string.format("%s == %q", text.name, about)
-  return note_stars(made, about)
+  return note_doubt(made, about)
 end)
 
 ---@class loam.Keys the strings that are keys of a table
@@ -143,7 +164,8 @@ end
 local key_in = interned(function(text, t)
   local keys = keys_of(t)
   for _, word in ipairs(keys.words) do
-    note_stars({ name = text.name, text = string.format("%s == %q", text.name, word) }, word)
+    note_doubt({ name = text.name, field = text.field, part = text.part,
+                 text = string.format("%s == %q", text.name, word) }, word)
   end
   return observation_of("key", text, keys, function(at)
     return keys.first[text.read(at)] or false

@@ -53,6 +53,26 @@ function tag.part(name, index)
   return sub(name, from, (find(name, ".", from, true) or #name + 1) - 1)
 end
 
+local OF_FILE = "is true for no unmodified program: there a %s is %sFILE, where FILE is the name "
+  .. "of a file up to its first dot"
+
+-- Returns why a question about `name` is probably a mistake, and the name that was probably meant;
+-- nil if it is none. In an unmodified program a tag is "malloc.FILE", and a module is FILE, where
+-- FILE is the name of a file up to its first dot.
+---@param field string "tag" or "module"
+function tag.doubt(field, name)
+  local short = string.match(name, "^(.+)%.$")
+  if short then return "asks for a name that ends with a dot", short end
+  local begin = field == "tag" and "malloc." or ""
+  local is_library = find(name, "%.so$") or find(name, "%.so%.")
+  local is_malloc = begin ~= "" and find(string.lower(name), "^malloc%.")
+  if not is_library and not is_malloc then return nil end
+  local file = is_malloc and sub(name, #begin + 1) or name
+  local meant = begin .. string.match(string.match(file, "[^/]*$"), "^[^.]*")
+  if meant == name or meant == begin then return nil end
+  return string.format(OF_FILE, field, begin), meant
+end
+
 -- Checks the arguments of a tag method; returns the one that there may be, or refuses the policy.
 function tag.argument(method, value, ...)
   if select("#", ...) > 0 then

@@ -95,6 +95,52 @@ describe("check", function()
   end)
 end)
 
+describe("check of names of files", function()
+  local noted = 0 -- a state of Lua, which has one policy outside of tests, keeps its warnings
+
+  -- Returns "LINE REASON; SUGGESTION" of the new warning about a policy that asks this question.
+  local function doubt(question)
+    local body, found = "if " .. question .. " then return b end return a", {}
+    for _, w in ipairs(inspect(support.file(body), "verb check")[1].warnings) do
+      if w.class == "tag" then found[#found + 1] = w end
+    end
+    local w = found[noted + 1]
+    noted = #found
+    return w and w.line .. " " .. w.reason .. "; " .. w.suggestion or nil
+  end
+
+  it("warns of tags that no unmodified program has", function()
+    assert.equal('2 req.tag:under("malloc.libssl.so.3") is true for no unmodified program: there a '
+      .. 'tag is malloc.FILE, where FILE is the name of a file up to its first dot; write '
+      .. 'req.tag:under("malloc.libssl")', doubt("req.tag:under 'malloc.libssl.so.3'"))
+    for question, instead in pairs {
+      ["req.tag == 'malloc.python3.11'"] = 'req.tag == "malloc.python3"',
+      ["req.tag:is '/usr/lib/libz.so.1'"] = 'req.tag:is("malloc.libz")',
+      ["req.tag:under 'malloc./usr/sbin/nginx'"] = 'req.tag:under("malloc.nginx")',
+      ["req.tag == 'Malloc.nginx'"] = 'req.tag == "malloc.nginx"',
+      ["req.module == 'libssl.so'"] = 'req.module == "libssl"',
+      ["req.tag:under 'cache.'"] = 'req.tag:under("cache")',
+    } do
+      assert.equal("write " .. instead, doubt(question):match("; (.*)$"), question)
+    end
+  end)
+
+  it("warns of the tag malloc alone, which nearly no code has", function()
+    assert.equal('2 req.tag == "malloc" is true only for code in no file, such as that of a JIT '
+      .. 'compiler; write req.tag:under("malloc") for all code', doubt("req.tag == 'malloc'"))
+  end)
+
+  it("is silent about tags that there may be", function()
+    for _, question in ipairs {
+      "req.tag:under 'malloc'", "req.tag == 'malloc.redis-check-rdb'", "req.tag:is 'libcache'",
+      "req.tag:under 'cache.big'", "req.module == 'numpy.core'", "req.func == 'f.part.0'",
+      "req.file == 'src/a.c'", "req.tag:part(2) == 'libz'", "req.tag:glob 'malloc.lib*'",
+    } do
+      assert.is_nil(doubt(question))
+    end
+  end)
+end)
+
 describe("explain", function()
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
