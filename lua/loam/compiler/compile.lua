@@ -275,4 +275,14 @@ function compile.tell_path(policy, where, path)
   return story, chain, line
 end
 
+-- Runs pick along one path of a compiled tree. Calls `visit(line)` for each line of the policy that
+-- is executed, in their order.
+function compile.visit_lines(policy, where, path, visit)
+  prepare(where)
+  trace.pass(pick_of(policy), trace.along(path), visit)
+  sandbox.reset()
+  trace.reset()
+  request.close()
+end
+
 return compile

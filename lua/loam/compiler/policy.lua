@@ -121,6 +121,7 @@ function policy.open(file_name, text, kept)
   current, faults = nil, nil
   frame.open(file_name)
   strategy.reset()
+  dsl.reset()
   trace.reset(core.limits.max_leaves)
   budget.step("running the file")
   ran = nil

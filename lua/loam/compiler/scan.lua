@@ -273,4 +273,28 @@ function scan.check(pick, env)
   return walk.found, sorted_numbers(walk.constants)
 end
 
+local RETURNS = { RET1 = true, RET = true, RETM = true, CALLT = true, CALLMT = true }
+
+-- Returns the lines on which a function itself returns a value. The value is true where a run that
+-- returns there has executed no line of the policy after that line, and false where a function of
+-- the policy may be the last that runs: `return f()` is a tail call.
+---@return table<integer, boolean>
+function scan.returns(f)
+  local lines, pc = {}, 1
+  local fields = {} -- register -> the name of the field that it was read from
+  local ins = util.funcbc(f, pc)
+  while ins do
+    local i = decode(ins)
+    if RETURNS[i.op] then
+      local line = util.funcinfo(f, pc).currentline or 0
+      local is_last = sub(i.op, 1, 4) ~= "CALL" or fields[i.a] == "or_else"
+      lines[line] = is_last and lines[line] ~= false
+    end
+    fields[i.a] = i.op == "TGETS" and constant_string(f, i.c) or nil
+    pc = pc + 1
+    ins = util.funcbc(f, pc)
+  end
+  return lines
+end
+
 return scan

@@ -248,15 +248,18 @@ end
 
 local MOST_LINES = 1000000 -- that one run may execute; it has run within its budget before
 
--- Calls `run` and follows the policy's lines with a hook. Returns the two results of pcall, and the
--- last line of the policy that was executed. The hook finds that line even for `return f()`, a tail
--- call, which leaves no frame of the policy on the stack.
-function trace.follow(run)
+-- Calls `run` and follows the policy's lines with a hook. Calls `visit(line)`, if it is given, for
+-- each line of the policy that is executed. Returns the two results of pcall, and the last such
+-- line. The hook finds that line even for `return f()`, a tail call, which leaves no frame of the
+-- policy on the stack.
+function trace.follow(run, visit)
   local last, count = nil, 0
   debug.sethook(function(_, line)
     count = count + 1
     if count > MOST_LINES then error("loam-budget: a retelling ran away", 0) end
-    if debug.getinfo(2, "S").source == frame.chunk() then last = line end
+    if debug.getinfo(2, "S").source ~= frame.chunk() then return end
+    last = line
+    if visit then visit(line) end
   end, "l")
   local ok, result = pcall(run)
   debug.sethook()
@@ -285,11 +288,13 @@ function trace.tell(run, path_guide)
   return story, result, ok, line
 end
 
--- Runs `run` once along a guide, without a story. Returns the two results of pcall.
-function trace.pass(run, path_guide)
+-- Runs `run` once along a guide, without a story. Calls `visit(line)`, if it is given, for each
+-- line of the policy that is executed. Returns the two results of pcall.
+function trace.pass(run, path_guide, visit)
   local outer_guide, outer_position = guide, position
   guide, position = path_guide, 0
-  local ok, result = pcall(run)
+  local ok, result
+  if visit then ok, result = trace.follow(run, visit) else ok, result = pcall(run) end
   guide, position = outer_guide, outer_position
   return ok, result
 end

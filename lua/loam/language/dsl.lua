@@ -59,11 +59,21 @@ end
 
 -- ---- the machine
 
+local asks_machine = false
+
+---@return boolean whether the policy has asked for the nodes or devices of this machine, so that it
+--- may decide otherwise on another machine
+function dsl.asks_machine() return asks_machine end
+
+-- Forgets what the policy has asked, before another one is opened.
+function dsl.reset() asks_machine = false end
+
 -- Makes loam.nodes and loam.devices. `source()` gives a list; while the file runs, the policy gets
 -- a copy that it may change, and in pick it gets one that is guarded.
 local function list(source)
   local frozen, of
   return function()
+    asks_machine = true
     local now = source()
     local copy = { unpack(now) }
     if sandbox.is_loading() then return copy end
@@ -87,7 +97,10 @@ local function place(input, n, constants)
   return setmetatable({}, {
     __index = function(_, field)
       if field == "free" then return request.gauge(input, n) end
-      if constants[field] ~= nil then return constants[field] end
+      if constants[field] ~= nil then
+        asks_machine = true
+        return constants[field]
+      end
       return frame.refuse_word("field", what .. " has no field '" .. tostring(field) .. "'", field,
         known)
     end,
@@ -120,6 +133,7 @@ local function places(input, list_numbers, constants_of, check)
   return function(n)
     local numbers = list_numbers()
     if symbol.expression(n) then
+      asks_machine = true
       for _, number in ipairs(numbers) do
         if symbol.equal(n, number) then return at(number) end
       end

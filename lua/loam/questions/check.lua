@@ -11,6 +11,7 @@ local query = require("loam.questions.query")
 local request = require("loam.symbolic.request")
 local site = require("loam.symbolic.site")
 local strategy = require("loam.language.strategy")
+local unreached = require("loam.questions.unreached")
 
 local check = {}
 
@@ -85,8 +86,8 @@ local function each_mistake(member, first, warn)
 end
 
 -- Returns the reports of all strategies, and warnings about them and about the policy `made`.
--- Called when all tags have been compiled.
-local function declared(made)
+-- Called when all tags have been compiled, without faults where `is_compiled`.
+local function declared(made, is_compiled)
   local reports, warnings, first = json.array {}, {}, {}
   local function warn(member, class, reason, suggestion)
     warnings[#warnings + 1] = diag.new { line = member.line, class = class,
@@ -98,6 +99,11 @@ local function declared(made)
       suggestion = "start the kernel with psi=1 on its command line" }
   end
   for _, doubt in ipairs(site.doubts()) do warnings[#warnings + 1] = diag.new(doubt) end
+  for _, line in ipairs(is_compiled and unreached.lines(made) or {}) do
+    warnings[#warnings + 1] = diag.new { line = line, class = "unused",
+      reason = "pick returns here for no request: the conditions above leave none",
+      suggestion = "ask the narrower question first, or remove the line" }
+  end
   for i, member in ipairs(strategy.declared()) do
     reports[i] = strategy.report(member)
     local reason = warning_of(member)
@@ -133,7 +139,7 @@ function check.run(made, asked)
     local class = policy.class(where)
     if class.where.tag ~= tag then add(where, class) end
   end
-  local strategies, warnings = declared(made)
+  local strategies, warnings = declared(made, #errors == 0)
   answer.write {
     verb = "check", policy = answer.file_name(), ok = #errors == 0, name = made.name, tags = tags,
     strategies = strategies, tests = #made.tests, always = #made.invariants,

@@ -95,6 +95,52 @@ describe("check", function()
   end)
 end)
 
+describe("check of lines that return", function()
+  local function unreached(body, above)
+    local lines = {}
+    for _, w in ipairs(inspect(support.file(body, above), "verb check")[1].warnings) do
+      if w.reason:find("^pick returns here for no request") then lines[#lines + 1] = w.line end
+    end
+    return lines
+  end
+
+  it("warns of those that conditions above leave no request", function()
+    assert.same({ 6 }, unreached("if req.tag:under 'x' then\n return b\nend\n"
+      .. "if req.tag:under 'x.y' then\n return c\nend\nreturn a"))
+    assert.same({ 5 }, unreached("if req.size >= 4096 then\n return b\n"
+      .. "elseif req.size >= 2 ^ 20 then\n return c:or_else(a)\nend\nreturn a"))
+  end)
+
+  it("warns of them also where the condition is on that line", function()
+    assert.same({ 3 }, unreached("if req.tag:under 'x' then return b end\n"
+      .. "if req.tag:under 'x.y' then return c:or_else(b) end\nreturn a"))
+    assert.same({ 3 }, unreached("if req.size >= 4096 then return b end\n"
+      .. "if req.size >= 8192 then return c end\nreturn a"))
+  end)
+
+  it("is silent where a function of the policy runs last", function()
+    local above = "local function big(r)\n return r.size > 9\nend\n"
+      .. "local function choose(r)\n if r.zero then return b end\n return c\nend\n"
+    assert.same({}, unreached("if req.line == 3 then return choose(req, b:or_else(a)) end\n"
+      .. "if req.line == 4 then return big(req) and a or b end\nreturn c", above))
+  end)
+
+  it("is silent about lines that may be for another machine", function()
+    assert.same({}, unreached("for _, n in ipairs(loam.devices()) do\n"
+      .. "if loam.device(n).free > 9 then return b end\nend\nreturn a"))
+    assert.same({}, unreached("if not loam.node(0).cpus then return b end\nreturn a"))
+  end)
+
+  it("is silent where each line returns for some request", function()
+    assert.same({}, unreached("if req.tag:under 'x.y' then\n return c\nend\n"
+      .. "if req.tag:under 'x' then\n return b\nend\nreturn a"))
+    assert.same({}, unreached("if req.size > 9 then return choose(req) end\n"
+      .. "for i = 1, 3 do\n if req.line == i then\n return c\n end\nend\n"
+      .. "return b\n :or_else(a)", "local function choose(r)\n if r.zero then return b end\n"
+      .. "return c end "))
+  end)
+end)
+
 describe("check of names of files", function()
   local noted = 0 -- a state of Lua, which has one policy outside of tests, keeps its warnings
 
