@@ -101,7 +101,7 @@ echo 'return loam.polcy {}' > "$work/next"
 mv "$work/next" "$live"
 waits 1 --policy "$live"
 echo "ok: $ALL processes refuse, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
-says "$work/why" "$ALL" "refused it: $live:1: field: loam has no 'polcy'"
+says "$work/why" 1 " and $((ALL - 1)) others refused it: $live:1: field: loam has no 'polcy'"
 hash=$(sed -n 's/.*programs refused //p' "$work/why")
 says "$work/why" 1 "loam wait: $ALL of $ALL programs refused $hash"
 "$LOAM" ps --json > "$work/ps"
@@ -116,7 +116,7 @@ waits 0 --policy "$live"
 says "$work/out" 1 "$ALL programs obey"
 echo "ok: $ALL processes obey again, $((($(date +%s%N) - begin) / 1000000)) ms after the save"
 waits 3 --hash "$hash" --timeout 0
-says "$work/why" "$ALL" " has not seen it: it has hash "
+says "$work/why" 1 " and $((ALL - 1)) others have not seen it: they have hash "
 
 waits 3 --hash "$UNKNOWN" --timeout 300ms --json
 grep -q '"timed_out":true' "$work/out" || fail "not late: $(cat "$work/out")"

@@ -83,30 +83,56 @@ local function reason(status)
   return ("it has hash %s of %s"):format(status.hash, path or "a policy without a file")
 end
 
+-- By list of loam.Obeying: function(who, status, are_many) that says how far these processes are.
 local WORDS = {}
 
-function WORDS.refused(status)
-  return ("%s refused it: %s"):format(name(status), refusal(status) or "it gives no reason")
+function WORDS.refused(who, status)
+  return ("%s refused it: %s"):format(who, refusal(status) or "it gives no reason")
 end
 
-function WORDS.published(status)
-  return ("published, not yet obeyed by %s, which %s"):format(name(status),
-    status.state == "stopped" and "is stopped" or "has requested no memory since")
+function WORDS.published(who, status, are_many)
+  local words = status.state == "stopped" and (are_many and "are stopped" or "is stopped")
+    or (are_many and "have requested no memory since" or "has requested no memory since")
+  return ("published, not yet obeyed by %s, which %s"):format(who, words)
 end
 
-function WORDS.unseen(status)
-  return ("%s has not seen it: %s"):format(name(status), reason(status))
+function WORDS.unseen(who, status, are_many)
+  local why = reason(status)
+  if not are_many then return ("%s has not seen it: %s"):format(who, why) end
+  why = why:gsub("^it is ", "they are "):gsub("^it has ", "they have "):gsub("^its ", "their ")
+  return ("%s have not seen it: %s"):format(who, why)
 end
 
-function WORDS.ended(status)
-  return name(status) .. " has ended"
+function WORDS.ended(who, _, are_many)
+  return who .. (are_many and " have ended" or " has ended")
 end
 
--- Says in one line how far a process is.
----@param list string the list of loam.Obeying that has the process
----@return string
-function obeying.line(list, status)
-  return WORDS[list](status)
+local MOST_ALIKE = 8 -- processes of which the same is said that have a line each
+
+-- Says how far the processes of a list are: one line for each, or one for all of which the same is
+-- said, if they are many.
+---@param list string the list of loam.Obeying that has the processes
+---@return string[]
+function obeying.lines(list, processes)
+  local groups, by_words = {}, {}
+  for _, status in ipairs(processes) do
+    local words = WORDS[list]("", status)
+    if not by_words[words] then
+      by_words[words] = {}
+      groups[#groups + 1] = by_words[words]
+    end
+    table.insert(by_words[words], status)
+  end
+  local lines = {}
+  for _, group in ipairs(groups) do
+    local first, more = group[1], #group - 1
+    if #group > MOST_ALIKE then
+      lines[#lines + 1] = WORDS[list](("%s and %d others"):format(name(first), more), first, true)
+    else
+      for _, status in ipairs(group) do lines[#lines + 1] = WORDS[list](name(status), status) end
+    end
+  end
+  return lines
 end
 
 return obeying

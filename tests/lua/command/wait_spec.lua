@@ -124,6 +124,25 @@ describe("loam wait", function()
     assert.equal("", context.out)
   end)
 
+  it("says in one line what holds for more than eight programs", function()
+    local rows = {}
+    for pid = 1, 9 do rows[pid] = refuses(pid) end
+    for pid = 11, 19 do rows[#rows + 1] = sleeps(pid) end
+    rows[#rows + 1] = refuses(20)
+    rows[#rows].last = { ok = false, at = 2, error = "/q.lua:1: z" }
+    local _, context = wait("--timeout 0", rows)
+    assert.equal("python3 (1) and 8 others refused it: /p.lua:4: a\n"
+      .. "python3 (20) refused it: /q.lua:1: z\n"
+      .. "published, not yet obeyed by python3 (11) and 8 others, which have requested no memory "
+      .. "since\nloam wait: 10 of 19 programs refused " .. NEW .. "\n", context.err)
+    local old = {}
+    for pid = 1, 9 do old[pid] = row(pid) end
+    assert.matches("python3 (1) and 8 others have not seen it: they have hash " .. OLD,
+      select(2, wait("--timeout 0", old)).err, 1, true)
+    table.remove(rows, 1)
+    assert.matches("python3 (9) refused it", select(2, wait("--timeout 0", rows)).err, 1, true)
+  end)
+
   it("gives the others a second when one has refused it", function()
     local status, context = wait("", { refuses(7), row(8) })
     assert.equal(1, status)

@@ -11,9 +11,9 @@ local wait = {
   usage = "--policy FILE | --hash H [--all|--pid PID...] [--timeout T] [--published] [--json]",
   takes = { name = "PID" },
   about = [[
-Exit status 0: all programs obey the policy. 1: some have refused it; a line for each has the
-first line of its error. 3: the time is over, and some have not seen it; a line names each.
-2: not called as it should be; also if FILE cannot be read, or no process has a PID.
+Exit status 0: all programs obey the policy. 1: some have refused it; lines name them, with the
+first line of the error. 3: the time is over, and some have not seen it; lines say why. 2: not
+called as it should be; also if FILE cannot be read, or no process has a PID.
 
 The programs are all that `loam ps` lists, also those that start in the meantime, or those
 with the given PIDs. A program that ends is left out. If no program runs under loam, the status
@@ -187,9 +187,7 @@ end
 
 local function show_answer(context, found, wanted, status)
   for _, list in ipairs { "ended", "refused", "published", "unseen" } do
-    for _, process in ipairs(found[list]) do
-      context.warn(obeying.line(list, process) .. "\n")
-    end
+    for _, line in ipairs(obeying.lines(list, found[list])) do context.warn(line .. "\n") end
   end
   if status == 0 then show_success(context, found, wanted)
   else context.warn(("loam wait: %s\n"):format(summary(found, wanted))) end
