@@ -56,6 +56,12 @@ describe("loam stats", function()
       with(figures(0, 0, 16, 1), { from = 0, to = 2 ^ 47 }) } }),
     with(figures(7, 1, 7, 1), { tag = "old", strategy = "file", kind = "file" }),
   }
+  it("does not say that memory was short where a limit refused a request", function()
+    local refused = with(with({}, FIGURES), { failed = 1 })
+    local _, context = run("stats 42", { seen = { [42] = refused } })
+    assert.matches("1 request failed: no strategy of the chain could serve\n", context.out, 1, true)
+  end)
+
   local function rows_by(keys)
     local status, context = run("stats 42 --by " .. keys, { seen = { [42] = CLASSES } })
     assert.equal(0, status)

@@ -51,7 +51,7 @@ local CATALOG = {
   { "loam_denied_requests", "counter", false, "Requests that the policy denied." },
   { "loam_fallback_requests", "counter", false,
     "Requests that a later strategy of a chain served." },
-  { "loam_failed_requests", "counter", false, "Requests for which there was no memory." },
+  { "loam_failed_requests", "counter", false, "Requests that no strategy could serve." },
   { "loam_strategy_failed_requests", "counter", false,
     "Requests that a strategy could not serve, by the reason." },
   { "loam_strategy_late_requests", "counter", false,

@@ -63,7 +63,7 @@ end
 local TROUBLES = {
   { "fallbacks", "served by a fallback" },
   { "denied", "denied by the policy" },
-  { "failed", "failed: there was no memory" },
+  { "failed", "failed: no strategy of the chain could serve" },
 }
 
 -- Returns whether a row is of Python's memory. Its own allocator, pymalloc, maps memory by itself.
