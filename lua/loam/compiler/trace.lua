@@ -56,6 +56,7 @@ local function settle(c, outcome)
   if c.complex then
     save(known, c)
     known[c] = outcome
+    if c.residue then condition.apply(c.residue, outcome, save) end
   else
     condition.apply(c, outcome, save)
   end
@@ -64,8 +65,9 @@ end
 local function possible(c)
   if c.const ~= nil then return c.const, not c.const end
   if not c.complex then return condition.possible(c) end
-  if known[c] == nil then return true, true end
-  return known[c], not known[c]
+  if known[c] ~= nil then return known[c], not known[c] end
+  if c.residue then return condition.possible_residue(c) end
+  return true, true
 end
 
 -- ---- deciding

@@ -6,7 +6,8 @@
 --
 -- Fields of a condition: `text`; and either `const` (its only possible outcome); or `input`, `k`,
 -- `cmp` ("lt" or "eq") and `negated` (the outcome is the opposite of `input cmp k`): the simple
--- form; or `left`, `right`, `cmp` and `complex`: the computed form.
+-- form; or `left`, `right`, `cmp` and `complex`: the computed form. A computed comparison of
+-- `input % m` with a number also has `residue`, its simple form with `input % m` as the input.
 
 local condition = {}
 
@@ -186,6 +187,31 @@ local function turned(cmp, k, e)
   return c
 end
 
+-- Whether `e` is `input % m` with a whole number m. It is a whole number from 0 to m - 1, since
+-- inputs are below 2^53, so it can be narrowed as an input. Gives it the fields for that.
+local function is_residue(e)
+  if type(e) ~= "table" or e.op ~= "mod" or not is_whole(e.b) or e.b < 1 then return false end
+  if e.a.op ~= "input" then return false end
+  if not e.holes then
+    e.least, e.most, e.low, e.high, e.holes = 0, e.b - 1, 0, e.b - 1, {}
+  end
+  return true
+end
+
+-- Makes the simple form of a comparison of `input % m` with a number, by which paths are narrowed;
+-- nil if it is another comparison.
+local function residue(cmp, left, right)
+  local is_turned = type(left) == "number"
+  local e, k = left, right
+  if is_turned then e, k = right, left end
+  if type(k) ~= "number" or k ~= k or not is_residue(e) then return nil end
+  if not is_turned or cmp == "eq" then return simple(e, cmp, k) end
+  local c = simple(e, OPPOSITE[cmp], k)
+  if c.const ~= nil then return constant(not c.const) end
+  c.negated = true
+  return c
+end
+
 ---@param cmp "lt"|"le"|"eq"
 function condition.make(cmp, left, right)
   local c
@@ -194,7 +220,11 @@ function condition.make(cmp, left, right)
   elseif type(left) == "number" and type(right) == "table" then
     c = turned(cmp, left, right)
   end
-  c = c or { complex = true, cmp = cmp, left = left, right = right }
+  if not c then
+    local narrowed = residue(cmp, left, right)
+    c = { complex = true, cmp = cmp, left = left, right = right, residue = narrowed }
+    if narrowed and narrowed.const ~= nil then c = narrowed end
+  end
   c.text = words(cmp, left, right)
   return c
 end
@@ -221,6 +251,16 @@ function condition.possible(c)
   end
   if c.negated then return no, yes end
   return yes, no
+end
+
+local function low_of(input) return input.low end
+
+-- Like condition.possible, for a computed condition with a residue.
+function condition.possible_residue(c)
+  local input = c.residue.input.a
+  if input.low ~= input.high then return condition.possible(c.residue) end
+  local outcome = condition.holds(c, low_of)
+  return outcome, not outcome
 end
 
 -- Returns the possible value of the input that is nearest to `k`: at or above it where `step` is 1,

@@ -187,6 +187,33 @@ describe("check of names of files", function()
   end)
 end)
 
+describe("plan of remainders", function()
+  -- Returns the conditions of the rows of the plan of a policy with this body, as one text.
+  local function rows(body)
+    local out = {}
+    for i, row in ipairs(inspect(support.file(body), "verb plan\ntag x")[1].rows) do
+      local words = {}
+      for j, step in ipairs(row.conditions) do
+        words[j] = step.condition .. (step.holds and "" or " not")
+      end
+      out[i] = table.concat(words, ", ") .. ": " .. row.strategy
+    end
+    return table.concat(out, "\n")
+  end
+
+  it("has no rows that no number reaches", function()
+    assert.equal("req.size % 8 == 0: a\n"
+      .. "req.size % 8 == 0 not, req.size % 8 < 4: b\n"
+      .. "req.size % 8 == 0 not, req.size % 8 < 4 not, req.size % 8 >= 4, req.size % 8 > 0: c",
+      rows("local r = req.size % 8 if r == 0 then return a end if r < 4 then return b end "
+        .. "if r >= 4 and r ~= 9 and r > 0 then return c end return a:or_else(b)"))
+    assert.equal("req.size == 24, req.size % 8 == 0: b\nreq.size == 24 not, req.size % 8 == 3: a\n"
+      .. "req.size == 24 not, req.size % 8 == 3 not: c",
+      rows("if req.size == 24 then return req.size % 8 == 0 and b or a end "
+        .. "if req.size % 8 == 3 then return a end return c"))
+  end)
+end)
+
 describe("explain", function()
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
