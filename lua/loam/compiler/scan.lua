@@ -89,7 +89,7 @@ local function built(walk, unit, i, line)
   unit.fresh[i.a] = true
   report(walk, line, {
     class = "table", reason = "pick builds a table",
-    suggestion = "make the table once, above pick, and let pick read it",
+    suggestion = "make the table, or the strategy, once, above pick, and let pick read it",
   })
 end
 

@@ -27,7 +27,17 @@ strategy.reset()
 
 local methods = {}
 
+-- Refuses to compare a strategy with the view that an invariant gets of one (strategy.view). Two
+-- tables that are not identical are compared by this, if both are of these kinds.
+local function equal(a, b)
+  local chain = chains[a] or chains[b]
+  if not chain or chains[a] and chains[b] then return false end
+  return frame.refuse("type", "got describes a strategy, and is equal to none",
+    string.format("write got.name == %q", chain.members[1].name))
+end
+
 local metatable = {
+  __eq = equal,
   __index = function(_, field)
     if methods[field] then return methods[field] end
     return frame.refuse_word("field", "a strategy has no field '" .. tostring(field) .. "'", field,
@@ -262,6 +272,7 @@ function strategy.view(member)
         return fields[field]
       end,
       __newindex = function() return frame.refuse("write", "got cannot be changed") end,
+      __eq = equal,
     })
   end
   return member.view

@@ -49,6 +49,16 @@ describe("an invariant", function()
     assert.matches("huge", d.suggestion)
   end)
 
+  it("may compare fields of what the strategy is, but not that with a strategy", function()
+    for _, invariant in ipairs { "return got == a", "return b:or_else(a) ~= got" } do
+      local d = refusal("return a", invariant)
+      assert.equal("type", d.class)
+      assert.matches("got describes a strategy, and is equal to none", d.reason, 1, true)
+      assert.matches("^write got.name == \"[ab]\"$", d.suggestion)
+    end
+    assert.is_nil(refusal("return a", "return a ~= b and a:or_else(b) ~= b:or_else(a)"))
+  end)
+
   it("is decided for each class of tags that it tells apart, also those that pick does not",
     function()
     local invariant = "return not req.tag:under('secret') or got.name == 'b'"
