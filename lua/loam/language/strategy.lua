@@ -72,6 +72,11 @@ function methods.or_else(a, b, ...)
   end
   local joined = first.joined[b]
   if joined then return joined end
+  local last = first.members[#first.members]
+  if last.kind == "deny" then
+    last.is_followed, first.joined[b] = true, a -- nothing behind a denial is tried
+    return a
+  end
   local list = {}
   for _, member in ipairs(first.members) do list[#list + 1] = member end
   for _, member in ipairs(second.members) do list[#list + 1] = member end
@@ -172,16 +177,9 @@ function strategy.declare(kind, given, handler)
   return members[id]
 end
 
--- Notes that pick has returned a chain, so that its members may serve: up to one that denies.
+-- Notes that pick has returned a chain, so that its members may serve.
 function strategy.note_reached(chain)
-  local list = chains[chain].members
-  for i, member in ipairs(list) do
-    member.is_reached = true
-    if member.kind == "deny" then
-      member.is_followed = member.is_followed or i < #list
-      return
-    end
-  end
+  for _, member in ipairs(chains[chain].members) do member.is_reached = true end
 end
 
 -- Returns whether two members count their live bytes together, as core does for members that differ

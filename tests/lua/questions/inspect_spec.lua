@@ -187,6 +187,16 @@ describe("check of names of files", function()
   end)
 end)
 
+describe("a chain behind a denial", function()
+  it("is left out, because nothing of it is tried", function()
+    local answer = inspect(support.file("return a:or_else(d):or_else(b:or_else(c))",
+      "local d = loam.deny { name = 'd' } "), "verb explain\ntag x\nsize 1")[1]
+    assert.same({ "a", "d" }, answer.chain)
+    assert.equal("a b", support.answers("return req.size == 1 and a or a:or_else(d):or_else(b) "
+      .. "== a:or_else(d) and b or c", { 1, 2 }, "", "local d = loam.deny { name = 'd' } "))
+  end)
+end)
+
 describe("plan of remainders", function()
   -- Returns the conditions of the rows of the plan of a policy with this body, as one text.
   local function rows(body)
