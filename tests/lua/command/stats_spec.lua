@@ -178,4 +178,17 @@ describe("loam stats", function()
       .. "large     64 KiB  about 2\n1 size class had no place on the board\nTAG",
       context.out, 1, true)
   end)
+
+  it("says why a strategy of a killed program seems to have passed its limit", function()
+    local function shown(live)
+      local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
+        strategies = { { strategy = "a", live_bytes = live, held_bytes = 2 ^ 31, small_blocks = 7,
+                         failed = 3 } },
+        limits = { { strategy = "a", used_bytes = 2 ^ 28, limit_bytes = 2 ^ 29 } } }
+      return select(2, run("stats 42", { boards = { dead } })).out
+    end
+    local words = "\nLIVE counts large blocks with all their pages"
+    assert.matches(words, shown(2 ^ 30), 1, true)
+    assert.not_matches(words, shown(2 ^ 28), 1, true)
+  end)
 end)

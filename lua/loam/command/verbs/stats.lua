@@ -260,6 +260,20 @@ local function show_last_limits(context, status)
   return #rows > 1
 end
 
+-- Says why a strategy seems to have more memory than its limit allows: LIVE comes from counters of
+-- pages, and USED from the limit itself.
+local function explain_excess(context, status)
+  local limit_of = {}
+  for _, limit in ipairs(status.limits or {}) do limit_of[limit.strategy] = limit.limit_bytes end
+  for _, use in ipairs(status.strategies or {}) do
+    if (use.live_bytes or 0) > (limit_of[use.strategy] or math.huge) then
+      context.write("LIVE counts large blocks with all their pages, so it may be more than the "
+        .. "limit; USED is what the limit counts\n")
+      return
+    end
+  end
+end
+
 local function show_last_tags(context, status)
   local rows = {}
   for i, tag in ipairs(status.tags or {}) do
@@ -277,6 +291,7 @@ local function show_last(context, status, keys)
   local has_strategies = show_last_strategies(context, status)
   if keys.class then show_last_classes(context, status) end
   local has_limits = show_last_limits(context, status)
+  explain_excess(context, status)
   show_last_tags(context, status)
   if not has_strategies and not has_limits then
     context.write("it noted no figures of its memory\n")
