@@ -272,6 +272,19 @@ describe("loam wait", function()
 end)
 
 describe("loam reload", function()
+  it("waits a moment for a program that has just started", function()
+    local placed = row(42, { board = "/run/7.board", published = 2 })
+    local context = canned_context.new { publishes = 2,
+      boards = { one_by_one = { {}, {}, {}, { placed } } } }
+    context.exists["/proc/42"] = true
+    assert.equal(0, command.main({ "reload", "42", "new.lua" }, context))
+    assert.equal("live: generation 1\n", context.out)
+    context = canned_context.new { publishes = 2, boards = {} }
+    context.exists["/proc/42"] = true
+    assert.equal(1, command.main({ "reload", "42", "new.lua" }, context))
+    assert.is_true(context.clock >= 500 and context.clock < 600)
+  end)
+
   it("waits two seconds for a process to obey, however long a look takes", function()
     for _, look_ms in ipairs { 0, 300 } do
       local status, context = run("reload 42 new.lua", { look_ms = look_ms, publishes = 2,

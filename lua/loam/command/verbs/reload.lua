@@ -31,6 +31,7 @@ host) loads the policy for itself alone.]],
 
 local PATIENCE_MS = 120000 -- that a program with a service has
 local OBEYS_MS = 2000 -- that a process has to obey what was published
+local STARTS_MS = 500 -- that a process has to take its place on a board
 local LOOK_MS, LOOK_MOST_MS = 20, 160
 
 ---@return string|nil path absolute
@@ -44,14 +45,6 @@ local function read_path(context, text)
     context.fail("the current folder was removed; write FILE as an absolute path")
   end
   return path
-end
-
--- Asks the service of a program.
-local function ask(context, pid, path)
-  local request = path and "reload " .. path or "reload"
-  local answer, words, text = hosts.ask(context, pid, request, PATIENCE_MS)
-  if not answer then context.fail(words) end
-  return answer, text
 end
 
 -- Waits until a process has obeyed or refused a publication.
@@ -84,6 +77,28 @@ local function publish(context, status, path)
     return { ok = true, error = "", generation = status.generation, waits = true }
   end
   return { ok = now.last.ok, error = now.last.error, generation = now.generation }
+end
+
+-- Waits for a process that has just started to take its place on the board of its tree.
+---@return table|nil status its entry there; nil if it takes none in time
+local function wait_for_place(context, pid)
+  local ends = context.posix.clock() + STARTS_MS
+  while context.posix.exists("/proc/" .. pid) do
+    local row = boards.find(context, pid)
+    if row and row.status.board and row.status.state ~= "ended" then return row.status end
+    if context.posix.wait(LOOK_MS) or context.posix.clock() >= ends then return nil end
+  end
+  return nil
+end
+
+-- Asks the service of a program that is on no board of a tree. A program without a service has just
+-- started, or does not run under loam.
+local function ask(context, pid, path)
+  local request = path and "reload " .. path or "reload"
+  local answer, words, text = hosts.ask(context, pid, request, PATIENCE_MS)
+  if answer then return answer, text end
+  local status = wait_for_place(context, pid)
+  return status and publish(context, status, path) or context.fail(words)
 end
 
 local function encode(answer)
