@@ -89,8 +89,9 @@ static loam_block *make_owned(loam_site *site, void *data, size_t size) {
   return lm_block_made(b);
 }
 
-/* Makes a block whose data come from the handler that the thread has set: only the data, so the
- * header stands apart. Returns false if the policy decides after all; r->site may have changed. */
+/* Makes a block whose data come from the handler that the thread has set. The header does not come
+ * from the handler, so it has memory of its own. Returns false if the policy decides after all;
+ * r->site may have changed. */
 static bool make_by_handler(lm_request *r, loam_block **out) {
   if (lm_likely(!lm_thread_self_or_empty->handler)) return false;
   r->handler = lm_handler_api_for_data(&r->site);

@@ -77,7 +77,7 @@ static struct {
   int64_t refresh_ns;     /* lm_sys_clock_ns of the next refresh */
   int64_t look_ns;        /* lm_sys_clock_ns of the next look at memory pressure */
   lm_pressure pressure;   /* the latest look */
-  bool has_alarm;         /* an alarm has been raised, and threads do not look for it yet */
+  bool has_alarm;         /* an alarm has been raised that is not published yet */
   lm_quota_table *quotas; /* NULL: not mapped */
   uint32_t refusals;      /* of lm_quota_file_look */
   lm_publisher to;

@@ -241,7 +241,7 @@ void lm_pinned_free_after(void *p, lm_stream stream) {
 
 /* Slots that lm_pinned_shed leaves free, because they were needed within SOON_NS after it ended
  * regions. Guarded by lm_pools_pinned_lock. */
-static uint32_t learned;
+static uint32_t keeps_free;
 /* The time when lm_pinned_shed ended regions last; 0: never. Guarded by lm_pools_pinned_lock. */
 static int64_t shed_ns;
 #define SOON_NS 1000000000
@@ -276,7 +276,7 @@ static void end_idle(lm_pool *pool, void *ended) {
 static loam_status grow_or_reclaim_locked(lm_pool *pool, int device, uint32_t slots) {
   uint32_t step = step_of(&pool->regions, slots);
   bool ended = false;
-  if (shed_ns && lm_sys_clock_ns() - shed_ns < SOON_NS) learned += step;
+  if (shed_ns && lm_sys_clock_ns() - shed_ns < SOON_NS) keeps_free += step;
   loam_status status = grow(pool, device, step);
   if (status == LOAM_ENOMEM && step > slots) status = grow(pool, device, slots);
   if (status != LOAM_ENOMEM) return status;
@@ -348,9 +348,9 @@ size_t lm_pinned_trim(int device) {
   return bytes_of(t.slots);
 }
 
-static void forget_learned(void) {
+static void forget_keeps_free(void) {
   lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
-  learned = 0;
+  keeps_free = 0;
   lm_lock_drop_long(&lm_pools_pinned_lock, section);
 }
 
@@ -368,7 +368,7 @@ static void decay_pool(lm_pool *pool, void *more) {
   if (most > idle) most = idle;
   if (most && end_regions(pool, most, ANY_DEVICE)) {
     later = true;
-    forget_learned();
+    forget_keeps_free();
   }
   if (later) *(bool *)more = true;
 }
@@ -390,7 +390,7 @@ void lm_pinned_shed(void) {
   if (!lm_gpu_begin()) return;
   (void)free_ready_objects();
   lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
-  uint32_t extra = learned;
+  uint32_t extra = keeps_free;
   lm_lock_drop_long(&lm_pools_pinned_lock, section);
   each_pool(shed_pool, &extra);
   lm_gpu_end();

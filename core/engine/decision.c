@@ -134,8 +134,8 @@ bool lm_decision_is_valid(lm_thread *t, const lm_decision *d) {
   return pool > 0 && pool < LM_POOL_PLACES && lm_tcache_bin_top(lm_tcache_bin_at(t, d->bin));
 }
 
-/* Returns what an entry is to say of objects of a bin: all but its key and its counts. `bytes` is
- * what decides the class. */
+/* Returns an entry for objects of a bin, without its key and its counts. `bytes` decides the
+ * class. */
 static lm_decision made_of(uint32_t bin, lm_token token, uint32_t strategy, size_t bytes) {
   unsigned class_ = bytes <= LM_SMALL_MAX ? lm_tcache_bin_class(bin) : lm_class_large(bytes);
   return (lm_decision){ .bin = bin,

@@ -383,7 +383,7 @@ unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, u
   return got;
 }
 
-bool lm_central_pull_left(lm_central *c, unsigned who, lm_cached_object *item) {
+bool lm_central_pull_present(lm_central *c, unsigned who, lm_cached_object *item) {
   lm_lock_take(&c->lock);
   release_current_locked(c);
   bool is_there = c->stocked || c->partial || c->purged || c->empty;

@@ -85,7 +85,7 @@ bool lm_central_is_valid(const lm_central *c);
  * `who` is a number that tells threads apart. Returns how many; 0 only without memory. */
 unsigned lm_central_pull(lm_central *c, unsigned who, lm_cached_object *items, unsigned want);
 /* Like lm_central_pull for one object, but the list gets no new span. False: it has no object. */
-bool lm_central_pull_left(lm_central *c, unsigned who, lm_cached_object *item);
+bool lm_central_pull_present(lm_central *c, unsigned who, lm_cached_object *item);
 /* Gives back objects that are CACHED. Others are passed over, because a forked child may inherit a
  * thread's bin at the moment when an object left it. */
 void lm_central_push(lm_central *c, const lm_cached_object *items, unsigned n);

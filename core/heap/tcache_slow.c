@@ -264,7 +264,7 @@ void *lm_tcache_take_left(lm_thread *t, lm_pool *pool, unsigned class_, lm_token
   lm_cached_object item;
   size_t size = lm_class_size(class_);
   if (is_closed(pool) || !lm_strategy_limit_take(pool->strategy, size)) return NULL;
-  if (lm_central_pull_left(&pool->central[class_], t ? (unsigned)t->tid : 0, &item))
+  if (lm_central_pull_present(&pool->central[class_], t ? (unsigned)t->tid : 0, &item))
     return make_live(pool, class_, &item, token);
   lm_strategy_limit_give(pool->strategy, (int64_t)size);
   return NULL;

@@ -28,10 +28,10 @@ enum { LM_GATE_OPEN, LM_GATE_FENCED, LM_GATE_CLOSING, LM_GATE_CLOSED };
 extern _Atomic uint32_t lm_fork_gate_phase __attribute__((visibility("hidden")));
 
 /* Begins a guarded section of the calling thread, which is in none, and returns true. Returns false
- * if the gate is not open or the thread has no area. The thread may be marked after that, so the
- * caller then calls lm_fork_gate_enter or lm_fork_gate_try. The order of the two accesses pairs
- * with the membarrier of lm_fork_gate_close; the acquire pairs with the release that opens the
- * gate. Only lock.c calls the functions that begin and end sections. */
+ * if the gate is not open or the thread has no area. After false the thread may still be marked:
+ * lm_fork_gate_enter or lm_fork_gate_try, which the caller then calls, mends that. The order of the
+ * two accesses pairs with the membarrier of lm_fork_gate_close; the acquire pairs with the release
+ * that opens the gate. Only lock.c calls the functions that begin and end sections. */
 LM_INLINE bool lm_fork_gate_pass(void) {
   lm_thread *t = lm_thread_self;
   if (lm_unlikely(!t)) return false;

@@ -294,7 +294,8 @@ static uint32_t take_locked(lm_regions *r, uint32_t slots, size_t align, bool *c
  * two large blocks there can be clean slots, because with transparent huge pages a block begins at
  * a huge page, and because a region is larger than the block that it was taken for. Without this,
  * blocks that are freed one by one would never become one run, and a larger request would get
- * memory that the system has yet to zero. Only where a dirty slot may lack its memory. */
+ * memory that the system has yet to zero. Done only for memory of which a dirty slot may lack a
+ * part. */
 static void join_gaps_locked(lm_regions *r, uint32_t *slot, uint32_t *slots) {
   bool is_plain = !r->how.backing && !r->how.registered && !lm_region_is_eager(&r->how);
   if (*slots < HUGE_SLOTS || !is_plain || lm_region_populates(&r->how)) return;
@@ -397,8 +398,8 @@ static uint32_t take_long_locked(lm_regions *r, uint32_t *slots) {
   return lm_runs_take_suitable(&r->dirty, UINT32_MAX, has_whole_page, (int)least / 2, slots);
 }
 
-/* Takes at most `most` slots, or at most two huge pages if that is more, of a long dirty run if
- * more than `keep` slots are dirty; 0: not. They are cut at the end of the run, since requests take
+/* Takes at most `most` slots, or at most two huge pages if that is more, of a long dirty run.
+ * Returns 0 if at most `keep` slots are dirty. The slots are cut at the end of the run, since requests take
  * from the beginning. */
 static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_t *slots) {
   lm_lock_take(&r->lock);
@@ -501,7 +502,7 @@ static bool populate_run(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_take(&r->lock);
   if (!was_refused(r, slots)) note_refusal(r, slots);
   lm_lock_drop(&r->lock);
-  /* Not to the dirty set, whose slots have their memory. The host has not written to these. */
+  /* They are not put into the dirty set: dirty slots have their memory, and these lack it. */
   if (!purge_to_clean(r, slot, slots)) put_clean(r, slot, slots);
   return false;
 }

@@ -26,8 +26,8 @@ enum { NODES_GIVEN = LM_NODES_MAX, FLUSH_AT = 256 << 10 };
 /* The script that a Lua state belongs to: lm_script begins with its lm_vm. */
 static lm_script *script_of(lua_State *L) { return (lm_script *)lm_vm_of(L); }
 
-/* The next three functions read a field of the table at stack index `table` (positive, because the
- * field is pushed on the stack first). */
+/* The next three functions read a field of the table at stack index `table`. The index is positive,
+ * because they push a value, which shifts negative indices. */
 
 static double number_field(lua_State *L, int table, const char *key, double absent) {
   lm_assert(table > 0);
@@ -499,7 +499,7 @@ void lm_core_module_embed(lua_State *L, const lm_embedded *others) {
   int n = 0;
   add_loader(L, ++n, lm_embedded_modules);
   if (others) add_loader(L, ++n, others);
-  /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is dear. */
+  /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is slow. */
   lua_rawgeti(L, -2, 1);
   lua_rawseti(L, -2, ++n);
   lua_setfield(L, -3, "loaders");
