@@ -399,8 +399,8 @@ static uint32_t take_long_locked(lm_regions *r, uint32_t *slots) {
 }
 
 /* Takes at most `most` slots, or at most two huge pages if that is more, of a long dirty run.
- * Returns 0 if at most `keep` slots are dirty. The slots are cut at the end of the run, since requests take
- * from the beginning. */
+ * Returns 0 if at most `keep` slots are dirty. The slots are cut at the end of the run, since
+ * requests take from the beginning. */
 static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_t *slots) {
   lm_lock_take(&r->lock);
   uint32_t slot = r->dirty.slots > keep ? take_long_locked(r, slots) : 0;

@@ -74,8 +74,8 @@ static loam_status load_latest(const lm_board_news *news, const char *halves, ui
 }
 
 /* Notes the publication that the process obeys, or has refused. The next entry on the board shows
- * its number. Called after every thread has been told to forget its decisions (LM_SLOW_STALE): a decision
- * that a thread keeps later is of this policy. */
+ * its number. Called after every thread has been told to forget its decisions (LM_SLOW_STALE): a
+ * decision that a thread keeps later is of this policy. */
 static void note_obeyed(uint64_t word, uint64_t number) {
   atomic_store_explicit(&lm_published_obeyed.number, number, memory_order_relaxed);
   atomic_store_explicit(&lm_published_obeyed.word, word, memory_order_relaxed);
