@@ -11,6 +11,7 @@ local scan = require("loam.compiler.scan")
 local unreached = {}
 
 local MOST_PATHS = 3000 -- that are run; of a policy with more, nothing is said
+local MOST_LINES = 20000 -- that they execute; likewise
 
 local function sorted(set)
   local list = {}
@@ -25,8 +26,13 @@ end
 ---@return integer[]
 function unreached.lines(made)
   if dsl.asks_machine() then return {} end
-  local left, count, last = scan.returns(made.pick), 0, nil
+  local left, count, lines, last = scan.returns(made.pick), 0, 0, nil
   local function visit(line)
+    lines = lines + 1
+    if lines == MOST_LINES then
+      count = MOST_PATHS
+      error("enough", 0) -- ends the run, not the check
+    end
     if left[line] == false then left[line] = nil end
     last = line
   end
@@ -34,7 +40,7 @@ function unreached.lines(made)
     leaves.each(class.made.tree, function(leaf)
       if next(left) == nil or count == MOST_PATHS then return end
       count = count + 1
-      budget.step("following tag '" .. class.where.tag .. "'")
+      budget.step("following leaf " .. count .. " of tag '" .. class.where.tag .. "'")
       compile.visit_lines(made, class.where, leaf.path, visit)
       left[last] = nil
     end)

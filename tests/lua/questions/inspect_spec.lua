@@ -111,6 +111,12 @@ describe("check of lines that return", function()
       .. "elseif req.size >= 2 ^ 20 then\n return c:or_else(a)\nend\nreturn a"))
   end)
 
+  it("says nothing of a policy whose paths are too long to run all of them", function()
+    assert.same({}, unreached("for i = 1, 500 do\n if req.size < i * 8 then\n"
+      .. "  return i % 2 == 0 and b or c\n end\nend\nif req.size < 8 then return b end\n"
+      .. "return a"))
+  end)
+
   it("warns of them also where the condition is on that line", function()
     assert.same({ 3 }, unreached("if req.tag:under 'x' then return b end\n"
       .. "if req.tag:under 'x.y' then return c:or_else(b) end\nreturn a"))
