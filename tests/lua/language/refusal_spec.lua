@@ -471,4 +471,16 @@ describe("a strategy before 'or'", function()
     assert.equal("b", support.answers("return near or b", { 1 }, "",
       "local near = #loam.nodes() > 8 and loam.host { numa = 'local' } or nil "))
   end)
+
+  it("is no fault where its name is that of another variable, or of no strategy", function()
+    for _, above in ipairs {
+      "local function first(a, other) return a or other end ",
+      "local function first(...) local a, other = ... return a or other end ",
+      "local none = { false } local function first(_, c)\n"
+        .. "for _, a in ipairs(none) do return a or c end end ",
+      "local same = loam.deny {} == a local function first(_, c) return same or c end ",
+    } do
+      assert.equal("b", support.answers("return first(nil, b)", { 1 }, "", above))
+    end
+  end)
 end)
