@@ -9,8 +9,13 @@
 add_library(loam-order INTERFACE)
 set(order ${CMAKE_CURRENT_LIST_DIR}/order.txt)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${order})
-separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS}")
-execute_process(COMMAND ${CMAKE_C_COMPILER} ${flags} -shared -Wl,-z,now -Wl,--verbose -x c /dev/null
+# The preload library is a module, libloam.so is shared: one script is for both, so if the flags of
+# either choose another linker, that linker is asked.
+separate_arguments(flags UNIX_COMMAND
+  "${CMAKE_C_FLAGS} ${CMAKE_MODULE_LINKER_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
+get_directory_property(options LINK_OPTIONS)
+list(FILTER options EXCLUDE REGEX "[$]<|^(LINKER|SHELL):")
+execute_process(COMMAND ${CMAKE_C_COMPILER} ${flags} ${options} -shared -Wl,-z,now -Wl,--verbose -x c /dev/null
   -o /dev/null OUTPUT_VARIABLE script ERROR_QUIET)
 set(first "*(.text.unlikely ")
 string(FIND "${script}" "${first}" found)
