@@ -1,8 +1,9 @@
 # debian.cmake - describes Debian's packages for CPack. cmake/debian/build makes them.
 #
-# libloam1       the library, for programs that are linked with it libloam-dev    the files with
-# which a program is built: headers, static library, pkg-config, CMake loam           the command,
-# the preload library, the policies, the manual page lua-loam       the module for LuaJIT
+# libloam1       the library, for programs that are linked with it
+# libloam-dev    the files with which a program is built: headers, static library, pkg-config, CMake
+# loam           the command, the preload library, the policies, the manual page
+# lua-loam       the module for LuaJIT
 # python3-loam   the module for Debian's Python
 #
 # The folders of a multiarch system are chosen when the project is configured for the prefix /usr.
