@@ -9,7 +9,7 @@ local byte, find, sub = string.byte, string.find, string.sub
 local ESC = 27 -- first byte of compiled Lua
 local MAX_JUMPS = 4000 -- `goto` and `break` in one file
 
-local check_questions, check_fallbacks
+local check_questions
 
 local function count(text, word)
   return (select(2, string.gsub(text, word, "")))
@@ -44,7 +44,6 @@ function source.check(text)
   end
   check_jumps(text)
   check_questions(text)
-  check_fallbacks(text)
 end
 
 -- ---- words
@@ -164,85 +163,6 @@ function check_questions(text)
       stage = nil
     end
     before = word
-  end
-end
-
-local MAKES = {
-  host = true, system = true, shared = true, file = true, handler = true, deny = true,
-  device = true, managed = true, pinned = true,
-}
-
--- Returns function(word, before), which is called for each word of a text, and counts in `declared`
--- the parameters and the variables of `local` and `for`.
-local function declarations(declared)
-  local list -- "head" of a function, its "parameters", "names" of variables; nil: none of them
-  return function(word, before)
-    if word == "function" then list = "head"
-    elseif word == "for" or word == "local" then list = "names"
-    elseif list == "head" then list = word == "(" and "parameters" or list
-    elseif list == "parameters" and word == ")" then list = nil
-    elseif list == "names" and word ~= "," and before ~= "," and before ~= "for"
-      and before ~= "local" then list = nil
-    elseif list then declared[word] = (declared[word] or 0) + 1 end
-  end
-end
-
--- Words behind `loam.host {…}` with which the whole expression is no strategy:
--- `loam.device(0).free < n`.
-local NO_STRATEGY = {}
-for word in string.gmatch(". [ = ~ < > + - * / % ^ and or", "%S+") do NO_STRATEGY[word] = true end
-
--- Returns function(word), which is called for each word behind `local name = loam.host`, and
--- returns true up to the end of the expression. Takes the name out of `makes` if it gets no
--- strategy.
-local function expression(makes, name)
-  local depth = 0
-  return function(word)
-    if word == "{" or word == "(" then depth = depth + 1
-    elseif word == "}" or word == ")" then depth = depth - 1
-    elseif depth == 0 and word ~= ":" and word ~= "or_else" then
-      if NO_STRATEGY[word] then makes[name] = nil end
-      return false
-    end
-    return true
-  end
-end
-
--- Finds the variables that hold a strategy from `local x = loam.host {…}` on, how often each name
--- is declared and assigned, and each `return x or y`, as { variable, the word behind `or`, line }.
-local function fallbacks_of(text)
-  local makes, assigned, declared, found = {}, {}, {}, {}
-  local declare, follow = declarations(declared), nil
-  local before = { "", "", "", "", "", "" } -- the words before this one, the nearest last
-  for word, line in tokens(text) do
-    if word ~= "=" and before[6] == "=" then
-      for i = 5, before[4] == "," and 3 or 5, -2 do
-        assigned[before[i]] = (assigned[before[i]] or 0) + 1
-      end
-    end
-    declare(word, before[6])
-    if follow and not follow(word) then follow = nil end
-    if MAKES[word] and table.concat(before, " ", 4, 6) == "= loam ." and before[2] == "local" then
-      makes[before[3]], follow = true, expression(makes, before[3])
-    elseif before[6] == "or" and before[4] == "return" then
-      found[#found + 1] = { before[5], word, line }
-    end
-    table.remove(before, 1)
-    before[6] = word
-  end
-  return makes, assigned, declared, found
-end
-
--- Refuses `return x or y` for a strategy x. A strategy counts as true in Lua, so y never serves.
-function check_fallbacks(text)
-  if not find(text, "return%s+[%w_]+%s+or%f[^%w_]") then return end -- most files, without a scan
-  local makes, assigned, declared, found = fallbacks_of(text)
-  for _, one in ipairs(found) do
-    local first, second, line = one[1], one[2], one[3]
-    if makes[first] and assigned[first] == 1 and declared[first] == 1 then
-      frame.refuse("type", ("'%s or %s' is always '%s': a strategy counts as true"):format(first,
-        second, first), ("write %s:or_else(%s)"):format(first, second), line)
-    end
   end
 end
 

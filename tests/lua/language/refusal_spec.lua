@@ -456,31 +456,3 @@ describe("a name that a policy does not have", function()
       .. "its block", d.suggestion)
   end)
 end)
-
-describe("a strategy before 'or'", function()
-  it("is refused, since the strategy behind it never serves", function()
-    refused("if req.zero then return b end\nreturn a or b", { class = "type", line = 3,
-      reason = "^'a or b' is always 'a': a strategy counts as true$",
-      hint = "^write a:or_else%(b%)$" })
-  end)
-
-  it("is no fault where it may be nil, or behind 'and'", function()
-    assert.equal("a b", support.answers("return req.size > 1 and a or b", { 2, 1 }))
-    assert.equal("b", support.answers("return gpu or b", { 1 }, "",
-      "local gpu = loam.device {} if #loam.devices() == 0 then gpu = nil end "))
-    assert.equal("b", support.answers("return near or b", { 1 }, "",
-      "local near = #loam.nodes() > 8 and loam.host { numa = 'local' } or nil "))
-  end)
-
-  it("is no fault where its name is that of another variable, or of no strategy", function()
-    for _, above in ipairs {
-      "local function first(a, other) return a or other end ",
-      "local function first(...) local a, other = ... return a or other end ",
-      "local none = { false } local function first(_, c)\n"
-        .. "for _, a in ipairs(none) do return a or c end end ",
-      "local same = loam.deny {} == a local function first(_, c) return same or c end ",
-    } do
-      assert.equal("b", support.answers("return first(nil, b)", { 1 }, "", above))
-    end
-  end)
-end)
