@@ -1,5 +1,5 @@
-/* slow_call.h - how a slow call of loam_malloc and its family begins: a call that the thread cache
- * does not serve at once.
+/* slow_call.h - how a slow call of loam_malloc and its family begins. A call is slow if the thread
+ * cache alone cannot serve it.
  *
  * A slow call is a guarded section (os/fork_gate.h). If another thread forks for long, that fork
  * may wait for something that the caller of this call holds: the host's lock, or a file of the C
@@ -19,7 +19,7 @@
 void *lm_slow_call_begin(const lm_request *r);
 /* Begins a slow free. Returns false if the block is free, or will be freed after the fork. */
 bool lm_slow_call_begin_free(void *ptr, const lm_stream *on);
-/* Begins a slow realloc. Returns false if the realloc is done, and *out is its result. */
+/* Begins a slow realloc. Returns false if it has done the realloc; *out is then the result. */
 bool lm_slow_call_begin_realloc(loam_site *site, void *ptr, size_t size, void **out);
 
 /* Does what waits for a slow call. Starts loam from the environment if nothing has started it. Then

@@ -147,7 +147,7 @@ static void keep_quotas(void) {
 
 /* ---- All three ---- */
 
-/* Does what is due. */
+/* Does the regular work of the watcher that is due now. */
 static void keep(void) {
   keep_nodes();
   keep_pressure();
@@ -264,7 +264,7 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
 }
 
 /* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the text
- * was refused for what it says. */
+ * was refused because of its contents. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
@@ -282,7 +282,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
 }
 
 /* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
- * refused for what it says, so that it need not be compiled again. */
+ * refused because of its contents, so that it need not be compiled again. */
 static bool publish(const char *text, size_t length, uint64_t hash) {
   pid_t compiler = fork();
   if (!compiler) compile_and_exit(text, length, hash);

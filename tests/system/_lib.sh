@@ -148,6 +148,16 @@ compare_runs() {
   echo "ok: $what"
 }
 
+# expect_diff STATUS ARGUMENT... - runs `loam diff` and fails unless it ends with the exit status.
+# $work/out and $work/err have its output.
+expect_diff() {
+  local wanted=$1 status
+  shift
+  "$LOAM" diff "$@" > "$work/out" 2> "$work/err"
+  status=$?
+  [ "$status" = "$wanted" ] || fail "loam diff $*: exit status $status: $(cat "$work/out" "$work/err")"
+}
+
 # build SOURCE [FLAG...] - compiles a program of tests/system/programs. Sets $program to its path.
 build() {
   local source=$1 name=${1%%.*} compiler=$CC

@@ -24,36 +24,27 @@ LUA
 sed 's/>= 4 \* MiB/>= 8 * MiB/; s/align > 64/align > 16/; s/> 1 \* MiB/> 2 * MiB/; s/line == 7/line == 8/
      s/then return big end/then return small end/' "$old" > "$new"
 
-# compare WANTED ARGUMENT... - runs `loam diff` and checks its exit status.
-compare() {
-  local wanted=$1 status
-  shift
-  "$LOAM" diff "$@" > "$work/out" 2> "$work/err"
-  status=$?
-  [ "$status" = "$wanted" ] || fail "loam diff $*: exit status $status: $(cat "$work/out" "$work/err")"
-}
-
-compare 0 "$old" "$old"
+expect_diff 0 "$old" "$old"
 grep -q 'every request gets equal memory' "$work/out" || fail "alike: $(cat "$work/out")"
 "$LOAM" compile "$old" -o "$work/old.image" > "$work/out" || fail "loam compile: exit status $?"
-compare 0 "$old" "$work/old.image"
-compare 0 "$work/old.image" "$old" --json
+expect_diff 0 "$old" "$work/old.image"
+expect_diff 0 "$work/old.image" "$old" --json
 "$LOAM" diff "$old" "$old" > /dev/full 2> "$work/err"
 [ $? = 2 ] || fail "a full disk is not told from a difference: $(cat "$work/err")"
 echo "ok: a policy is alike to itself and to its image"
 
-compare 1 "$work/old.image" "$new"
+expect_diff 1 "$work/old.image" "$new"
 grep -q '^denied     scratch: any size$' "$work/out" || fail "denied: $(cat "$work/out")"
 [ "$(sed -n 2p "$work/out" | cut -c1-6)" = denied ] || fail "denied is not first: $(cat "$work/out")"
 grep -q '^moved      tensor and 1 other class: 4 MiB to < 8 MiB$' "$work/out" || fail "tensor: $(cat "$work/out")"
 LC_ALL=C grep -q '[^ -~]' "$work/out" && fail "a byte is not escaped: $(cat "$work/out")"
-compare 1 "$old" "$new" --allow moved
-compare 0 "$old" "$new" --allow moved,denied
-compare 1 "$old" "$new" --markdown
+expect_diff 1 "$old" "$new" --allow moved
+expect_diff 0 "$old" "$new" --allow moved,denied
+expect_diff 1 "$old" "$new" --markdown
 grep -q '^| denied | scratch | any size |' "$work/out" || fail "Markdown: $(cat "$work/out")"
 echo "ok: regions, newly denied ones first, and --allow"
 
-compare 1 "$old" "$new" --json
+expect_diff 1 "$old" "$new" --json
 python3 - "$LOAM" "$old" "$new" "$work/out" << 'PY' || fail "a witness is not confirmed"
 import json, subprocess, sys
 loam, old, new, out = sys.argv[1:]
@@ -83,7 +74,7 @@ echo "ok: loam explain confirms the witnesses"
 refused() {
   local words=$1
   shift
-  compare 2 "$@"
+  expect_diff 2 "$@"
   [ ! -s "$work/out" ] || fail "loam diff $*: it says $(cat "$work/out")"
   sed -n 1p "$work/err" | grep -q "$words" || fail "loam diff $*: $(cat "$work/err")"
 }
@@ -95,7 +86,7 @@ refused 'cut.image: .*300 bytes' "$work/cut.image" "$new"
 refused 'is a directory' "$work" "$new"
 refused 'OLD may be left out with --pid' "$old"
 refused 'no kind of difference' "$old" "$new" --allow everything
-compare 2 "$old" "$work/nowhere.lua" --json
+expect_diff 2 "$old" "$work/nowhere.lua" --json
 grep -q '"ok":false' "$work/out" || fail "JSON of a refusal: $(cat "$work/out")"
 echo "ok: what cannot be read is told in one line"
 

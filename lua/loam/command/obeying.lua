@@ -107,10 +107,10 @@ function WORDS.ended(who, _, are_many)
   return who .. (are_many and " have ended" or " has ended")
 end
 
-local MOST_ALIKE = 8 -- processes of which the same is said that have a line each
+local MOST_ALIKE = 8 -- processes with equal words that have a line each
 
--- Says how far the processes of a list are: one line for each, or one for all of which the same is
--- said, if they are many.
+-- Says how far the processes of a list are. Each process has a line, but more than MOST_ALIKE
+-- processes with equal words have one line together.
 ---@param list string the list of loam.Obeying that has the processes
 ---@return string[]
 function obeying.lines(list, processes)

@@ -65,7 +65,7 @@ local asks_machine = false
 --- may decide otherwise on another machine
 function dsl.asks_machine() return asks_machine end
 
--- Forgets what the policy has asked, before another one is opened.
+-- Forgets the questions of a policy, before another one is opened.
 function dsl.reset() asks_machine = false end
 
 -- Makes loam.nodes and loam.devices. `source()` gives a list; while the file runs, the policy gets

@@ -10,8 +10,7 @@ local scan = require("loam.compiler.scan")
 
 local unreached = {}
 
-local MOST_PATHS = 3000 -- that are run; of a policy with more, nothing is said
-local MOST_LINES = 20000 -- that they execute; likewise
+local MOST_LINES = 20000 -- that are executed to answer; a policy that needs more gets no answer
 
 local function sorted(set)
   local list = {}
@@ -21,31 +20,28 @@ local function sorted(set)
 end
 
 -- Returns the lines of `pick` that return a value for no request, after a policy.compile_all
--- without faults. Most policies have none, and then few paths are run. A line may be for another
--- machine: of a policy that asks for the nodes or devices of this one, nothing is said.
+-- without faults. Most policies have none, and then few paths are run. Returns no line of a policy
+-- that asks for the nodes or devices of this machine: such a line may be for another machine.
 ---@return integer[]
 function unreached.lines(made)
   if dsl.asks_machine() then return {} end
-  local left, count, lines, last = scan.returns(made.pick), 0, 0, nil
+  local left, paths, lines, last = scan.returns(made.pick), 0, 0, nil
   local function visit(line)
     lines = lines + 1
-    if lines == MOST_LINES then
-      count = MOST_PATHS
-      error("enough", 0) -- ends the run, not the check
-    end
+    if lines >= MOST_LINES then error("enough", 0) end -- ends the run, not the check
     if left[line] == false then left[line] = nil end
     last = line
   end
   for _, class in ipairs(policy.classes()) do
     leaves.each(class.made.tree, function(leaf)
-      if next(left) == nil or count == MOST_PATHS then return end
-      count = count + 1
-      budget.step("following leaf " .. count .. " of tag '" .. class.where.tag .. "'")
+      if next(left) == nil or lines >= MOST_LINES then return end
+      paths = paths + 1
+      budget.step("following leaf " .. paths .. " of tag '" .. class.where.tag .. "'")
       compile.visit_lines(made, class.where, leaf.path, visit)
       left[last] = nil
     end)
   end
-  return count < MOST_PATHS and sorted(left) or {}
+  return lines < MOST_LINES and sorted(left) or {}
 end
 
 return unreached

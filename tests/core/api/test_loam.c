@@ -72,7 +72,7 @@ static int start_twice(void *argument) {
   return 0;
 }
 
-/* What a child finds that was forked while process 1 started. */
+/* The state is of a child that was forked while its parent, process 1, started. */
 static int start_after_a_fork(void *argument) {
   (void)argument;
   lm_start_state = LM_START_STARTING + LM_START_STATES;

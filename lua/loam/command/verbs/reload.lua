@@ -30,7 +30,7 @@ host) loads the policy for itself alone.]],
 }
 
 local PATIENCE_MS = 120000 -- that a program with a service has
-local OBEYS_MS = 2000 -- that a process has to obey what was published
+local OBEYS_MS = 2000 -- that a process has to obey a publication
 local STARTS_MS = 500 -- that a process has to take its place on a board
 local LOOK_MS, LOOK_MOST_MS = 20, 160
 
