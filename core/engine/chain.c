@@ -52,9 +52,10 @@ static bool serve_from_pool(lm_order *o, lm_strategy *s, bool by_larger, lm_reco
     lm_site_add_live(token, (int64_t)object.size);
     lm_record_of_object(&object, out);
   }
+  const char *why = p ? NULL : lm_pool_why(s); /* the pool may end after the section */
   lm_thread_leave(o->t);
   bool is_at_limit = o->t->is_at_limit || lm_strategy_limit_left(s) < o->r.size;
-  if (!p) return cannot(o, is_at_limit ? at_limit : lm_pool_why(s));
+  if (!p) return cannot(o, is_at_limit ? at_limit : why);
   if (is_zeroed || !(o->r.zero || s->desc.zero)) return true;
   size_t size = s->desc.zero ? out->size : o->r.size;
   if (size > LM_LARGE_MAX && s->desc.kind == LM_KIND_HOST) lm_large_zero(p, size);
