@@ -54,7 +54,11 @@ typedef struct window {
   lm_token common[LM_COMMON_TOKENS + 1], common_again[LM_COMMON_TOKENS + 1];
   uint32_t first, slots; /* what part of the page map the window shows */
   uint32_t extents;
-  uint32_t histogram[LANES][VALUES];
+  /* Of the span that is being counted: how many objects have each state, and which live states
+   * there are. */
+  uint16_t lane[LANES][VALUES], histogram[VALUES];
+  uint8_t live[VALUES];
+  uint32_t lives;
 } window;
 
 /* A walk: counts if both `visit` and `show` are NULL. */
@@ -250,16 +254,26 @@ static void visit_objects(walk *k, const extent *e) {
   }
 }
 
-/* Fills histogram[0]. */
+/* Fills the histogram and the list of live states. Most spans have one to three states, so four
+ * counts are tested at a time. */
 static void count_states(window *w, const uint8_t *cells, uint32_t count) {
   uint32_t i = 0;
-  memset(w->histogram, 0, sizeof w->histogram);
+  lm_assert(count <= UINT16_MAX);
+  memset(w->lane, 0, sizeof w->lane);
   for (; i + LANES <= count; i += LANES)
-    for (int lane = 0; lane < LANES; lane++) w->histogram[lane][cells[i + (uint32_t)lane]]++;
-  for (; i < count; i++) w->histogram[0][cells[i]]++;
-  for (int lane = 1; lane < LANES; lane++)
-    for (int value = 0; value < VALUES; value++)
-      w->histogram[0][value] += w->histogram[lane][value];
+    for (int lane = 0; lane < LANES; lane++) w->lane[lane][cells[i + (uint32_t)lane]]++;
+  for (; i < count; i++) w->lane[0][cells[i]]++;
+  for (int value = 0; value < VALUES; value++)
+    w->histogram[value] = (uint16_t)(w->lane[0][value] + w->lane[1][value] + w->lane[2][value] +
+                                     w->lane[3][value]);
+  w->lives = 0;
+  for (unsigned value = 0; value < VALUES; value += 4) {
+    uint64_t four;
+    memcpy(&four, &w->histogram[value], sizeof four);
+    for (unsigned state = value; four && state < value + 4; state++)
+      if (w->histogram[state] && lm_state_is_live((lm_state)state))
+        w->live[w->lives++] = (uint8_t)state;
+  }
 }
 
 /* Tells whether the token of a live state stands in the wide table of the span. */
@@ -303,19 +317,16 @@ static verdict count_wide(walk *k, const extent *e) {
 /* Tells whether the tokens of all live states are known. A BUSY object is getting another token at
  * this moment. */
 static bool has_tokens(const window *w, const extent *e) {
-  const uint32_t *histogram = w->histogram[0];
-  if (histogram[LM_STATE_BUSY]) return false;
-  for (unsigned state = 0; state < VALUES; state++) {
-    if (!histogram[state] || !lm_state_is_live((lm_state)state) || is_wide(state)) continue;
-    if (token_of(w, e, state) == LM_TOKEN_NONE) return false;
-  }
+  if (w->histogram[LM_STATE_BUSY]) return false;
+  for (uint32_t i = 0; i < w->lives; i++)
+    if (!is_wide(w->live[i]) && token_of(w, e, w->live[i]) == LM_TOKEN_NONE) return false;
   return true;
 }
 
 /* Counts the objects of one live state that is not wide. In a process that was stopped while it
  * gives an object another token, the object is BUSY. It is counted without a tag. */
 static verdict count_state(walk *k, const extent *e, unsigned state) {
-  uint32_t n = k->w->histogram[0][state];
+  uint32_t n = k->w->histogram[state];
   unsigned class_ = lm_class_counted_object(e->view.size);
   lm_token token = state == LM_STATE_BUSY ? LM_TOKEN_NONE : token_of(k->w, e, state);
   if (token == LM_TOKEN_NONE) {
@@ -327,20 +338,19 @@ static verdict count_state(walk *k, const extent *e, unsigned state) {
 }
 
 static verdict count_small(walk *k, const extent *e, bool is_last_try) {
-  const uint32_t *histogram = k->w->histogram[0];
+  window *w = k->w;
   if (e->palette->count != e->count) {
     k->broken = "a span has another number of objects than its class";
     return BROKEN;
   }
   if (k->show) return COUNTED;
-  count_states(k->w, e->cells, e->count);
-  if (!is_last_try && !has_tokens(k->w, e)) return CHANGED;
-  bool has_wide = histogram[LM_STATE_LIVE + LM_ID_WIDE] || histogram[LM_STATE_COUNTED_WIDE] ||
-                  histogram[LM_STATE_SAMPLED + LM_ID_WIDE];
+  count_states(w, e->cells, e->count);
+  if (!is_last_try && !has_tokens(w, e)) return CHANGED;
+  bool has_wide = w->histogram[LM_STATE_LIVE + LM_ID_WIDE] || w->histogram[LM_STATE_COUNTED_WIDE] ||
+                  w->histogram[LM_STATE_SAMPLED + LM_ID_WIDE];
   verdict found = has_wide ? count_wide(k, e) : COUNTED;
-  for (unsigned state = LM_STATE_LIVE; found == COUNTED && state < VALUES; state++)
-    if (histogram[state] && lm_state_is_live((lm_state)state) && !is_wide(state))
-      found = count_state(k, e, state);
+  for (uint32_t i = 0; found == COUNTED && i < w->lives; i++)
+    if (!is_wide(w->live[i])) found = count_state(k, e, w->live[i]);
   if (found == BROKEN) k->broken = "an object has a site or strategy that does not exist";
   return found;
 }

@@ -634,7 +634,7 @@ static loam_status write_pages(lm_look *look, lm_json *out) {
   pages *p = lm_metadata_alloc(sizeof *p);
   if (!p) return lm_error(LOAM_ENOMEM, "pages: no memory to read a process");
   p->look = look;
-  p->scan.fd = -1;
+  p->scan.pagemap = LM_DESCRIPTOR_NONE;
   loam_status status = read_all(p);
   if (status == LOAM_OK) put_answer(p, out);
   lm_page_scan_close(&p->scan);

@@ -1,75 +1,44 @@
 /* page_scan.c - reads the page table of another process, from /proc/PID/pagemap.
  *
- * Since Linux 6.7 a call (PAGEMAP_SCAN) returns the ranges of pages that are alike. It also tells
- * huge pages, and pages of zeros. Older kernels have only an entry of 64 bits for each page.
- * Documentation/admin-guide/mm/pagemap.rst of Linux describes both. */
+ * By PAGEMAP_SCAN (os/pagemap.h), which also tells huge pages, and pages of zeros. Kernels before
+ * Linux 6.7 have only an entry of 64 bits for each page. */
 #include "cli/page_scan.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "os/sys.h"
-
-/* ---- The interface of the kernel: headers before Linux 6.7 do not have it. */
-
-enum { IS_PRESENT = 1 << 3, IS_SWAPPED = 1 << 4, IS_ZERO = 1 << 5, IS_HUGE = 1 << 6 };
-
-typedef struct page_region {
-  uint64_t start, end, categories;
-} page_region;
-
-typedef struct scan_argument {
-  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
-  uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
-} scan_argument;
-
-#define SCAN _IOWR('f', 16, scan_argument)
 
 #define ENTRY_PRESENT ((uint64_t)1 << 63)
 #define ENTRY_SWAPPED ((uint64_t)1 << 62)
 
 /* ---- Reading ---- */
 
+static uintptr_t window_from(const lm_page_scan *scan) {
+  return scan->base + ((uintptr_t)scan->first << LM_SLOT_SHIFT);
+}
+static uintptr_t window_to(const lm_page_scan *scan) {
+  return window_from(scan) + ((uintptr_t)scan->slots << LM_SLOT_SHIFT);
+}
+
 /* Notes a range of pages that are alike. */
-static void note(lm_page_scan *scan, const page_region *region) {
-  uintptr_t from = scan->base + ((uintptr_t)scan->first << LM_SLOT_SHIFT);
-  uintptr_t end = from + ((uintptr_t)scan->slots << LM_SLOT_SHIFT);
-  if (region->start < from || region->end > end) return;
-  bool is_present = region->categories & IS_PRESENT && !(region->categories & IS_ZERO);
-  for (uintptr_t at = region->start; at < region->end; at += LM_PAGE) {
+static void note(void *ctx, const lm_pagemap_run *run) {
+  lm_page_scan *scan = ctx;
+  uintptr_t from = window_from(scan);
+  if (run->from < from || run->to > window_to(scan)) return;
+  bool is_present = lm_pagemap_is_resident(run);
+  for (uintptr_t at = run->from; at < run->to; at += LM_PAGE) {
     lm_slot_pages *slot = &scan->slot[(at - from) >> LM_SLOT_SHIFT];
     uint16_t bit = (uint16_t)(1u << (at - from) / LM_PAGE % LM_PAGE_SCAN_PAGES);
     if (is_present) slot->present |= bit;
-    if (is_present && region->categories & IS_HUGE) slot->huge |= bit;
-    if (region->categories & IS_SWAPPED) slot->swapped |= bit;
+    if (is_present && run->is & LM_PAGEMAP_HUGE) slot->huge |= bit;
+    if (run->is & LM_PAGEMAP_SWAPPED) slot->swapped |= bit;
   }
 }
 
-/* Returns 0, or an errno value. */
 static int read_ranges(lm_page_scan *scan) {
-  page_region region[512];
-  uintptr_t from = scan->base + ((uintptr_t)scan->first << LM_SLOT_SHIFT);
-  scan_argument argument = {
-    .size = sizeof argument,
-    .start = from,
-    .end = from + ((uintptr_t)scan->slots << LM_SLOT_SHIFT),
-    .vec = (uintptr_t)region,
-    .vec_len = LM_COUNT(region),
-    .category_anyof_mask = IS_PRESENT | IS_SWAPPED,
-    .return_mask = IS_PRESENT | IS_SWAPPED | IS_ZERO | IS_HUGE,
-  };
-  while (argument.start < argument.end) {
-    int n = ioctl(scan->fd, SCAN, &argument);
-    if (n < 0) return errno;
-    for (int i = 0; i < n; i++) note(scan, &region[i]);
-    if (argument.walk_end <= argument.start) return EIO;
-    argument.start = argument.walk_end;
-  }
-  return 0;
+  return lm_pagemap_scan(&scan->pagemap, window_from(scan), window_to(scan), note, scan);
 }
 
 /* Returns 0, or an errno value. */
@@ -77,7 +46,8 @@ static int read_entries(lm_page_scan *scan) {
   size_t pages = (size_t)scan->slots * LM_PAGE_SCAN_PAGES, done = 0;
   uintptr_t first = scan->base / LM_PAGE + (uintptr_t)scan->first * LM_PAGE_SCAN_PAGES;
   while (done < pages * sizeof *scan->entry) {
-    ssize_t n = pread(scan->fd, (char *)scan->entry + done, pages * sizeof *scan->entry - done,
+    ssize_t n = pread(scan->pagemap.fd, (char *)scan->entry + done,
+                      pages * sizeof *scan->entry - done,
                       (off_t)(first * sizeof *scan->entry + done));
     if (n <= 0) return n ? errno : EIO;
     done += (size_t)n;
@@ -109,19 +79,14 @@ static bool read_window(lm_page_scan *scan, uint32_t first) {
 /* ---- The interface ---- */
 
 bool lm_page_scan_open(lm_page_scan *scan, lm_remote *remote, uintptr_t base, uint32_t end) {
-  char path[32];
-  snprintf(path, sizeof path, "/proc/%d/pagemap", remote->pid);
   scan->remote = remote;
   scan->base = base;
   scan->end = end;
-  scan->fd = open(path, O_RDONLY | O_CLOEXEC);
-  return scan->fd >= 0;
+  scan->pagemap = lm_pagemap_open(remote->pid);
+  return scan->pagemap.fd >= 0;
 }
 
-void lm_page_scan_close(lm_page_scan *scan) {
-  if (scan->fd >= 0) close(scan->fd);
-  scan->fd = -1;
-}
+void lm_page_scan_close(lm_page_scan *scan) { lm_descriptor_close(&scan->pagemap); }
 
 const lm_slot_pages *lm_page_scan_slot(lm_page_scan *scan, uint32_t slot) {
   lm_assert(slot < scan->end);

@@ -3,6 +3,7 @@
 #define LM_PAGE_SCAN_H
 
 #include "cli/remote.h"
+#include "os/pagemap.h"
 #include "pages/map.h"
 
 enum { LM_PAGE_SCAN_PAGES = LM_SLOT / LM_PAGE, LM_PAGE_SCAN_SLOTS = 2048 };
@@ -18,7 +19,7 @@ typedef struct lm_page_scan {
   lm_remote *remote;
   uintptr_t base; /* where slot 0 begins */
   uint32_t end;   /* number of slots */
-  int fd;         /* of /proc/PID/pagemap */
+  lm_descriptor pagemap;
   /* The kernel refuses PAGEMAP_SCAN, as kernels before Linux 6.7 do: huge pages and pages of zeros
    * are not known. */
   bool is_old;

@@ -17,9 +17,9 @@ typedef struct lm_resident {
   uint64_t code;   /* executable mappings without a file: code made at run time (JIT) */
 } lm_resident;
 
-/* Reads /proc/PID/smaps, for which the kernel visits every page table of the process. This takes a
- * millisecond, and more for many gigabytes, so only answers to people call it. Allocates nothing
- * and takes no lock of loam. */
+/* Reads the figures of this process. The kernel visits every page table of the process for that.
+ * This takes a millisecond, and more for many gigabytes, so only answers to people call it.
+ * Allocates nothing and takes no lock of loam. */
 lm_resident lm_resident_read(void);
 /* Like lm_resident_read, for the process `pid`, whose range of loam is from `from` to `to`. */
 lm_resident lm_resident_of(int pid, uintptr_t from, uintptr_t to);

@@ -1,0 +1,103 @@
+/* test_pagemap.c - which pages of a process have memory: pagemap.h. */
+#include "test.h"
+
+#include "os/pagemap.h"
+
+enum { PAGES = 16 };
+
+static char *area;
+static lm_descriptor pagemap = { .fd = -1 };
+
+static void note(void *ctx, const lm_pagemap_run *run) {
+  char *seen = ctx;
+  assert_true(run->from >= (uintptr_t)area && run->to <= (uintptr_t)area + PAGES * LM_PAGE);
+  for (uintptr_t at = run->from; at < run->to; at += LM_PAGE)
+    seen[(at - (uintptr_t)area) / LM_PAGE] = lm_pagemap_is_resident(run) ? 'r' : '0';
+}
+
+/* Writes a letter for each page of the area: r if it has memory, 0 if it is a page of zeros, and -
+ * if it is not there. Skips the test on a kernel without the call. */
+static void scan(int pid, char seen[PAGES + 1]) {
+  memset(seen, '-', PAGES);
+  seen[PAGES] = 0;
+  pagemap = lm_pagemap_open(pid);
+  assert_true(pagemap.fd >= 0);
+  int error = lm_pagemap_scan(&pagemap, (uintptr_t)area, (uintptr_t)area + PAGES * LM_PAGE, note,
+                              seen);
+  lm_descriptor_close(&pagemap);
+  if (error == ENOTTY || error == EINVAL) skip();
+  assert_int_equal(error, 0);
+}
+
+/* A page that is only read is the kernel's page of zeros, if the area has no huge page. */
+static int make_area(void **state) {
+  (void)state;
+  area = mmap(NULL, PAGES * LM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (area == MAP_FAILED) return 1;
+  (void)madvise(area, PAGES * LM_PAGE, MADV_NOHUGEPAGE);
+  area[2 * LM_PAGE] = area[3 * LM_PAGE] = area[15 * LM_PAGE] = 1;
+  return *(volatile char *)&area[7 * LM_PAGE];
+}
+
+static int remove_area(void **state) {
+  (void)state;
+  return munmap(area, PAGES * LM_PAGE);
+}
+
+static void pages_are_told_apart(void **state) {
+  (void)state;
+  char seen[PAGES + 1];
+  scan(0, seen);
+  assert_string_equal(seen, "--rr---0-------r");
+}
+
+static void another_process_is_scanned(void **state) {
+  (void)state;
+  char seen[PAGES + 1];
+  int told[2];
+  assert_int_equal(pipe(told), 0);
+  pid_t child = fork();
+  if (!child) {
+    area[5 * LM_PAGE] = 1;
+    if (write(told[1], "!", 1) == 1) pause();
+    _exit(1);
+  }
+  assert_int_equal(read(told[0], seen, 1), 1);
+  scan(child, seen);
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  close(told[0]);
+  close(told[1]);
+  assert_string_equal(seen, "--rr-r-0-------r");
+}
+
+/* More runs than one call of the kernel returns. */
+static void count_run(void *ctx, const lm_pagemap_run *run) {
+  *(size_t *)ctx += (run->to - run->from) / LM_PAGE;
+}
+
+static void many_runs_are_all_told(void **state) {
+  (void)state;
+  enum { MANY = 4096 };
+  char *at = mmap(NULL, MANY * LM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_ptr_not_equal(at, MAP_FAILED);
+  (void)madvise(at, MANY * LM_PAGE, MADV_NOHUGEPAGE);
+  for (size_t i = 0; i < MANY; i += 2) at[i * LM_PAGE] = 1;
+  size_t pages = 0;
+  pagemap = lm_pagemap_open(0);
+  int error = lm_pagemap_scan(&pagemap, (uintptr_t)at, (uintptr_t)at + MANY * LM_PAGE, count_run,
+                              &pages);
+  lm_descriptor_close(&pagemap);
+  munmap(at, MANY * LM_PAGE);
+  if (error == ENOTTY || error == EINVAL) skip();
+  assert_int_equal(pages, MANY / 2);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(pages_are_told_apart),
+    cmocka_unit_test(another_process_is_scanned),
+    cmocka_unit_test(many_runs_are_all_told),
+  };
+  return cmocka_run_group_tests(tests, make_area, remove_area);
+}
