@@ -21,6 +21,7 @@
  * such a program the dynamic linker preloads only libraries of its own folders. */
 #include "preload.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static bad_free on_bad_free;
 static telling events;
 static bool strict, is_told, follow, service, guard_report;
 static long run_pid;             /* the process that `loam run` became; 0: none */
+static char program[32];         /* of the program; a program may write other words over argv */
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
 /* A line with its newline is formatted into SHORT_LINE bytes of the stack, because a thread with a
@@ -57,13 +59,34 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
+/* Copies the name by which the program was started. */
+static void read_name(void) {
+  const char *from = program_invocation_short_name;
+  size_t length = 0;
+  for (; from[length] && length < sizeof program - 1; length++)
+    program[length] = (unsigned char)from[length] < ' ' ? '?' : from[length];
+  program[length] = 0;
+}
+
+enum { TITLE = 64 }; /* the most bytes of a title */
+
+/* Writes the beginning of each line, "loam: NAME[PID]: ", without a NUL. Returns its length. Signal
+ * handlers may call this. */
+static size_t write_title(char line[TITLE]) {
+  char digits[12];
+  size_t n = 0, length = stpcpy(stpcpy(stpcpy(line, "loam: "), program), "[") - line;
+  for (unsigned long pid = (unsigned long)getpid(); pid || !n; pid /= 10)
+    digits[n++] = (char)('0' + pid % 10);
+  while (n) line[length++] = digits[--n];
+  memcpy(line + length, "]: ", 3);
+  return length + 3;
+}
+
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
  * longer is cut. Without it such a line is not written, and the function returns false. */
 static bool write_line(char *line, size_t size, bool cuts, const char *format, va_list arguments) {
-  static const char title[] = "loam: ";
-  size_t before = strlen(title), room = size - before - 1;
-  memcpy(line, title, before);
+  size_t before = write_title(line), room = size - before - 1;
   int length = vsnprintf(line + before, room, format, arguments);
   if (length < 0) return true;
   if ((size_t)length >= room && !cuts) return false;
@@ -100,8 +123,8 @@ static void tell_bad_free(const loam_event *event) {
 
 /* Runs in a signal handler, so it may not use printf. */
 static void tell_fault(const char *words) {
-  char line[1200] = "loam: ";
-  size_t before = strlen(line), length = strnlen(words, sizeof line - before - 1);
+  char line[1200];
+  size_t before = write_title(line), length = strnlen(words, sizeof line - before - 1);
   memcpy(line + before, words, length);
   line[before + length] = '\n';
   if (has_stderr() && write(STDERR_FILENO, line, before + length + 1) < 0) return;
@@ -217,6 +240,7 @@ static bool is_refusal_told(void) {
 static void read_environment(void) {
   const char *run = secure_getenv("LOAM_RUN");
   run_pid = run ? atol(run) : 0;
+  read_name();
   if (fstat(STDERR_FILENO, &stderr_first)) stderr_first = (struct stat){ 0 };
   on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
   events = (telling)read_word("LOAM_EVENTS", "errors|none|stderr");

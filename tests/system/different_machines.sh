@@ -98,7 +98,7 @@ without_luajit=(unshare --mount sh -c 'mount --bind /dev/null "$0" && exec "$@"'
 policy_text 64 > "$work/text.lua"
 "${without_luajit[@]}" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$work/text.lua" \
   touch "$work/started" 2> "$work/why" && fail "a text is compiled without LuaJIT"
-[ ! -e "$work/started" ] && grep -q "^loam: the program is not started: policies need LuaJIT (Debian package" "$work/why" ||
+[ ! -e "$work/started" ] && grep -q "^loam: [^ ]*\[[0-9]*\]: the program is not started: policies need LuaJIT (Debian package" "$work/why" ||
   fail "without LuaJIT: $(cat "$work/why")"
 LOAM_EVENTS=stderr "${without_luajit[@]}" env LD_PRELOAD="$LOAM_PRELOAD" LOAM_POLICY="$image" \
   /bin/true 2> "$work/why" || fail "an image needs LuaJIT: $(cat "$work/why")"

@@ -62,5 +62,5 @@ starts sh -c 'echo up; read -r line; '"'$misuse' '$case'"
 echo go >&3
 wait "$pid" 2> "$work/why"
 children=
-grep -q "^loam: fault at 0x.* block of .*strategy 'all'" "$work/err" || fail "no report: $(cat "$work/err")"
+grep -q "^loam: [^ ]*\[[0-9]*\]: fault at 0x.* block of .*strategy 'all'" "$work/err" || fail "no report: $(cat "$work/err")"
 echo "ok: a program that starts after the edit reports a fault"

@@ -24,19 +24,19 @@ out_of() {
   [ "$(lines "$err")" = "${3:-1}" ] || fail "$1: $(cat "$err")"
 }
 out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
-grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: this would pass its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: this would pass its limit: [0-9]* of 4194304 bytes are used (told once" "$err" ||
   fail "a limit: $(cat "$err")"
-grep -q "^loam: last words: no memory for size [0-9]* under tag 'malloc.*'; most is live under 'malloc[^']*' ([0-9]* bytes in [0-9]* blocks\?).*; in the strategies 'small' (" "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: last words: no memory for size [0-9]* under tag 'malloc.*'; most is live under 'malloc[^']*' ([0-9]* bytes in [0-9]* blocks\?).*; in the strategies 'small' (" "$err" ||
   fail "no last words: $(cat "$err")"
 out_of "a denial" '$a = "x" x 80_000_000'
-grep -q "^loam: size [0-9]* under tag 'malloc.*': the policy denies it (told once" "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: size [0-9]* under tag 'malloc.*': the policy denies it (told once" "$err" ||
   fail "a denial: $(cat "$err")"
 out_of "a request that no machine can serve" '$a = "x" x 2**46' 1
 "$LOAM" run --policy "$policy" -- perl -e '$a = "x" x 2**46' 2> "$err" && fail "2**46 bytes"
 [ "$(lines "$err")" = 0 ] || fail "a shortage that the policy did not cause: $(cat "$err")"
 LOAM_EVENTS=stderr "$LOAM" run --policy "$tight" -- perl -e '$a = "x" x 20_000_000' 2> "$err" && fail "20 MB"
 [ "$(grep -c "would pass its limit" "$err")" = 1 ] || fail "all events: $(cat "$err")"
-grep -q "^loam: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: " "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: size [0-9]* under tag 'malloc.*': strategy 'small' cannot serve it: " "$err" ||
   fail "all events: $(cat "$err")"
 echo "ok: a limit or a denial that leaves a request without memory is told once"
 
@@ -49,14 +49,14 @@ grep -q "^${day}T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z perl ([0-9]*): last words: no
 LOAM_LAST_WORDS=$work/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 2
 [ "$(wc -l < "$work/last")" = 2 ] || fail "last words are not appended: $(cat "$work/last")"
 LOAM_LAST_WORDS=$work/none/last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
-grep -q "^loam: warning: LOAM_LAST_WORDS=$work/none/last: not written: No such file" "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: warning: LOAM_LAST_WORDS=$work/none/last: not written: No such file" "$err" ||
   fail "no folder: $(cat "$err")"
 LOAM_LAST_WORDS=last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
-grep -q "^loam: warning: LOAM_LAST_WORDS=last: it is not an absolute path" "$err" ||
+grep -q "^loam: [^ ]*\[[0-9]*\]: warning: LOAM_LAST_WORDS=last: it is not an absolute path" "$err" ||
   fail "a relative path: $(cat "$err")"
 (ulimit -v 300000; "$LOAM" run --policy "$policy" -- perl -e '$a[$_] = "x" x 100_000 for 1 .. 9000') \
   > "$work/out" 2> "$err" && fail "ulimit -v: it did not end"
-grep -q "^loam: last words: no memory for size [0-9]*" "$err" || fail "ulimit -v: $(cat "$err")"
+grep -q "^loam: [^ ]*\[[0-9]*\]: last words: no memory for size [0-9]*" "$err" || fail "ulimit -v: $(cat "$err")"
 echo "ok: last words say where the memory is, on standard error and in a file"
 
 # By then, descriptor 2 may be a data file of the program.
@@ -100,7 +100,7 @@ echo "ok: a folder of boards that cannot be made is told once"
 long=$work/$(printf 'd%.0s' $(seq $((98 - ${#work}))))
 LOAM_CONTROL_DIR=$long "$LOAM" run --service --policy "$policy" -- perl -e 'system "true"; exit 7' 2> "$err"
 [ "$? $(lines "$err")" = "7 1" ] || fail "no socket: $(cat "$err")"
-grep -q '^loam: warning: the program cannot be asked: control socket: .*: too long for a socket; so `loam reload`' "$err" ||
+grep -q '^loam: [^ ]*\[[0-9]*\]: warning: the program cannot be asked: control socket: .*: too long for a socket; so `loam reload`' "$err" ||
   fail "no socket: $(cat "$err")"
 LOAM_EVENTS=none LOAM_CONTROL_DIR=$long "$LOAM" run --service --policy "$policy" -- true 2> "$err"
 LOAM_CONTROL_DIR=$long "$LOAM" run --policy "$policy" -- true 2>> "$err"
@@ -152,7 +152,7 @@ exec 5>&-
 await "the program with one file for all ends early" grep second "$work/both"
 # Where Yama restricts ptrace(2), only root's watcher may write there.
 if [ "$(id -u)" = 0 ] || [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2> "$work/why")" -lt 1 ]; then
-  [ "$(sed 's/^loam: policy refused.*/told/' "$work/both")" = $'first\ntold\nsecond' ] ||
+  [ "$(sed 's/^loam: .*policy refused.*/told/' "$work/both")" = $'first\ntold\nsecond' ] ||
     fail "in a file that is not opened for append: $(cat "$work/both")"
   echo 'return loam.polcy {}' > "$work/socket.lua"
   await "a socket gets no line" grep -q '^loam: policy refused.*polcy' "$work/socket"

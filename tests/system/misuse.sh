@@ -16,7 +16,7 @@ of_class() {
 # expect_report CASE - fails unless loam has reported the case in one line, which names the pointer and the
 # caller of free.
 expect_report() {
-  grep -q '^loam: .*free of 0x\|^loam: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
+  grep -q '^loam: .*free of 0x\|^loam: .*: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
   grep -q "freed under tag 'malloc.misuse'$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
   [ "$(grep -c '^loam: ' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
 }
@@ -77,7 +77,7 @@ for class in overflow underflow over-read 'use after free'; do
     (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
     status=$?
     [ "$status" = 139 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
-    grep -q "^loam: fault at 0x[0-9a-f]*, [0-9]* bytes\? .* block of [0-9]* bytes of .*strategy 'all'" "$work/err" ||
+    grep -q "^loam: [^ ]*\[[0-9]*\]: fault at 0x[0-9a-f]*, [0-9]* bytes\? .* block of [0-9]* bytes of .*strategy 'all'" "$work/err" ||
       fail "$case: no words: $(cat "$work/err")"
     n=$((n + 1))
   done
@@ -93,7 +93,7 @@ if [ -x "${LOAM:-}" ]; then
     shift
     ("$@" -- "$program" "$case") > "$work/out" 2> "$work/err" || status=$?
     [ "$status" = 139 ] && [ ! -s "$work/out" ] || fail "$what: status $status, $(cat "$work/out" "$work/err")"
-    grep -q "^loam: fault at 0x.* block of .*tag 'malloc.misuse'" "$work/err" || fail "$what: $(cat "$work/err")"
+    grep -q "^loam: [^ ]*\[[0-9]*\]: fault at 0x.* block of .*tag 'malloc.misuse'" "$work/err" || fail "$what: $(cat "$work/err")"
   }
   faults "--guard" "$LOAM" run --policy "$policy" --guard
   faults "LOAM_GUARD" env LOAM_GUARD=1 "$LOAM" run --policy "$policy"
@@ -111,7 +111,7 @@ for case in $("$program" | awk -F '\t' -v beside="^($beside)$" '$2 ~ beside { pr
   (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
   status=$?
   [ "$status" = 134 ] && [ ! -s "$work/out" ] || fail "$case: status $status, $(cat "$work/out" "$work/err")"
-  grep -q "^loam: write at 0x[0-9a-f]*, \(1 byte\|[02-9] bytes\|[1-9][0-9][0-9]* bytes\) \(before\|past the end of\) a block of 100*[0-9]* bytes of .*strategy 'all'" "$work/err" ||
+  grep -q "^loam: [^ ]*\[[0-9]*\]: write at 0x[0-9a-f]*, \(1 byte\|[02-9] bytes\|[1-9][0-9][0-9]* bytes\) \(before\|past the end of\) a block of 100*[0-9]* bytes of .*strategy 'all'" "$work/err" ||
     fail "$case: no words: $(cat "$work/err")"
   n=$((n + 1))
 done
@@ -125,7 +125,7 @@ for case in $(of_class 'wrong size'); do
   (policy=$work/guard.lua run_under_policy "$program" "$case") > "$work/out" 2> "$work/err"
   status=$?
   [ "$status" = 134 ] || fail "$case: guarded: status $status: $(cat "$work/out" "$work/err")"
-  grep -q "^loam: free of 0x[0-9a-f]* with size [0-9]*: the block has" "$work/err" ||
+  grep -q "^loam: [^ ]*\[[0-9]*\]: free of 0x[0-9a-f]* with size [0-9]*: the block has" "$work/err" ||
     fail "$case: no words: $(cat "$work/err")"
   n=$((n + 1))
 done
@@ -147,7 +147,7 @@ while read -r new delete; do
     (policy=$work/guard.lua run_under_policy "$program" "$new" "$delete" "$size") > "$work/out" 2> "$work/err"
     status=$?
     [ "$status" = 134 ] || fail "$new, $delete of $size bytes: status $status: $(cat "$work/err")"
-    grep -q "^loam: free of 0x[0-9a-f]* with size $size: the block has 100 bytes" "$work/err" ||
+    grep -q "^loam: [^ ]*\[[0-9]*\]: free of 0x[0-9a-f]* with size $size: the block has 100 bytes" "$work/err" ||
       fail "$new, $delete of $size bytes: no words: $(cat "$work/err")"
     n=$((n + 1))
   done

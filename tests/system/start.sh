@@ -109,7 +109,7 @@ expect_report() {
     fail "$1: exit status $?"
   [ "$(cat "$work/out")" = served ] || fail "$1: it said $(cat "$work/out")"
   [ "$(grep -c '' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
-  grep -qF "loam: warning: $1: it may be $2; taken as ${2%%|*}" "$work/err" || fail "$1: $(cat "$work/err")"
+  grep -qF ": warning: $1: it may be $2; taken as ${2%%|*}" "$work/err" || fail "$1: $(cat "$work/err")"
 }
 expect_report LOAM_BAD_FREE=aborted 'abort|report|ignore'
 expect_report LOAM_BAD_FREE=Report 'abort|report|ignore'
