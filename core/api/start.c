@@ -7,7 +7,6 @@
 #include "api/start.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "device/handler.h"
 #include "engine/block_watch.h"
@@ -20,6 +19,7 @@
 #include "os/numa.h"
 #include "os/pressure.h"
 #include "os/sys.h"
+#include "os/thread.h"
 #include "plan/policy_image.h"
 #include "service/board.h"
 #include "service/control.h"
@@ -133,7 +133,7 @@ static loam_status start_as(const loam_config *config) {
  * that fails returns. A child that was forked in the middle of a start inherits its state without
  * the thread that makes it; in the child no start has begun. */
 static bool begin(bool may_follow_stop, uint32_t *before) {
-  uint32_t own = LM_START_STARTING + LM_START_STATES * (uint32_t)getpid();
+  uint32_t own = LM_START_STARTING + LM_START_STATES * lm_thread_forks;
   uint32_t now = atomic_load_explicit(&lm_start_state, memory_order_acquire);
   bool is_inherited = now % LM_START_STATES == LM_START_STARTING && now != own;
   *before = is_inherited ? LM_START_COLD : now;

@@ -6,8 +6,8 @@
 
 #include "os/base.h"
 
-/* While a start is made, lm_start_state is LM_START_STARTING plus LM_START_STATES times the id of
- * the process that makes it. */
+/* While a start is made, lm_start_state is LM_START_STARTING plus LM_START_STATES times
+ * lm_thread_forks (os/thread.h), which says whether this process or an ancestor makes it. */
 enum { LM_START_COLD, LM_START_STARTING, LM_START_RUNNING, LM_START_STOPPED, LM_START_STATES };
 extern _Atomic uint32_t lm_start_state __attribute__((visibility("hidden")));
 

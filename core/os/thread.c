@@ -750,6 +750,7 @@ bool lm_thread_has_calmed(lm_thread *t, int64_t since_ns) {
 /* ---- Fork */
 
 _Atomic bool lm_thread_owes_child;
+uint32_t lm_thread_forks;
 
 void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
 void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
@@ -842,6 +843,7 @@ void lm_thread_begin_child(void) {
  * when the handler returns. Until the section has ended its change is half done, so the work of the
  * child waits for its end. */
 static void after_fork_child(void) {
+  lm_thread_forks++;
   lm_fork_gate_open_in_child();
   bool owes = lm_lock_cancel_holds > 0;
   atomic_store_explicit(&lm_thread_owes_child, owes, memory_order_relaxed);

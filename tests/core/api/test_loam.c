@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,18 +73,70 @@ static int start_twice(void *argument) {
   return 0;
 }
 
-/* The state is of a child that was forked while its parent, process 1, started. */
-static int start_after_a_fork(void *argument) {
-  (void)argument;
-  lm_start_state = LM_START_STARTING + LM_START_STATES;
+/* A thread forks while another thread is in the middle of a start, in the callback of an event. The
+ * threads meet at the barrier before the fork and after it. */
+static pthread_barrier_t fork_amid_start;
+
+static void wait_for_the_fork(void *ctx, const loam_event *event) {
+  (void)ctx, (void)event;
+  pthread_barrier_wait(&fork_amid_start);
+  pthread_barrier_wait(&fork_amid_start);
+}
+
+static int start_after_a_fork(void *unused) {
+  (void)unused;
+  loam_on_event(NULL, NULL);
   CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
   CHECK(lm_start_is_running());
   return 0;
 }
 
+/* What the child is to do before it starts, and how it went. */
+typedef struct forked {
+  int namespaces; /* flags of unshare(2) for the fork */
+  int result;
+} forked;
+
+enum { REFUSED = 77 }; /* the result where the system allows no such namespaces */
+
+static void *fork_beside_a_start(void *of) {
+  forked *f = of;
+  pthread_barrier_wait(&fork_amid_start);
+  bool is_refused = f->namespaces && unshare(f->namespaces);
+  f->result = is_refused ? REFUSED : run_in_child(start_after_a_fork, NULL);
+  pthread_barrier_wait(&fork_amid_start);
+  return NULL;
+}
+
+static int fork_in_the_middle_of_a_start(void *namespaces) {
+  forked f = { .namespaces = *(int *)namespaces };
+  setenv("LOAM_LEAKS", "misspelt", 1); /* the start tells of it */
+  loam_on_event(wait_for_the_fork, NULL);
+  pthread_barrier_init(&fork_amid_start, NULL, 2);
+  pthread_t beside = start_thread(fork_beside_a_start, &f);
+  CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
+  pthread_join(beside, NULL);
+  return f.result;
+}
+
 static void a_child_starts_that_was_forked_in_the_middle_of_a_start(void **state) {
   (void)state;
-  assert_int_equal(in_child(start_after_a_fork, NULL), 0);
+  assert_int_equal(in_child(fork_in_the_middle_of_a_start, &(int){ 0 }), 0);
+}
+
+/* Both are process 1 of a PID namespace. */
+static int fork_with_one_id(void *unused) {
+  (void)unused;
+  if (unshare(CLONE_NEWUSER | CLONE_NEWPID)) return REFUSED;
+  return in_child(fork_in_the_middle_of_a_start, &(int){ CLONE_NEWPID });
+}
+
+static void a_child_with_its_parents_process_id_starts_too(void **state) {
+  (void)state;
+  int result = in_child(fork_with_one_id, NULL);
+  if (result == REFUSED) print_message("not tried: there can be no PID namespace here\n");
+  if (result == REFUSED) skip();
+  assert_int_equal(result, 0);
 }
 
 static void starts_once_and_again_after_a_stop(void **state) {
@@ -746,6 +799,7 @@ int main(void) {
     cmocka_unit_test(a_child_makes_sites_whatever_another_thread_was_at),
     cmocka_unit_test(starts_once_and_again_after_a_stop),
     cmocka_unit_test(a_child_starts_that_was_forked_in_the_middle_of_a_start),
+    cmocka_unit_test(a_child_with_its_parents_process_id_starts_too),
     cmocka_unit_test(a_broken_policy_stops_the_start_unless_lenient),
     cmocka_unit_test(a_wrong_config_is_refused_by_name),
     cmocka_unit_test(a_block_goes_back_to_the_allocator_of_its_start),
