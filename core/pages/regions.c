@@ -431,6 +431,15 @@ static uint32_t trim(lm_regions *r, uint32_t keep, uint32_t most) {
   return done;
 }
 
+/* Like trim, and notes in *g what was given back: the system may refuse some. */
+static uint32_t trim_noting(lm_regions *r, lm_given_back *g, uint32_t keep, uint32_t most) {
+  uint32_t done = trim(r, keep, most);
+  lm_lock_take(&r->lock);
+  note_given_back(g, done);
+  lm_lock_drop(&r->lock);
+  return done;
+}
+
 void lm_regions_trim(lm_regions *r) {
   return_queued();
   lm_lock_take(&r->lock);
@@ -472,14 +481,9 @@ bool lm_regions_decay(lm_regions *r, uint32_t *most) {
   } else {
     begin_interval_locked(r);
   }
-  note_given_back(&r->decayed, idle);
   lm_lock_drop(&r->lock);
-  uint32_t slot, slots, done = 1;
-  while (done && idle && (slot = cut_longest(r, 0, idle, &slots)) != 0) {
-    idle -= slots < idle ? slots : idle;
-    done = release(r, slot, slots);
-    *most -= done < *most ? done : *most;
-  }
+  uint32_t done = trim_noting(r, &r->decayed, 0, idle);
+  *most -= done < *most ? done : *most;
   return more;
 }
 
@@ -535,13 +539,6 @@ static uint32_t dirty_to_keep_locked(const lm_regions *r, bool served) {
   return share > least ? share : least;
 }
 
-static void trim_beyond(lm_regions *r, uint32_t keep, uint32_t most) {
-  uint32_t done = trim(r, keep, most);
-  lm_lock_take(&r->lock);
-  note_given_back(&r->trimmed, done);
-  lm_lock_drop(&r->lock);
-}
-
 void lm_regions_put_only(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_assert(slot >= LM_MAP_FIRST && slots > 0);
   lm_lock_take(&r->lock);
@@ -567,7 +564,7 @@ void lm_regions_shed(lm_regions *r, uint32_t slots) {
   /* A run that a large block left goes back as a whole: the next such block then finds one run. */
   uint32_t most = dirty - least < SHED_MOST_ALONE ? dirty - least : SHED_MOST_ALONE;
   if (slots > DIRTY_KEPT_ALONE) most = 2 * slots;
-  trim_beyond(r, least, served ? UINT32_MAX : most);
+  (void)trim_noting(r, &r->trimmed, least, served ? UINT32_MAX : most);
 }
 
 void lm_regions_put(lm_regions *r, uint32_t slot, uint32_t slots) {

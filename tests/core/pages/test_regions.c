@@ -98,6 +98,32 @@ static void ticks_wait_longer_where_slots_are_soon_taken_again(void **state) {
   assert_true(lm_regions_drain(&regions));
 }
 
+/* The system refuses to take the slots back, so they keep their memory. Slots that are taken next
+ * are then no reason for a longer interval. */
+static void what_a_tick_cannot_give_back_was_not_given_back_too_early(void **state) {
+  (void)state;
+  enum { ALL = 128 };
+  static lm_regions regions;
+  bool clean;
+  uint32_t most = 8 * ALL;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, ALL, LM_SLOT, &clean);
+  lm_regions_put(&regions, slot, ALL);
+  (void)lm_regions_decay(&regions, &most);
+  lm_sys_refuse(1);
+  (void)lm_regions_decay(&regions, &most);
+  lm_sys_refuse(0);
+  assert_int_equal(most, 8 * ALL);
+  assert_int_equal(lm_regions_memory(&regions), ALL * LM_SLOT);
+  slot = lm_regions_take(&regions, 2 * ALL, LM_SLOT, &clean);
+  assert_true(clean);
+  lm_regions_put(&regions, slot, 2 * ALL);
+  for (int i = 0; i < 2; i++) (void)lm_regions_decay(&regions, &most);
+  assert_int_equal(lm_regions_memory(&regions), 0);
+  assert_true(is_valid(&regions));
+  assert_true(lm_regions_drain(&regions));
+}
+
 /* 17 slots are more than half of a huge page. */
 static void small_requests_leave_no_gaps(void **state) {
   (void)state;
@@ -186,6 +212,7 @@ int main(void) {
     cmocka_unit_test(slots_that_follow_can_be_added),
     cmocka_unit_test(a_tick_gives_back_what_was_free_since_the_last_one),
     cmocka_unit_test(ticks_wait_longer_where_slots_are_soon_taken_again),
+    cmocka_unit_test(what_a_tick_cannot_give_back_was_not_given_back_too_early),
     cmocka_unit_test(small_requests_leave_no_gaps),
     cmocka_unit_test(slots_that_the_system_refuses_to_take_are_returned_later),
     cmocka_unit_test(a_wrong_count_breaks_the_law),
