@@ -201,9 +201,10 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
     return NULL;
   }
   if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
-  lm_pool_note_oversized(size, alignment);
   site = lm_decision_site(lm_thread_self_or_empty, site);
-  return serve(&(lm_request){ .site = site, .size = size, .align = alignment }, false);
+  void *p = serve(&(lm_request){ .site = site, .size = size, .align = alignment }, false);
+  if (lm_likely(p != NULL)) lm_pool_note_oversized(size, alignment);
+  return p;
 }
 
 void *loam_pinned_alloc(loam_site *site, size_t size, unsigned flags) {

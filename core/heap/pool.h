@@ -134,8 +134,8 @@ bool lm_pool_fits_request(const lm_object *object, size_t size);
 /* Tells whether some request was served with more room than that law allows. Relaxed: the program
  * orders an allocation before questions about its size. */
 extern _Atomic bool lm_pool_has_oversized;
-/* To be called before `size` bytes are served at a multiple of `room`, or in a block of `room`
- * bytes. */
+/* To be called where `size` bytes are served at a multiple of `room`, or in a block of `room`
+ * bytes, before the program has the block. */
 LM_INLINE void lm_pool_note_oversized(size_t size, size_t room) {
   if (lm_unlikely(room > 64 && size <= room / 2))
     atomic_store_explicit(&lm_pool_has_oversized, true, memory_order_relaxed);

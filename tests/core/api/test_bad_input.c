@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "heap/pool.h"
 #include "heap/strategy.h"
 #include "loam.h"
 #include "os/error.h"
@@ -139,6 +140,22 @@ static void pointers_that_are_not_blocks_are_found(void **state) {
   assert_int_equal(loam_live_size(block + 16), 0);
   assert_int_equal(loam_live_size(block), loam_usable_size(block));
   loam_free(block);
+}
+
+/* Only a block that is there may have so much more room than its size. */
+static void a_failed_aligned_request_leaves_the_check_of_sizes_as_it_was(void **state) {
+  (void)state;
+  atomic_store(&lm_pool_has_oversized, false);
+  bad_frees = 0;
+  loam_on_event(count_bad_frees, NULL);
+  assert_null(loam_aligned_alloc(NULL, (size_t)1 << 50, 64));
+  loam_free_sized(loam_malloc(NULL, 1000), 10);
+  assert_int_equal(bad_frees, 1);
+  void *p = loam_aligned_alloc(NULL, 4096, 64);
+  assert_non_null(p);
+  loam_free_sized(p, 64);
+  assert_int_equal(bad_frees, 1);
+  loam_on_event(NULL, NULL);
 }
 
 /* ---- tags */
@@ -515,6 +532,7 @@ int main(void) {
     cmocka_unit_test(products_that_overflow_are_null),
     cmocka_unit_test(alignments_are_powers_of_two_that_fit),
     cmocka_unit_test(pointers_that_are_not_blocks_are_found),
+    cmocka_unit_test(a_failed_aligned_request_leaves_the_check_of_sizes_as_it_was),
     cmocka_unit_test(tags_have_at_most_255_bytes),
     cmocka_unit_test(other_strings_of_a_site_may_be_long),
     cmocka_unit_test(odd_tags_are_distinguished_and_reported_in_json),
