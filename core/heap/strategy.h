@@ -116,7 +116,8 @@ typedef struct lm_strategy {
 } lm_strategy;
 
 /* The strategy with this description, which is made if it is new. LOAM_EINVAL: the description
- * makes no sense; LOAM_EBUDGET: there are LM_STRATEGIES_MAX; LOAM_ENOMEM. Any thread. */
+ * makes no sense; LOAM_EBUDGET: there are LM_STRATEGIES_MAX; LOAM_ENOMEM. Any thread, in an active
+ * section too: it takes locks, but no thread waits for a grace while it holds one of them. */
 loam_status lm_strategy_intern(const lm_desc *desc, lm_strategy **out);
 /* The strategies by id, which lm_strategy_at reads; all others go through functions. */
 extern _Atomic(lm_strategy *) lm_strategy_table[] __attribute__((visibility("hidden")));
