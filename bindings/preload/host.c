@@ -38,8 +38,10 @@ typedef enum telling { TELL_ERRORS, TELL_NONE, TELL_ALL } telling;
 static bad_free on_bad_free;
 static telling events;
 static bool strict, is_told, follow, service, guard_report;
-static long run_pid;             /* the process that `loam run` became; 0: none */
-static char program[32];         /* of the program; a program may write other words over argv */
+static long run_pid; /* the process that `loam run` became; 0: none */
+/* The name by which the program was started. It is a copy, because a program may write over its
+ * arguments. */
+static char program[32];
 static struct stat stderr_first; /* the file of descriptor 2 at the start; zeroed: it was closed */
 
 /* A line with its newline is formatted into SHORT_LINE bytes of the stack, because a thread with a
@@ -59,23 +61,25 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
-/* Copies the name by which the program was started. */
+/* A long name is not cut inside a character of UTF-8. */
 static void read_name(void) {
-  const char *from = program_invocation_short_name;
-  size_t length = 0;
-  for (; from[length] && length < sizeof program - 1; length++)
-    program[length] = (unsigned char)from[length] < ' ' ? '?' : from[length];
+  const unsigned char *from = (const unsigned char *)program_invocation_short_name;
+  size_t length = strnlen((const char *)from, sizeof program - 1);
+  while (from[length] && length && (from[length] & 0xc0) == 0x80) length--;
+  for (size_t i = 0; i < length; i++)
+    program[i] = from[i] < ' ' || from[i] == 0x7f ? '?' : (char)from[i];
   program[length] = 0;
 }
 
-enum { TITLE = 64 }; /* the most bytes of a title */
+enum { DIGITS = 10, TITLE = 64 }; /* the most digits of a process id, and bytes of a title */
+_Static_assert(sizeof "loam: []: " + sizeof program + DIGITS <= TITLE, "a title fits");
 
 /* Writes the beginning of each line, "loam: NAME[PID]: ", without a NUL. Returns its length. Signal
- * handlers may call this. */
+ * handlers may call this. A filter of system calls may make getpid return -1. */
 static size_t write_title(char line[TITLE]) {
-  char digits[12];
+  char digits[DIGITS];
   size_t n = 0, length = stpcpy(stpcpy(stpcpy(line, "loam: "), program), "[") - line;
-  for (unsigned long pid = (unsigned long)getpid(); pid || !n; pid /= 10)
+  for (uint32_t pid = (uint32_t)getpid(); pid || !n; pid /= 10)
     digits[n++] = (char)('0' + pid % 10);
   while (n) line[length++] = digits[--n];
   memcpy(line + length, "]: ", 3);
@@ -86,13 +90,14 @@ static size_t write_title(char line[TITLE]) {
  * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
  * longer is cut. Without it such a line is not written, and the function returns false. */
 static bool write_line(char *line, size_t size, bool cuts, const char *format, va_list arguments) {
+  if (!has_stderr()) return true;
   size_t before = write_title(line), room = size - before - 1;
   int length = vsnprintf(line + before, room, format, arguments);
   if (length < 0) return true;
   if ((size_t)length >= room && !cuts) return false;
   size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
   if (line[all - 1] != '\n') line[all++] = '\n';
-  if (has_stderr() && write(STDERR_FILENO, line, all) < 0) return true; /* nothing to do */
+  (void)!write(STDERR_FILENO, line, all); /* there is no other place to report to */
   return true;
 }
 
@@ -124,10 +129,11 @@ static void tell_bad_free(const loam_event *event) {
 /* Runs in a signal handler, so it may not use printf. */
 static void tell_fault(const char *words) {
   char line[1200];
+  if (!has_stderr()) return;
   size_t before = write_title(line), length = strnlen(words, sizeof line - before - 1);
   memcpy(line + before, words, length);
   line[before + length] = '\n';
-  if (has_stderr() && write(STDERR_FILENO, line, before + length + 1) < 0) return;
+  (void)!write(STDERR_FILENO, line, before + length + 1);
 }
 
 /* Returns whether this process reports a refused policy. Only the process that `loam run` became

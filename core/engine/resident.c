@@ -4,6 +4,7 @@
  * /proc/PID/smaps, which takes ten times as long. */
 #include "engine/resident.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +16,13 @@
 
 /* The state of reading the mappings: their lines come one after the other. */
 typedef struct reading {
-  lm_resident sum;    /* of the mappings so far */
-  uintptr_t from, to; /* loam's address range */
-  uintptr_t end;      /* of the last mapping */
-  bool is_guard;      /* the last mapping cannot be accessed and has no file */
-  uint64_t *kind;     /* the field of `sum` for the last mapping; NULL: it is of the rest */
-  lm_descriptor pagemap;
+  lm_resident sum;       /* of the mappings so far */
+  uintptr_t from, to;    /* loam's address range */
+  uintptr_t end;         /* of the last mapping */
+  bool is_guard;         /* the last mapping cannot be accessed and has no file */
+  uint64_t *kind;        /* the field of `sum` for the last mapping; NULL: it is of the rest */
+  lm_descriptor pagemap; /* with it, the pages of mappings are counted; none: smaps tells them */
+  int error;             /* of a scan, as an errno value; 0: none */
 } reading;
 
 static void add(reading *r, uint64_t bytes) {
@@ -42,8 +44,13 @@ static void add_run(void *ctx, const lm_pagemap_run *run) {
   if (lm_pagemap_is_resident(run)) add(ctx, run->to - run->from);
 }
 
-/* Reads the line that begins a mapping: "from-to access offset device inode path". Reserved huge
- * pages without a file ("/anon_hugepage") are no part of what the kernel calls resident. */
+/* Scans a mapping. EFAULT: it is the kernel's own, [vsyscall]. */
+static void scan(reading *r, uintptr_t from, uintptr_t to) {
+  int error = lm_pagemap_scan(&r->pagemap, from, to, add_run, r);
+  if (error && error != EFAULT) r->error = error;
+}
+
+/* Reads the line that begins a mapping: "from-to access offset device inode path". */
 static void begin_mapping(reading *r, const char *line) {
   unsigned long from, to;
   char access[8];
@@ -53,8 +60,7 @@ static void begin_mapping(reading *r, const char *line) {
   r->kind = kind_of(r, from, access, path);
   r->is_guard = !strncmp(access, "---p", 4) && !*path;
   r->end = to;
-  bool is_scanned = r->pagemap.fd >= 0 && strncmp(path, "/anon_hugepage", 14);
-  if (is_scanned) (void)lm_pagemap_scan(&r->pagemap, from, to, add_run, r);
+  if (r->pagemap.fd >= 0) scan(r, from, to);
 }
 
 /* A line of maps or smaps begins a mapping with its addresses in lower-case hexadecimal digits. In
@@ -68,26 +74,40 @@ static void read_line(void *ctx, const char *line) {
     add(r, strtoull(line + sizeof rss - 1, NULL, 10) * LM_KIB);
 }
 
-static void visit_nothing(void *ctx, const lm_pagemap_run *run) {
-  (void)ctx;
-  (void)run;
+/* Looks for a figure other than 0 of reserved huge pages in /proc/PID/status. */
+static void read_reserved(void *ctx, const char *line) {
+  static const char reserved[] = "HugetlbPages:";
+  if (strncmp(line, reserved, sizeof reserved - 1)) return;
+  *(bool *)ctx = strtoull(line + sizeof reserved - 1, NULL, 10) > 0;
 }
 
-/* Opens the page table of a process; none if the kernel cannot scan it. */
-static lm_descriptor open_scanned(int pid) {
-  lm_descriptor pagemap = lm_pagemap_open(pid);
-  if (pagemap.fd >= 0 && lm_pagemap_scan(&pagemap, 0, LM_PAGE, visit_nothing, NULL))
-    lm_descriptor_close(&pagemap);
-  return pagemap;
+/* Reads a file of the process, "maps" or "smaps". With a page table, the pages of each mapping are
+ * counted there. Returns 0 or an errno value. */
+static int read_mappings(reading *r, const char *process, const char *file) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/%s/%s", process, file);
+  int error = lm_sys_each_line(path, read_line, r);
+  return error ? error : r->error;
 }
 
+/* A scan counts reserved huge pages, which are no part of what the kernel calls resident. Only
+ * smaps tells which mappings have them. */
 lm_resident lm_resident_of(int pid, uintptr_t from, uintptr_t to) {
-  char path[32], name[12] = "self";
-  if (pid) snprintf(name, sizeof name, "%d", pid);
-  reading r = { .from = from, .to = to, .pagemap = open_scanned(pid) };
-  snprintf(path, sizeof path, "/proc/%s/%s", name, r.pagemap.fd >= 0 ? "maps" : "smaps");
-  int error = lm_sys_each_line(path, read_line, &r);
+  char process[12] = "self", status[32];
+  bool has_reserved = false;
+  int before = errno, error = ENOTTY;
+  if (pid) snprintf(process, sizeof process, "%d", pid);
+  snprintf(status, sizeof status, "/proc/%s/status", process);
+  (void)lm_sys_each_line(status, read_reserved, &has_reserved);
+  reading r = { .from = from, .to = to, .pagemap = LM_DESCRIPTOR_NONE };
+  if (!has_reserved) r.pagemap = lm_pagemap_open(pid);
+  if (r.pagemap.fd >= 0) error = read_mappings(&r, process, "maps");
   lm_descriptor_close(&r.pagemap);
+  if (error) {
+    r = (reading){ .from = from, .to = to, .pagemap = LM_DESCRIPTOR_NONE };
+    error = read_mappings(&r, process, "smaps");
+  }
+  errno = before;
   return error ? (lm_resident){ 0 } : r.sum;
 }
 

@@ -16,12 +16,27 @@ typedef struct scan_argument {
 
 #define SCAN _IOWR('f', 16, scan_argument)
 
+/* Kernels before Linux 6.16 open the page table of a process that has ended. A scan would then use
+ * a null pointer in the kernel, but a read finds nothing. */
+static lm_descriptor open_living(const char *path) {
+  uint64_t entry;
+  lm_descriptor pagemap = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
+  if (pagemap.fd < 0 || pread(pagemap.fd, &entry, sizeof entry, 0) == (ssize_t)sizeof entry)
+    return pagemap;
+  lm_descriptor_close(&pagemap);
+  errno = ESRCH;
+  return LM_DESCRIPTOR_NONE;
+}
+
 lm_descriptor lm_pagemap_open(int pid) {
   char path[32] = "/proc/self/pagemap";
-  if (is_refused()) return LM_DESCRIPTOR_NONE;
+  if (is_refused()) {
+    errno = ENOMEM;
+    return LM_DESCRIPTOR_NONE;
+  }
   if (pid) snprintf(path, sizeof path, "/proc/%d/pagemap", pid);
   lm_sys_cancel_off();
-  lm_descriptor pagemap = lm_descriptor_keep(open(path, O_RDONLY | O_CLOEXEC));
+  lm_descriptor pagemap = open_living(path);
   lm_sys_cancel_restore();
   return pagemap;
 }
@@ -40,6 +55,7 @@ int lm_pagemap_scan(const lm_descriptor *pagemap, uintptr_t from, uintptr_t to,
     .return_mask = LM_PAGEMAP_PRESENT | LM_PAGEMAP_SWAPPED | LM_PAGEMAP_ZERO | LM_PAGEMAP_HUGE,
   };
   lm_assert(from <= to && visit);
+  if (!lm_descriptor_is_ours(pagemap)) return EBADF;
   while (argument.start < argument.end) {
     int n = ioctl(pagemap->fd, SCAN, &argument);
     if (n < 0) return outcome(n, before);

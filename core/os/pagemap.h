@@ -7,7 +7,8 @@
 #include "os/descriptor.h"
 
 /* What is true of a page. A page of zeros is one that the kernel shows to all processes: it is
- * present, but takes no memory. Reserved huge pages are huge too. */
+ * present, but takes no memory. Before Linux 6.16 the kernel does not say so of the huge page of
+ * zeros. Reserved huge pages are huge too. */
 enum {
   LM_PAGEMAP_PRESENT = 1 << 3,
   LM_PAGEMAP_SWAPPED = 1 << 4,
@@ -21,11 +22,12 @@ typedef struct lm_pagemap_run {
 } lm_pagemap_run;
 
 /* Opens the page table of a process; `pid` is 0 for this process. None, with errno: the kernel
- * refuses. */
+ * refuses, or the process has ended. */
 lm_descriptor lm_pagemap_open(int pid);
 
 /* Calls `visit` for the pages of [from, to) that are present or in swap, by ascending address.
- * Returns 0 or an errno value: ENOTTY or EINVAL if the kernel has no such call. */
+ * Returns 0 or an errno value: ENOTTY or EINVAL if the kernel has no such call, and EFAULT if the
+ * range is not of the process. */
 typedef void lm_pagemap_visit(void *ctx, const lm_pagemap_run *run);
 int lm_pagemap_scan(const lm_descriptor *pagemap, uintptr_t from, uintptr_t to,
                     lm_pagemap_visit *visit, void *ctx);

@@ -481,9 +481,10 @@ void lm_thread_add_fork_lock(lm_lock *lock);
  * in the middle of a guarded section. lock.c then calls lm_thread_begin_child at the section's
  * end. Relaxed: it is written only in a child that has one thread. */
 extern _Atomic bool lm_thread_owes_child __attribute__((visibility("hidden")));
-/* How many forks lie between the process that loaded loam and this process: a child has one more
- * than its parent. A process id is no such mark: in PID namespaces, parent and child can have the
- * same. Written only in a child that has one thread. */
+/* How many calls of fork(3) lie between the process that loaded loam and this process: a child has
+ * one more than its parent. A child that _Fork(3) or clone(2) made has the number of its parent. A
+ * process id is no such mark: in PID namespaces, parent and child can have equal ids. Written only
+ * in a child that has one thread. */
 extern uint32_t lm_thread_forks __attribute__((visibility("hidden")));
 void lm_thread_begin_child(void);
 

@@ -418,13 +418,14 @@ static uint32_t cut_longest(lm_regions *r, uint32_t keep, uint32_t most, uint32_
   return slot;
 }
 
-/* Gives back dirty runs, the longest first, until `keep` slots are left or about `most` are given
- * back. Returns the slots given back. The lock is not held during the system calls, which can take
- * long. */
+/* Gives back dirty runs, the longest first, until `keep` slots are left or runs of about `most`
+ * slots were cut. Returns the slots given back: of huge pages, the ends of a run stay. The lock is
+ * not held during the system calls, which can take long. */
 static uint32_t trim(lm_regions *r, uint32_t keep, uint32_t most) {
   uint32_t slot, slots, some = 1, done = 0;
   if (r->how.registered) return 0;
-  while (some && done < most && (slot = cut_longest(r, keep, most - done, &slots)) != 0) {
+  while (some && most && (slot = cut_longest(r, keep, most, &slots)) != 0) {
+    most -= slots < most ? slots : most;
     some = release(r, slot, slots);
     done += some;
   }

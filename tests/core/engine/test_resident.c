@@ -15,9 +15,9 @@ static void assert_near(uint64_t a, uint64_t b) {
   if ((a > b ? a - b : b - a) > NEAR) fail_msg("%zu and %zu", (size_t)a, (size_t)b);
 }
 
-/* The first call of the operating system opens the page table. Without it smaps is read. */
+/* The second call of the operating system opens the page table. Without it smaps is read. */
 static lm_resident by_smaps(void) {
-  lm_sys_refuse(1);
+  lm_sys_refuse(2);
   lm_resident found = lm_resident_read();
   lm_sys_refuse(0);
   return found;
