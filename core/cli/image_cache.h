@@ -22,7 +22,7 @@
 #include "plan/policy_image.h"
 
 /* LM_IMAGE_CACHE_BYTES_MAX: larger images are not kept, in bytes. The folder is often in memory. */
-enum { LM_IMAGE_CACHE_PLACES = 16, LM_IMAGE_CACHE_BYTES_MAX = 256 << 10 };
+enum { LM_IMAGE_CACHE_PLACES = 16, LM_IMAGE_CACHE_BYTES_MAX = 768 << 10 };
 
 /* Opens the image that is kept of a text. The caller closes it. Returns false if there is none that
  * may be used; then loam_error() is of no interest. Nothing is kept where LOAM_CONTROL is 0. */

@@ -137,7 +137,7 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
   lm_board_image *to = &p->news->image[number & 1];
   *to = (lm_board_image){ .number = number,
                           .size = size,
-                          .hash = lm_hash_bytes(bytes, size),
+                          .hash = lm_hash_words(LM_HASH_NONE, bytes, size),
                           .text_hash = lm_policy_image_hash(image),
                           .reads = lm_policy_image_reads(image),
                           .guards = lm_policy_image_guards(image),

@@ -2,6 +2,8 @@
 #ifndef LM_HASH_H
 #define LM_HASH_H
 
+#include <string.h>
+
 #include "os/base.h"
 
 /* The hash of no bytes. */
@@ -15,6 +17,21 @@ LM_INLINE uint64_t lm_hash_more(uint64_t h, const void *bytes, size_t size) {
 
 LM_INLINE uint64_t lm_hash_bytes(const void *bytes, size_t size) {
   return lm_hash_more(LM_HASH_NONE, bytes, size);
+}
+
+/* Like lm_hash_more, but takes eight bytes at a time, in the machine's order, and so an eighth of
+ * the time. Zeros fill the last eight, so bytes that differ only in zeros at their end have equal
+ * hashes. A multiplication carries bits upward only. So the upper half is added to the lower one
+ * after it. */
+LM_INLINE uint64_t lm_hash_words(uint64_t h, const void *bytes, size_t size) {
+  for (size_t at = 0; at < size; at += sizeof(uint64_t)) {
+    uint64_t word = 0, left = size - at;
+    if (lm_likely(left >= sizeof word)) memcpy(&word, (const char *)bytes + at, sizeof word);
+    else memcpy(&word, (const char *)bytes + at, left);
+    h = (h ^ word) * 0x100000001b3u;
+    h ^= h >> 32;
+  }
+  return h;
 }
 
 #endif

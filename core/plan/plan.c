@@ -175,7 +175,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
     return status;
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= lm_plan_node_reads(plan, i);
-  plan->hash = lm_hash_bytes(image, size);
+  plan->hash = lm_hash_words(LM_HASH_NONE, image, size);
   find_first(plan, (int32_t *)(body + size - sizeof head));
   lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));

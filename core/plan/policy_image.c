@@ -52,7 +52,7 @@ uint64_t lm_policy_image_checksum(const void *bytes, size_t size) {
   const char *from = bytes;
   size_t at = offsetof(lm_policy_image_frame, checksum), behind = at + sizeof(uint64_t);
   lm_assert(size >= behind);
-  return lm_hash_more(lm_hash_bytes(from, at), from + behind, size - behind);
+  return lm_hash_words(lm_hash_words(LM_HASH_NONE, from, at), from + behind, size - behind);
 }
 
 static bool is_range(const lm_policy_image_range *range, size_t size) {

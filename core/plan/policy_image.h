@@ -17,7 +17,7 @@
 
 #define LM_POLICY_IMAGE_MAGIC "\177loamimg" /* 8 bytes, without a NUL */
 enum {
-  LM_POLICY_IMAGE_FORMAT = 3,
+  LM_POLICY_IMAGE_FORMAT = 4,
   LM_POLICY_IMAGE_NAME = 64,
   LM_POLICY_IMAGE_VERSION = LOAM_VERSION_MAJOR * 65536 + LOAM_VERSION_MINOR * 256 +
                             LOAM_VERSION_PATCH
@@ -45,7 +45,7 @@ typedef enum lm_policy_image_part {
 typedef struct lm_policy_image_frame {
   char magic[8];
   uint64_t size;      /* of the whole image, in bytes */
-  uint64_t checksum;  /* FNV-1a of all other bytes of the image */
+  uint64_t checksum;  /* lm_hash_words of all other bytes of the image */
   uint64_t text_hash; /* FNV-1a of the text */
   lm_policy_image_range text;
   uint32_t format;

@@ -34,7 +34,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 7,
+  LM_BOARD_VERSION = 8,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_USES = 32, /* strategies and tags with figures in an entry; further ones are counted */
@@ -185,7 +185,7 @@ typedef struct lm_board_slot {
 /* An image in a half. A publisher writes it, and the half, while the other half is current. */
 typedef struct lm_board_image {
   uint64_t number;     /* of the publication */
-  uint64_t size, hash; /* bytes of the image, and their FNV-1a */
+  uint64_t size, hash; /* bytes of the image, and lm_hash_words of them */
   uint64_t text_hash;  /* of the policy's text */
   uint64_t reads;      /* a bit for each LM_IN_* (plan/plan.h) that a plan of the image reads */
   uint64_t guards;     /* 1: a strategy of the image guards blocks */

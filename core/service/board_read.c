@@ -720,7 +720,7 @@ static void *copy_image(int fd, unsigned half, uint64_t text_hash, size_t *size)
   void *bytes = lm_metadata_alloc(said.size);
   *size = said.size;
   if (bytes && read_at(fd, bytes, said.size, LM_BOARD_HALVES_AT + half * LM_BOARD_HALF) &&
-      lm_hash_bytes(bytes, said.size) == said.hash)
+      lm_hash_words(LM_HASH_NONE, bytes, said.size) == said.hash)
     return bytes;
   lm_metadata_free(bytes);
   return NULL;

@@ -45,7 +45,7 @@ static loam_status copy_bytes(const char *halves, void **out) {
 
 /* Loads the image that `said` describes from its copy. */
 static loam_status load(void *bytes) {
-  if (lm_hash_bytes(bytes, said.size) == said.hash)
+  if (lm_hash_words(LM_HASH_NONE, bytes, said.size) == said.hash)
     return lm_policy_load_image_locked(said.path, bytes, said.size);
   lm_metadata_free(bytes);
   return lm_error(LOAM_EIO, "%s: the image on the board is damaged", said.path);

@@ -46,9 +46,10 @@ import struct, sys
 data = bytearray(open(sys.argv[1], "rb").read())
 offset, form, value = int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 struct.pack_into(form, data, offset, value)
-total = 0xCBF29CE484222325
-for byte in data[:16] + data[24:]:
-    total = (total ^ byte) * 0x100000001B3 % 2**64
+total, rest = 0xCBF29CE484222325, data[:16] + data[24:]
+for at in range(0, len(rest), 8): # lm_hash_words in core/os/hash.h
+    total = (total ^ int.from_bytes(rest[at:at + 8], "little")) * 0x100000001B3 % 2**64
+    total ^= total >> 32
 data[16:24] = total.to_bytes(8, "little")
 open(sys.argv[2], "wb").write(data)
 PY

@@ -46,9 +46,10 @@ import sys
 data = bytearray(open(sys.argv[1], "rb").read())
 data[int(sys.argv[3])] ^= 1
 if sys.argv[4] == "seal":
-    value = 0xCBF29CE484222325
-    for byte in data[:16] + data[24:]:
-        value = (value ^ byte) * 0x100000001B3 % 2**64
+    value, rest = 0xCBF29CE484222325, data[:16] + data[24:]
+    for at in range(0, len(rest), 8): # lm_hash_words in core/os/hash.h
+        value = (value ^ int.from_bytes(rest[at:at + 8], "little")) * 0x100000001B3 % 2**64
+        value ^= value >> 32
     data[16:24] = value.to_bytes(8, "little")
 open(sys.argv[2], "wb").write(data)
 PY

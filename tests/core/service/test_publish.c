@@ -506,7 +506,7 @@ static void pretend_other_version(void) {
   lm_policy_image_frame *frame = (void *)(map + LM_BOARD_HALVES_AT + odd * LM_BOARD_HALF);
   frame->version = 9 << 16 | 8 << 8 | 7;
   frame->checksum = lm_policy_image_checksum(frame, frame->size);
-  ((lm_board *)map)->news.image[odd].hash = lm_hash_bytes(frame, frame->size);
+  ((lm_board *)map)->news.image[odd].hash = lm_hash_words(LM_HASH_NONE, frame, frame->size);
   munmap(map, size);
 }
 
