@@ -61,14 +61,20 @@ static bool has_stderr(void) {
          now.st_ino == stderr_first.st_ino && now.st_rdev == stderr_first.st_rdev;
 }
 
+/* The name of a file may have a newline, or characters that change what a terminal shows. */
+static void replace_controls(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}
+
 /* A long name is not cut inside a character of UTF-8. */
 static void read_name(void) {
-  const unsigned char *from = (const unsigned char *)program_invocation_short_name;
-  size_t length = strnlen((const char *)from, sizeof program - 1);
+  const char *from = program_invocation_short_name;
+  size_t length = strnlen(from, sizeof program - 1);
   while (from[length] && length && (from[length] & 0xc0) == 0x80) length--;
-  for (size_t i = 0; i < length; i++)
-    program[i] = from[i] < ' ' || from[i] == 0x7f ? '?' : (char)from[i];
+  memcpy(program, from, length);
   program[length] = 0;
+  replace_controls(program);
 }
 
 enum { DIGITS = 10, TITLE = 64 }; /* the most digits of a process id, and bytes of a title */
@@ -122,6 +128,7 @@ static void tell_bad_free(const loam_event *event) {
   char by[512];
   const char *place = loam_owns(event->pointer) ? NULL : stray_place(event->pointer);
   bool known = !loam_scope_get() && caller_describe(event->caller, by, sizeof by);
+  if (known) replace_controls(by);
   tell("%s%s%s%s%s", event->message, place ? ": it is " : "", place ? place : "",
        known ? "; freed under " : "", known ? by : "");
 }

@@ -338,14 +338,14 @@ bool lm_publisher_lacks_mover(const lm_publisher *p) {
 static loam_status publish_file(lm_publisher *p, const char *path, uint64_t *number) {
   char *text = NULL;
   size_t length;
+  uint64_t hash = 0;
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
-  bool is_read = status == LOAM_OK;
-  if (is_read) {
+  if (status == LOAM_OK) {
+    hash = lm_policy_open_hash(text, length);
     lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
     status = lm_publisher_publish(p, &source, number);
   }
-  if (status != LOAM_OK)
-    lm_publisher_refuse(p, is_read ? lm_policy_open_hash(text, length) : 0, loam_error());
+  if (status != LOAM_OK) lm_publisher_refuse(p, hash, loam_error());
   lm_metadata_free(text);
   return status;
 }

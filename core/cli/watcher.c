@@ -437,7 +437,9 @@ static bool takes_orphans(void) {
   return getpid() == 1 || (!prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) && is_subreaper);
 }
 
-/* Makes the watcher a child that wait(2) does not see. Returns 0 or an errno. */
+/* Makes the watcher a child that wait(2) does not see, without the hooks of fork: where `loam run`
+ * runs under another `loam run`, the watcher takes no place on the outer board. Returns 0 or an
+ * errno. */
 static int start_hidden(void) {
   int pid = -1, error = lm_sys_process_hidden(&pid);
   if (!pid) run();
@@ -450,11 +452,7 @@ static int start_orphan(void) {
   int status = 0;
   pid_t between = vfork();
   if (between < 0) return errno;
-  if (!between) {
-    pid_t watcher = fork();
-    if (!watcher) run();
-    _exit(watcher < 0 ? 1 : 0);
-  }
+  if (!between) _exit(start_hidden() ? 1 : 0);
   while (waitpid(between, &status, 0) < 0 && errno == EINTR) continue;
   return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : EAGAIN;
 }

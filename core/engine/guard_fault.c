@@ -11,6 +11,7 @@
 #include "heap/large.h"
 #include "heap/strategy.h"
 #include "os/error.h"
+#include "os/text.h"
 #include "pages/map.h"
 #include "plan/site.h"
 
@@ -147,6 +148,7 @@ static void report(const void *address) {
   if (!lm_map_owns(address)) return;
   if (atomic_exchange_explicit(&is_reporting, true, memory_order_acquire)) return;
   uint64_t generation = describe(address);
+  lm_text_make_line(text.at);
   lm_error_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, text.at, NULL });
   atomic_store_explicit(&is_reporting, false, memory_order_release);
 }

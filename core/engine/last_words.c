@@ -13,6 +13,7 @@
 #include "heap/walk.h"
 #include "os/error.h"
 #include "os/sys_file.h"
+#include "os/text.h"
 #include "plan/site.h"
 
 /* ---- Live bytes by tag and by strategy ---------------------------------------------------- */
@@ -146,7 +147,10 @@ static void append_time(text *out, int64_t unix_s) {
 static void write_file(void) {
   line.length = 0;
   append_time(&line, lm_sys_unix_ns() / 1000000000);
-  append(&line, " %.64s (%ld): %s\n", program_invocation_short_name, (long)getpid(), words.bytes);
+  append(&line, " %.64s (%ld): %s", program_invocation_short_name, (long)getpid(), words.bytes);
+  lm_text_make_line(line.bytes);
+  if (line.length == sizeof line.bytes - 1) line.length--; /* room for the end of the line */
+  append(&line, "\n");
   int error = lm_sys_file_append(path, line.bytes, line.length);
   if (error)
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "LOAM_LAST_WORDS=%s: not written: %s", path,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "os/text.h"
 #include "os/thread.h"
 
 /* ---- Failures */
@@ -110,9 +111,16 @@ void lm_error_event_tell(const loam_event *event) {
   if (get_listener(&callback, &ctx)) call(callback, ctx, event);
 }
 
+/* Only the errors of a policy have several lines. In the words of other events, a tag may be the
+ * name of a file, with a newline. */
+static void keep_one_line(loam_event_kind kind, char *message) {
+  if (kind != LOAM_EVENT_POLICY_REFUSED) lm_text_make_line(message);
+}
+
 static LM_NOINLINE void tell_long(loam_event *event, const char *format, va_list arguments) {
   char message[LM_ERROR_SIZE];
   vsnprintf(message, sizeof message, format, arguments);
+  keep_one_line(event->kind, message);
   event->message = message;
   lm_error_event_tell(event);
 }
@@ -129,8 +137,12 @@ bool lm_error_event(loam_event_kind kind, uint64_t generation, const void *point
   loam_event event = { kind, generation, pointer, message, caller };
   va_start(arguments, format);
   va_copy(again, arguments);
-  if (vsnprintf(message, sizeof message, format, arguments) < SHORT) call(callback, ctx, &event);
-  else tell_long(&event, format, again);
+  if (vsnprintf(message, sizeof message, format, arguments) < SHORT) {
+    keep_one_line(kind, message);
+    call(callback, ctx, &event);
+  } else {
+    tell_long(&event, format, again);
+  }
   va_end(again);
   va_end(arguments);
   return true;

@@ -25,3 +25,8 @@ const char *lm_text_number(char room[LM_TEXT_NUMBER], uint64_t n) {
   while (n /= 10);
   return digit;
 }
+
+void lm_text_make_line(char *text) {
+  for (; *text; text++)
+    if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+}

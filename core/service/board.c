@@ -355,13 +355,13 @@ static void fork_prepare(void) {
 }
 
 /* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
- * nothing to readers outside. If a fork fails, its child stays expected, and the next reader
- * removes the board's file in place of the last process. */
+ * nothing to readers outside, so the place names the namespace. If a fork fails, its child stays
+ * expected, and the next reader removes the board's file in place of the last process. */
 static void fork_child(void) {
   atomic_store_explicit(&first_ns, 0, memory_order_relaxed);
   pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
-  if (!getppid()) pid_namespace = 0;
+  if (!getppid()) pid_namespace = lm_board_own_namespace();
   forget_uses();
   settle(false);
   atomic_fetch_sub(&board->head.expected, 1);

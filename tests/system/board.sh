@@ -128,6 +128,25 @@ if [ "$(stat -Lc %i /proc/self/ns/pid)" = 4026531836 ] && unshare -pf --mount-pr
   echo "ok: a process of a PID namespace that is gone has ended"
 fi
 
+# The first process of a new PID namespace is forked, and becomes another program: it keeps its place.
+if unshare -pf true 2> "$work/why"; then
+  other "$LOAM" run --policy "$policy" -- unshare -pf sleep 600 || fail "unshare: $(cat "$work/err")"
+  await "the first process of a PID namespace is not shown" eval '"$LOAM" ps | grep -qw sleep'
+  [ "$("$LOAM" ps | grep -cw unshare)" = 1 ] || fail "a process that is none is shown: $("$LOAM" ps)"
+  kill -KILL "$(cat "/proc/$pid/task/$pid/children")"
+  wait "$pid" 2> "$work/why"
+  children=
+  echo "ok: the first process of a new PID namespace keeps its place when it becomes another program"
+fi
+
+# The watcher of an inner tree is no program of the outer tree.
+other "$LOAM" run --watch --policy "$policy" -- "$LOAM" run --watch --policy "$policy" -- sleep 600 ||
+  fail "a tree in a tree: $(cat "$work/err")"
+await "the inner program is not shown" eval '"$LOAM" ps | grep -qw sleep'
+"$LOAM" ps | awk '$2 == "loam"' | grep . && fail "a watcher is shown as a program: $("$LOAM" ps)"
+ends
+echo "ok: the watcher of a tree in a tree is not on the outer board"
+
 as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
   other setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \

@@ -67,6 +67,10 @@ status=$?
 [ "$status" = 2 ] || fail "damaged: loam run exits with $status, not 2: $(cat "$work/err")"
 [ ! -e "$work/started" ] || fail "damaged: the program was started"
 grep -q 'changed.image: .*checksum' "$work/err" || fail "damaged: no words: $(cat "$work/err")"
+started "$LOAM" run --policy "$policy" -- bash -c 'echo ready; exec sleep 600'
+"$LOAM" reload "$pid" "$work/changed.image" > "$work/err" 2>&1 && fail "damaged: it is live"
+grep -q "$work/changed.image: policy image: its checksum" "$work/err" || fail "reload: no words: $(cat "$work/err")"
+killed
 echo "ok: a damaged image is refused"
 
 # If a policy is refused, the old image stays.

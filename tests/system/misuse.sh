@@ -34,6 +34,14 @@ goes_on() {
   [ "$(cat "$work/out")" = $'went on\nend' ] || fail "$1: $2, then: $(cat "$work/out")"
 }
 
+# The name of a file may have a newline, which is no end of the line.
+name=$work/a$'\n'b
+cp "$program" "$name"
+run_under_policy "$name" "$(of_class "double free" | head -n 1)" > "$work/out" 2> "$work/err"
+grep -q "^loam: a?b\[.*of tag 'malloc.a?b'.*freed under tag 'malloc.a?b'$" "$work/err" ||
+  fail "a name with a newline: $(cat "$work/err")"
+echo "ok: a report is one line, also of a program whose name has two"
+
 # found CLASS - fails unless loam finds every case of the class.
 found() {
   local case n=0

@@ -37,11 +37,19 @@ static void writes_numbers_in_decimal(void **state) {
   assert_string_equal(lm_text_number(room, UINT64_MAX), "18446744073709551615");
 }
 
+static void a_line_has_no_control_characters(void **state) {
+  (void)state;
+  char text[] = "a\nb\x1b[1m\x7f, gr\xc3\xbc\xc3\x9f, tab\t";
+  lm_text_make_line(text);
+  assert_string_equal(text, "a?b?[1m?, gr\xc3\xbc\xc3\x9f, tab?");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(puts_strings_one_behind_the_other),
     cmocka_unit_test(cuts_off_what_does_not_fit_and_says_so),
     cmocka_unit_test(writes_numbers_in_decimal),
+    cmocka_unit_test(a_line_has_no_control_characters),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
