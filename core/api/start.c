@@ -179,10 +179,10 @@ LM_NOINLINE void lm_start_from_environment(void) {
   lm_sys_cancel_restore();
 }
 
+/* A second stop ends what was begun after the first one, such as a watch (loam_policy_watch). */
 void loam_stop(void) {
-  uint32_t running = LM_START_RUNNING;
-  if (!atomic_compare_exchange_strong_explicit(&lm_start_state, &running, LM_START_STOPPED,
-                                               memory_order_acq_rel, memory_order_relaxed))
-    return;
-  lm_control_stop();
+  uint32_t now = LM_START_RUNNING;
+  bool was_running = atomic_compare_exchange_strong_explicit(
+      &lm_start_state, &now, LM_START_STOPPED, memory_order_acq_rel, memory_order_relaxed);
+  if (was_running || now == LM_START_STOPPED) lm_control_stop();
 }

@@ -383,6 +383,9 @@ static bool reopen_wakeup_locked(void) {
   return !has_lost;
 }
 
+/* Returns whether a policy file is followed, or will be once the thread takes the watch. */
+static bool follows_locked(void) { return has_incoming ? incoming != NULL : watch != NULL; }
+
 /* Opens the control socket if it is wanted, and starts the thread if there is work for it. */
 static loam_status start_locked(void) {
   loam_status status = LOAM_OK;
@@ -391,7 +394,7 @@ static loam_status start_locked(void) {
   if (wants_socket && control_socket.listener.fd < 0)
     status = lm_control_socket_open(&control_socket, directory);
   bool is_listening = control_socket.listener.fd >= 0;
-  bool wants_thread = is_listening || has_incoming || watch || lm_chores_has_applying();
+  bool wants_thread = is_listening || follows_locked() || lm_chores_has_applying();
   if (!wants_thread) return status;
   loam_status started = start_thread_locked();
   return started != LOAM_OK ? started : status;
@@ -426,13 +429,30 @@ static bool end_sleep_locked(void) {
   return true;
 }
 
+/* Ends the wishes at once: a start may follow before the thread has ended, and the thread then goes
+ * on. The thread itself may call this from an event, in the middle of a look at its watch, so it
+ * closes the watch later (take_incoming). */
+static void drop_wishes_locked(bool is_self) {
+  wants_socket = false;
+  if (is_self) lm_control_socket_close(&control_socket);
+  lm_watch_replace(&incoming, NULL);
+  has_incoming = is_running;
+  *followed = 0;
+  lm_policy_set_watched(false);
+}
+
+/* A second call while the first one waits for the end of the thread does nothing. */
 void lm_control_stop(void) {
   lm_service_lock();
+  if (is_awaited) {
+    lm_service_unlock();
+    return;
+  }
   end_sleep_locked();
   bool was_running = is_running;
   bool is_self = was_running && pthread_equal(thread, pthread_self());
   pthread_t ended = thread;
-  wants_socket = false;
+  drop_wishes_locked(is_self);
   is_stopping = true;
   /* If the service thread itself called this from an event, it ends after the callback. If it
    * cannot be woken, it ends with the process. Neither is joined. */
