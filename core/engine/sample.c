@@ -55,12 +55,18 @@ static double draw_exponential(lm_thread *t) {
   return -ln(((double)(draw(t) >> 12) + 0.5) * 0x1p-52);
 }
 
-static uint64_t interval_now(void) {
-  return atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
+/* Returns the interval by which the calling thread draws; 0: nothing is sampled. The thread reads
+ * the interval once in each epoch, so that all its numbers of an epoch, and the weights of their
+ * samples, are of one interval. It then draws anew: the distribution has no memory. */
+static uint64_t interval_of(lm_thread *t) {
+  uint64_t now = atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
+  if (!now || t->sample_interval) return now ? t->sample_interval : 0;
+  t->sample_left = 0;
+  return t->sample_interval = now;
 }
 
 int32_t lm_sample_stock(lm_thread *t, size_t size) {
-  uint64_t interval = interval_now();
+  uint64_t interval = interval_of(t);
   if (lm_likely(!interval || !size)) return LM_STATS_STOCK;
   double blocks = draw_exponential(t) * (double)interval / (double)size;
   return blocks < LM_STATS_STOCK ? (int32_t)blocks : LM_STATS_STOCK;
@@ -69,7 +75,7 @@ int32_t lm_sample_stock(lm_thread *t, size_t size) {
 /* sample_left is above 0 from the first draw on. The distance to the next point is counted from the
  * end of a block that bore one, as the distribution has no memory. */
 bool lm_sample_wants(lm_thread *t, size_t size) {
-  uint64_t interval = interval_now();
+  uint64_t interval = interval_of(t);
   if (!interval) return false;
   if (t->sample_left <= 0) t->sample_left = 1 + (int64_t)(draw_exponential(t) * (double)interval);
   t->sample_left -= (int64_t)size;
@@ -90,8 +96,7 @@ static double coth(double x) {
 
 /* The weight is 1 / (1 - exp(-size / interval)), since (1 + coth x) / 2 is 1 / (1 - exp(-2x)). */
 uint64_t lm_sample_weight(size_t size, uint64_t interval) {
-  lm_assert(size);
-  if (!interval) interval = 1; /* sampling was switched off a moment ago */
+  lm_assert(size && interval);
   double weight = (1 + coth((double)size / (double)interval / 2)) / 2;
   return (uint64_t)(weight * (1 << LM_SAMPLE_SHIFT) + 0.5);
 }
@@ -241,7 +246,8 @@ static lm_stack *row_locked(lm_thread *t, const loam_site *site, uint32_t strate
 static void note_sample(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                         size_t size) {
   lm_samples *all = &lm_sample_all;
-  uint64_t weight = lm_sample_weight(size, interval_now()), bytes = lm_sample_bytes(size, weight);
+  uint64_t weight = lm_sample_weight(size, t->sample_interval),
+           bytes = lm_sample_bytes(size, weight);
   python_stack python;
   lm_sample_live old;
   bool is_same = lm_unwind(&t->sample_stack);
@@ -296,7 +302,7 @@ loam_status lm_sample_set(uint64_t interval) {
   if (!ok) return lm_error(LOAM_ENOMEM, "samples: no memory for their tables");
   /* Relaxed: a thread that takes a sample holds the lock before it reads a table. */
   atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
-  lm_thread_set_slow_all(LM_SLOW_STALE); /* each entry is made again, with a stock drawn then */
+  lm_thread_set_slow_all(LM_SLOW_STALE); /* each thread draws anew: interval_of */
   return LOAM_OK;
 }
 

@@ -609,7 +609,8 @@ static void erase_decisions(lm_thread *t) {
 }
 
 /* Gives the thread the next epoch, so no key of an older decision matches any more. When the
- * numbers start again at 1, old keys could match: then all decisions are erased. */
+ * numbers start again at 1, old keys could match: then all decisions are erased. What the thread
+ * drew for samples ends with the epoch too. */
 static void forget_decisions(lm_thread *t) {
   uint64_t now = atomic_load(&t->epoch), next;
   do {
@@ -617,6 +618,7 @@ static void forget_decisions(lm_thread *t) {
     if (!next) next = LM_EPOCH_FIRST;
   } while (!atomic_compare_exchange_weak(&t->epoch, &now, next | (now & LM_EPOCH_FAST)));
   if (next == LM_EPOCH_FIRST) erase_decisions(t);
+  t->sample_interval = 0;
 }
 
 /* Acquire pairs with the release with which lm_thread_clear_slow clears LM_SLOW_TAKING: the thread

@@ -177,7 +177,9 @@ typedef struct lm_thread {
   uint32_t depth;              /* scopes entered; may exceed LM_SCOPES */
   uint32_t is_sampling;        /* 1 while engine/sample.c notes a sample in this thread */
   uint64_t sample_random;      /* the state of the thread's random numbers; 0: not begun */
-  int64_t sample_left;         /* bytes before the thread's next sample: lm_sample_wants */
+  /* Mean bytes between samples by which the thread draws in this epoch; 0: it has not drawn yet. */
+  uint64_t sample_interval;
+  int64_t sample_left; /* bytes before the thread's next sample: lm_sample_wants */
   /* The stack of the thread's last sample, and its row in the table of stacks (engine/stacks.h). */
   lm_unwound sample_stack;
   uint32_t sample_row;

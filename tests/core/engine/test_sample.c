@@ -242,6 +242,45 @@ static void samples_outlive_the_end_of_sampling_and_a_new_policy(void **state) {
   assert_true(lm_sample_is_valid());
 }
 
+/* Takes and frees blocks of both kinds: those that an entry counts, and those that draw from the
+ * bytes that the thread has left. */
+static void pass(loam_site *of, int small, int large) {
+  for (int i = 0; i < small; i++) loam_free(take(of, 64));
+  for (int i = 0; i < large; i++) loam_free(take(of, 100000));
+}
+
+/* Changes the interval, directly or with a time between in which nothing is sampled. */
+static void change(uint64_t interval, bool is_off_between) {
+  if (is_off_between) end();
+  assert_int_equal(lm_sample_set(interval), LOAM_OK);
+}
+
+static void a_new_interval_holds_at_once(void **state) {
+  enum { SMALL = 50000, LARGE = 1000 };
+  const uint64_t RARE = (uint64_t)16 << 30, OFTEN = 1 << 20;
+  (void)state;
+  CHAIN(host("plain"));
+  for (int is_off_between = 0; is_off_between < 2; is_off_between++) {
+    loam_site *rare = tag(is_off_between ? "sample.rare_later" : "sample.rare");
+    loam_site *often = tag(is_off_between ? "sample.often_later" : "sample.often");
+    truth want = { 0 };
+    add_to(&want, SMALL, 64, OFTEN, 1);
+    add_to(&want, LARGE, lm_align_up(100000, LM_PAGE), OFTEN, 1);
+    begin(OFTEN);
+    pass(rare, 1, 3); /* draws by the short interval */
+    double before = total_of(rare).samples;
+    change(RARE, is_off_between);
+    pass(rare, SMALL, LARGE); /* 100 MB, of which no byte bears a point of this sequence */
+    assert_true(total_of(rare).samples == before);
+    begin(RARE);
+    pass(often, 1, 3);
+    change(OFTEN, is_off_between);
+    pass(often, SMALL, LARGE);
+    assert_like(total_of(often), &want);
+    end();
+  }
+}
+
 /* ---- threads ---- */
 
 enum { HANDS = 4, ROUNDS = 3000, SLOTS = 64 };
@@ -398,6 +437,7 @@ int main(void) {
     cmocka_unit_test(blocks_of_handlers_and_counted_tags_are_sampled),
     cmocka_unit_test(a_block_that_cannot_be_resized_stays_a_sample),
     cmocka_unit_test(samples_outlive_the_end_of_sampling_and_a_new_policy),
+    cmocka_unit_test(a_new_interval_holds_at_once),
     cmocka_unit_test(blocks_that_any_thread_frees_leave_no_sample),
     cmocka_unit_test(a_forked_child_has_samples_of_its_own),
     cmocka_unit_test(a_stack_has_the_callers),
