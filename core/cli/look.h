@@ -178,13 +178,13 @@ loam_status lm_look_pages(int pid, lm_json *out);
 loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out);
 
 /* Looks at a process and writes its samples (engine/sample.h) as one object: `pid`, `interval` in
- * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since then,
- * `live`, the samples of live blocks, and `live_lost`, `unfit` and `skipped`, samples that had no
- * room; `stacks`, a list of {tag, strategy, total_blocks, total_bytes, live_blocks, live_bytes,
- * frames}, the innermost frame first, and `python` where the stack has frames of Python, a list of
- * {name, file, line, is_entry}; `mappings`, the code of the process, a list of {from, to, offset,
- * file, build_id}. Without `is_whole`, `stacks` and `mappings` are missing. On failure the text is
- * not complete. */
+ * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since the
+ * session began, `live`, the samples of live blocks, and `live_lost`, `unfit` and `skipped`,
+ * samples that had no room; `stacks`, a list of {tag, strategy, total_blocks, total_bytes,
+ * live_blocks, live_bytes, frames}, the innermost frame first, and `python` where the stack has
+ * frames of Python, a list of {name, file, line, is_entry}; `mappings`, the code of the process, a
+ * list of {from, to, offset, file, build_id}. Without `is_whole`, `stacks` and `mappings` are
+ * missing. On failure the text is not complete. */
 loam_status lm_look_samples(int pid, bool is_whole, lm_json *out);
 loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out);
 

@@ -291,17 +291,32 @@ static bool make_tables_locked(lm_samples *all) {
   return head && all->sample && lm_stacks_make(&all->stacks);
 }
 
+/* Makes the sums begin anew. A block that lives keeps its sample, so its free finds it, but the
+ * sample stands for nothing any more. */
+static void begin_session_locked(lm_samples *all) {
+  for (uint32_t i = 0; i < all->used; i++) all->sample[i].weight = 0;
+  lm_stacks_begin_session(&all->stacks);
+  atomic_store_explicit(&all->live_lost, 0, memory_order_relaxed);
+  atomic_store_explicit(&all->skipped, 0, memory_order_relaxed);
+  atomic_store_explicit(&all->started_at, (uint64_t)lm_sys_clock_ns(), memory_order_relaxed);
+}
+
+/* Relaxed: a thread that takes a sample holds the lock before it reads a table. */
+static bool set_locked(lm_samples *all, uint64_t interval) {
+  if (interval && !make_tables_locked(all)) return false;
+  if (interval && !atomic_load_explicit(&all->interval, memory_order_relaxed))
+    begin_session_locked(all);
+  atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
+  return true;
+}
+
 loam_status lm_sample_set(uint64_t interval) {
   lm_samples *all = &lm_sample_all;
   lm_assert(interval <= LM_SAMPLE_INTERVAL_MAX && !lm_thread_is_active());
   lm_lock_take(&all->lock);
-  bool ok = !interval || make_tables_locked(all);
-  if (ok && interval && !atomic_load_explicit(&all->started_at, memory_order_relaxed))
-    atomic_store_explicit(&all->started_at, (uint64_t)lm_sys_clock_ns(), memory_order_relaxed);
+  bool ok = set_locked(all, interval);
   lm_lock_drop(&all->lock);
   if (!ok) return lm_error(LOAM_ENOMEM, "samples: no memory for their tables");
-  /* Relaxed: a thread that takes a sample holds the lock before it reads a table. */
-  atomic_store_explicit(&all->interval, interval, memory_order_relaxed);
   lm_thread_set_slow_all(LM_SLOW_STALE); /* each thread draws anew: interval_of */
   return LOAM_OK;
 }

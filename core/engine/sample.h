@@ -20,7 +20,8 @@
  * tables are bounded, and each refusal is counted. `loam profile` reads them from outside
  * (cli/look_samples.c), also when the process is stopped.
  *
- * While nothing is sampled there are no tables, and entries count down from LM_STATS_STOCK.
+ * Until sampling is switched on for the first time there are no tables. While nothing is sampled,
+ * entries count down from LM_STATS_STOCK.
  *
  * Law: `live` of the row of a stack is the sum of the table's entries for that stack. */
 #ifndef LM_SAMPLE_H
@@ -41,7 +42,7 @@ enum {
 typedef struct lm_sample_live {
   uintptr_t base;  /* of the block */
   uint64_t size;   /* of the block: usable bytes */
-  uint64_t weight; /* as lm_sample_weight says it */
+  uint64_t weight; /* as lm_sample_weight says it; 0: the sample is of an earlier session */
   uint32_t stack;  /* index of its row */
   uint32_t next;   /* in its chain, or in the list of unused ones: index plus 1; 0: none */
 } lm_sample_live;
@@ -51,8 +52,8 @@ typedef struct lm_samples {
   /* Mean bytes between samples; 0: nothing is sampled. Relaxed: a thread that sees a change late
    * samples a few more or a few less blocks. */
   _Atomic uint64_t interval;
-  _Atomic uint64_t
-      started_at; /* when sampling was switched on first, as lm_sys_clock_ns; 0: never */
+  /* When this session began, or the last one, as lm_sys_clock_ns; 0: nothing was ever sampled. */
+  _Atomic uint64_t started_at;
   /* Entries in the table of live samples. Release, which pairs with the fence in
    * lm_sample_may_have: a thread that reads a number above 0 also reads `head`. */
   _Atomic uint64_t live;
@@ -70,9 +71,11 @@ typedef struct lm_samples {
 
 extern lm_samples lm_sample_all __attribute__((visibility("hidden")));
 
-/* Switches sampling on with this mean interval, or to another one; 0 switches it off. Tables stay,
- * so figures of blocks that live stay right. All threads begin new epochs. Returns LOAM_ENOMEM,
- * with words, if there is no memory for the tables. The caller is not active. */
+/* Switches sampling on with this mean interval, or to another one; 0 switches it off. Switching it
+ * on begins a session: from then on the sums have the samples of this session alone. They can still
+ * be read after its end, and follow the frees of its blocks. The tables stay. All threads begin new
+ * epochs. Returns LOAM_ENOMEM, with words, if there is no memory for the tables. The caller is not
+ * active. */
 loam_status lm_sample_set(uint64_t interval);
 
 /* Reads an interval: a number of bytes, which a unit may follow as for the command (K, KB and KiB

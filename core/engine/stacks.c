@@ -139,6 +139,19 @@ void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by) 
   add(&sums->bytes, by < 0 ? -bytes : bytes);
 }
 
+void lm_stacks_begin_session(lm_stacks *stacks) {
+  uint32_t count = atomic_load_explicit(&stacks->count, memory_order_relaxed);
+  for (uint32_t i = 0; i < count; i++) {
+    lm_stack_sums *total = &stacks->row[i].total, *live = &stacks->row[i].live;
+    atomic_store_explicit(&total->samples, 0, memory_order_relaxed);
+    atomic_store_explicit(&total->blocks, 0, memory_order_relaxed);
+    atomic_store_explicit(&total->bytes, 0, memory_order_relaxed);
+    atomic_store_explicit(&live->blocks, 0, memory_order_relaxed);
+    atomic_store_explicit(&live->bytes, 0, memory_order_relaxed);
+  }
+  atomic_store_explicit(&stacks->unfit, 0, memory_order_relaxed);
+}
+
 bool lm_stacks_is_valid(const lm_stacks *stacks) {
   uint32_t count = atomic_load_explicit(&stacks->count, memory_order_relaxed), found = 1;
   if (!stacks->row) return !stacks->index && !count;

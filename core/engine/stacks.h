@@ -19,7 +19,9 @@ enum {
   LM_STACK_TEXTS = 1 << 20, /* bytes of all texts */
 };
 
-/* Sums of samples. Each field is read and written relaxed; writers hold the lock of the samples. */
+/* Sums of the samples of a session. Live samples of earlier sessions are counted in `samples` too,
+ * but stand for nothing. Each field is read and written relaxed; writers hold the lock of the
+ * samples. */
 typedef struct lm_stack_sums {
   _Atomic uint64_t samples;
   _Atomic uint64_t blocks; /* blocks that they stand for, times 2^LM_SAMPLE_SHIFT */
@@ -71,6 +73,9 @@ void lm_stacks_free(lm_stacks *stacks);
 /* Returns the index of the row for a stack. Makes the row if there is none; 0: all rows are taken.
  * The caller holds the lock of the samples. */
 uint32_t lm_stacks_get(lm_stacks *stacks, const lm_stack *like);
+/* Begins the sums anew, except for the number of live samples. The caller holds the lock of the
+ * samples. */
+void lm_stacks_begin_session(lm_stacks *stacks);
 /* Adds a sample to sums, or takes it away (`by` is 1 or -1). */
 void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by);
 

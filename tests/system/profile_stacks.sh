@@ -62,6 +62,14 @@ begin
 profile "$pid" --stacks 8KiB --for 1s --sample alloc_space --format collapsed -o "$work/p"
 [ "$(sum . "$work/p")" -gt 1000000 ] || fail "too little: $(cat "$work/p")"
 [ ! "$has_dw" ] || grep -q 'main;churns' "$work/p" || fail "no function: $(cat "$work/p")"
+# Equal sessions, one right after the other, have equal figures.
+profile "$pid" --stacks 4KiB --for 3s --sample alloc_space --format collapsed -o "$work/long"
+for session in 1 2 3; do
+  profile "$pid" --stacks 4KiB --for 500ms --sample alloc_space --format collapsed -o "$work/short"
+  [ "$(sum . "$work/short")" -gt 0 ] || fail "session $session has no samples"
+  [ "$(sum . "$work/short")" -lt "$(sum . "$work/long")" ] ||
+    fail "session $session has samples of an earlier one"
+done
 profile "$pid" --stacks=2KiB --keep --for 200ms --format collapsed -o "$work/p"
 profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/before"
 profile --stacks=off "$pid"

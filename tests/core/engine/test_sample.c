@@ -268,8 +268,8 @@ static void a_new_interval_holds_at_once(void **state) {
     add_to(&want, LARGE, lm_align_up(100000, LM_PAGE), OFTEN, 1);
     begin(OFTEN);
     pass(rare, 1, 3); /* draws by the short interval */
-    double before = total_of(rare).samples;
     change(RARE, is_off_between);
+    double before = total_of(rare).samples;
     pass(rare, SMALL, LARGE); /* 100 MB, of which no byte bears a point of this sequence */
     assert_true(total_of(rare).samples == before);
     begin(RARE);
@@ -279,6 +279,34 @@ static void a_new_interval_holds_at_once(void **state) {
     assert_like(total_of(often), &want);
     end();
   }
+}
+
+static void a_session_has_no_sample_of_an_earlier_one(void **state) {
+  enum { EACH = 1, BLOCKS = 100, KEPT = 40 };
+  void *p[BLOCKS];
+  (void)state;
+  CHAIN(host("plain"));
+  loam_site *of = tag("sample.session");
+  begin(EACH);
+  for (int i = 0; i < BLOCKS; i++) p[i] = take(of, 100 + (size_t)i * 1000);
+  end();
+  assert_int_equal(total_of(of).blocks, BLOCKS); /* a session can be read after its end */
+  begin(EACH);
+  assert_true(lm_sample_is_valid());
+  assert_int_equal(total_of(NULL).samples, 0);
+  assert_int_equal(total_of(NULL).bytes, 0);
+  assert_int_equal(live_of(NULL).bytes, 0);
+  for (int i = KEPT; i < BLOCKS; i++) loam_free(p[i]); /* blocks of the earlier session */
+  p[0] = loam_realloc(NULL, p[0], 300000);             /* a new block, of this session */
+  assert_true(live_of(of).blocks == 1 && live_of(of).bytes == (double)lm_record_usable(p[0]));
+  void *late = take(of, 5000);
+  assert_int_equal(lm_sample_set(2), LOAM_OK); /* the session goes on with another interval */
+  assert_int_equal(total_of(of).blocks, 2);
+  loam_free(late);
+  for (int i = 0; i < KEPT; i++) loam_free(p[i]);
+  assert_int_equal(total_of(of).blocks, 2);
+  assert_true(live_of(of).samples == 0 && live_of(of).blocks == 0 && live_of(of).bytes == 0);
+  end();
 }
 
 /* ---- threads ---- */
@@ -438,6 +466,7 @@ int main(void) {
     cmocka_unit_test(a_block_that_cannot_be_resized_stays_a_sample),
     cmocka_unit_test(samples_outlive_the_end_of_sampling_and_a_new_policy),
     cmocka_unit_test(a_new_interval_holds_at_once),
+    cmocka_unit_test(a_session_has_no_sample_of_an_earlier_one),
     cmocka_unit_test(blocks_that_any_thread_frees_leave_no_sample),
     cmocka_unit_test(a_forked_child_has_samples_of_its_own),
     cmocka_unit_test(a_stack_has_the_callers),

@@ -162,11 +162,12 @@ describe("loam profile --stacks", function()
     assert.not_matches("try --sample", shown(ROWS), 1, true)
   end)
 
-  it("says that an idle program begins later", function()
+  it("says that an idle program begins later, and has no sample of an earlier session", function()
     local answers = followed(samples(0, ROWS))
     answers.obeys = false
     local _, context = run("--for 1s", answers)
     assert.matches("requested no memory for 2 s", context.err)
+    assert.equal("loam-42.001.pb.gz: inuse_space 0 B in 0 stacks\n", context.out)
   end)
 
   it("has no difference with a profile by tags", function()

@@ -38,6 +38,14 @@ local function wish(context, pid, interval)
   if not answer.ok then context.fail(answer.error or "no reason was given") end
 end
 
+-- Leaves out the samples of an earlier session: a program that did not sample before, and does not
+-- now, has not obeyed yet.
+---@param before number the interval that the program had before the command gave it a wish
+function sampling.of_session(answer, before)
+  if before == 0 and answer.interval == 0 then answer.stacks, answer.seconds = {}, 0 end
+  return answer
+end
+
 -- Waits until the program samples with this interval. Returns "obeyed", "late" or "interrupted".
 local function wait_for(context, pid, interval)
   for _ = 1, OBEYS_MS / LOOK_MS do
@@ -47,11 +55,13 @@ local function wait_for(context, pid, interval)
   return "late"
 end
 
--- Ends the samples of a program. Returns whether it has obeyed; else it will with its next request.
+-- Makes a program sample with the interval that it had before; 0: not at all. Waits until it does:
+-- a command that follows at once then begins a session of its own. Returns whether the program has
+-- obeyed; else it will with its next request.
 ---@return boolean
-function sampling.stop(context, pid)
-  wish(context, pid, 0)
-  return wait_for(context, pid, 0) == "obeyed"
+function sampling.restore(context, pid, before)
+  wish(context, pid, before)
+  return wait_for(context, pid, before) == "obeyed"
 end
 
 -- Makes a program sample. Returns false if the user interrupts; the caller then restores what was.
@@ -66,7 +76,7 @@ local function begin(context, pid, interval)
   return how ~= "interrupted"
 end
 
--- Samples for a time. Returns the samples, or nil if the user interrupts.
+-- Samples for a time. Returns the answer, or nil if the user interrupts.
 local function sample_for(context, pid, interval, time_ms)
   if not begin(context, pid, interval) then return nil end
   context.warn(("loam profile: sampling process %d for %g s\n"):format(pid, time_ms / 1000))
@@ -85,15 +95,9 @@ function sampling.switch_on(context, pid, wanted)
   return nil
 end
 
--- Makes a program sample with the interval that sampling.switch_on has returned. A program that has
--- not obeyed yet gets the wish too, in place of the one before.
-function sampling.restore(context, pid, before)
-  wish(context, pid, before)
-end
-
--- Reads the samples of a program that samples.
-function sampling.read(context, pid)
-  return read(context, pid, true)
+-- Reads the samples of a program after sampling.switch_on, which returned `before`.
+function sampling.read(context, pid, before)
+  return sampling.of_session(read(context, pid, true), before)
 end
 
 -- Returns the samples of a program, which is made to sample if it does not, or if it does so with
@@ -108,7 +112,8 @@ function sampling.take(context, pid, wanted, time_ms, is_kept)
     return read(context, pid, true)
   end
   local found = sample_for(context, pid, wanted or INTERVAL, time_ms or FOR_MS)
-  if not found or not is_kept then wish(context, pid, before) end
+  if found then sampling.of_session(found, before) end
+  if not found or not is_kept then pcall(sampling.restore, context, pid, before) end
   return found
 end
 

@@ -169,24 +169,26 @@ local function take(context, pid)
 end
 
 -- Makes the profile of the last look at a process that a signal has ended.
-local function take_last(context, pid, last, given, program)
+local function take_last(context, pid, last, given, program, before)
   context.warn(("loam profile: the figures are from %.0f ms before its end was noticed\n"):format(
     last.ago))
   if given.stacks and last.samples then
-    return of_samples(context, pid, json.decode(last.samples), program, last.maps or "")
+    local answer = sampling.of_session(json.decode(last.samples), before)
+    return of_samples(context, pid, answer, program, last.maps or "")
   end
   return tags.live(last.answer, subject_of(context, pid, program))
 end
 
 -- Waits for an occasion and makes the profile. Returns nil if the user interrupts the wait.
-local function take_at_occasion(context, pid, given)
+---@param before number|nil with --stacks, what sampling.switch_on has returned
+local function take_at_occasion(context, pid, given, before)
   local program = context.posix.program(pid) -- later the process may have ended
   context.warn(("loam profile: waiting for process %d\n"):format(pid))
   local reason, last = occasion.wait(context, pid, occasion.parse(given.on), given.stacks ~= nil)
   if not reason then return nil end
   context.warn(("loam profile: %s\n"):format(reason))
-  if last then return take_last(context, pid, last, given, program), true end
-  if given.stacks then return of_samples(context, pid, sampling.read(context, pid)) end
+  if last then return take_last(context, pid, last, given, program, before), true end
+  if given.stacks then return of_samples(context, pid, sampling.read(context, pid, before)) end
   return take(context, pid)
 end
 
@@ -195,7 +197,7 @@ local function take_on(context, pid, given)
   if not given.stacks then return take_at_occasion(context, pid, given) end
   local before = sampling.switch_on(context, pid, interval_of(given))
   if not before then return nil end
-  local ok, made, has_ended = pcall(take_at_occasion, context, pid, given)
+  local ok, made, has_ended = pcall(take_at_occasion, context, pid, given, before)
   if not has_ended and not given.keep then pcall(sampling.restore, context, pid, before) end
   return ok and made or not ok and error(made, 0) or nil
 end
@@ -254,7 +256,7 @@ end
 
 -- Ends the samples of a program.
 local function stop(context, pid)
-  context.write(sampling.stop(context, pid) and ("process %d samples nothing\n"):format(pid)
+  context.write(sampling.restore(context, pid, 0) and ("process %d samples nothing\n"):format(pid)
     or ("process %d ends its samples with its next request for memory\n"):format(pid))
   return 0
 end
