@@ -175,10 +175,18 @@ static void read_regions(lm_look *look, const lm_regions *at, uint64_t *taken, u
   *memory += (uint64_t)(r.held - r.clean.slots) << LM_SLOT_SHIFT;
 }
 
+/* Returns the bytes of the tables of samples that have no memory: they were never filled. */
+static uint64_t read_unfilled(lm_look *look) {
+  lm_samples all;
+  bool ok = lm_remote_read(&look->remote, (uintptr_t)look->root.samples, &all, sizeof all);
+  return ok ? lm_samples_unfilled(&all) : 0;
+}
+
 static void put_sums(lm_look *look, lm_json *out) {
   const lm_outside *root = &look->root;
   lm_sums all = look->sums.spill;
   uint64_t taken = 0, memory = 0;
+  uint64_t unfilled = read_unfilled(look); /* read first, so that `memory` has the tables */
   size_t top = atomic_load_explicit(&look->map.top, memory_order_relaxed);
   for (size_t i = 0; i < look->sums.size; i++) lm_sums_add(&all, &look->sums.row[i]);
   read_regions(look, root->metadata, &taken, &memory);
@@ -191,7 +199,7 @@ static void put_sums(lm_look *look, lm_json *out) {
     .total_blocks = all.total_blocks,
     .reserved_bytes = look->map.size,
     .region_bytes = (figure(look, root->taken) << LM_SLOT_SHIFT) - taken,
-    .metadata_bytes = memory + (top >> LM_SLOT_SHIFT) * sizeof(lm_span),
+    .metadata_bytes = memory - unfilled + (top >> LM_SLOT_SHIFT) * sizeof(lm_span),
     .denied = figure(look, root->denied),
     .fallbacks = figure(look, root->fallbacks),
     .failed = figure(look, root->failed),

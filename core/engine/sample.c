@@ -291,6 +291,18 @@ static bool make_tables_locked(lm_samples *all) {
   return head && all->sample && lm_stacks_make(&all->stacks);
 }
 
+size_t lm_samples_unfilled(const lm_samples *all) {
+  size_t live = all->sample ? (LM_SAMPLE_LIVE - all->used) * sizeof *all->sample : 0;
+  return live + lm_stacks_unfilled(&all->stacks);
+}
+
+size_t lm_sample_unfilled(void) {
+  lm_lock_take(&lm_sample_all.lock);
+  size_t bytes = lm_samples_unfilled(&lm_sample_all);
+  lm_lock_drop(&lm_sample_all.lock);
+  return bytes;
+}
+
 /* Makes the sums begin anew. A block that lives keeps its sample, so its free finds it, but the
  * sample stands for nothing any more. */
 static void begin_session_locked(lm_samples *all) {

@@ -138,6 +138,12 @@ LM_INLINE uint64_t lm_sample_bytes(size_t size, uint64_t weight) {
   return (uint64_t)(((unsigned __int128)size * weight) >> LM_SAMPLE_SHIFT);
 }
 
+/* Returns the bytes at the ends of the tables that were never filled and so have no memory. The
+ * caller holds the lock, or has a copy of the tables' head. */
+size_t lm_samples_unfilled(const lm_samples *all);
+/* Returns those bytes for this process. */
+size_t lm_sample_unfilled(void);
+
 /* Lets the calling thread draw a sequence that depends on `seed` alone. For tests. */
 void lm_sample_seed(lm_thread *t, uint64_t seed);
 

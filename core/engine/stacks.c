@@ -91,6 +91,12 @@ bool lm_stacks_make(lm_stacks *stacks) {
   return true;
 }
 
+size_t lm_stacks_unfilled(const lm_stacks *stacks) {
+  uint32_t count = atomic_load_explicit(&stacks->count, memory_order_relaxed);
+  if (!stacks->row) return 0;
+  return (LM_STACKS - count) * sizeof *stacks->row + (LM_STACK_TEXTS - stacks->text_used);
+}
+
 static bool is_alike(const lm_stack *a, const lm_stack *b) {
   return a->hash == b->hash && a->site == b->site && a->strategy == b->strategy &&
          a->frames == b->frames && a->python_frames == b->python_frames &&

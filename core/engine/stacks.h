@@ -84,6 +84,10 @@ void lm_stack_add(lm_stack_sums *sums, uint64_t blocks, uint64_t bytes, int by);
 void lm_stacks_describe(lm_stacks *stacks, lm_stack *stack, const lm_unwound *from,
                         const lm_python_frame *python, uint32_t n);
 
+/* Returns the bytes at the ends of the tables that were never filled. The caller holds the lock of
+ * the samples, or has a copy of `stacks`. */
+size_t lm_stacks_unfilled(const lm_stacks *stacks);
+
 /* Returns whether the law of the table holds. The caller holds the lock of the samples. */
 bool lm_stacks_is_valid(const lm_stacks *stacks);
 

@@ -2,6 +2,7 @@
  * groups both by what the host asked for. */
 #include "device/provider.h"
 #include "engine/live_limits.h"
+#include "engine/sample.h"
 #include "engine/stats.h"
 #include "heap/walk.h"
 #include "os/error.h"
@@ -210,6 +211,7 @@ loam_status lm_stats_get(struct loam_stats *out) {
   for (size_t i = 0; i < q.table.size; i++) lm_sums_add(&all, &q.table.row[i]);
   lm_sums_finish(&q.table);
   lm_pool_figures memory;
+  size_t unfilled = lm_sample_unfilled(); /* read first, so that `memory` has the tables */
   lm_pool_figures_get(&memory);
   *out = (struct loam_stats){
     .generation = atomic_load_explicit(&lm_site_generation, memory_order_acquire),
@@ -219,7 +221,7 @@ loam_status lm_stats_get(struct loam_stats *out) {
     .total_blocks = all.total_blocks,
     .reserved_bytes = memory.reserved,
     .region_bytes = memory.regions,
-    .metadata_bytes = memory.metadata,
+    .metadata_bytes = memory.metadata - unfilled,
     .denied = atomic_load_explicit(&lm_stats_denied, memory_order_relaxed),
     .fallbacks = atomic_load_explicit(&lm_stats_fallbacks, memory_order_relaxed),
     .failed = atomic_load_explicit(&lm_stats_failed, memory_order_relaxed),

@@ -62,6 +62,9 @@ begin
 profile "$pid" --stacks 8KiB --for 1s --sample alloc_space --format collapsed -o "$work/p"
 [ "$(sum . "$work/p")" -gt 1000000 ] || fail "too little: $(cat "$work/p")"
 [ ! "$has_dw" ] || grep -q 'main;churns' "$work/p" || fail "no function: $(cat "$work/p")"
+# A session leaves its tables. They are counted as far as they are filled.
+tables=$("$LOAM" stats "$pid" --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["metadata_bytes"])')
+[ "$tables" -lt 4000000 ] || fail "$tables bytes of bookkeeping"
 # Equal sessions, one right after the other, have equal figures.
 profile "$pid" --stacks 4KiB --for 3s --sample alloc_space --format collapsed -o "$work/long"
 for session in 1 2 3; do

@@ -309,6 +309,27 @@ static void a_session_has_no_sample_of_an_earlier_one(void **state) {
   end();
 }
 
+static uint64_t bookkeeping(void) {
+  struct loam_stats now;
+  assert_int_equal(loam_stats(&now), LOAM_OK);
+  return now.metadata_bytes;
+}
+
+static void tables_count_as_far_as_they_are_filled(void **state) {
+  enum { EACH = 1, BLOCKS = 60000 };
+  static void *p[BLOCKS];
+  (void)state;
+  CHAIN(host("plain"));
+  loam_site *of = tag("sample.tables");
+  begin(EACH);
+  uint64_t before = bookkeeping();
+  assert_true(before < 3 * LM_MIB); /* the tables could have 23 MiB */
+  for (int i = 0; i < BLOCKS; i++) p[i] = take(of, 32);
+  assert_in_range(bookkeeping() - before, BLOCKS * sizeof(lm_sample_live) / 2, 4 * LM_MIB);
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+  end();
+}
+
 /* ---- threads ---- */
 
 enum { HANDS = 4, ROUNDS = 3000, SLOTS = 64 };
@@ -467,6 +488,7 @@ int main(void) {
     cmocka_unit_test(samples_outlive_the_end_of_sampling_and_a_new_policy),
     cmocka_unit_test(a_new_interval_holds_at_once),
     cmocka_unit_test(a_session_has_no_sample_of_an_earlier_one),
+    cmocka_unit_test(tables_count_as_far_as_they_are_filled),
     cmocka_unit_test(blocks_that_any_thread_frees_leave_no_sample),
     cmocka_unit_test(a_forked_child_has_samples_of_its_own),
     cmocka_unit_test(a_stack_has_the_callers),
