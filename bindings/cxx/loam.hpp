@@ -9,8 +9,9 @@
  *   std::unique_ptr<shader, loam::deleter> kept(new (loam::at("scene.shader")) shader);
  * A site argument is a tag, a loam_site * (such as LOAM_SITE("tag")), or nothing, which means the
  * current scope. A failed allocation throws std::bad_alloc, as new does, also where an argument was
- * wrong: loam_error() says why. Every other failure throws loam::error, with the words of
- * loam_error().
+ * wrong: loam_error() says why. An allocator that is asked for more objects than there are
+ * addresses throws std::bad_array_new_length instead, as std::allocator does. Every other failure
+ * throws loam::error, with the words of loam_error().
  *
  * This header adds lifetimes to loam.h, and no state: all functions of loam.h can be called too.
  *

@@ -313,10 +313,11 @@ LM_INLINE void free_fast(void *ptr, size_t size) {
 LM_HOT void loam_free(void *ptr) { free_fast(ptr, SIZE_MAX); }
 LM_HOT void loam_free_claimed(void *ptr, size_t size) { free_fast(ptr, size); }
 
+/* lm_memory_free does not check the size SIZE_MAX, which no block has. */
 void loam_free_sized(void *ptr, size_t size) {
   size_t usable = lm_pool_usable(ptr);
   if (lm_likely(usable && lm_class_fits(usable, size))) loam_free(ptr);
-  else lm_memory_free(ptr, size, NULL, __builtin_return_address(0));
+  else lm_memory_free(ptr, size - (size == SIZE_MAX), NULL, __builtin_return_address(0));
 }
 
 void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }

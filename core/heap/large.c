@@ -446,7 +446,7 @@ static bool grow(lm_large *l, uint32_t slot, uint32_t slots, uint32_t more, size
   return true;
 }
 
-/* Tells whether other processes may map the block. Its slots must not change then. */
+/* Tells whether other processes may map the block. Its size must not change then. */
 static bool is_lent(const lm_large *l, uint32_t slot) {
   return l->regions->how.backing && atomic_load(&lm_map_span(slot)->lent);
 }
@@ -481,7 +481,7 @@ bool lm_large_resize(lm_large *l, const lm_map_object *place, size_t size) {
   if (use_of(slot) != LM_USE_LARGE) return false;
   size = usable_of(size);
   uint32_t now = lm_map_slots(size);
-  if (now != slots && is_lent(l, slot)) return false;
+  if (size != place->size && is_lent(l, slot)) return false;
   if (now > slots && !grow(l, slot, slots, now, size)) return false;
   if (size > place->size) lm_unpoison((void *)place->base, size);
   else lm_poison((void *)(place->base + size), place->size - size);

@@ -151,10 +151,12 @@ static void a_failed_aligned_request_leaves_the_check_of_sizes_as_it_was(void **
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 50, 64));
   loam_free_sized(loam_malloc(NULL, 1000), 10);
   assert_int_equal(bad_frees, 1);
+  loam_free_sized(loam_malloc(NULL, 1000), SIZE_MAX);
+  assert_int_equal(bad_frees, 2);
   void *p = loam_aligned_alloc(NULL, 4096, 64);
   assert_non_null(p);
   loam_free_sized(p, 64);
-  assert_int_equal(bad_frees, 1);
+  assert_int_equal(bad_frees, 2);
   loam_on_event(NULL, NULL);
 }
 

@@ -325,6 +325,19 @@ static void a_block_that_others_may_open_is_not_resized_where_it_is(void **state
   loam_free(q);
 }
 
+/* Also where the block has room for the new size in its slots of 64 KiB. */
+static void nor_is_one_that_has_room(void **state) {
+  (void)state;
+  static const size_t sizes[][2] = { { 10000, 20000 }, { 46656, 27993 }, { 157464, 188956 } };
+  for (size_t i = 0; i < LM_COUNT(sizes); i++) {
+    char *p = shared(sizes[i][0]);
+    (void)show(p);
+    char *q = loam_realloc(NULL, p, sizes[i][1]);
+    assert_ptr_not_equal(q, p);
+    loam_free(q);
+  }
+}
+
 static void only_shared_memory_is_shown(void **state) {
   (void)state;
   loam_share share = { 0 };
@@ -461,6 +474,7 @@ int main(void) {
     cmocka_unit_test(a_child_of_the_other_has_it_too),
     cmocka_unit_test(what_is_open_outlives_the_owner),
     cmocka_unit_test(a_block_that_others_may_open_is_not_resized_where_it_is),
+    cmocka_unit_test(nor_is_one_that_has_room),
     cmocka_unit_test(only_shared_memory_is_shown),
     cmocka_unit_test(handles_that_are_none_are_refused_in_words),
     cmocka_unit_test(a_child_shows_its_own_blocks_and_not_its_parents),
