@@ -4,8 +4,9 @@
 -- Exit status 0: done. 1: refused or failed. 2: wrong arguments. `loam run` returns 2 also when the
 -- policy is refused or it failed, and else ends with the status of the command that it runs. `loam
 -- diff` returns 1 if the policies differ, and 2 if it failed. `loam owner` returns 1 if an address
--- is in no live block. `loam wait` returns 3 if its time is over. Commands that wait return 130 on
--- Ctrl-C, except `loam metrics`, and `loam top` on a terminal, which return 0.
+-- is in no live block. `loam wait` returns 3 if its time is over, and `loam reload` if another
+-- policy was published after its own. Commands that wait return 130 on Ctrl-C, except `loam
+-- metrics`, and `loam top` on a terminal, which return 0.
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")

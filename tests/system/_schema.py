@@ -45,7 +45,7 @@ OPTIONAL = {
     "stats last_words": {"board", "published", "latest", "pressure", "refused_hash"},
     "wait answer": {"policy", "error"},
     "wait process": {"state", "error"},
-    "reload answer": {"waits"},
+    "reload answer": {"waits", "overtaken"},
     "diff answer": {"apply", "impact"},
     "diff answer.kinds": {"denied", "fallback", "limits", "options", "moved", "granted", "renamed",
                           "apply", "undecided"},

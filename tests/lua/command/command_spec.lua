@@ -375,6 +375,17 @@ describe_built("the built command", function()
       assert.matches("last +refused", out)
     end)
 
+    it("says that one of two policies was overtaken", function()
+      spill("other.lua", GOOD .. "-- another text\n")
+      local _, out, err = beside('("$LOAM" reload $PID good.lua; echo $?) & FIRST=$!; '
+        .. '"$LOAM" reload $PID other.lua; echo $?; wait $FIRST')
+      assert.matches("^published: process %d+ obeys with its next request for memory\n0\n",
+        (out:gsub("3\n", "")))
+      assert.matches("3\n", out, 1, true)
+      assert.matches("overtaken: another policy, with hash %x+, was published after this one\n",
+        err)
+    end)
+
     it("says in one line that it has no service to move its memory", function()
       local status, _, err = beside('"$LOAM" rebalance $PID')
       assert.equal(1, status)

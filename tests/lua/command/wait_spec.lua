@@ -294,4 +294,34 @@ describe("loam reload", function()
       assert.is_true(context.clock >= 2000 and context.clock < 3200, context.clock)
     end
   end)
+
+  it("says that another policy was published after its own", function()
+    local later = { number = 3, hash = NEW, at = 3 }
+    local words = ("overtaken: another policy, with hash %s, was published after this one\n")
+      :format(NEW)
+    for _, published in ipairs { 1, 3 } do -- the process has not obeyed the other one, or has
+      local there = row(42, { board = "/run/7.board", published = published, latest = later })
+      local answers = { publishes = 2, boards = { there }, hashes = { ["/cwd/p.lua"] = OLD } }
+      local status, context = run("reload 42 p.lua", answers)
+      assert.same({ 3, "", words }, { status, context.out, context.err })
+      status, context = run("reload 42 p.lua --json", answers)
+      local answer = json.decode(context.out)
+      assert.same({ 3, false, true }, { status, answer.ok, answer.overtaken })
+    end
+    local obeyed = row(42, { board = "/run/7.board", published = 2, latest = later })
+    assert.equal(0, (run("reload 42 p.lua", { publishes = 2, boards = { obeyed } })))
+  end)
+
+  it("is not overtaken by a later publication of the text that its file has", function()
+    local later = { number = 3, hash = NEW, at = 3 }
+    local rows = {}
+    for i = 1, 3 do
+      rows[i] = { row(42, { board = "/run/7.board", published = i, generation = i,
+                            latest = later }) }
+    end
+    local answers = { publishes = 2, hashes = { ["/cwd/p.lua"] = NEW },
+                boards = { one_by_one = { rows[1], rows[1], rows[3] } } }
+    local status, context = run("reload 42 p.lua", answers)
+    assert.same({ 0, "live: generation 3\n" }, { status, context.out })
+  end)
 end)

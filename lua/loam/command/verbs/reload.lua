@@ -15,7 +15,8 @@ local reload = {
   takes = { name = "PID", least = 1, most = 2 },
   about = [[
 Waits until the policy is live or refused. Exit status 0: it is live. 1: it was refused; the
-full error is shown, and the program keeps the policy that it had.
+full error is shown, and the program keeps the policy that it had. 3: it was overtaken, as
+another policy was published after it for the same tree.
 
 The policy is for all processes of a tree: those that one `loam run` started, or a program
 whose LD_PRELOAD and LOAM_POLICY were set without it, and the programs that it started. Each
@@ -33,6 +34,7 @@ local PATIENCE_MS = 120000 -- that a program with a service has
 local OBEYS_MS = 2000 -- that a process has to obey a publication
 local STARTS_MS = 500 -- that a process has to take its place on a board
 local LOOK_MS, LOOK_MOST_MS = 20, 160
+local OVERTAKEN = 3 -- exit status
 
 ---@return string|nil path absolute
 local function read_path(context, text)
@@ -47,14 +49,32 @@ local function read_path(context, text)
   return path
 end
 
--- Waits until a process has obeyed or refused a publication.
----@return table|nil status its entry on the board then; nil if it did neither in time
-local function wait_for(context, pid, number)
+-- Tells how far a process is with a publication. A later publication overtakes it, unless that one
+-- has the text which the file has now: then it counts as if it were this one. A row without
+-- `latest` was read while a publisher wrote, and tells nothing.
+---@param status table the row of the process
+---@return "settled"|"overtaken"|nil settled: obeyed or refused; nil: none of these yet
+local function progress(context, status, number, path)
+  local latest = status.latest
+  if not status.published or not latest then return nil end
+  if status.published == number then return "settled" end
+  if latest.number > number then
+    if latest.hash ~= context.api.hash(path) then return "overtaken" end
+    number = latest.number
+  end
+  return status.published >= number and "settled" or nil
+end
+
+-- Waits until a process has obeyed or refused a publication, or another one has overtaken it.
+---@return table|nil status its entry on the board then; nil if there was none of these in time
+---@return boolean|nil is_overtaken
+local function wait_for(context, pid, number, path)
   local clock, nap_ms = context.posix.clock, LOOK_MS
   local ends = clock() + OBEYS_MS
   repeat
     local row = boards.find(context, pid)
-    if row and row.status.published and row.status.published >= number then return row.status end
+    local how = row and progress(context, row.status, number, path)
+    if how then return row.status, how == "overtaken" end
     if context.posix.wait(nap_ms) then return nil end
     nap_ms = math.min(2 * nap_ms, LOOK_MOST_MS) -- a look reads the boards of all programs
   until clock() >= ends
@@ -72,9 +92,12 @@ local function publish(context, status, path)
   for _, note in ipairs(context.api.shortcomings(status.board, status.pid)) do
     context.warn("loam: note: " .. note .. "\n")
   end
-  local now = wait_for(context, status.pid, number)
+  local now, is_overtaken = wait_for(context, status.pid, number, path)
   if not now then
     return { ok = true, error = "", generation = status.generation, waits = true }
+  elseif is_overtaken then
+    words = ("another policy, with hash %s, was published after this one"):format(now.latest.hash)
+    return { ok = false, error = words, generation = now.generation, overtaken = true }
   end
   return { ok = now.last.ok, error = now.last.error, generation = now.generation }
 end
@@ -112,6 +135,8 @@ local function show(context, pid, answer, is_stopped)
       context.paint("green", "published"), pid, is_stopped and "is stopped; it " or ""))
   elseif answer.ok then
     context.write(("%s: generation %d\n"):format(context.paint("green", "live"), answer.generation))
+  elseif answer.overtaken then
+    context.warn(("%s: %s\n"):format(context.paint_error("red", "overtaken"), answer.error))
   else
     context.warn(("%s: generation %d stays live\n%s\n"):format(
       context.paint_error("red", "refused"), answer.generation or 0,
@@ -130,7 +155,7 @@ function reload.run(context, given)
   else answer, text = ask(context, pid, path) end
   if given.json then context.write((text or encode(answer)) .. "\n")
   else show(context, pid, answer, row and row.status.state == "stopped") end
-  return answer.ok and 0 or 1
+  return answer.ok and 0 or answer.overtaken and OVERTAKEN or 1
 end
 
 return reload
