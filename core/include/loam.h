@@ -248,8 +248,8 @@ typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 /* Answers a question about a policy file without making it live; the commands `loam check`,
  * `explain`, `plan` and `test` print these answers. `query` is lines of `key value`. The first line
  * is `verb check` (or explain, plan, test). The other keys are tag (may be repeated), size, align,
- * zero, node, live, device, file, func, module, line and batch (a path). A value ends with its
- * line. The answer is one JSON object, or for a batch one JSON object a line.
+ * zero, node, live, device, file, func, module, line and batch (a path). A tag of two lines is
+ * `hex tag h610a62`. The answer is one JSON object, or for a batch one JSON object a line.
  *
  * Returns LOAM_OK if there is an answer, even one that says that the policy is refused; LOAM_EINVAL
  * if the query makes no sense; LOAM_EIO if the file cannot be read. */

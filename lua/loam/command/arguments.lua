@@ -58,19 +58,23 @@ function KIND.text(option, value)
   return value
 end
 
+-- A string of a call-site in a question about a policy. The name of a program or of a source file
+-- may have several lines.
+function KIND.site(_, value) return value end
+
 function KIND.tag(option, value)
   if #value > TAG_MAX then
     arguments.misused(("--%s: the value has %d bytes; a tag has at most %d"):format(option[1],
       #value, TAG_MAX))
   end
-  return KIND.text(option, value)
+  return value
 end
 
--- A tag that names memory to be moved. An empty value, such as that of a shell's variable that is
--- not set, never means all memory.
+-- A tag that names memory to be moved, in a request to a program, which is one line. An empty
+-- value, such as that of a shell's variable that is not set, never means all memory.
 function KIND.some_tag(option, value)
   if value == "" then arguments.misused(("--%s: the tag is empty"):format(option[1])) end
-  return KIND.tag(option, value)
+  return KIND.text(option, KIND.tag(option, value))
 end
 
 function KIND.path(option, value)

@@ -1,6 +1,7 @@
 -- policy_query.lua - questions about a policy, for check, explain, plan and test: the query, its
 -- answer, the errors of a refused policy.
 
+local hex = require("loam.report.hex")
 local json = require("loam.report.json")
 local manifest = require("loam.command.manifest")
 local terminal = require("loam.command.terminal")
@@ -12,8 +13,11 @@ local QUERY_KEYS = {
   "request", "pressure", "node-free", "device-free",
 }
 
+-- A value of several lines is written in hexadecimal digits.
 local function add(lines, key, value)
-  lines[#lines + 1] = key .. " " .. (type(value) == "number" and ("%d"):format(value) or value)
+  if type(value) == "number" then value = ("%d"):format(value)
+  elseif value:find("\n", 1, true) then key, value = "hex " .. key, hex.encode(value) end
+  lines[#lines + 1] = key .. " " .. value
 end
 
 -- Makes the query that loam_policy_inspect reads.

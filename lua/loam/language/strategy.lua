@@ -7,6 +7,7 @@
 local core = require("loam.core")
 local frame = require("loam.report.frame")
 local options = require("loam.language.options")
+local quoted = require("loam.report.lua_text").quoted
 local sandbox = require("loam.language.sandbox")
 
 local strategy = {}
@@ -33,7 +34,7 @@ local function equal(a, b)
   local chain = chains[a] or chains[b]
   if not chain or chains[a] and chains[b] then return false end
   return frame.refuse("type", "got describes a strategy, and is equal to none",
-    string.format("write got.name == %q", chain.members[1].name))
+    "write got.name == " .. quoted(chain.members[1].name))
 end
 
 local metatable = {

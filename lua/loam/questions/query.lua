@@ -1,6 +1,7 @@
 -- query.lua - reads the query of loam_policy_inspect: lines of `key value`.
 
 local core = require("loam.core")
+local hex = require("loam.report.hex")
 local request = require("loam.symbolic.request")
 
 local query = {}
@@ -32,8 +33,14 @@ local function read_free(key, text, free)
   return true
 end
 
--- Reads one line of a query into `asked`. Returns nil and a message if the line is not valid.
+-- Reads one line of a query into `asked`. A line `hex KEY WORD` has a value of any bytes, as a word
+-- of report/hex.lua. Returns nil and a message if the line is not valid.
 function query.add(asked, key, text)
+  if key == "hex" then
+    local name, word = string.match(text, "^(%l+) (h%x*)$")
+    if not STRINGS[name] then return nil, "hex '" .. text .. "': must be a key and a word" end
+    key, text = name, hex.decode(word)
+  end
   if STRINGS[key] then
     asked[key] = text
     if key == "tag" then asked.tags[#asked.tags + 1] = text end

@@ -11,6 +11,7 @@
 
 local ffi = require("ffi")
 local frame = require("loam.report.frame")
+local quoted = require("loam.report.lua_text").quoted
 local tag = require("loam.symbolic.tag")
 
 local site = {}
@@ -92,7 +93,8 @@ end
 -- Returns why a question about the string `about` is probably a mistake, and what to write.
 local function doubt_of(made, about)
   if string.find(about, "[*?]") then
-    return "text", "compares * and ? as characters", string.format("%s:glob(%q)", made.name, about)
+    return "text", "compares * and ? as characters",
+      string.format("%s:glob(%s)", made.name, quoted(about))
   elseif made.part or made.field ~= "tag" and made.field ~= "module" then
     return nil
   end
@@ -103,9 +105,9 @@ local function doubt_of(made, about)
   local reason, meant = tag.doubt(made.field, about)
   if not reason then return nil end
   local text = made.text
-  local from, to = string.find(text, string.format("%q", about), 1, true)
+  local from, to = string.find(text, quoted(about), 1, true)
   return "tag", reason,
-    string.sub(text, 1, from - 1) .. string.format("%q", meant) .. string.sub(text, to + 1)
+    string.sub(text, 1, from - 1) .. quoted(meant) .. string.sub(text, to + 1)
 end
 
 local function note_doubt(made, about)
@@ -124,7 +126,7 @@ local function helper(name)
     local made = observation_of(name, text, about, function(at)
       return question(text.read(at), about)
     end)
-    made.text = string.format("%s:%s(%q)", text.name, name, about)
+    made.text = string.format("%s:%s(%s)", text.name, name, quoted(about))
     return name == "glob" and made or note_doubt(made, about)
   end)
 end
@@ -133,7 +135,7 @@ local helpers = { under = helper("under"), is = helper("is"), glob = helper("glo
 
 local equal = interned(function(text, about)
   local made = observation_of("is", text, about, function(at) return text.read(at) == about end)
-  made.text = string.format("%s == %q", text.name, about)
+  made.text = string.format("%s == %s", text.name, quoted(about))
   return note_doubt(made, about)
 end)
 
@@ -165,7 +167,7 @@ local key_in = interned(function(text, t)
   local keys = keys_of(t)
   for _, word in ipairs(keys.words) do
     note_doubt({ name = text.name, field = text.field, part = text.part,
-                 text = string.format("%s == %q", text.name, word) }, word)
+                 text = string.format("%s == %s", text.name, quoted(word)) }, word)
   end
   return observation_of("key", text, keys, function(at)
     return keys.first[text.read(at)] or false
@@ -302,7 +304,7 @@ function site.describe(observation, answer)
   if not answer then return "[" .. observation.name .. "] in its table", false end
   local read = where[observation.field] or ""
   local word = observation.part and tag.part(read, observation.part) or read
-  return string.format("%s == %q", observation.name, word), true, true
+  return string.format("%s == %s", observation.name, quoted(word)), true, true
 end
 
 return site

@@ -285,6 +285,17 @@ describe_built("the built command", function()
     end)
   end)
 
+  it("explains a witness of diff whose tag has two lines", function()
+    spill("two.lua", (GOOD:gsub("pick = function%(req%)",
+      "%0 if req.tag == 'a\\nb' then return big end")))
+    local status, out, err = shell('"$LOAM" diff good.lua two.lua > told; cat told; '
+      .. 'echo "$LOAM explain two.lua $(sed -n "s/.* witness //p" told)" > ask; bash ask')
+    assert.equal(0, status, err)
+    assert.matches('where req.tag == "a\\nb"\n', out, 1, true)
+    assert.matches("\na\\010b, [^\n]*: big\n", out)
+    assert.matches('req.tag == "a\\nb" was true\n', out, 1, true)
+  end)
+
   describe_preloaded("run", function()
     it("passes the command's output and status through", function()
       local talker = "sh -c 'echo out; echo err >&2; exit 7'"

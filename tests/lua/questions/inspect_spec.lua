@@ -231,6 +231,20 @@ describe("plan of remainders", function()
 end)
 
 describe("explain", function()
+  it("takes strings of several lines, and shows them as a policy writes them", function()
+    local file = support.file("if req.tag == 'malloc.x\\ny' and req.file == '\\27' then "
+      .. "return b end return a")
+    local query = "verb explain\nhex tag h6d616c6c6f632e780a79\nhex file h1b\nsize 1"
+    local answer = inspect(file, query)[1]
+    assert.equal("malloc.x\ny", answer.tag)
+    assert.same({ 'req.tag == "malloc.x\\ny"', 'req.file == "\\27"' },
+      { answer.path[1].condition, answer.path[2].condition })
+    for _, word in ipairs { "tag 61", "size h31", "tag", "tag h6x" } do
+      local _, words = inspect(file, "verb explain\nsize 1\nhex " .. word)
+      assert.equal("hex '" .. word .. "': must be a key and a word", words)
+    end
+  end)
+
   it("tells the strategy, the lines and the conditions in order", function()
     local answer = inspect(PRODUCTION, "verb explain\ntag tensor.w\nsize 8388608")[1]
     assert.same({

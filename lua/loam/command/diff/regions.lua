@@ -8,6 +8,7 @@
 local boxes = require("loam.command.diff.boxes")
 local dimensions = require("loam.command.diff.dimensions")
 local plans = require("loam.command.diff.plans")
+local quoted = require("loam.report.lua_text").quoted
 local reader = require("loam.command.diff.reader")
 local site_search = require("loam.compiler.site_search")
 local sites = require("loam.command.diff.sites")
@@ -63,7 +64,8 @@ local function questions_of(path, where)
     if answer == true then
       list[#list + 1] = question.text
     elseif answer then
-      list[#list + 1] = ("%s has the key of %q"):format(question.text, where[question.field])
+      list[#list + 1] = ("%s has the key of %s"):format(question.text,
+        quoted(where[question.field]))
     end
   end
   return list

@@ -16,9 +16,9 @@ conditions that lead to the leaf, the strategy with its fallbacks, and the line 
 policy that returns the strategy.]],
   options = {
     { "tag", "T", "the tag; \"\" for memory without a tag", kind = "tag", required = true },
-    { "file", "F", "source file of the call" },
-    { "func", "F", "function of the call" },
-    { "module", "M", "program or library of the call" },
+    { "file", "F", "source file of the call", kind = "site" },
+    { "func", "F", "function of the call", kind = "site" },
+    { "module", "M", "program or library of the call", kind = "site" },
     { "line", "N", "line of the call", kind = "number" },
     { "json", nil, "the answer as a JSON object" },
   },

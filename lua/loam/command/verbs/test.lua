@@ -3,6 +3,7 @@
 local describe = require("loam.command.describe")
 local policy_query = require("loam.command.policy_query")
 local policy_stream = require("loam.command.policy_stream")
+local quoted = require("loam.report.lua_text").quoted
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
@@ -36,7 +37,7 @@ local function point(context, n, result, words, details)
     local value = result[key]
     if value ~= nil then
       context.write(type(value) == "number" and ("  %s: %d\n"):format(key, value)
-        or ("  %s: %q\n"):format(key, terminal.plain(tostring(value))))
+        or ("  %s: %s\n"):format(key, terminal.plain(quoted(tostring(value)))))
     end
   end
   context.write("  ...\n")
