@@ -7,12 +7,12 @@ groups.NAMES = { "tag", "strategy", "node", "process", "service" }
 ---@class loam.TopGroup
 ---@field key string
 ---@field name string
----@field live_bytes number
+---@field live_bytes number|nil nil: no process of the group was looked at
 ---@field live_blocks number|nil nil: not known, as for a node
 ---@field asleep_bytes number|nil the part of live_bytes that sleeps; nil: nothing does
 ---@field bytes_per_s number|nil nil: no process was looked at twice
 ---@field blocks_per_s number|nil
----@field peak_bytes number the most that top has seen in this group
+---@field peak_bytes number|nil the most that top has seen in this group; nil: it saw nothing
 ---@field limit number|nil of the strategy that is nearest to its limit in one process
 ---@field limit_used number|nil
 ---@field fallbacks number|nil requests that fallbacks served; nil: not known by this grouping
@@ -28,7 +28,7 @@ groups.NAMES = { "tag", "strategy", "node", "process", "service" }
 local function group_at(self, key, name)
   local group = self.by_key[key]
   if not group then
-    group = { key = key, name = name, live_bytes = 0, processes = 0, age_ms = 0, ended = true }
+    group = { key = key, name = name, processes = 0, age_ms = 0, ended = true }
     self.by_key[key] = group
     self.list[#self.list + 1] = group
   end
@@ -63,7 +63,7 @@ local function add_limit(group, limit, used)
 end
 
 local function add_row(group, row)
-  group.live_bytes = group.live_bytes + row.live_bytes
+  add_to(group, "live_bytes", row.live_bytes)
   add_to(group, "live_blocks", row.live_blocks)
   add_to(group, "asleep_bytes", row.asleep_bytes)
   add_to(group, "bytes_per_s", row.bytes_per_s)
@@ -108,6 +108,8 @@ function ADD.strategy(self, process)
     local name = strategy_name(one)
     local group = join(self, process, name, name)
     if group then
+      add_to(group, "live_bytes", 0) -- a strategy without memory has no row
+      add_to(group, "live_blocks", 0)
       add_to(group, "failed", one.failed)
       add_to(group, "fallbacks", one.served_late)
     end
@@ -121,7 +123,7 @@ end
 function ADD.node(self, process)
   for _, one in ipairs(process.nodes or {}) do
     local group = join(self, process, ("%d"):format(one.node), ("node %d"):format(one.node))
-    if group then group.live_bytes = group.live_bytes + one.bytes end
+    if group then add_to(group, "live_bytes", one.bytes) end
   end
 end
 
@@ -130,6 +132,8 @@ local function add_whole(self, process, key, name)
   if not group then return end
   for _, row in ipairs(process.rows) do add_row(group, row) end
   if process.figures then
+    add_to(group, "live_bytes", 0) -- a process without memory has no rows
+    add_to(group, "live_blocks", 0)
     add_to(group, "fallbacks", process.figures.fallbacks)
     add_to(group, "failed", process.figures.failed + process.figures.denied)
   end
@@ -174,7 +178,8 @@ function groups.build(processes, by, peaks, now)
   for _, group in ipairs(self.list) do
     -- A later process with this process id has peaks of its own.
     local key = by == "process" and group.key .. "." .. group.process.since_ms or group.key
-    local peak = math.max(peaks[by][key] or 0, group.live_bytes)
+    local peak, live = peaks[by][key], group.live_bytes
+    if live and (not peak or live > peak) then peak = live end
     peaks[by][key], group.peak_bytes = peak, peak
   end
   return self.list

@@ -118,6 +118,7 @@ local KEYS = { "name", "live_bytes", "live_blocks", "asleep_bytes", "peak_bytes"
 local function json_group(group, by)
   local row = {}
   for _, key in ipairs(KEYS) do row[key] = group[key] end
+  for _, key in ipairs { "live_bytes", "peak_bytes" } do row[key] = row[key] or 0 end -- no look yet
   row.bytes_per_s, row.blocks_per_s = whole(group.bytes_per_s), whole(group.blocks_per_s)
   if group.ended then row.ended = true end
   if by == "tag" then row.name = group.key end

@@ -1,0 +1,42 @@
+-- top_unread_spec.lua - `loam top` with programs that cannot be read.
+
+local canned = require("canned_context")
+local json = require("loam.report.json")
+
+local function status(pid, changes)
+  local row = { pid = pid, program = "prog" .. pid, state = "running", since_ms = 5, ended_at = 0,
+                hash = "00000000deadbeef", name = "prod" }
+  for key, value in pairs(changes or {}) do row[key] = value end
+  return row
+end
+
+local function figures(rows)
+  return { rows = json.array(rows), strategies = json.array {}, got = json.array {},
+           nodes = json.array {}, fallbacks = 0, failed = 0, denied = 0, live_bytes = 0,
+           live_blocks = 0 }
+end
+
+-- Returns the words of the line about a program, without its name.
+local function cells(text, name)
+  local out = {}
+  for word in text:match(name .. " ([^\n]*)"):gmatch("%S+") do out[#out + 1] = word end
+  return out
+end
+
+describe("loam top with a program that cannot be read", function()
+  local answers = { boards = { status(7), status(8), status(9) },
+                    figures = { [7] = "process 7: only root may read it", [8] = figures {},
+                                [9] = figures {} } }
+
+  it("shows no figures of its group", function()
+    local _, context = canned.run("top --by service --count 1", answers)
+    assert.same({ "1", "-", "-", "-", "-", "-" }, { unpack(cells(context.out, "prog7"), 1, 6) })
+    assert.same({ "1", "0", "B", "0", "-", "-", "0", "B" },
+      { unpack(cells(context.out, "prog8"), 1, 8) })
+    _, context = canned.run("top --by service --count 1 --json", answers)
+    local rows = json.decode(context.out:match("[^\n]+")).rows
+    assert.equal("prog7", rows[3].name)
+    assert.same({ 0, 0 }, { rows[3].live_bytes, rows[3].peak_bytes }) -- always there in JSON
+    assert.is_nil(rows[3].live_blocks)
+  end)
+end)
