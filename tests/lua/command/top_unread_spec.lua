@@ -24,19 +24,29 @@ local function cells(text, name)
 end
 
 describe("loam top with a program that cannot be read", function()
-  local answers = { boards = { status(7), status(8), status(9) },
-                    figures = { [7] = "process 7: only root may read it", [8] = figures {},
-                                [9] = figures {} } }
+  local three = { boards = { status(7), status(8), status(9) },
+                  figures = { [7] = "process 7: only root may read it", [8] = figures {},
+                              [9] = figures {} } }
 
   it("shows no figures of its group", function()
-    local _, context = canned.run("top --by service --count 1", answers)
+    local _, context = canned.run("top --by service --count 1", three)
     assert.same({ "1", "-", "-", "-", "-", "-" }, { unpack(cells(context.out, "prog7"), 1, 6) })
     assert.same({ "1", "0", "B", "0", "-", "-", "0", "B" },
       { unpack(cells(context.out, "prog8"), 1, 8) })
-    _, context = canned.run("top --by service --count 1 --json", answers)
+    _, context = canned.run("top --by service --count 1 --json", three)
     local rows = json.decode(context.out:match("[^\n]+")).rows
     assert.equal("prog7", rows[3].name)
     assert.same({ 0, 0 }, { rows[3].live_bytes, rows[3].peak_bytes }) -- always there in JSON
     assert.is_nil(rows[3].live_blocks)
+  end)
+
+  it("names the process in the error", function()
+    local answers = { boards = { status(5, { state = "unknown" }) } }
+    local result, context = canned.run("top 5 --count 1", answers, nil, nil, function(context)
+      context.exists["/proc/5"] = true
+    end)
+    assert.equal(1, result)
+    assert.equal("loam: process 5: it runs in another PID namespace, such as a container\n",
+      context.err)
   end)
 end)

@@ -178,14 +178,14 @@ local function note_failure(self, process, words, now)
   end
 end
 
-local ELSEWHERE = "it runs in another PID namespace, such as a container"
+local ELSEWHERE = "process %d: it runs in another PID namespace, such as a container"
 
 local function look(self, process, shows_pages)
   local context = self.context
   local now = context.posix.clock()
   -- In this PID namespace, another process has the process id.
   if process.state == "unknown" then
-    process.error = ELSEWHERE
+    process.error = ELSEWHERE:format(process.pid)
     return
   end
   local has_got = now >= process.got_due_at and self.pages_left > 0
