@@ -488,8 +488,8 @@ static int native_setenv(lua_State *L) {
   return 0;
 }
 
-/* wait(ms): sleeps; returns whether a signal of lm_listen_ending_signals ended the sleep early.
- * After the first call, these signals no longer end the command, only the sleep. */
+/* wait(ms): sleeps; returns the signal of lm_listen_ending_signals that ended the sleep early, or
+ * nil. After the first call, these signals no longer end the command, only the sleep. */
 static int native_wait(lua_State *L) {
   sigset_t set;
   int64_t ms = (int64_t)lua_tonumber(L, 1);
@@ -497,10 +497,14 @@ static int native_wait(lua_State *L) {
   struct timespec time = { .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 };
   lm_listen_ending_signals(&set);
   sigprocmask(SIG_BLOCK, &set, NULL);
-  return push_bool(L, sigtimedwait(&set, NULL, &time) > 0);
+  int signal = sigtimedwait(&set, NULL, &time);
+  if (signal > 0) lua_pushinteger(L, signal);
+  else lua_pushnil(L);
+  return 1;
 }
 
-/* wait_for(descriptor, ms): like wait, but also ends when the descriptor has something to read. */
+/* wait_for(descriptor, ms): like wait, but also ends when the descriptor has something to read.
+ * Returns whether a signal has arrived. */
 static int native_wait_for(lua_State *L) {
   return push_bool(L, lm_listen_wait(number_at(L, 1), number_at(L, 2)));
 }

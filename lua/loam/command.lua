@@ -5,8 +5,9 @@
 -- policy is refused or it failed, and else ends with the status of the command that it runs. `loam
 -- diff` returns 1 if the policies differ, and 2 if it failed. `loam owner` returns 1 if an address
 -- is in no live block. `loam wait` returns 3 if its time is over, and `loam reload` if another
--- policy was published after its own. Commands that wait return 130 on Ctrl-C, except `loam
--- metrics`, and `loam top` on a terminal, which return 0.
+-- policy was published after its own. Commands that wait return 128 and the number of the signal
+-- that stopped them, 130 on Ctrl-C, except `loam metrics`, which returns 0, and `loam top` on a
+-- terminal, which returns 0 on Ctrl-C.
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")

@@ -26,8 +26,11 @@ local function new_context(answers, inspect)
     is_terminal = function() return context.terminal end,
     wait = function(ms)
       context.clock = context.clock + ms
-      return table.remove(context.waits or {}, 1) or false
+      local signal = table.remove(context.waits or {}, 1) -- true: Ctrl-C
+      context.ending = context.ending or signal == true and 2 or signal or nil
+      return signal and true or false
     end,
+    signal_status = function() return 128 + context.ending end,
     clock = function() return context.clock end,
     cpu = function() return context.cpu or 0 end,
     screen = context.screen,

@@ -25,7 +25,7 @@ await "no object comes" grep -q '"verb":"top"' "$work/json"
 kill -TERM "$top"
 status=0
 wait "$top" || status=$?
-[ "$status" = 130 ] || fail "status $status after a signal: $(cat "$work/err")"
+[ "$status" = 143 ] || fail "status $status after a signal: $(cat "$work/err")"
 echo "ok: a signal ends it"
 
 rm "$work/json"

@@ -164,10 +164,12 @@ kill "$sleeper"
 ended 0
 echo "ok: a process that starts is waited for"
 
-begins --hash "$UNKNOWN"
-kill -INT "$waiter"
-ended 130
-echo "ok: Ctrl-C ends it"
+for signal in INT-130 TERM-143 HUP-129; do
+  begins --hash "$UNKNOWN"
+  kill "-${signal%-*}" "$waiter"
+  ended "${signal#*-}"
+done
+echo "ok: Ctrl-C and other signals end it"
 
 # If the command cannot open the boards, it must not take living programs for ended ones.
 for verb in "wait --hash $UNKNOWN --timeout 0" ps; do

@@ -9,7 +9,7 @@ local units = require("loam.command.units")
 local move_job = {}
 
 local EVERY_MS = 100
-local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
+local CTRL_C = 130 -- exit status
 local RIGHT = { [3] = true, [4] = true }
 
 local function ask(context, pid, request)
@@ -58,12 +58,15 @@ local function found_nothing(given, answer)
 end
 
 -- Returns why a job that was begun is no success, in words; nil: it is one.
-local function trouble(given, pid, answer, is_interrupted)
+local function trouble(context, given, pid, answer, is_interrupted)
   if found_nothing(given, answer) then
     return ("process %d has no memory of tag '%s', or of a tag under it"):format(pid,
       terminal.plain(given.tag))
   end
-  if is_interrupted then return "Ctrl-C stopped the move" end
+  if is_interrupted then
+    return (context.posix.signal_status() == CTRL_C and "Ctrl-C" or "a signal")
+      .. " stopped the move"
+  end
   if not answer.running and answer.done < answer.bytes then
     return ("process %d ended the move at %d%%"):format(pid, percent(answer))
   end
@@ -72,7 +75,7 @@ end
 
 -- Waits for the end of a job that was begun. Fails if another job takes its place.
 ---@return table answer, string text the last answer of the host
----@return boolean is_interrupted by Ctrl-C
+---@return boolean is_interrupted by Ctrl-C or another signal
 local function wait(context, pid, answer, text)
   local job, is_interrupted = answer.job, false
   while answer.running and answer.job == job do
@@ -96,11 +99,12 @@ end
 function move_job.run(context, given, request)
   local pid = hosts.pid(given[1])
   local answer, text, is_interrupted = wait(context, pid, ask(context, pid, request))
-  local words = trouble(given, pid, answer, is_interrupted)
+  local words = trouble(context, given, pid, answer, is_interrupted)
   if not given.json and not found_nothing(given, answer) then show(context, answer) end
   if given.json and not words then context.write(text .. "\n") end
   if words and is_interrupted and not found_nothing(given, answer) then
-    error({ silent = true, status = INTERRUPTED, words = words, answer = text }, 0)
+    local status = context.posix.signal_status()
+    error({ silent = true, status = status, words = words, answer = text }, 0)
   end
   if words then context.fail(words, text) end
   return 0

@@ -15,7 +15,6 @@ local posix = {
   getenv = native.getenv, -- not os.getenv, which answers in a set-user-ID program, too
   setenv = native.setenv,
   why_not_governed = native.why_not_governed,
-  wait = native.wait,
   wait_for = native.wait_for,
   listen = native.listen,
   listen_unix = native.listen_unix,
@@ -27,6 +26,23 @@ local posix = {
   },
   write = native.write, -- the whole of a file
 }
+
+local ending -- the first signal that ended a wait
+
+-- Sleeps. Returns whether Ctrl-C, or another signal that asks the command to end, ended the sleep
+-- early. After the first call, these signals no longer end the command.
+---@param ms number
+---@return boolean
+function posix.wait(ms)
+  local signal = native.wait(ms)
+  ending = ending or signal
+  return signal ~= nil
+end
+
+-- Returns the exit status of a command that ends because a signal ended a wait. It is the status
+-- that shells show for a command which the signal has ended: 130 for Ctrl-C, 143 for SIGTERM.
+---@return integer
+function posix.signal_status() return 128 + ending end
 
 -- Makes a path absolute, without resolving symbolic links: a policy that is a symbolic link is
 -- watched as a link, which may lead elsewhere later.

@@ -68,9 +68,9 @@ describe("loam rebalance and demote", function()
     assert.matches(" 50%  0 B moved", context.err, 1, true)
     context = new_context { [42] = { one_by_one = {
       job(true, 0, 0), job(true, 2 ^ 29, 0), job(false, 2 ^ 29, 0) } } }
-    context.waits = { true }
-    assert.equal(130, command.main({ "rebalance", "42", "--json" }, context))
-    assert.matches('"ok":false,"error":"Ctrl-C stopped the move",', context.out, 1, true)
+    context.waits = { 15 }
+    assert.equal(143, command.main({ "rebalance", "42", "--json" }, context))
+    assert.matches('"ok":false,"error":"a signal stopped the move",', context.out, 1, true)
   end)
 
   it("fails where another job takes the place of its own", function()

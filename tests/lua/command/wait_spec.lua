@@ -246,11 +246,13 @@ describe("loam wait", function()
     assert.equal("\r" .. line .. "\r" .. (" "):rep(#line) .. "\r", context.err)
   end)
 
-  it("ends with 130 at Ctrl-C", function()
-    local context = canned_context.new { boards = { row(7) } }
-    context.waits = { false, true }
-    assert.equal(130, command.main({ "wait", "--hash", NEW }, context))
-    assert.matches("python3 (7) has not seen it", context.err, 1, true)
+  it("ends with 130 at Ctrl-C, and at another signal with its number", function()
+    for signal, wanted in pairs { [2] = 130, [15] = 143, [1] = 129 } do
+      local context = canned_context.new { boards = { row(7) } }
+      context.waits = { false, signal }
+      assert.equal(wanted, command.main({ "wait", "--hash", NEW }, context))
+      assert.matches("python3 (7) has not seen it", context.err, 1, true)
+    end
   end)
 
   it("answers in JSON", function()
@@ -293,6 +295,19 @@ describe("loam reload", function()
       assert.matches("obeys with its next request for memory\n", context.out, 1, true)
       assert.is_true(context.clock >= 2000 and context.clock < 3200, context.clock)
     end
+  end)
+
+  it("ends with the number of a signal, and says what is published", function()
+    local context = canned_context.new { publishes = 2,
+      boards = { row(42, { board = "/run/7.board" }) } }
+    context.waits = { false, 15 }
+    assert.equal(143, command.main({ "reload", "42", "new.lua" }, context))
+    assert.equal("loam: the policy is published, and the wait for its result was stopped\n",
+      context.err)
+    context = canned_context.new { publishes = 2, boards = {} }
+    context.exists["/proc/42"], context.waits = true, { true }
+    assert.equal(130, command.main({ "reload", "42", "new.lua" }, context))
+    assert.matches("nothing is published", context.err, 1, true)
   end)
 
   it("says that another policy was published after its own", function()

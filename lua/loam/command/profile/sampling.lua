@@ -56,12 +56,12 @@ local function wait_for(context, pid, interval)
 end
 
 -- Makes a program sample with the interval that it had before; 0: not at all. Waits until it does:
--- a command that follows at once then begins a session of its own. Returns whether the program has
--- obeyed; else it will with its next request.
----@return boolean
+-- a command that follows at once then begins a session of its own. If the program has not obeyed,
+-- it will with its next request.
+---@return "obeyed"|"late"|"interrupted"
 function sampling.restore(context, pid, before)
   wish(context, pid, before)
-  return wait_for(context, pid, before) == "obeyed"
+  return wait_for(context, pid, before)
 end
 
 -- Makes a program sample. Returns false if the user interrupts; the caller then restores what was.

@@ -84,7 +84,6 @@ working directory and prints its name.]],
 }
 
 local LARGEST = 2 ^ 28 -- bytes that a base may have in its file
-local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
 
 -- Returns the value of an option, which must be one of `known`.
 local function choice(name, value, known)
@@ -256,9 +255,10 @@ end
 
 -- Ends the samples of a program.
 local function stop(context, pid)
-  context.write(sampling.restore(context, pid, 0) and ("process %d samples nothing\n"):format(pid)
+  local how = sampling.restore(context, pid, 0)
+  context.write(how == "obeyed" and ("process %d samples nothing\n"):format(pid)
     or ("process %d ends its samples with its next request for memory\n"):format(pid))
-  return 0
+  return how == "interrupted" and context.posix.signal_status() or 0
 end
 
 local function check_stacks(given)
@@ -290,7 +290,7 @@ function profile.run(context, given)
   if given.stacks == sampling.OFF then return stop(context, pid) end
   local base = given.base and read_base(context, given.base, given.stacks ~= nil)
   local made = make(context, pid, given)
-  if not made then return INTERRUPTED end
+  if not made then return context.posix.signal_status() end
   if base then made = subtract(context, made, base, given.base) end
   set_type(context, made, kind)
   if given.stacks and not base then explain_emptiness(context, made) end

@@ -16,7 +16,7 @@ moved, what was in place already, and what was refused and why.
 Ctrl-C stops it: memory that was moved stays moved, and a block that is half moved is
 brought back. A policy with apply = "live" does all this by itself after each reload. Exit
 status 0: the move came to its end, even if some memory was refused. 1: such a reload, or
-the end of the program, cut it short. 130: Ctrl-C stopped it.]],
+the end of the program, cut it short. 130: Ctrl-C stopped it. 143: SIGTERM did.]],
   options = {
     { "tag", "T", "only memory of this tag and of the tags under it", kind = "some_tag" },
     { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",

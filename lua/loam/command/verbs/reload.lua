@@ -36,6 +36,12 @@ local STARTS_MS = 500 -- that a process has to take its place on a board
 local LOOK_MS, LOOK_MOST_MS = 20, 160
 local OVERTAKEN = 3 -- exit status
 
+-- Sleeps. Fails with `words` if a signal that asks the command to end arrives meanwhile.
+local function sleep(context, ms, words)
+  if not context.posix.wait(ms) then return end
+  error({ words = words, status = context.posix.signal_status() }, 0)
+end
+
 ---@return string|nil path absolute
 local function read_path(context, text)
   if not text then return nil end
@@ -75,7 +81,7 @@ local function wait_for(context, pid, number, path)
     local row = boards.find(context, pid)
     local how = row and progress(context, row.status, number, path)
     if how then return row.status, how == "overtaken" end
-    if context.posix.wait(nap_ms) then return nil end
+    sleep(context, nap_ms, "the policy is published, and the wait for its result was stopped")
     nap_ms = math.min(2 * nap_ms, LOOK_MOST_MS) -- a look reads the boards of all programs
   until clock() >= ends
   return nil
@@ -109,7 +115,8 @@ local function wait_for_place(context, pid)
   while context.posix.exists("/proc/" .. pid) do
     local row = boards.find(context, pid)
     if row and row.status.board and row.status.state ~= "ended" then return row.status end
-    if context.posix.wait(LOOK_MS) or context.posix.clock() >= ends then return nil end
+    sleep(context, LOOK_MS, "the wait for the program was stopped, and nothing is published")
+    if context.posix.clock() >= ends then return nil end
   end
   return nil
 end

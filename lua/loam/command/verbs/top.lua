@@ -50,7 +50,6 @@ with the reason; one that has ended stays for three seconds.]],
 }
 
 local EVERY_MS, EVERY_LEAST_MS = 1000, 100
-local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
 
 -- ---- Arguments
 
@@ -179,7 +178,7 @@ local function run_stream(context, collected, given)
   local done = 0
   while done < count and not collect.is_over(collected) do
     due = math.max(due + given.every, clock())
-    if context.posix.wait(due - clock()) then return INTERRUPTED end
+    if context.posix.wait(due - clock()) then return context.posix.signal_status() end
     processes = collect.round(collected, given.by == "node")
     local list, total = ordered(given, processes, peaks, clock()), groups.total(processes)
     if given.json then show_json(context, given, list, total)

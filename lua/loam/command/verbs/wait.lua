@@ -43,7 +43,6 @@ local TIMEOUT_MS = 60000
 local REFUSED_MS = 1000 -- after the first refusal, so that the other processes can tell theirs
 local LOOK_MS, LOOK_MOST_MS = 20, 100 -- between two looks
 local IDLE_SHARE = 4 -- times as long as a look takes, the command rests
-local INTERRUPTED = 130 -- a shell's status for a command that Ctrl-C ended
 
 -- ---- arguments
 
@@ -153,8 +152,8 @@ end
 
 -- ---- the answer
 
-local function status_of(found)
-  if found.interrupted then return INTERRUPTED end
+local function status_of(context, found)
+  if found.interrupted then return context.posix.signal_status() end
   if #found.refused > 0 then return 1 end
   local is_none_left = #found.ended > 0 and #found.obeyed == 0
   return (count_unsettled(found) > 0 or is_none_left) and 3 or 0
@@ -223,7 +222,7 @@ function wait.run(context, given)
   local show = progress(context)
   local found = wait_for(context, wanted, show)
   show()
-  local status = status_of(found)
+  local status = status_of(context, found)
   if given.json then context.write(encode(found, wanted, status) .. "\n")
   else show_answer(context, found, wanted, status) end
   return status
