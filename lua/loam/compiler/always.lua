@@ -27,6 +27,10 @@ function always.read(given, line)
       frame.refuse("policy", "an entry of always is not a named function",
         "write [\"what always holds\"] = function(req, got) return … end", line)
     end
+    if not frame.is_own(holds) then
+      frame.refuse("policy", "always \"" .. name .. "\" is a function of loam or of Lua: must be a "
+        .. "function of this file", "write function(req, got) return … end", line)
+    end
     list[#list + 1] = { name = name, holds = holds, line = debug.getinfo(holds, "S").linedefined }
   end
   table.sort(list, function(a, b) return a.name < b.name end)

@@ -225,6 +225,9 @@ function loam.policy(given)
   if rawget(given, "pick") == nil then
     frame.refuse("policy", "loam.policy needs pick",
       "write pick = function(req) return strategy end")
+  elseif not frame.is_own(given.pick) then
+    frame.refuse("policy", "pick is a function of loam or of Lua: must be a function of this file",
+      "write pick = function(req) return strategy end")
   end
   local policy = setmetatable({}, { __newindex = function()
     return frame.refuse("write", "a policy cannot be changed after loam.policy returned it")

@@ -22,6 +22,9 @@ end
 
 function frame.chunk() return chunk end
 
+---@return boolean whether a function stands in the policy file
+function frame.is_own(f) return getinfo(f, "S").source == chunk end
+
 -- Makes a diagnostic from an error value that trusted code caught.
 function frame.diagnose(problem)
   if type(problem) == "string" and string.sub(problem, 1, #short + 1) == short .. ":" then

@@ -117,6 +117,28 @@ describe("a wrong operand", function()
   end)
 end)
 
+describe("a function of loam or of Lua in place of pick", function()
+  it("is named in one error, with what to write", function()
+    for _, pick in ipairs { "math.floor", "tostring", "string.rep", "loam.host", "a.or_else" } do
+      local text = "local a = loam.host { name = 'a' }\nreturn loam.policy { pick = %s }\n"
+      local _, errors = support.open(text:format(pick))
+      assert.equal(1, #errors, pick)
+      assert.equal("pick is a function of loam or of Lua: must be a function of this file",
+        errors[1].reason)
+      assert.same({ 2, "policy" }, { errors[1].line, errors[1].class })
+      assert.equal("write pick = function(req) return strategy end", errors[1].suggestion)
+    end
+    assert.is_truthy(support.open("local a = loam.host { name = 'a' } "
+      .. "local function mine(req) return a end return loam.policy { pick = mine }\n"))
+  end)
+
+  it("is refused in an invariant too", function()
+    local d = support.refusal("return a", nil, nil, "always = { [\"it holds\"] = tostring }")
+    assert.equal("always \"it holds\" is a function of loam or of Lua: must be a function of this "
+      .. "file", d.reason)
+  end)
+end)
+
 describe("a function that is not called", function()
   it("is named, with an example of a call", function()
     for _, condition in ipairs { "loam.pressure > 20", "20 < loam.pressure", "#loam.nodes > 1",
