@@ -169,28 +169,48 @@ local function long_form(verb, word)
   return arguments.misused(("unknown option '%s'"):format(word))
 end
 
--- Reads the option at args[i]. Returns the index of its last word.
+-- Reads the option at args[i]. Returns the index of its last word, and the option if it was given
+-- without the value that it may have.
 local function read_option(verb, args, i, given)
   local name, value = args[i]:match("^%-%-([^=]*)=?(.*)$")
   local has_value = args[i]:find("=", 1, true) ~= nil
-  local option = find(verb, name)
+  local option, open = find(verb, name), nil
   if not option[2] then
     if has_value then arguments.misused(("--%s takes no value"):format(name)) end
     store(given, option, true)
     return i
   end
   if not has_value and option.pattern and not (args[i + 1] or ""):find(option.pattern) then
-    value = option.default
+    value, open = option.default, option
   elseif not has_value then
     i = i + 1
     value = args[i]
       or arguments.misused(("--%s needs a value: --%s %s"):format(name, name, option[2]))
   end
   store(given, option, KIND[option.kind or "text"](option, value))
-  return i
+  return i, open
 end
 
 -- ---- a verb's arguments
+
+-- Checks the first word of a command. Behind an option without its value, a word such as 1e9 is
+-- meant as the value.
+local function check_command(word, open)
+  if open and tonumber(word) and word:find("^[%d.]") then KIND[open.kind](open, word) end
+end
+
+-- Raises a usage error about a required option that is missing. It may stand among the words of the
+-- command.
+local function miss(verb, given, option)
+  local words = ("--%s %s is missing"):format(option[1], option[2])
+  for i = 2, verb.takes and verb.takes.rest and #given or 0 do
+    if given[i]:match("^[^=]*") == "--" .. option[1] then
+      words = ("%s before %s: all words from '%s' on are the command"):format(words,
+        verb.takes.name, given[1])
+    end
+  end
+  arguments.misused(words)
+end
 
 local function check_given(verb, given)
   local takes = verb.takes or { most = 0 }
@@ -202,9 +222,7 @@ local function check_given(verb, given)
     arguments.misused(("'%s' is one argument too many"):format(given[(takes.most or 0) + 1]))
   end
   for _, option in ipairs(verb.options) do
-    if option.required and given[option[1]] == nil then
-      arguments.misused(("--%s %s is missing"):format(option[1], option[2]))
-    end
+    if option.required and given[option[1]] == nil then miss(verb, given, option) end
   end
 end
 
@@ -213,19 +231,21 @@ end
 ---@param args string[]
 ---@return table given options by name, other arguments by position
 function arguments.read(verb, args)
-  local given, i, plain = {}, 1, false
+  local given, i, plain, open = {}, 1, false, nil
+  local has_command = verb.takes ~= nil and verb.takes.rest == true
   while i <= #args do
     local word = args[i]
     if plain or word == "-" or word:sub(1, 1) ~= "-" then
+      if has_command and not plain then check_command(word, open) end
       given[#given + 1] = word
-      plain = plain or verb.takes ~= nil and verb.takes.rest == true
+      plain = plain or has_command
     elseif word == "--" then
       plain = true
     elseif word == "-h" then
       given.help = true
     else
       if word:sub(1, 2) ~= "--" then args[i] = long_form(verb, word) end
-      i = read_option(verb, args, i, given)
+      i, open = read_option(verb, args, i, given)
     end
     i = i + 1
   end

@@ -176,6 +176,29 @@ describe("loam run", function()
     assert.matches("--guard: '0' is not a whole number from 1 to", context.err, 1, true)
   end)
 
+  it("says what is wrong with a number behind --guard, and where --policy is", function()
+    local before = "--policy FILE is missing before COMMAND: all words from '%s' on are the command"
+    for word, words in pairs {
+      ["1e9"] = "--guard: '1e9' is not a whole number from 1 to 4294967295",
+      ["0x10"] = "--guard: '0x10' is not a whole number from 1 to",
+      ["1.5"] = "--guard: '1.5' is not a whole number from 1 to",
+      abc = before:format("abc"), ["7z"] = before:format("7z"),
+    } do
+      local status, context = run("run --guard " .. word .. " --policy p.lua -- true", FINE)
+      assert.equal(2, status)
+      assert.matches(words, context.err, 1, true)
+    end
+    local status, context = run("run prog --policy=p.lua", FINE)
+    assert.equal(2, status)
+    assert.matches(before:format("prog"), context.err, 1, true)
+    context = select(2, run("run --policy p.lua --guard 7z --policy x", FINE))
+    assert.equal("7z --policy x", table.concat(context.executed, " "))
+    context = select(2, run("run --policy p.lua --guard -- 1e9", FINE))
+    assert.equal("1e9", context.executed[1])
+    context = select(2, run("run prog --x", FINE))
+    assert.matches("--policy FILE is missing\n", context.err, 1, true)
+  end)
+
   it("checks the heap in place of glibc's library, if that is asked to", function()
     local function guard_of(command, env)
       env.LD_PRELOAD = "/lib/libc_malloc_debug.so.0"
