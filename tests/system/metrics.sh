@@ -147,6 +147,19 @@ assert urllib.request.urlopen(url, timeout=45).status == 200
 PY
 echo "ok: it listens again after as many clients as it may have"
 
+"$python" - "$url" << 'PY' || fail "clients that send no whole request keep others waiting"
+import socket, sys, urllib.parse, urllib.request
+place = urllib.parse.urlsplit(sys.argv[1])
+clients = [socket.create_connection((place.hostname, place.port)) for _ in range(200)]
+for client in clients[::2]:
+    try:
+        client.send(b"GET /metrics HTTP/1.1\r\nHo")
+    except OSError:
+        pass  # the server has closed this one
+assert urllib.request.urlopen(sys.argv[1], timeout=5).status == 200
+PY
+echo "ok: clients that send no whole request keep no other waiting"
+
 # ---- Prometheus
 
 mkdir "$work/text"

@@ -17,25 +17,31 @@ local PACKAGE = "libmicrohttpd12" -- of Debian
 local DECLARATIONS = [[
 typedef int loam_http_handler(void *ctx, void *connection, const char *url, const char *method,
   const char *version, const char *data, size_t *data_size, void **state);
+typedef void loam_http_noticer(void *ctx, void *connection, void **state, int what);
 void *MHD_start_daemon(unsigned flags, uint16_t port, void *accept, void *accept_ctx,
   loam_http_handler *handler, void *ctx, ...);
 void MHD_stop_daemon(void *daemon);
 int MHD_run(void *daemon);
 int MHD_get_timeout(void *daemon, unsigned long long *ms);
 const int *MHD_get_daemon_info(void *daemon, int what, ...);
+const int *MHD_get_connection_info(void *connection, int what, ...);
 const char *MHD_lookup_connection_value(void *connection, int kind, const char *key);
 void *MHD_create_response_from_buffer(size_t size, const char *text, int mode);
 int MHD_add_response_header(void *response, const char *name, const char *value);
 int MHD_queue_response(void *connection, unsigned status, void *response);
 void MHD_destroy_response(void *response);
+int shutdown(int descriptor, int how);
 ]]
 
 local USE_EPOLL = 512
 local OPTION_END, OPTION_CONNECTION_LIMIT, OPTION_CONNECTION_TIMEOUT = 0, 2, 3
-local OPTION_LISTEN_SOCKET = 12
+local OPTION_LISTEN_SOCKET, OPTION_NOTIFY_CONNECTION = 12, 27
 local INFO_EPOLL_FD, INFO_CONNECTIONS = 3, 4
+local INFO_CONNECTION_FD = 6
+local NOTIFY_STARTED = 0
 local KIND_HEADER, KIND_ARGUMENT = 1, 8
 local MUST_COPY = 2
+local SHUT_RDWR = 2 -- of shutdown(2)
 
 local CONNECTIONS_MOST = 64
 local TIMEOUT_S = 15   -- an idle connection is closed after that time
@@ -94,6 +100,47 @@ function http.answer(source, request)
   return 404, PLAIN, "the figures are at /metrics\n"
 end
 
+-- ---- the connections
+
+-- Returns a list of connections, which are numbered anew as they begin and as they send a whole
+-- request. So the one with the least number has been silent for the longest time.
+local function new_connections() return { by_key = {}, number = 0 } end
+
+local function key_of(connection)
+  local ffi = require("ffi")
+  return tonumber(ffi.cast("intptr_t", connection))
+end
+
+local function renew(list, one)
+  list.number = list.number + 1
+  one.number = list.number
+end
+
+-- Makes the function that the library calls as a connection begins and as it ends.
+local function noticer(library, list)
+  return function(_, connection, _, what)
+    local key, one = key_of(connection), nil
+    if what == NOTIFY_STARTED then
+      one = { descriptor = library.MHD_get_connection_info(connection, INFO_CONNECTION_FD)[0] }
+      renew(list, one)
+    end
+    list.by_key[key] = one
+  end
+end
+
+-- Closes the connection that has been silent for the longest time. The library notices that as it
+-- runs the next time, and ends the connection.
+local function close_silent(list)
+  local ffi = require("ffi")
+  local silent
+  for key, one in pairs(list.by_key) do
+    if not silent or one.number < list.by_key[silent].number then silent = key end
+  end
+  if not silent then return end
+  ffi.C.shutdown(list.by_key[silent].descriptor, SHUT_RDWR)
+  list.by_key[silent] = nil
+end
+
 -- ---- the library
 
 local function read_request(ffi, library, connection, path, method)
@@ -122,7 +169,7 @@ end
 -- library's frames, so it becomes an answer. The library calls the function first when it has the
 -- header of a request: with an answer already then, it would close the connection. Then it calls
 -- with each part of a body, which is ignored, and last without data.
-local function handler(context, library, source)
+local function handler(context, library, source, list)
   local ffi = require("ffi")
   local seen = ffi.new("char[1]")
   return function(_, connection, path, method, _, _, size, state)
@@ -130,6 +177,8 @@ local function handler(context, library, source)
       state[0], size[0] = seen, 0
       return 1
     end
+    local one = list.by_key[key_of(connection)]
+    if one then renew(list, one) end
     local ok, status, content_type, text = pcall(function()
       return http.answer(source, read_request(ffi, library, connection, path, method))
     end)
@@ -142,14 +191,15 @@ local function handler(context, library, source)
   end
 end
 
-local function start(library, descriptor, callback)
+local function start(library, descriptor, callback, notice)
   local ffi = require("ffi")
   local function int(n) return ffi.cast("int", n) end
   local function uint(n) return ffi.cast("unsigned", n) end
   return library.MHD_start_daemon(USE_EPOLL, 0, nil, nil, callback, nil,
     int(OPTION_LISTEN_SOCKET), int(descriptor),
     int(OPTION_CONNECTION_LIMIT), uint(CONNECTIONS_MOST),
-    int(OPTION_CONNECTION_TIMEOUT), uint(TIMEOUT_S), int(OPTION_END))
+    int(OPTION_CONNECTION_TIMEOUT), uint(TIMEOUT_S),
+    int(OPTION_NOTIFY_CONNECTION), notice, ffi.cast("void *", nil), int(OPTION_END))
 end
 
 -- Returns how long to wait for the clients, in ms.
@@ -160,13 +210,15 @@ end
 
 -- Serves the clients that wait. The library does not listen while it has CONNECTIONS_MOST
 -- connections. When some have ended it listens again as it runs the next time, so that has to be
--- before the next wait.
-local function run(library, daemon)
+-- before the next wait. Clients that send no whole request, such as those of a port scanner, must
+-- not keep others waiting: where there is no place for another connection, one is closed.
+local function run(library, daemon, list)
   local function connections() return library.MHD_get_daemon_info(daemon, INFO_CONNECTIONS)[0] end
   repeat
     local before = connections()
     library.MHD_run(daemon)
   until connections() >= before
+  if connections() >= CONNECTIONS_MOST then close_silent(list) end
 end
 
 -- Serves requests until Ctrl-C or SIGTERM.
@@ -176,16 +228,19 @@ end
 ---@param source loam.Pages
 function http.serve(context, library, descriptor, source)
   local ffi = require("ffi")
-  local callback = ffi.cast("loam_http_handler *", handler(context, library, source))
-  local daemon = start(library, descriptor, callback)
+  local list = new_connections()
+  local callback = ffi.cast("loam_http_handler *", handler(context, library, source, list))
+  local notice = ffi.cast("loam_http_noticer *", noticer(library, list))
+  local daemon = start(library, descriptor, callback, notice)
   if daemon == nil then context.fail("libmicrohttpd could not start: too few descriptors?") end
   local events = library.MHD_get_daemon_info(daemon, INFO_EPOLL_FD)[0]
   local ms = ffi.new("unsigned long long[1]")
   while not context.posix.wait_for(events, patience(library, daemon, ms)) do
-    run(library, daemon)
+    run(library, daemon, list)
   end
   library.MHD_stop_daemon(daemon)
   callback:free()
+  notice:free()
 end
 
 return http
