@@ -25,6 +25,7 @@ static lm_resident by_smaps(void) {
 
 static void both_ways_tell_one_story(void **state) {
   (void)state;
+  skip_if_sanitized();
   enum { CODE = 32 * LM_PAGE, STACK = 16 * LM_PAGE, REST = 128 * LM_PAGE };
   lm_resident before = lm_resident_read();
   char *own = memset(get(3 << 20), 1, 3 << 20);
