@@ -179,7 +179,7 @@ LM_NOINLINE void lm_start_from_environment(void) {
   lm_sys_cancel_restore();
 }
 
-/* A second stop ends what was begun after the first one, such as a watch (loam_policy_watch). */
+/* The call also ends a watch that loam_policy_watch began after an earlier loam_stop. */
 void loam_stop(void) {
   uint32_t now = LM_START_RUNNING;
   bool was_running = atomic_compare_exchange_strong_explicit(

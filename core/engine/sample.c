@@ -57,12 +57,16 @@ static double draw_exponential(lm_thread *t) {
 
 /* Returns the interval by which the calling thread draws; 0: nothing is sampled. The thread reads
  * the interval once in each epoch, so that all its numbers of an epoch, and the weights of their
- * samples, are of one interval. It then draws anew: the distribution has no memory. */
+ * samples, are of one interval. With a new interval it draws a new distance to its next sample.
+ * That has no bias, because the distribution has no memory. */
 static uint64_t interval_of(lm_thread *t) {
   uint64_t now = atomic_load_explicit(&lm_sample_all.interval, memory_order_relaxed);
-  if (!now || t->sample_interval) return now ? t->sample_interval : 0;
-  t->sample_left = 0;
-  return t->sample_interval = now;
+  if (!now) return 0;
+  if (!t->sample_interval) {
+    t->sample_interval = now;
+    t->sample_left = 0;
+  }
+  return t->sample_interval;
 }
 
 int32_t lm_sample_stock(lm_thread *t, size_t size) {
@@ -303,8 +307,8 @@ size_t lm_sample_unfilled(void) {
   return bytes;
 }
 
-/* Makes the sums begin anew. A block that lives keeps its sample, so its free finds it, but the
- * sample stands for nothing any more. */
+/* Sets the sums to 0. A block that lives keeps its sample, so its free finds it, but the sample
+ * stands for nothing any more. */
 static void begin_session_locked(lm_samples *all) {
   for (uint32_t i = 0; i < all->used; i++) all->sample[i].weight = 0;
   lm_stacks_begin_session(&all->stacks);
@@ -329,7 +333,7 @@ loam_status lm_sample_set(uint64_t interval) {
   bool ok = set_locked(all, interval);
   lm_lock_drop(&all->lock);
   if (!ok) return lm_error(LOAM_ENOMEM, "samples: no memory for their tables");
-  lm_thread_set_slow_all(LM_SLOW_STALE); /* each thread draws anew: interval_of */
+  lm_thread_set_slow_all(LM_SLOW_STALE); /* each thread draws again: interval_of */
   return LOAM_OK;
 }
 

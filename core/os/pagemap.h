@@ -6,9 +6,9 @@
 
 #include "os/descriptor.h"
 
-/* What is true of a page. A page of zeros is one that the kernel shows to all processes: it is
- * present, but takes no memory. Before Linux 6.16 the kernel does not say so of the huge page of
- * zeros. Reserved huge pages are huge too. */
+/* A page may have several of these properties. A page of zeros is one that the kernel shows to all
+ * processes: it is present, but takes no memory. Before Linux 6.16 the kernel does not say so of
+ * the huge page of zeros. Reserved huge pages are huge too. */
 enum {
   LM_PAGEMAP_PRESENT = 1 << 3,
   LM_PAGEMAP_SWAPPED = 1 << 4,

@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "loam.h"
 #include "os/sys.h"
 
 #define AN_HOUR 3600000000000ll /* in nanoseconds */
@@ -141,5 +142,15 @@ static inline int run_in_child(int (*body)(void *), void *argument) {
   assert_int_equal(waitpid(pid, &status, 0), pid);
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
+
+/* In the body of run_in_child: if `e` is not true, prints that with the last error of loam, and
+ * returns 1 from the body. */
+#define CHECK_IN_CHILD(e)                                                       \
+  do {                                                                          \
+    if (!(e)) {                                                                 \
+      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, loam_error()); \
+      return 1;                                                                 \
+    }                                                                           \
+  } while (0)
 
 #endif

@@ -132,8 +132,9 @@ fi
 if unshare -pf true 2> "$work/why"; then
   other "$LOAM" run --policy "$policy" -- unshare -pf sleep 600 || fail "unshare: $(cat "$work/err")"
   await "the first process of a PID namespace is not shown" eval '"$LOAM" ps | grep -qw sleep'
+  children="$(cat "/proc/$pid/task/$pid/children") $pid"
   [ "$("$LOAM" ps | grep -cw unshare)" = 1 ] || fail "a process that is none is shown: $("$LOAM" ps)"
-  kill -KILL "$(cat "/proc/$pid/task/$pid/children")"
+  kill -KILL ${children% *}
   wait "$pid" 2> "$work/why"
   children=
   echo "ok: the first process of a new PID namespace keeps its place when it becomes another program"

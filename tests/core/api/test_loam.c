@@ -47,28 +47,21 @@ static int in_child(int (*body)(void *), void *argument) { return run_in_child(b
 
 /* ---- start and stop ---- */
 
-#define CHECK(e)                                                                \
-  do {                                                                          \
-    if (!(e)) {                                                                 \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, loam_error()); \
-      return 1;                                                                 \
-    }                                                                           \
-  } while (0)
-
 static int start_twice(void *argument) {
   loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
   struct loam_policy_info info;
-  CHECK(loam_start(&config) == LOAM_OK);
-  CHECK(loam_start(&config) == LOAM_ESTATE && *loam_error());
-  CHECK(loam_policy_info(&info) == LOAM_OK && info.generation == 1 && !strcmp(info.name, "one"));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_ESTATE && *loam_error());
+  CHECK_IN_CHILD(loam_policy_info(&info) == LOAM_OK && info.generation == 1 &&
+                 !strcmp(info.name, "one"));
   void *p = loam_malloc(NULL, 100);
   loam_stop();
   loam_stop();
-  CHECK(!strcmp(strategy_of(p), "plain"));
+  CHECK_IN_CHILD(!strcmp(strategy_of(p), "plain"));
   loam_free(p);
   p = loam_malloc(NULL, 100); /* the live policy stays */
-  CHECK(!strcmp(strategy_of(p), "plain"));
-  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(!strcmp(strategy_of(p), "plain"));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
   loam_stop();
   return 0;
 }
@@ -86,8 +79,9 @@ static void wait_for_the_fork(void *ctx, const loam_event *event) {
 static int start_after_a_fork(void *unused) {
   (void)unused;
   loam_on_event(NULL, NULL);
-  CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
-  CHECK(lm_start_is_running());
+  CHECK_IN_CHILD(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) ==
+                 LOAM_OK);
+  CHECK_IN_CHILD(lm_start_is_running());
   return 0;
 }
 
@@ -114,7 +108,8 @@ static int fork_in_the_middle_of_a_start(void *namespaces) {
   loam_on_event(wait_for_the_fork, NULL);
   pthread_barrier_init(&fork_amid_start, NULL, 2);
   pthread_t beside = start_thread(fork_beside_a_start, &f);
-  CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) ==
+                 LOAM_OK);
   pthread_join(beside, NULL);
   return f.result;
 }
@@ -153,17 +148,18 @@ static void ignore_leak(void *ctx, const char *tag, uint64_t blocks, uint64_t by
 /* A start that fails lists no blocks for a report of leaks. */
 static int start_broken(void *argument) {
   loam_config config = { .size = sizeof config, .control = -1, .policy = argument, .leaks = 1 };
-  CHECK(loam_start(&config) == LOAM_EPOLICY);
-  CHECK(strstr(loam_error(), "broken.lua:1"));
-  CHECK(loam_block_leaks(ignore_leak, NULL) == LOAM_ESTATE);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_EPOLICY);
+  CHECK_IN_CHILD(strstr(loam_error(), "broken.lua:1"));
+  CHECK_IN_CHILD(loam_block_leaks(ignore_leak, NULL) == LOAM_ESTATE);
   config.leaks = 0;
   config.policy = "/nonexistent/policy.lua";
-  CHECK(loam_start(&config) == LOAM_EIO && strstr(loam_error(), "/nonexistent/policy.lua"));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_EIO &&
+                 strstr(loam_error(), "/nonexistent/policy.lua"));
   config.policy = argument;
   config.lenient = 1;
-  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
   void *p = loam_malloc(NULL, 10);
-  CHECK(p && !strcmp(strategy_of(p), "default"));
+  CHECK_IN_CHILD(p && !strcmp(strategy_of(p), "default"));
   loam_free(p);
   return 0;
 }
@@ -178,10 +174,10 @@ static void a_broken_policy_stops_the_start_unless_lenient(void **state) {
 static int start_wrong(void *argument) {
   (void)argument;
   loam_config config = { 0 };
-  CHECK(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "size 0"));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "size 0"));
   loam_system half = { .malloc = malloc };
   config = (loam_config){ .size = sizeof config, .system = &half };
-  CHECK(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "calloc"));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_EINVAL && strstr(loam_error(), "calloc"));
   return 0;
 }
 
@@ -201,25 +197,25 @@ static int change_systems(void *path) {
   loam_system own = { malloc_of_host, calloc,        realloc,
                       free_of_host,   aligned_alloc, malloc_usable_size };
   loam_config config = { .size = sizeof config, .control = -1, .system = &own };
-  CHECK(loam_start(&config) == LOAM_OK);
-  CHECK(loam_policy_load_text("test", "local s = loam.system {} return loam.policy "
-                                      "{ pick = function() return s end }\n") == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(loam_policy_load_text("test", "local s = loam.system {} return loam.policy "
+                                               "{ pick = function() return s end }\n") == LOAM_OK);
   void *p = loam_malloc(NULL, 100);
-  CHECK(mallocs_of_host == 1);
+  CHECK_IN_CHILD(mallocs_of_host == 1);
   loam_stop();
-  CHECK(loam_start(&(loam_config){ .size = sizeof config, .control = -1 }) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&(loam_config){ .size = sizeof config, .control = -1 }) == LOAM_OK);
   void *q = loam_malloc(NULL, 100);
-  CHECK(mallocs_of_host == 1);
+  CHECK_IN_CHILD(mallocs_of_host == 1);
   loam_stop();
   config.policy = path;
-  CHECK(loam_start(&config) == LOAM_EPOLICY); /* a refused start changes nothing */
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_EPOLICY); /* a refused start changes nothing */
   void *r = loam_malloc(NULL, 100);
-  CHECK(mallocs_of_host == 1);
+  CHECK_IN_CHILD(mallocs_of_host == 1);
   loam_free(p);
-  CHECK(frees_of_host == 1);
+  CHECK_IN_CHILD(frees_of_host == 1);
   loam_free(q);
   loam_free(r);
-  CHECK(frees_of_host == 1);
+  CHECK_IN_CHILD(frees_of_host == 1);
   return 0;
 }
 
@@ -238,8 +234,8 @@ static void a_wrong_config_is_refused_by_name(void **state) {
 static int start_by_use(void *argument) {
   setenv("LOAM_POLICY", argument, 1);
   void *p = loam_malloc(loam_site_get("early"), 100);
-  CHECK(p && !strcmp(strategy_of(p), "plain"));
-  CHECK(loam_start(NULL) == LOAM_ESTATE);
+  CHECK_IN_CHILD(p && !strcmp(strategy_of(p), "plain"));
+  CHECK_IN_CHILD(loam_start(NULL) == LOAM_ESTATE);
   loam_free(p);
   return 0;
 }
@@ -261,7 +257,7 @@ static int start_by_use_broken(void *argument) {
   setenv("LOAM_POLICY", argument, 1);
   loam_on_event(count_event, NULL);
   void *p = loam_malloc(NULL, 100);
-  CHECK(p && !strcmp(strategy_of(p), "default") && events == 1);
+  CHECK_IN_CHILD(p && !strcmp(strategy_of(p), "default") && events == 1);
   loam_free(p);
   return 0;
 }
@@ -288,8 +284,8 @@ static int start_misspelt(void *unused) {
   setenv("LOAM_LEAKS", "2", 1);
   loam_free(loam_malloc(NULL, 100));
   loam_free(loam_malloc(NULL, 100));
-  CHECK(!strcmp(misspelt, "LOAM_WATCH=yes: it may be 0|1; taken as 0\n"
-                          "LOAM_LEAKS=2: it may be 0|1; taken as 0\n"));
+  CHECK_IN_CHILD(!strcmp(misspelt, "LOAM_WATCH=yes: it may be 0|1; taken as 0\n"
+                                   "LOAM_LEAKS=2: it may be 0|1; taken as 0\n"));
   return 0;
 }
 
@@ -299,7 +295,7 @@ static int start_well_spelt(void *unused) {
   setenv("LOAM_WATCH", "0", 1);
   setenv("LOAM_LEAKS", "", 1);
   loam_free(loam_malloc(NULL, 100));
-  CHECK(!*misspelt);
+  CHECK_IN_CHILD(!*misspelt);
   return 0;
 }
 
@@ -312,9 +308,9 @@ static void an_unknown_variable_is_reported_once(void **state) {
 static int sites_before_start(void *argument) {
   loam_site *s = loam_site_get("before"), *at = LOAM_SITE("before.place");
   loam_config config = { .size = sizeof config, .control = -1, .policy = argument };
-  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
   void *p = loam_malloc(s, 100), *q = loam_malloc(at, 100);
-  CHECK(!strcmp(strategy_of(p), "plain") && !strcmp(strategy_of(q), "plain"));
+  CHECK_IN_CHILD(!strcmp(strategy_of(p), "plain") && !strcmp(strategy_of(q), "plain"));
   loam_free(p);
   loam_free(q);
   return 0;
@@ -364,10 +360,10 @@ static int fork_and_use(void *argument) {
   (void)argument;
   load(by_size);
   void *p = loam_malloc(loam_site_get("forked"), 2000);
-  CHECK(!strcmp(strategy_of(p), "big"));
+  CHECK_IN_CHILD(!strcmp(strategy_of(p), "big"));
   load(one_leaf); /* a child can load a policy too */
   p = loam_realloc(NULL, p, 3000);
-  CHECK(!strcmp(strategy_of(p), "plain"));
+  CHECK_IN_CHILD(!strcmp(strategy_of(p), "plain"));
   loam_free(p);
   return 0;
 }

@@ -5,14 +5,6 @@
 
 #include "test.h"
 
-#define CHECK(e)                                                                \
-  do {                                                                          \
-    if (!(e)) {                                                                 \
-      fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #e, loam_error()); \
-      return 1;                                                                 \
-    }                                                                           \
-  } while (0)
-
 #define NAMED(name)                      \
   "local h = loam.host { name = 'h' }\n" \
   "return loam.policy { name = '" name "', pick = function(req) return h end }\n"
@@ -42,38 +34,39 @@ static void restart_at_the_second(void *ctx, const loam_event *event) {
 static int stop_in_an_event(void *path) {
   loam_config config = { .size = sizeof config, .control = -1, .policy = path, .watch = 1 };
   loam_on_event(restart_at_the_second, NULL);
-  CHECK(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
   edit(path, NAMED("second"));
-  CHECK(is_live("second", false));
+  CHECK_IN_CHILD(is_live("second", false));
   edit(path, NAMED("third"));
-  CHECK(is_live("second", false));
+  CHECK_IN_CHILD(is_live("second", false));
   loam_stop();
   return 0;
 }
 
 static int watch_after_a_stop(void *path) {
-  CHECK(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) == LOAM_OK);
+  CHECK_IN_CHILD(loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 }) ==
+                 LOAM_OK);
   loam_stop();
-  CHECK(loam_policy_watch(path) == LOAM_OK);
+  CHECK_IN_CHILD(loam_policy_watch(path) == LOAM_OK);
   edit(path, NAMED("second"));
-  CHECK(is_live("second", true));
+  CHECK_IN_CHILD(is_live("second", true));
   loam_stop();
   edit(path, NAMED("third"));
-  CHECK(is_live("second", false));
+  CHECK_IN_CHILD(is_live("second", false));
   return 0;
 }
 
 static int stop_in_a_child(void *unused) {
   (void)unused;
   loam_stop();
-  CHECK(is_live("one", false));
+  CHECK_IN_CHILD(is_live("one", false));
   return 0;
 }
 
 static int fork_and_stop(void *path) {
   loam_config config = { .size = sizeof config, .control = -1, .policy = path, .watch = 1 };
-  CHECK(loam_start(&config) == LOAM_OK);
-  CHECK(is_live("one", true));
+  CHECK_IN_CHILD(loam_start(&config) == LOAM_OK);
+  CHECK_IN_CHILD(is_live("one", true));
   return run_in_child(stop_in_a_child, NULL);
 }
 

@@ -1,6 +1,7 @@
 -- top_spec.lua - `loam top` with canned figures: sums, rates, order, keys, screens.
 
 local canned = require("canned_context")
+local canned_figures = require("canned_figures")
 local collect = require("loam.command.top.collect")
 local columns = require("loam.command.top.columns")
 local groups = require("loam.command.top.groups")
@@ -9,32 +10,15 @@ local schedule = require("loam.command.top.schedule")
 local terminal = require("loam.command.terminal")
 local view = require("loam.command.top.view")
 
--- ---- Canned programs
+local status, figures = canned_figures.status, canned_figures.figures
 
-local function status(pid, changes)
-  local row = { pid = pid, program = "prog" .. pid, state = "running", since_ms = 5, ended_at = 0,
-                hash = "00000000deadbeef", name = "prod" }
-  for key, value in pairs(changes or {}) do row[key] = value end
-  return row
-end
+-- ---- Canned programs
 
 local function row(tag, bytes, changes)
   local one = { tag = tag, strategy = "plain", kind = "host", live_bytes = bytes,
                 live_blocks = bytes / 16, total_bytes = bytes, total_blocks = bytes / 16 }
   for key, value in pairs(changes or {}) do one[key] = value end
   return one
-end
-
-local function figures(rows, changes)
-  local answer = { rows = json.array(rows), strategies = json.array {}, got = json.array {},
-                   nodes = json.array {}, fallbacks = 0, failed = 0, denied = 0, live_bytes = 0,
-                   live_blocks = 0 }
-  for _, one in ipairs(rows) do
-    answer.live_bytes = answer.live_bytes + one.live_bytes
-    answer.live_blocks = answer.live_blocks + one.live_blocks
-  end
-  for key, value in pairs(changes or {}) do answer[key] = value end
-  return answer
 end
 
 local function got(changes)

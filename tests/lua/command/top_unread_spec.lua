@@ -1,20 +1,10 @@
 -- top_unread_spec.lua - `loam top` with programs that cannot be read.
 
 local canned = require("canned_context")
+local canned_figures = require("canned_figures")
 local json = require("loam.report.json")
 
-local function status(pid, changes)
-  local row = { pid = pid, program = "prog" .. pid, state = "running", since_ms = 5, ended_at = 0,
-                hash = "00000000deadbeef", name = "prod" }
-  for key, value in pairs(changes or {}) do row[key] = value end
-  return row
-end
-
-local function figures(rows)
-  return { rows = json.array(rows), strategies = json.array {}, got = json.array {},
-           nodes = json.array {}, fallbacks = 0, failed = 0, denied = 0, live_bytes = 0,
-           live_blocks = 0 }
-end
+local status, figures = canned_figures.status, canned_figures.figures
 
 -- Returns the words of the line about a program, without its name.
 local function cells(text, name)

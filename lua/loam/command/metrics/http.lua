@@ -102,8 +102,9 @@ end
 
 -- ---- the connections
 
--- Returns a list of connections, which are numbered anew as they begin and as they send a whole
--- request. So the one with the least number has been silent for the longest time.
+-- Returns a list of connections. A connection gets the next number when it begins, and again when
+-- it has sent a whole request. So the connection with the least number has been silent for the
+-- longest time.
 local function new_connections() return { by_key = {}, number = 0 } end
 
 local function key_of(connection)
@@ -210,8 +211,8 @@ end
 
 -- Serves the clients that wait. The library does not listen while it has CONNECTIONS_MOST
 -- connections. When some have ended it listens again as it runs the next time, so that has to be
--- before the next wait. Clients that send no whole request, such as those of a port scanner, must
--- not keep others waiting: where there is no place for another connection, one is closed.
+-- before the next wait. A client that sends no whole request, such as a port scanner, must not
+-- keep others waiting: where there is no place for another connection, one is closed.
 local function run(library, daemon, list)
   local function connections() return library.MHD_get_daemon_info(daemon, INFO_CONNECTIONS)[0] end
   repeat

@@ -55,16 +55,17 @@ local function wait_for(context, pid, interval)
   return "late"
 end
 
--- Makes a program sample with the interval that it had before; 0: not at all. Waits until it does:
--- a command that follows at once then begins a session of its own. If the program has not obeyed,
--- it will with its next request.
+-- Makes a program sample with the interval that it had before; 0: not at all. Waits until it does,
+-- so that the next command begins its own session. A program that has not obeyed will do so with
+-- its next request.
 ---@return "obeyed"|"late"|"interrupted"
 function sampling.restore(context, pid, before)
   wish(context, pid, before)
   return wait_for(context, pid, before)
 end
 
--- Makes a program sample. Returns false if the user interrupts; the caller then restores what was.
+-- Makes a program sample. Returns false if the user interrupts; the caller then restores the former
+-- interval.
 local function begin(context, pid, interval)
   if context.posix.wait(0) then return false end -- now a signal ends a wait, not the command
   wish(context, pid, interval)

@@ -36,7 +36,7 @@ local STARTS_MS = 500 -- that a process has to take its place on a board
 local LOOK_MS, LOOK_MOST_MS = 20, 160
 local OVERTAKEN = 3 -- exit status
 
--- Sleeps. Fails with `words` if a signal that asks the command to end arrives meanwhile.
+-- Sleeps. If a signal asks the command to end during that time, fails with `words`.
 local function sleep(context, ms, words)
   if not context.posix.wait(ms) then return end
   error({ words = words, status = context.posix.signal_status() }, 0)
