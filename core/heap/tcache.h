@@ -322,7 +322,7 @@ LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
 LM_INLINE bool lm_tcache_locate_fast(lm_thread *t, const void *p, lm_located *out, size_t *bin) {
   uintptr_t reach = lm_load_first(uintptr_t, &t->reach);
   const lm_span *s;
-  lm_keep(reach);
+  lm_keep_apart(reach);
   if (!lm_map_span_in(reach, p, &s)) return false;
   lm_load_fence();
   return lm_tcache_locate_in(s, p, out, bin);
@@ -355,7 +355,7 @@ LM_INLINE bool lm_tcache_give_to(lm_thread *t, void *p, lm_located met, size_t b
   __builtin_prefetch(p, 1);
   lm_poison(p, lm_load(size_t, &met.span->size));
   lm_tcache_item_write(top, p, met.cell);
-  lm_tcache_bin_set_top(lm_tcache_bin_at(t, bin), top + 1);
+  lm_add_release(lm_cached_object *, &lm_tcache_bin_at(t, bin)->top, 1);
   return true;
 }
 /* Frees an object that lm_tcache_give_to refused because its token is counted; *token becomes that

@@ -217,12 +217,11 @@ bool lm_map_find(const void *p, lm_map_object *out) {
 
 bool lm_map_is_valid(void) {
   size_t top = atomic_load_explicit(&lm_map.top, memory_order_relaxed);
+  uintptr_t reach = atomic_load_explicit(&lm_map.reach, memory_order_relaxed);
   uint32_t slot = LM_MAP_FIRST, end = (uint32_t)(top >> LM_SLOT_SHIFT);
   if (!top) return true;
   if (lm_map.base % LM_SLOT || top > lm_map.size) return false;
-  if (lm_map.span_of_0 - (lm_map.base >> LM_SLOT_SHIFT) * sizeof(lm_span) !=
-      (uintptr_t)lm_map_span(0))
-    return false;
+  if (reach && reach != lm_map.base) return false;
   while (slot < end && lm_map_next(slot) > slot) slot = lm_map_next(slot);
   return slot == end;
 }

@@ -115,18 +115,16 @@ _Static_assert(sizeof(lm_span) == LM_CACHE_LINE, "a free reads one cache line");
 /* Where the range and its arrays are: all that the fast paths read besides the thread's area. One
  * cache line, written by range.c alone, a few times in a process.
  *
- * Law: base % LM_SLOT == 0; top <= size; span_of_0 = address of the entry of slot 0 plus
- * (base >> LM_SLOT_SHIFT) * sizeof(lm_span). */
+ * Law: base % LM_SLOT == 0; top <= size; reach is 0 or base. */
 typedef struct lm_map_state {
   uintptr_t base; /* where the range begins; set once, before `top` is first raised; 0: not yet */
   /* Bytes of the range that are described as extents; only grows. The release that raises it
    * (range.c) pairs with the acquire of lm_map_owns. */
   _Atomic size_t top;
-  /* span_of_0 if the range is whole: it has LM_RANGE bytes, begins at a multiple of LM_RANGE, and
-   * every entry that it can have is readable. Else 0. Set once, with release; it becomes 0
-   * again when the range becomes sparse (range.c). */
+  /* `base` if the range is whole: it has LM_RANGE bytes, and every entry that it can have is
+   * readable. Else 0. Set once, with release; it becomes 0 again when the range becomes sparse
+   * (range.c). */
   _Atomic uintptr_t reach;
-  uintptr_t span_of_0; /* the address that the entry of address 0 would have */
   /* By slot: when the large block that begins there was allocated (heap/age.h); relaxed. Not in
    * lm_span: the thread that writes a time does not keep the block from being freed, and must not
    * disturb the entry of a later extent. */
@@ -150,16 +148,15 @@ LM_INLINE void *lm_map_address(uint32_t slot) {
 }
 /* Returns the entry of the slot that p lies in. p is in the range. */
 LM_INLINE lm_span *lm_map_span_of(const void *p) {
-  return (lm_span *)(lm_map.span_of_0 - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span));
+  return lm_map_span(((uintptr_t)p - lm_map.base) >> LM_SLOT_SHIFT);
 }
-/* For any address p: whether p is in the whole range that `reach` (lm_map.reach, or a thread's copy
- * of it) belongs to. If so, *out is the entry of p. It has only zeros where nothing was described
- * yet. */
+/* For any address p: whether p is in the whole range that begins at `reach` (lm_map.reach, or a
+ * thread's copy of it). If so, *out is the entry of p. It has only zeros where nothing was
+ * described yet. */
 LM_INLINE bool lm_map_span_in(uintptr_t reach, const void *p, const lm_span **out) {
-  if (lm_unlikely(((uintptr_t)p ^ reach) >> LM_RANGE_SHIFT)) return false;
-  uintptr_t entry = reach - ((uintptr_t)p >> LM_SLOT_SHIFT) * sizeof(lm_span);
-  lm_keep(entry);
-  *out = (const lm_span *)entry;
+  size_t slot = ((uintptr_t)p - reach) >> LM_SLOT_SHIFT;
+  if (lm_unlikely(slot >= LM_RANGE >> LM_SLOT_SHIFT)) return false;
+  *out = lm_map_span_before(reach, slot);
   return true;
 }
 /* Returns the slot that p lies in. p is in the range. */

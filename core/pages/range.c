@@ -38,23 +38,20 @@ static size_t time_bytes(size_t size) {
   return lm_align_up((size >> LM_SLOT_SHIFT) * sizeof *lm_map.born, LM_PAGE);
 }
 
-/* The whole range begins at a multiple of its own size (see lm_map_span_in). A smaller one begins
- * at a multiple of 1 GiB if that costs little, so that blocks can have that alignment. */
+/* The range begins at a multiple of 1 GiB if that costs little, so that blocks can have that
+ * alignment. */
 static size_t alignment_of(size_t size) {
-  if (size == LM_RANGE) return LM_RANGE;
   return size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
 }
 
 /* Makes all entries of a whole range readable, so that the fast path of free can look at the entry
- * of any address in the range. lm_map_span_in compares the address bits above LM_RANGE, so `reach`
- * must have those of `base`: true where addresses have 47 bits. */
+ * of any address in the range. */
 static void make_entries_readable(void) {
-  uintptr_t reach = lm_map.span_of_0;
-  if (lm_map.size < LM_RANGE || (reach ^ lm_map.base) >> LM_RANGE_SHIFT) return;
+  if (lm_map.size < LM_RANGE) return;
   size_t bytes = entry_bytes(LM_RANGE);
   if (lm_sys_make_readable((char *)lm_map.base - bytes, bytes)) return;
   /* Release pairs with the loads of `reach` by threads: the entries are readable by then. */
-  atomic_store_explicit(&lm_map.reach, reach, memory_order_release);
+  atomic_store_explicit(&lm_map.reach, lm_map.base, memory_order_release);
 }
 
 /* Sets where the range is. Before it stand its two arrays: the times, then the entries, which end
@@ -62,10 +59,8 @@ static void make_entries_readable(void) {
 static void place(uintptr_t base, size_t size) {
   lm_assert(base % LM_SLOT == 0);
   lm_map.born = (_Atomic uint32_t *)(base - entry_bytes(size) - time_bytes(size));
-  lm_map.span_of_0 = base + ((base >> LM_SLOT_SHIFT) - 1) * sizeof(lm_span);
   lm_map.size = size;
   lm_map.base = base;
-  lm_assert(lm_map_span_of((void *)base) == lm_map_span(0));
 }
 
 /* Reserves the range and its arrays. Half as much address space again is reserved and given back:
