@@ -80,13 +80,7 @@ PRELOAD_API void *reallocarray(void *ptr, size_t count, size_t size) {
   return serve_again(CALLER, ptr, bytes);
 }
 
-PRELOAD_API void free(void *ptr) { loam_free(ptr); }
-
-/* C23. As with C++'s sized delete, a size that the program gives wrongly does no harm here, unless
- * the block is guarded. */
-PRELOAD_API void free_sized(void *ptr, size_t size);
-PRELOAD_API void free_sized(void *ptr, size_t size) { loam_free_claimed(ptr, size); }
-
+/* C23. CMakeLists.txt defines free and free_sized. */
 PRELOAD_API void free_aligned_sized(void *ptr, size_t alignment, size_t size);
 PRELOAD_API void free_aligned_sized(void *ptr, size_t alignment, size_t size) {
   (void)alignment;

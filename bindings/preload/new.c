@@ -1,5 +1,6 @@
-/* new.c - C++'s operators new and delete. They are written in C under their mangled names, so that
- * the callers of the operators are the sites, and no C++ library is needed.
+/* new.c - C++'s operators new. They are written in C under their mangled names, so that the callers
+ * of the operators are the sites, and no C++ library is needed. The operators delete are defined in
+ * CMakeLists.txt.
  *
  * When there is no memory, C++ prescribes: the program's new_handler is called until there is no
  * handler, and then std::bad_alloc is thrown. Both are found in the program's own C++ library. */
@@ -100,17 +101,6 @@ static void *new_or_null(const void *caller, size_t size, size_t alignment, cons
     return new_or_null(CALLER, size, alignment, #name, tag);                  \
   }
 
-/* A sized delete is a plain free: a wrong size is undefined in C++, but harmless in glibc, and so
- * it is harmless here, unless the block is guarded. The operators' other arguments are in registers
- * that this code does not read. */
-#define OPERATOR_DELETE(name)         \
-  PRELOAD_API void name(void *block); \
-  PRELOAD_API void name(void *block) { loam_free(block); }
-
-#define OPERATOR_DELETE_SIZED(name)                \
-  PRELOAD_API void name(void *block, size_t size); \
-  PRELOAD_API void name(void *block, size_t size) { loam_free_claimed(block, size); }
-
 OPERATOR_NEW(_Znwm)
 OPERATOR_NEW(_Znam)
 OPERATOR_NEW_ALIGNED(_ZnwmSt11align_val_t)
@@ -119,15 +109,3 @@ OPERATOR_NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
 OPERATOR_NEW_NOTHROW(_ZnamRKSt9nothrow_t)
 OPERATOR_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
 OPERATOR_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
-OPERATOR_DELETE(_ZdlPv)
-OPERATOR_DELETE(_ZdaPv)
-OPERATOR_DELETE_SIZED(_ZdlPvm)
-OPERATOR_DELETE_SIZED(_ZdaPvm)
-OPERATOR_DELETE(_ZdlPvRKSt9nothrow_t)
-OPERATOR_DELETE(_ZdaPvRKSt9nothrow_t)
-OPERATOR_DELETE(_ZdlPvSt11align_val_t)
-OPERATOR_DELETE(_ZdaPvSt11align_val_t)
-OPERATOR_DELETE_SIZED(_ZdlPvmSt11align_val_t)
-OPERATOR_DELETE_SIZED(_ZdaPvmSt11align_val_t)
-OPERATOR_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t)
-OPERATOR_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t)

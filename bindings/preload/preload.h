@@ -1,7 +1,7 @@
 /* preload.h - the interfaces between the files of the preload library.
  *
  *   malloc.c  the C library's malloc family
- *   new.c     C++'s operators new and delete
+ *   new.c     C++'s operators new
  *   figures.c the C library's figures of memory, and malloc_trim
  *   caller.c  the site of a return address
  *   next.c    the allocator that would serve without loam
