@@ -170,11 +170,19 @@ static void copy_why(const lm_order *o, const lm_strategy *s, const char *more, 
            o->why == lm_provider_words ? loam_error() : o->why, limit);
 }
 
+/* Names the alignment of an order in `words`, if it has one above 16. Returns `words`. */
+static const char *name_alignment(const lm_order *o, char words[48]) {
+  *words = 0;
+  if (o->r.align > 16) snprintf(words, 48, " with alignment %zu", o->r.align);
+  return words;
+}
+
 /* Tells the host what became of an order. */
 static void tell(const lm_order *o, loam_event_kind kind, const char *words) {
+  char align[48];
   lm_error_event(kind, atomic_load(&lm_site_generation), NULL,
-                 "size %zu under tag '%s': %s (told once; loam stats counts)", o->r.size,
-                 o->r.site->where.tag, words);
+                 "size %zu%s under tag '%s': %s (told once; loam stats counts)", o->r.size,
+                 name_alignment(o, align), o->r.site->where.tag, words);
 }
 
 /* Tells the host, once in each generation, that a member could not serve. The next one is tried. */
@@ -191,10 +199,12 @@ static LM_NOINLINE void report_miss(const lm_order *o, lm_strategy *s) {
  * a reader of both can ignore the SHORTFALL. */
 static void *fail(const lm_order *o, const char *words, bool is_refused, lm_strategy *tried) {
   static _Atomic uint64_t told;
+  char align[48];
   if (is_refused && lm_site_generation_first(&told)) tell(o, LOAM_EVENT_UNSERVED, words);
   if (tried && lm_site_generation_first(&tried->told_failed)) tell(o, LOAM_EVENT_SHORTFALL, words);
   if (tried) lm_last_words_tell(&o->r, is_refused);
-  return lm_error_null("size %zu under tag '%s': %s", o->r.size, o->r.site->where.tag, words);
+  return lm_error_null("size %zu%s under tag '%s': %s", o->r.size, name_alignment(o, align),
+                       o->r.site->where.tag, words);
 }
 
 /* Ends an order that no member could serve. `tried` was tried last; `ends_chain`: it is the last of

@@ -86,6 +86,7 @@ static void alignments_are_powers_of_two_that_fit(void **state) {
   assert_null(loam_aligned_alloc(NULL, 24, 64));
   expect_words("alignment 24");
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 46, 64));
+  assert_non_null(strstr(loam_error(), "size 64 with alignment 70368744177664 under tag ''"));
   assert_null(loam_aligned_alloc(NULL, (size_t)1 << 50, 64));
   assert_non_null(strstr(loam_error(), "alignment 1125899906842624: it is above"));
   assert_true(*loam_error());
