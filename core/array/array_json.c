@@ -166,13 +166,23 @@ static unit unit_of(loam_type_kind kind) {
   }
 }
 
-/* The time of a number of units since midnight; a fraction is shown if it is not 0. */
+static uint64_t magnitude(int64_t time) { return time < 0 ? -(uint64_t)time : (uint64_t)time; }
+
+/* Writes ".5" for half a second, and nothing if the time is a whole number of seconds. */
+static void put_fraction(char *text, size_t room, unit u, uint64_t time) {
+  *text = 0;
+  if (time % (uint64_t)u.second)
+    snprintf(text, room, ".%0*d", u.digits, (int)(time % (uint64_t)u.second));
+}
+
+/* Writes the time of a number of units since midnight. A time outside the day is written with
+ * a sign or with more hours: "-00:00:01", "25:00:00". */
 static void put_time(char *text, size_t room, unit u, int64_t time) {
-  int64_t seconds = time / u.second;
-  int n = snprintf(text, room, "%02lld:%02d:%02d", (long long)(seconds / 3600),
-                   (int)(seconds / 60 % 60), (int)(seconds % 60));
-  if (time % u.second)
-    snprintf(text + n, room - (size_t)n, ".%0*d", u.digits, (int)(time % u.second));
+  uint64_t seconds = magnitude(time) / (uint64_t)u.second;
+  int n = snprintf(text, room, "%s%02llu:%02d:%02d", time < 0 ? "-" : "",
+                   (unsigned long long)(seconds / 3600), (int)(seconds / 60 % 60),
+                   (int)(seconds % 60));
+  put_fraction(text + n, room - (size_t)n, u, magnitude(time));
 }
 
 static void put_moment(out *o, const char *key, loam_type_kind kind, const char *data) {
@@ -194,11 +204,10 @@ static void put_moment(out *o, const char *key, loam_type_kind kind, const char 
 static void put_duration(out *o, const char *key, loam_type_kind kind, const char *data) {
   unit u = unit_of(kind - LOAM_TYPE_TIMEDELTA + LOAM_TYPE_DATETIME);
   int64_t time = READ(int64_t);
-  uint64_t size = time < 0 ? -(uint64_t)time : (uint64_t)time, second = (uint64_t)u.second;
-  char text[80], fraction[16] = "";
-  if (size % second) snprintf(fraction, sizeof fraction, ".%0*d", u.digits, (int)(size % second));
+  char text[80], fraction[16];
+  put_fraction(fraction, sizeof fraction, u, magnitude(time));
   snprintf(text, sizeof text, "%sPT%llu%sS", time < 0 ? "-" : "",
-           (unsigned long long)(size / second), fraction);
+           (unsigned long long)(magnitude(time) / (uint64_t)u.second), fraction);
   lm_json_text(&o->json, key, text);
 }
 

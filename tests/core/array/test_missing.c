@@ -17,6 +17,8 @@ static void dates_and_times_are_written_as_iso_8601(void **state) {
   expect_moment("date", 2932896, "\"9999-12-31\"");
   expect_moment("time", 0, "\"00:00:00\"");
   expect_moment("time", 86399999999, "\"23:59:59.999999\"");
+  expect_moment("time", -1500000, "\"-00:00:01.500000\"");
+  expect_moment("time", 90000000000, "\"25:00:00\"");
   expect_moment("datetime", -1, "\"1969-12-31T23:59:59.999999\"");
   expect_moment("datetime", 1709164800000000, "\"2024-02-29T00:00:00\"");
   expect_moment("datetime['s']", 1709164801, "\"2024-02-29T00:00:01\"");
