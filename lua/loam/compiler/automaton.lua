@@ -18,12 +18,14 @@ local DOT, STAR, ANY = byte("."), byte("*"), byte("?")
 
 ---@class loam.Automaton
 ---@field start integer state
----@field states table[] by number: { raw, next = byte -> state, ends, fixed, bytes }
+---@field states table[] by number: { raw, next = byte -> state, ends, fixed, bytes, left }
 ---  ends: the answer if the string ends here; fixed: the answer, if no later byte can change it;
----  bytes: those that lead to other states than all others
+---  bytes: those that lead to other states than all others; left: how many further bytes a string
+---  needs at least for an answer other than false, where that is known
 
 -- A spec describes an automaton by values that are no states yet: start, step(raw, byte),
--- key(raw), ends(raw), fixed(raw), bytes(raw). This makes the automaton of a spec.
+-- key(raw), ends(raw), fixed(raw), bytes(raw), and perhaps left(raw). This makes the automaton of a
+-- spec.
 local function new(spec)
   local made = { spec = spec, states = {}, by_key = {} }
   function made.state(raw)
@@ -34,7 +36,7 @@ local function new(spec)
       made.by_key[key] = number
       made.states[number] = {
         raw = raw, next = {}, ends = spec.ends(raw), fixed = spec.fixed(raw),
-        bytes = spec.bytes(raw),
+        bytes = spec.bytes(raw), left = spec.left and spec.left(raw),
       }
     end
     return number
@@ -142,38 +144,59 @@ local function of_glob(pattern)
   }
 end
 
--- ---- keys of a table: a state is a node of the trie of all keys, or DEAD
+-- ---- keys of a table: a state is a node of the trie of all keys, or NOWHERE
+--
+-- The keys are sorted, so those below a node are neighbours: the node is the first and the last of
+-- them and how many bytes they share. Nodes are made when they are first reached: a trie of a
+-- thousand long keys that is made at once takes more memory than a policy may use.
 
-local function trie_of(words, answer_of)
-  local root = { next = {}, bytes = {}, id = 1, ends = false }
-  local count = 1
-  for _, word in ipairs(words) do
-    local node = root
-    for i = 1, #word do
-      local b = byte(word, i)
-      if not node.next[b] then
-        count = count + 1
-        node.next[b] = { next = {}, bytes = {}, id = count, ends = false }
-        node.bytes[#node.bytes + 1] = b
-      end
-      node = node.next[b]
-    end
-    node.ends = answer_of[word]
-  end
-  return root
+local NOWHERE = { first = 1, last = 0, depth = 0 }
+
+-- Returns the node of the keys below `node` that go on with byte b.
+local function child_of(words, node, b)
+  local at = node.depth + 1
+  local first = node.first
+  while first <= node.last and byte(words[first], at) ~= b do first = first + 1 end
+  if first > node.last then return NOWHERE end
+  local last = first
+  while last < node.last and byte(words[last + 1], at) == b do last = last + 1 end
+  return { first = first, last = last, depth = at }
 end
 
-local NOWHERE = { next = {}, bytes = {}, id = 0, ends = false }
+---@return integer[] the bytes with which keys go on below a node
+local function bytes_of(words, node)
+  local list = {}
+  for i = node.first, node.last do
+    local b = byte(words[i], node.depth + 1)
+    if b and b ~= list[#list] then list[#list + 1] = b end
+  end
+  return list
+end
+
+-- Returns how many bytes the shortest key below a node has more than the node.
+local function bytes_left(words, node)
+  local least = math.huge
+  for i = node.first, node.last do least = math.min(least, #words[i] - node.depth) end
+  return least
+end
 
 ---@param keys loam.Keys
 local function of_key(keys)
+  local words = keys.words
   return {
-    start = trie_of(keys.words, keys.first),
-    key = function(node) return node.id end,
-    step = function(node, b) return node.next[b] or NOWHERE end,
-    ends = function(node) return node.ends end,
+    start = words[1] and { first = 1, last = #words, depth = 0 } or NOWHERE,
+    key = function(node)
+      if node == NOWHERE then return 0 end
+      return node.depth * (#words + 1) + node.first
+    end,
+    step = function(node, b) return child_of(words, node, b) end,
+    ends = function(node)
+      local word = words[node.first] -- the shortest key below the node stands first
+      return node.last >= node.first and #word == node.depth and keys.first[word]
+    end,
     fixed = function(node) if node == NOWHERE then return false end end,
-    bytes = function(node) return node.bytes end,
+    bytes = function(node) return bytes_of(words, node) end,
+    left = function(node) return bytes_left(words, node) end,
   }
 end
 
@@ -228,6 +251,7 @@ local function of_part_of(index, inner)
       for _, b in ipairs(number and inner.states[number].bytes or {}) do list[#list + 1] = b end
       return list
     end,
+    left = function(raw) return raw.inner and inner.states[raw.inner].left end,
   }
 end
 
@@ -282,13 +306,19 @@ local function bytes_after(live)
   return list
 end
 
+-- Returns about how many bytes are missing until an automaton in a state has the wanted answer.
+local function missing_in(state, wanted)
+  if state.ends == wanted then return 0 end
+  return wanted ~= false and math.max(state.left or 1, 1) or 1
+end
+
 -- Adds an automaton in a state to `live`. Leaves out an automaton whose answer is fixed. Returns
 -- false if that is not the wanted answer.
 local function add_live(live, made, number, wanted)
   local state = made.states[number]
   if state.fixed ~= nil then return state.fixed == wanted end
   live[#live + 1] = { made = made, number = number, wanted = wanted }
-  if state.ends ~= wanted then live.missing = live.missing + 1 end
+  live.missing = live.missing + missing_in(state, wanted)
   return true
 end
 
@@ -326,7 +356,7 @@ local function starts(wanted)
   return live
 end
 
--- States that wait to be looked at: a list for each number of missing answers.
+-- States that wait to be looked at: a list for each number of missing bytes.
 local function push(waiting, missing, entry)
   local list = waiting[missing] or { first = 1, last = 0 }
   waiting[missing] = list
@@ -381,9 +411,9 @@ local function by_missing(live) return live.missing end
 local function by_length() return 0 end
 
 -- Finds a string with the wanted answers, of at most `longest` bytes; nil if there is none. It is
--- short: states with the fewest missing answers are looked at first, and shorter strings first
--- among them. Where that gives only strings that are too long, the search is repeated for a
--- shortest string.
+-- short: states with the fewest missing bytes are looked at first, and shorter strings first
+-- among them. So a search among many long keys goes straight to one of them. Where that gives only
+-- strings that are too long, the search is repeated for a shortest string.
 ---@param wanted table[] pairs { automaton, answer }
 ---@return string|nil
 function automaton.search(wanted, longest)
