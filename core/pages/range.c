@@ -40,9 +40,7 @@ static size_t time_bytes(size_t size) {
 
 /* The range begins at a multiple of 1 GiB if that costs little, so that blocks can have that
  * alignment. */
-static size_t alignment_of(size_t size) {
-  return size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB;
-}
+static size_t alignment_of(size_t size) { return size >= 16 * LM_GIB ? LM_GIB : 2 * LM_MIB; }
 
 /* Makes all entries of a whole range readable, so that the fast path of free can look at the entry
  * of any address in the range. */
