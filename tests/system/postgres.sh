@@ -50,7 +50,16 @@ all_obey() {
   echo 'select md5(string_agg(i::text, $$,$$)) from generate_series(1, 100000) i;' >&"$line"
   ask -c 'select 1' && obeys "$server" after && obeys "$session" after
 }
-has_session() { session=$(pgrep -P "$server" -f '^postgres: [^ ]+ postgres \[local\] idle'); }
+# begin_session OPTION... - starts a session, which reads from the descriptor $line. The session itself
+# tells its $session: the session of an earlier question may still be there.
+begin_session() {
+  rm -f "$work/session.out"
+  ask "$@" < "$work/session" > "$work/session.out" 2>&1 &
+  exec {line}> "$work/session"
+  echo 'select pg_backend_pid();' >&"$line"
+  await "$way: no session" has_session
+}
+has_session() { session=$(head -n 1 "$work/session.out") && [ -n "$session" ]; }
 
 mkfifo "$work/session"
 for way in $ways; do
@@ -69,9 +78,7 @@ for way in $ways; do
   cmp -s "$work/plain.out" "$work/$way.out" || fail "$(diff "$work/plain.out" "$work/$way.out")"
   echo "ok: $way: queries with parallel workers"
 
-  ask < "$work/session" > "$work/session.out" 2>&1 &
-  exec {line}> "$work/session"
-  await "$way: no session" has_session
+  begin_session
   echo "$endless" >&"$line"
   await "$way: no parallel workers" are_two
   reached "$way" "$server"
@@ -81,9 +88,7 @@ for way in $ways; do
   wait $!
 
   if [ "$way" = run ]; then
-    ask -v ON_ERROR_STOP=0 < "$work/session" > "$work/session.out" 2>&1 &
-    exec {line}> "$work/session"
-    await "no session" has_session
+    begin_session -v ON_ERROR_STOP=0
     write "$live" after 4096
     await "a session or the main process does not obey an edit" all_obey
     echo "$endless" >&"$line"
