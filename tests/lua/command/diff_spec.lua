@@ -58,6 +58,19 @@ describe("the comparison of two policies", function()
     assert.same({ "req.tag:under(\"tensor\")" }, made.regions[1].questions)
   end)
 
+  it("names the keys of a table that the change is about, and not the witness alone", function()
+    local function questions(old, new)
+      local body = " return t[req.tag:part(2)] or b"
+      local made = diff(body, body, "local t = " .. old, "local t = " .. new)
+      assert.equal(1, #made.regions)
+      return made.regions[1].questions[2]
+    end
+    assert.equal('req.tag:part(2) == "k1"', questions("{}", "{ k1 = a }"))
+    assert.equal('req.tag:part(2) is one of "k1", "k2"', questions("{}", "{ k1 = a, k2 = a }"))
+    assert.equal('req.tag:part(2) is one of "k1", "k2", "k3", "k4" and 1 more',
+      questions("{}", "{ k1 = a, k2 = a, k3 = a, k4 = a, k5 = a }"))
+  end)
+
   it("joins classes of tags with one difference", function()
     local body = "if req.tag:is(\"x\") then if req.size == 7 then return c end end "
     local made = diff(body .. "if req.size < 4096 then return a end return b",

@@ -56,16 +56,28 @@ local function is_before(a, b)
   return false
 end
 
+local MOST_KEYS = 4 -- of a table, in the words of a question
+
+-- Says which keys of a table have the value that was found. Other keys have another value, so the
+-- witness alone would not tell which strings a region is about.
+local function words_of_keys(step)
+  local words = sites.words_left(step)
+  if #words == 1 then return ("%s == %s"):format(step[1].text, quoted(words[1])) end
+  local list, more = {}, #words - MOST_KEYS
+  for i = 1, math.min(#words, MOST_KEYS) do list[i] = quoted(words[i]) end
+  return ("%s is one of %s%s"):format(step[1].text, table.concat(list, ", "),
+    more > 0 and (" and %d more"):format(more) or "")
+end
+
 -- Lists the questions that a site answers with yes, as a policy writes them.
-local function questions_of(path, where)
-  local list = {}
+local function questions_of(path)
+  local list, seen = {}, {}
   for _, step in ipairs(path) do
     local question, answer = step[1], step[2]
-    if answer == true then
-      list[#list + 1] = question.text
-    elseif answer then
-      list[#list + 1] = ("%s has the key of %s"):format(question.text,
-        quoted(where[question.field]))
+    local words = answer == true and question.text or answer and words_of_keys(step)
+    if words and not seen[words] then
+      seen[words] = true
+      list[#list + 1] = words
     end
   end
   return list
@@ -157,7 +169,7 @@ local function compare_sites(made, old, new)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
     local where = site_search.shortest(path, site)
-    local class = { site = where, questions = questions_of(path, where), tags = tags_of(path) }
+    local class = { site = where, questions = questions_of(path), tags = tags_of(path) }
     for _, one in ipairs(found) do add(made, by_key, one, class) end
   end)
 end

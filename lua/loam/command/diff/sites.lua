@@ -11,7 +11,8 @@ local site_search = require("loam.compiler.site_search")
 local sites = {}
 
 -- Returns the strings that one step of a path leaves for its field or part; nil if they are many.
-local function words_left(step)
+---@return string[]|nil
+function sites.words_left(step)
   local question, answer = step[1], step[2]
   if not answer then return nil end
   if question.how == "is" then return { question.about } end
@@ -54,7 +55,7 @@ local function answers_after(path, question)
     local other = path[i][1]
     local is_whole = other.part == nil
     if other.field == question.field and (is_whole or other.part == question.part) then
-      local words = words_left(path[i])
+      local words = sites.words_left(path[i])
       if words and #words <= FEW then
         return answers_for(words, is_whole and whole(question) or inner(question))
       end
