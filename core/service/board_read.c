@@ -469,12 +469,17 @@ static bool is_of_unknown_boot(const lm_board_head *head, const struct stat *st)
          (!own[0] || !head->boot_id[0]) && is_since_boot(st);
 }
 
-/* Writes the row of a board of another version, which is about the board alone. */
-static void write_other_version(const visit *t) {
+/* Writes the row of a board of another version, which is about the board alone. Several mount
+ * namespaces may have the folder, each under a path of its own: `file` is alike for all of them. */
+static void write_other_version(const visit *t, const struct stat *st) {
+  char file[48];
   lm_json out = { 0 };
+  snprintf(file, sizeof file, "%llu:%llu", (unsigned long long)st->st_dev,
+           (unsigned long long)st->st_ino);
   lm_json_open(&out, NULL, '{');
   lm_json_text(&out, "other_version", t->v->name);
   lm_json_text(&out, "folder", t->v->folder);
+  lm_json_text(&out, "file", file);
   lm_json_close(&out, '}');
   if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
   lm_json_finish(&out);
@@ -514,7 +519,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   view *v = t->v;
   v->name = name;
   if (is_of_other_version(v, st)) {
-    if (t->reader) write_other_version(t);
+    if (t->reader) write_other_version(t, st);
     return;
   }
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&

@@ -48,8 +48,9 @@ function boards.read(context)
     local row = status and { status = status, text = text }
     if row and status.other_version then
       local path = status.folder .. "/" .. status.other_version
-      if not is_known[path] then others[#others + 1] = path end -- a folder may be visited twice
-      is_known[path] = true
+      local file = status.file -- a folder may be visited twice, also under two paths
+      if not is_known[file] then others[#others + 1] = path end
+      is_known[file] = true
     elseif row and not is_command(context, status) then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end

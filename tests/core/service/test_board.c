@@ -374,6 +374,7 @@ static void a_board_of_another_version_is_reported_and_kept(void **state) {
   look();
   assert_int_equal(rows, 1);
   assert_non_null(strstr(row[0], "\"other_version\":\"77-1-1.board\""));
+  assert_non_null(strstr(row[0], "\"file\":\""));
   make_other(path, LM_BOARD_MAGIC, LM_BOARD_VERSION + 1, up_s + 3600); /* older than the boot */
   lm_board_clean(folder);
   assert_false(exists(path));
