@@ -99,6 +99,7 @@ local function note(context, pid, answer, began, before, wanted, keeps_samples)
   local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
   local maps = samples and context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
   if not samples and before then samples, maps = before.samples, before.maps end
+  if maps == "" and before then maps = before.maps end -- the process has ended since its samples
   return { answer = answer, samples = samples, maps = maps, at = began }
 end
 
