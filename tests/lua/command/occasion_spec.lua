@@ -1,6 +1,9 @@
 -- occasion_spec.lua - `loam profile --on`: which events are occasions, and reads that fail.
 
+local boards = require("loam.command.boards")
 local canned = require("canned_context")
+local json = require("loam.report.json")
+local occasion = require("loam.command.profile.occasion")
 
 local MiB = 2 ^ 20
 
@@ -94,6 +97,31 @@ describe("an occasion for a profile", function()
     assert.matches("a signal has ended the program", context.err, 1, true)
     assert.matches("from 100 ms before its end was noticed", context.err, 1, true)
     assert.equal("x;kept 1048576\n", context.out)
+  end)
+
+  it("keeps the mappings of the look before where a program ends during a look", function()
+    local find = boards.find
+    boards.find = function() return { status = ended(false) } end
+    for _, maps in ipairs { "", false } do
+      local n = 0
+      local context = {
+        api = {
+          figures = function()
+            n = n + 1
+            return n < 3 and json.encode(figures()) or nil, "no such process"
+          end,
+          look_samples = function() return "samples " .. n end,
+        },
+        posix = {
+          clock = function() return n end, wait = function() return false end,
+          program = function() return nil end,
+          read = function() return n == 1 and "mappings 1" or maps or nil end,
+        },
+      }
+      local _, last = occasion.wait(context, 42, { signal = true }, true)
+      assert.same({ "samples 2", "mappings 1" }, { last.samples, last.maps })
+    end
+    boards.find = find
   end)
 
   it("is not the end of a program that says that it ends", function()

@@ -94,12 +94,13 @@ end
 
 local MAPS_MOST = 64 * 2 ^ 20 -- bytes of a list of mappings
 
--- Notes a look. Returns it as occasion.wait returns it.
+-- Notes a look. Returns it as occasion.wait returns it. A process that ends during a look has no
+-- mappings any more: then those of the look before are kept.
 local function note(context, pid, answer, began, before, wanted, keeps_samples)
   local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
   local maps = samples and context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
-  if not samples and before then samples, maps = before.samples, before.maps end
-  if maps == "" and before then maps = before.maps end -- the process has ended since its samples
+  if not samples and before then samples = before.samples end
+  if (maps or "") == "" and before then maps = before.maps end
   return { answer = answer, samples = samples, maps = maps, at = began }
 end
 
