@@ -1,6 +1,6 @@
 /* preload.h - the interfaces between the files of the preload library.
  *
- *   malloc.c  the C library's malloc family
+ *   malloc.c  the C library's malloc family; free and C++'s operators delete: CMakeLists.txt
  *   new.c     C++'s operators new
  *   figures.c the C library's figures of memory, and malloc_trim
  *   caller.c  the site of a return address
