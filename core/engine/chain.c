@@ -151,7 +151,7 @@ static bool serve(lm_order *o, lm_strategy *s, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-/* Writes what is used of the limit of a member. */
+/* Writes how many bytes of a member's limit are used. */
 static void copy_limit(const lm_strategy *s, char *words, size_t size) {
   unsigned long long used = lm_strategy_limit_used(s);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);

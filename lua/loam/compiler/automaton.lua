@@ -147,8 +147,8 @@ end
 -- ---- keys of a table: a state is a node of the trie of all keys, or NOWHERE
 --
 -- The keys are sorted, so those below a node are neighbours: the node is the first and the last of
--- them and how many bytes they share. Nodes are made when they are first reached: a trie of a
--- thousand long keys that is made at once takes more memory than a policy may use.
+-- them and how many bytes they share. Nodes are made when they are first reached, because the whole
+-- trie of a thousand long keys takes more memory than a policy may use.
 
 local NOWHERE = { first = 1, last = 0, depth = 0 }
 
@@ -341,7 +341,7 @@ local function name_of(live)
 end
 
 -- Returns the states at the start; nil if no string has the wanted answers. Answers other than
--- false stand first: they soon exclude most bytes, before the many others are asked.
+-- false stand first: these few automata exclude most bytes before the search asks the many others.
 local function starts(wanted)
   local live, id = { missing = 0 }, 0
   for pass = 1, 2 do

@@ -111,7 +111,8 @@ local function conditions_of(box)
 end
 
 -- Returns a chain with the names that one policy gives to its strategies. A leaf that both policies
--- have holds the members of the policy that was read first; the other one may name them otherwise.
+-- have holds the members of the policy that was read first. The other policy may give them other
+-- names.
 local function chain_in(made, leaf)
   local chain = {}
   for i, member in ipairs(leaf.leaf) do chain[i] = made.by_same[member.same] end
