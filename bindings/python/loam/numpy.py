@@ -112,8 +112,8 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     If no policy is live, install() loads one that requests huge pages for arrays of 4 MiB and more,
     as NumPy's own allocator does. NUMPY_MADVISE_HUGEPAGE=0 prevents this.
 
-    Calling it again changes the options. Code that is inside a tag keeps the old options until the
-    next tag.
+    Calling it again changes the options. The tags that this context is inside hold for NumPy from
+    now on. Another context that is inside a tag sees no change until its next tag.
     """
     global _sites, _touch
     events.start()
@@ -125,22 +125,25 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
         new = _handler(None)
         if everywhere:
             _swap(_default(), new)
-        own = _own()
-        if not everywhere or (own is not None and tags.current_tag() is None):
+        tags.leave_numpy()
+        if not everywhere or _own() is not None:
             _numpy.set_handler(new)
+        tags.enter_numpy()
 
 
 def uninstall() -> None:
     """Restores NumPy's own allocator, where install() replaced it and in this context.
 
-    Arrays stay valid: each is freed by the handler that made it. Another context that is inside a
-    tag keeps loam's handler until that tag ends.
+    Arrays stay valid: each is freed by the handler that made it. The tags that this context is
+    inside do not hold for NumPy any more. Another context that is inside a tag keeps loam's handler
+    until that tag ends.
     """
     with _lock:
         if _numpy.is_ours(_default()):
             _swap(_default(), _numpy.default_handler())
-        own = _own()
-        if own is not None and _numpy.is_ours(own):
+        if _numpy.is_ours(_variable.get()):
+            tags.leave_numpy()
+        if _numpy.is_ours(_variable.get()):
             _numpy.set_handler(None)
 
 

@@ -102,6 +102,30 @@ def _leave(left: tag) -> object:
     return key
 
 
+def leave_numpy() -> None:
+    """Ends the tags of this context for NumPy, as if they had never been entered there.
+
+    Tags that another context has entered, of which this context is a copy, stay in force.
+    """
+    entered = list(_entered.get())
+    for at in reversed(range(len(entered))):
+        left, token, of_numpy, key = entered[at]
+        if of_numpy is not None:
+            try:
+                of_numpy.var.reset(of_numpy)
+            except (ValueError, RuntimeError):  # of another context, which may have left the tag
+                break
+        entered[at] = (left, token, None, key)
+    _entered.set(tuple(entered))
+
+
+def enter_numpy() -> None:
+    """Enters the tags of this context for NumPy again, after leave_numpy()."""
+    if _enter:
+        _entered.set(tuple((entered, token, _enter(entered.name), key)
+                           for entered, token, _, key in _entered.get()))
+
+
 class tag:
     """A context manager that gives a tag to the memory that is allocated inside it.
 

@@ -377,6 +377,55 @@ class Tags(Installed):
         with self.assertRaises(ValueError):
             loam.tag("a\0b")
 
+    def test_an_install_inside_tags_takes_them(self):
+        loam.numpy.uninstall()
+        with loam.tag("tags.outer"):
+            with loam.tag("tags.inner"):
+                loam.numpy.install()
+                self.assertEqual(tag_now(), "tags.inner")
+                loam.numpy.install(sites=True)
+                self.assertIn("test_an_install", loam.owner(numpy.empty(10)).func)
+            self.assertEqual(tag_now(), "tags.outer")
+        loam.numpy.install()
+        self.assertEqual(tag_now(), "numpy.data")
+
+    def test_an_uninstall_inside_tags_holds_in_all_of_them(self):
+        def switch(everywhere):
+            loam.numpy.install(everywhere=everywhere)
+            with loam.tag("tags.outer"):
+                with loam.tag("tags.inner"):
+                    loam.numpy.uninstall()
+                    self.assertIsNone(tag_now())
+                    with loam.tag("tags.new"):
+                        self.assertIsNone(tag_now())
+                self.assertEqual((tag_now(), loam.numpy.is_installed()), (None, False))
+                loam.numpy.install(everywhere=everywhere)
+                self.assertEqual((tag_now(), loam.numpy.is_installed()), ("tags.outer", True))
+            self.assertEqual(tag_now(), "numpy.data")
+        for everywhere in (True, False):
+            contextvars.copy_context().run(switch, everywhere)
+
+    def test_an_install_in_a_task_takes_the_tags_of_its_parent(self):
+        async def switch(left):
+            await left.wait()
+            seen = [tag_now()]
+            with loam.tag("tags.task"):
+                loam.numpy.uninstall()
+                seen.append(tag_now())
+                loam.numpy.install()
+                seen.append(tag_now())
+            return [*seen, tag_now()]
+
+        async def main():
+            left = asyncio.Event()
+            with loam.tag("tags.parent"):
+                task = asyncio.create_task(switch(left))
+                await asyncio.sleep(0)
+            left.set()
+            return await task
+        self.assertEqual(asyncio.run(main()), ["tags.parent", None, "tags.task", "tags.parent"])
+        self.assertEqual(tag_now(), "numpy.data")
+
     def test_a_tag_is_only_a_name_where_numpy_is_not_ours(self):
         loam.numpy.uninstall()
         with loam.tag("nobody"):
