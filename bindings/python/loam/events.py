@@ -111,7 +111,12 @@ def _call(event: Event) -> None:
         return
     try:
         callback(event)
-    except Exception:
+    except BaseException as error:
+        # In the main thread a signal handler raises KeyboardInterrupt and SystemExit at any moment.
+        # In another thread the callback itself raised them; they must not end this thread.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and not isinstance(error, Exception):
+            raise
         logger.exception("the callback of loam.on_event failed for: %s", event.message)
 
 

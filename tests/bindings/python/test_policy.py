@@ -362,6 +362,25 @@ print(loam.policy.info().name)
         self.assertIn("callback of loam.on_event failed for: fails.lua is live",
                       log.records[0].getMessage())
 
+    def test_a_callback_that_exits_does_not_end_the_thread_of_events(self):
+        soft = """local soft = loam.host { name = "soft", soft = 1000, limit = 1000000 }
+return loam.policy { pick = function(req) return soft end }"""
+        seen = threading.Semaphore(0)
+
+        def exits(event):
+            seen.release()
+            raise SystemExit(3)
+
+        self.addCleanup(loam.policy.load, text=POLICY)
+        self.addCleanup(events.on_event, None)
+        for _ in range(2):
+            loam.policy.load(text=soft)
+            events.on_event(exits)
+            block = loam.Block(100_000)
+            self.assertTrue(seen.acquire(timeout=20))
+            events.on_event(None)
+            del block
+
     def test_under_loam_run_the_preload_library_reports(self):
         if not os.environ.get("LOAM_PRELOAD"):
             self.skipTest("LOAM_PRELOAD does not name the preload library; ctest sets it")
