@@ -228,6 +228,11 @@ PyObject *array_from_buffer(PyObject *type, PyObject *arguments, PyObject *keywo
 /* Finds the structs in the two capsules of __arrow_c_array__. */
 static bool find_structs(PyObject *pair, struct ArrowSchema **schema, struct ArrowArray **array) {
   PyObject *first, *second;
+  if (!PyTuple_Check(pair)) {
+    PyErr_Format(PyExc_TypeError, "__arrow_c_array__ returns a tuple of two capsules, not %s",
+                 Py_TYPE(pair)->tp_name);
+    return false;
+  }
   if (!PyArg_ParseTuple(pair, "OO", &first, &second)) return false;
   *schema = PyCapsule_GetPointer(first, "arrow_schema");
   *array = *schema ? PyCapsule_GetPointer(second, "arrow_array") : NULL;

@@ -383,6 +383,18 @@ class Arrow(Case):
             with self.assertRaises((TypeError, AttributeError, ValueError)):
                 loam.Array.from_arrow(wrong)
 
+    def test_an_exporter_that_returns_no_tuple_is_refused(self):
+        class Exporter:
+            def __init__(self, returned):
+                self.returned = returned
+
+            def __arrow_c_array__(self):
+                return self.returned
+        for wrong in (None, 7, list(loam.Array("3 * int32").to_arrow())):
+            words = f"a tuple of two capsules, not {type(wrong).__name__}"
+            with self.assertRaisesRegex(TypeError, words):
+                loam.Array.from_arrow(Exporter(wrong))
+
 
 class Whose(Case):
     def test_every_array_has_an_owner(self):
