@@ -466,6 +466,11 @@ static int write_timedelta(const loam_type *type, loam_type_kind kind, char *dat
   return write_time_in(type, kind, data, value, us, ns);
 }
 
+static int fail_zone(const loam_type *type) {
+  PyErr_Format(PyExc_TypeError, "%s has no time zone", loam_type_text(type));
+  return -1;
+}
+
 /* Python refuses the difference if the datetime has a time zone. It is no timedelta for a datetime
  * that is none, such as pandas' NaT. */
 static int write_datetime(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
@@ -473,16 +478,16 @@ static int write_datetime(const loam_type *type, loam_type_kind kind, char *data
   int status = -1;
   if (since && PyDelta_Check(since)) status = write_timedelta(type, kind, data, since, value);
   else if (since) fail_type(type, "a datetime", value);
+  else if (begin && PyDateTime_DATE_GET_TZINFO(value) != Py_None &&
+           PyErr_ExceptionMatches(PyExc_TypeError))
+    fail_zone(type);
   Py_XDECREF(begin);
   Py_XDECREF(since);
   return status;
 }
 
 static int write_time(const loam_type *type, char *data, PyObject *value) {
-  if (PyDateTime_TIME_GET_TZINFO(value) != Py_None) {
-    PyErr_Format(PyExc_TypeError, "%s has no time zone", loam_type_text(type));
-    return -1;
-  }
+  if (PyDateTime_TIME_GET_TZINFO(value) != Py_None) return fail_zone(type);
   long long minutes = PyDateTime_TIME_GET_HOUR(value) * 60 + PyDateTime_TIME_GET_MINUTE(value);
   WRITE(int64_t, (minutes * 60 + PyDateTime_TIME_GET_SECOND(value)) * SECOND +
                      PyDateTime_TIME_GET_MICROSECOND(value));

@@ -126,6 +126,10 @@ class Values(Case):
                             ("time", time.replace(tzinfo=datetime.timezone.utc)), ("time", "now")]:
             with self.assertRaises(TypeError):
                 loam.Array(text, wrong)
+        for text, wrong in [("datetime", aware), ("datetime['ns']", aware),
+                            ("time", aware.timetz())]:
+            with self.assertRaisesRegex(TypeError, "has no time zone"):
+                loam.Array(text, wrong)
 
     def test_datetimes_have_units(self):
         moment = datetime.datetime(1969, 12, 31, 23, 59, 59)
