@@ -171,7 +171,8 @@ def _ask(path: _Path, verb: str, asked: Iterable[tuple[str, object]]) -> dict[st
         if "\n" in str(value):
             raise ValueError(f"{key} {value!r}: it contains a newline")
         lines.append(f"{key} {value}")
-    answer: dict[str, Any] = json.loads(_loam.policy_inspect(path, "\n".join(lines) + "\n"))
+    found = _loam.policy_inspect(os.fspath(path), "\n".join(lines) + "\n")
+    answer: dict[str, Any] = json.loads(found)
     return answer
 
 

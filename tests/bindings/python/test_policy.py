@@ -167,6 +167,8 @@ class Asking(Files):
         for ask in (lambda: loam.policy.explain(self.path, None, 1),
                     lambda: loam.policy.check(self.path, [None])):
             self.assertRaisesRegex(TypeError, "a tag is a string, not NoneType", ask)
+        for ask in (lambda: loam.policy.explain(None, "a", 1), lambda: loam.policy.check(None)):
+            self.assertRaisesRegex(TypeError, "PathLike object, not NoneType", ask)
 
     def test_one_tag_may_be_checked_alone(self):
         self.save(POLICY)
