@@ -203,8 +203,17 @@ def reporting() -> Iterator[None]:
 def _listen() -> None:
     """Logs events until the main thread has ended: see src/events.c."""
     while _loam.events_wait():
+        _deliver_or_report()
+    _deliver_or_report()  # what happened before that end
+
+
+def _deliver_or_report() -> None:
+    """Delivers events. Reports an exception of a handler of `logging` as that of a thread."""
+    try:
         deliver()
-    deliver()  # what happened before that end
+    except BaseException:
+        what = (*sys.exc_info(), threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(what))
 
 
 def start() -> None:

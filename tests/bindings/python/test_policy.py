@@ -15,6 +15,10 @@ from loam import _loam, events
 from _support import POLICY, Case, main, run_child
 
 BROKEN = POLICY.replace("req.tag:under", "req.tga:under", 1)
+SOFT = """
+local soft = loam.host { name = "soft", soft = 1000, limit = 1000000 }
+return loam.policy { name = "soft", pick = function(req) return soft end }
+"""
 
 
 class Files(Case):
@@ -364,9 +368,30 @@ print(loam.policy.info().name)
         self.assertIn("callback of loam.on_event failed for: fails.lua is live",
                       log.records[0].getMessage())
 
+    def test_a_log_that_fails_does_not_end_the_thread_of_events(self):
+        seen, reported = threading.Semaphore(0), []
+
+        def fails(record):
+            if record.event.kind == "soft_limit":
+                seen.release()
+                raise RuntimeError("no log today")
+            return True
+
+        self.addCleanup(loam.policy.load, text=POLICY)
+        self.addCleanup(events.logger.setLevel, events.logger.level)
+        self.addCleanup(events.logger.removeFilter, fails)
+        self.addCleanup(setattr, threading, "excepthook", threading.excepthook)
+        threading.excepthook = reported.append
+        events.logger.setLevel(logging.WARNING)
+        events.logger.addFilter(fails)
+        for _ in range(2):
+            loam.policy.load(text=SOFT)
+            block = loam.Block(100_000)
+            self.assertTrue(seen.acquire(timeout=20))
+            del block
+        self.assertIn("no log today", str(reported[0].exc_value))
+
     def test_a_callback_that_exits_does_not_end_the_thread_of_events(self):
-        soft = """local soft = loam.host { name = "soft", soft = 1000, limit = 1000000 }
-return loam.policy { pick = function(req) return soft end }"""
         seen = threading.Semaphore(0)
 
         def exits(event):
@@ -376,7 +401,7 @@ return loam.policy { pick = function(req) return soft end }"""
         self.addCleanup(loam.policy.load, text=POLICY)
         self.addCleanup(events.on_event, None)
         for _ in range(2):
-            loam.policy.load(text=soft)
+            loam.policy.load(text=SOFT)
             events.on_event(exits)
             block = loam.Block(100_000)
             self.assertTrue(seen.acquire(timeout=20))
