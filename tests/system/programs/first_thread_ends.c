@@ -16,9 +16,14 @@ static void *work(void *ctx) {
   return ctx;
 }
 
-/* Forks a child, whose only thread ends by pthread_exit. That must end the child with status 0. */
+static pthread_t first_thread;
+
+/* Forks a child, whose only thread ends by pthread_exit. That must end the child with status 0.
+ * It waits for the end of the first thread before: glibc's pthread_exit loads libgcc_s.so, and a
+ * child that is forked during that load cannot call pthread_exit. */
 static void *fork_and_work(void *ctx) {
   int status;
+  expect(pthread_join(first_thread, NULL) == 0);
   pid_t child = fork();
   if (child == 0) {
     work(ctx);
@@ -34,6 +39,7 @@ int main(void) {
   setvbuf(stdout, NULL, _IONBF, 0);
   atexit(say_goodbye);
   free(kept(malloc(100)));
+  first_thread = pthread_self();
   expect(pthread_create(&thread, NULL, fork_and_work, NULL) == 0);
   pthread_exit(NULL);
 }
