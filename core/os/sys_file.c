@@ -201,6 +201,7 @@ static int move_bytes(const part *of, char *bytes, bool writes) {
 
 int lm_sys_file_write(int fd, uint64_t offset, const void *bytes, size_t size) {
   if (is_refused()) return ENOSPC;
+  if (is_too_long(offset + size)) return EFBIG;
   return move_bytes(&(part){ fd, offset, size }, (char *)(uintptr_t)bytes, true);
 }
 

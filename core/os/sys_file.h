@@ -55,7 +55,7 @@ int lm_sys_file_punch(void *at, size_t size);
 int lm_sys_file_append(const char *path, const void *bytes, size_t size);
 
 /* Write all bytes to the file from `offset` on, or read that many bytes. EIO if the file ends
- * before. */
+ * before; EFBIG, and no signal, if RLIMIT_FSIZE forbids to write there. */
 int lm_sys_file_write(int fd, uint64_t offset, const void *bytes, size_t size);
 int lm_sys_file_read(int fd, uint64_t offset, void *bytes, size_t size);
 

@@ -14,6 +14,7 @@
 #include "os/error.h"
 #include "os/hash.h"
 #include "os/sys.h"
+#include "os/sys_file.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
 #include "script/json.h"
@@ -307,7 +308,7 @@ static int64_t note_end(const view *v, uint32_t place) {
   if (!v->is_own) return 0;
   noted = lm_sys_unix_ns();
   size_t offset = offset_of_place(place) + offsetof(lm_board_place, ended_at);
-  return pwrite(v->fd, &noted, sizeof noted, (off_t)offset) == sizeof noted ? noted : 0;
+  return lm_sys_file_write(v->fd, offset, &noted, sizeof noted) ? 0 : noted;
 }
 
 /* Says whether a living process is one that this board can speak of: an ordinary user can write any
@@ -437,11 +438,11 @@ int lm_board_find_living(int fd) {
 static void remove_board(const visit *t, int dir, const char *name) {
   view *v = t->v;
   const uint32_t closed = 1, open = 0;
-  const off_t offset = offsetof(lm_board_head, is_closed);
-  if (pwrite(v->fd, &closed, sizeof closed, offset) != sizeof closed) return;
+  const size_t offset = offsetof(lm_board_head, is_closed);
+  if (lm_sys_file_write(v->fd, offset, &closed, sizeof closed)) return;
   atomic_thread_fence(memory_order_seq_cst);
   if (!read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place))) return;
-  if (use_of_board(t) == USE_LIVES) (void)!pwrite(v->fd, &open, sizeof open, offset);
+  if (use_of_board(t) == USE_LIVES) (void)lm_sys_file_write(v->fd, offset, &open, sizeof open);
   else unlinkat(dir, name, 0);
 }
 
@@ -504,7 +505,7 @@ static void note_tree(const view *v, bool lives) {
   int64_t noted = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
   int64_t ended_at = lives ? 0 : lm_sys_unix_ns();
   if (!noted == lives) return;
-  (void)!pwrite(v->fd, &ended_at, sizeof ended_at, offsetof(lm_board_head, ended_at));
+  (void)lm_sys_file_write(v->fd, offsetof(lm_board_head, ended_at), &ended_at, sizeof ended_at);
 }
 
 /* Removes a board that is of no use any more. */

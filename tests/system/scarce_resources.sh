@@ -79,9 +79,12 @@ for verb in "check $policy" "check --json $policy" "explain $policy --tag a --si
 done
 echo "ok: a full disk for the output"
 
-# No file may have a byte. So the policy's image is not kept, and there is no board. A program that
-# writes too long a file is ended by the signal, as without loam.
+# No file may have a byte. So the policy's image is not kept, and there is no board. The program also
+# cannot note on the board of a killed program that this program has ended. A program that writes too
+# long a file is ended by the signal, as without loam.
 echo "-- another text" >> "$policy"
+started "$LOAM" run --policy "$policy" -- sh -c 'echo ready; exec sleep 600'
+killed
 { (ulimit -f 0; exec "$LOAM" run --policy "$policy" -- /bin/echo served) || true; } |
   cat > "$work/out"
 grep -qx served "$work/out" || fail "where files may have no byte: $(cat "$work/out")"

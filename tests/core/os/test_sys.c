@@ -451,6 +451,25 @@ static int append_beyond_the_limit(void *path) {
   return lm_sys_file_append(path, "78", 2) ? 4 : 0;
 }
 
+static int write_beyond_the_limit(void *path) {
+  struct rlimit limit = { 8, 8 };
+  int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0 || setrlimit(RLIMIT_FSIZE, &limit)) return 1;
+  if (lm_sys_file_write(fd, 4, "5678", 4)) return 2;
+  return lm_sys_file_write(fd, 8, "9", 1) == EFBIG ? 0 : 3;
+}
+
+static void bytes_that_would_make_a_file_too_long_are_not_written(void **state) {
+  (void)state;
+  char path[] = "/tmp/loam-write-XXXXXX", read[16] = "";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(run_in_child(write_beyond_the_limit, path), 0);
+  assert_int_equal(pread(fd, read, sizeof read, 0), 8);
+  close(fd);
+  unlink(path);
+}
+
 static void a_line_that_would_make_a_file_too_long_is_not_written(void **state) {
   (void)state;
   char path[] = "/tmp/loam-append-XXXXXX", read[16] = "";
@@ -577,6 +596,7 @@ int main(void) {
     cmocka_unit_test(takes_nothing_out_of_a_pipe),
     cmocka_unit_test(returns_the_time_and_random_bytes),
     cmocka_unit_test(a_line_that_would_make_a_file_too_long_is_not_written),
+    cmocka_unit_test(bytes_that_would_make_a_file_too_long_are_not_written),
     cmocka_unit_test(refuses_the_nth_call_once),
     cmocka_unit_test(a_broken_promise_is_named_and_aborts),
     cmocka_unit_test(no_system_call_ends_a_cancelled_thread_amid_things),
