@@ -43,6 +43,15 @@ loam_status lm_publisher_open(const char *path, lm_publisher *out) {
   return LOAM_OK;
 }
 
+loam_status lm_publisher_reopen(lm_publisher *p) {
+  int fd, error = lm_sys_file_reopen(p->fd, &fd);
+  if (error)
+    return lm_error(LOAM_EIO, "board: it cannot be opened again: %s", strerrordesc_np(error));
+  lm_sys_file_close(p->fd);
+  p->fd = fd;
+  return LOAM_OK;
+}
+
 void lm_publisher_close(lm_publisher *p) {
   lm_sys_unmap(p->news, sizeof *p->news);
   lm_sys_file_close(p->fd);

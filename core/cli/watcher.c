@@ -246,13 +246,20 @@ static void tell_shortcomings(void) {
 /* The exit statuses of a compiler. */
 enum { PUBLISHED, REFUSED, FAILED };
 
-/* Compiles and publishes a policy's text, in a process of its own. It opens the board itself: the
- * lock of publishers belongs to a descriptor and its copies, so an alarm of the watcher would give
- * up the lock of a compiler that had a copy. */
+/* Opens the board again in a compiler. The lock of publishers belongs to a descriptor and its
+ * copies, so an alarm of the watcher would give up the lock of a compiler that had a copy. The path
+ * of the board helps only where /proc is missing: a program that cleans the folder may have removed
+ * the file, and the processes of the tree still follow it. */
+static loam_status open_again(void) {
+  if (lm_publisher_reopen(&self.to) == LOAM_OK) return LOAM_OK;
+  lm_publisher_close(&self.to);
+  return lm_publisher_open(self.board, &self.to);
+}
+
+/* Compiles and publishes a policy's text, in a process of its own. */
 static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t hash) {
   uint64_t number;
-  lm_publisher_close(&self.to);
-  if (lm_publisher_open(self.board, &self.to) != LOAM_OK) {
+  if (open_again() != LOAM_OK) {
     tell("policy refused, the last good one stays", loam_error());
     _exit(FAILED);
   }

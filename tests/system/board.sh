@@ -148,6 +148,16 @@ await "the inner program is not shown" eval '"$LOAM" ps | grep -qw sleep'
 ends
 echo "ok: the watcher of a tree in a tree is not on the outer board"
 
+# Some programs remove old files, such as those in /tmp. The processes of a tree still have its board.
+policy_text 32 > "$work/followed.lua"
+LOAM_EVENTS=stderr started "$LOAM" run --watch --policy "$work/followed.lua" -- \
+  bash -c 'echo ready; while :; do sleep 0.1; done'
+rm -r "$LOAM_CONTROL_DIR"
+policy_text 64 | save "$work/followed.lua"
+await "an edit does not reach a program whose board was removed" grep -q 'generation 2' "$work/err"
+killed
+echo "ok: a program obeys edits also after its board was removed"
+
 as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
 if [ "$(id -u)" = 0 ] && as_nobody "$LOAM" --version > "$work/version" 2>&1; then
   other setpriv --reuid=$NOBODY --clear-groups env -u LOAM_CONTROL_DIR -u XDG_RUNTIME_DIR \

@@ -36,12 +36,25 @@ function hosts.name(status)
   return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
 end
 
+local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps
+
+-- Returns the path of the board that a process has mapped, if its file has been removed.
+local function removed_board(context, pid)
+  local text = context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
+  return text and text:match(" (/[^\n]*%.board) %(deleted%)\n")
+end
+
 -- Says why a process that is on no board did not answer, if nothing listens for it.
 local function explain_unknown(context, pid, words)
   local path = words:match("cannot be asked by this user: nothing listens at (.*)$")
   if not path then return words end
   local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
   if not name then return ("process %d: there is no such process"):format(pid) end
+  local removed = removed_board(context, pid)
+  if removed then
+    return ("%s (%d) runs under loam, but its board %s has been removed; `loam stats %d` reads its "
+      .. "memory"):format(terminal.plain(name), pid, removed, pid)
+  end
   local why = "%s (%d) does not run under loam, or another user started it: nothing listens at %s"
   return why:format(terminal.plain(name), pid, path)
 end

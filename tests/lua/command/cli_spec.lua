@@ -469,9 +469,10 @@ describe("loam ps, status, stats, reload", function()
   end)
 
   it("says why a process cannot be asked", function()
-    local function words(boards, exists)
+    local function words(boards, exists, maps)
       local context = canned_context.new { boards = boards }
       context.exists = exists or {}
+      context.files["/proc/42/maps"] = maps
       context.api.ask = function()
         return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
       end
@@ -480,6 +481,9 @@ describe("loam ps, status, stats, reload", function()
     assert.equal("process 42: there is no such process", words {})
     assert.equal("python3 (42) does not run under loam, or another user started it: nothing "
       .. "listens at /run/42.sock", words({}, { ["/proc/42"] = true }))
+    assert.equal("python3 (42) runs under loam, but its board /run/7-1.board has been removed; "
+      .. "`loam stats 42` reads its memory",
+      words({}, { ["/proc/42"] = true }, "7f00-7f10 r--s 0 00:1 9 /run/7-1.board (deleted)\n"))
     assert.equal("python3 (42) has no service to ask: start it with `loam run --service`",
       words { on_board { board = "/run/b" } })
     assert.equal("python3 (42) has ended", words { on_board { board = "/run/b", state = "ended" } })
