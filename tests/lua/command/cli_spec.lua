@@ -469,29 +469,25 @@ describe("loam ps, status, stats, reload", function()
   end)
 
   it("says why a process cannot be asked", function()
-    local function words(boards, exists, maps)
+    local function words(boards, maps)
       local context = canned_context.new { boards = boards }
-      context.exists = exists or {}
-      context.files["/proc/42/maps"] = maps
-      context.api.ask = function()
-        return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
-      end
+      context.exists, context.files["/proc/42/maps"] = { ["/proc/42"] = maps and true }, maps
+      local why = "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
+      context.api.ask = function() return nil, why end
       return select(2, hosts.ask(context, 42, "sleep"))
     end
     assert.equal("process 42: there is no such process", words {})
     assert.equal("python3 (42) does not run under loam, or another user started it: nothing "
-      .. "listens at /run/42.sock", words({}, { ["/proc/42"] = true }))
-    assert.equal("python3 (42) runs under loam, but its board /run/7-1.board has been removed; "
-      .. "`loam stats 42` reads its memory",
-      words({}, { ["/proc/42"] = true }, "7f00-7f10 r--s 0 00:1 9 /run/7-1.board (deleted)\n"))
+      .. "listens at /run/42.sock", words({}, ""))
+    assert.equal("python3 (42) runs under loam, but its board /run/7.board has been removed; "
+      .. "`loam stats 42` reads its memory", words({}, "7-9 r--s 0 0 9 /run/7.board (deleted)\n"))
     assert.equal("python3 (42) has no service to ask: start it with `loam run --service`",
       words { on_board { board = "/run/b" } })
     assert.equal("python3 (42) has ended", words { on_board { board = "/run/b", state = "ended" } })
   end)
 
   it("does not reload a process that has ended", function()
-    local status, context = run("reload 42", { boards = {
-      on_board { board = "/run/b", state = "ended", ended_at = 990e9 } } })
+    local status, context = run("reload 42", { boards = { on_board { state = "ended" } } })
     assert.equal(1, status)
     assert.equal("loam: python3 (42) has ended\n", context.err)
   end)
