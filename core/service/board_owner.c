@@ -9,9 +9,18 @@
 #include <unistd.h>
 
 #include "os/sys.h"
+#include "pages/map.h"
 
-/* Fields of /proc/PID/stat (proc(5)), counted from the state, which follows the name. */
+/* Fields of /proc/PID/stat (proc(5)), counted from the state, which follows the name. The size of
+ * the address space follows the start. */
 enum { STATE_FIELD = 3, START_FIELD = 22 };
+
+/* What /proc/PID/stat says of a process. */
+typedef struct process {
+  char state;
+  int64_t start_ms;  /* since boot */
+  uint64_t reserved; /* bytes of address space */
+} process;
 
 uint64_t lm_board_owner_now(int pid) {
   lm_assert(pid > 0 && (uint64_t)pid <= LM_BOARD_PID);
@@ -35,15 +44,16 @@ void lm_board_boot_id(char *buffer, size_t size) {
   buffer[length] = 0;
 }
 
-/* Reads the state and the start, in ms since boot, from the text of /proc/PID/stat. The name of the
- * program stands in brackets and may contain brackets and spaces, so the last bracket counts. */
-static bool read_stat(const char *text, char *state, int64_t *start_ms) {
+/* Reads the text of /proc/PID/stat. The name of the program stands in brackets and may contain
+ * brackets and spaces, so the last bracket counts. */
+static bool read_stat(const char *text, process *out) {
   const char *at = strrchr(text, ')');
-  unsigned long long ticks = 0;
-  if (!at || sscanf(at + 1, " %c", state) != 1) return false;
+  unsigned long long ticks = 0, reserved = 0;
+  if (!at || sscanf(at + 1, " %c", &out->state) != 1) return false;
   for (int field = STATE_FIELD - 1; at && field < START_FIELD; field++) at = strchr(at + 1, ' ');
-  if (!at || sscanf(at, "%llu", &ticks) != 1) return false;
-  *start_ms = (int64_t)(ticks * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+  if (!at || sscanf(at, "%llu %llu", &ticks, &reserved) != 2) return false;
+  out->start_ms = (int64_t)(ticks * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK));
+  out->reserved = reserved;
   return true;
 }
 
@@ -65,6 +75,29 @@ static bool has_other_program(int pid, const lm_board_figures *figures) {
   if (!figures || !figures->exe_inode) return false;
   snprintf(path, sizeof path, "/proc/%d/exe", pid);
   return !stat(path, &st) && (st.st_dev != figures->exe_device || st.st_ino != figures->exe_inode);
+}
+
+/* What the lines of /proc/PID/maps say. */
+typedef struct mappings {
+  bool has_any, has_board;
+} mappings;
+
+static void note_mapping(void *ctx, const char *line) {
+  mappings *m = ctx;
+  m->has_any = true;
+  m->has_board |= strchr(line, '/') && strstr(line, ".board");
+}
+
+/* Tells whether the process has replaced its program by one without loam, which may be the file
+ * that its entry names: nginx starts its successor without LD_PRELOAD. A process with loam has a
+ * board among its mappings. It also reserves LM_RANGE, unless RLIMIT_AS forbids that, so that its
+ * mappings need not be read. If they cannot be seen, the answer is no. */
+static bool has_lost_loam(int pid, const process *p, const lm_board_figures *figures) {
+  char path[40];
+  mappings m = { 0 };
+  if (!figures || p->reserved >= LM_RANGE) return false;
+  snprintf(path, sizeof path, "/proc/%d/maps", pid);
+  return !lm_sys_each_line(path, note_mapping, &m) && m.has_any && !m.has_board;
 }
 
 /* Tells whether the process counts the time since boot as this process does. In another time
@@ -89,19 +122,20 @@ static lm_board_state probe(int pid) {
 lm_board_life lm_board_look(uint64_t owner, uint64_t pid_namespace,
                             const lm_board_figures *figures) {
   lm_board_life life = { .state = LM_BOARD_UNKNOWN };
-  char path[40], text[1024], state = 0;
+  char path[40], text[1024];
   size_t length;
-  int64_t start_ms = 0;
+  process p = { 0 };
   int pid = lm_board_pid(owner);
   if (!pid || !pid_namespace || pid_namespace != lm_board_own_namespace()) return life;
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length) || !read_stat(text, &state, &start_ms)) {
+  if (lm_sys_read_file(path, text, sizeof text, &length) || !read_stat(text, &p)) {
     life.state = probe(pid);
     return life;
   }
-  bool is_other = is_younger(pid, start_ms, owner) || has_other_program(pid, figures);
-  if (is_other || strchr("ZXx", state)) life.state = LM_BOARD_GONE;
-  else life.state = strchr("Tt", state) ? LM_BOARD_STOPPED : LM_BOARD_RUNNING;
+  bool is_other = is_younger(pid, p.start_ms, owner) || has_other_program(pid, figures) ||
+                  has_lost_loam(pid, &p, figures);
+  if (is_other || strchr("ZXx", p.state)) life.state = LM_BOARD_GONE;
+  else life.state = strchr("Tt", p.state) ? LM_BOARD_STOPPED : LM_BOARD_RUNNING;
   if (life.state != LM_BOARD_GONE) read_users(pid, &life);
   return life;
 }

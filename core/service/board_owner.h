@@ -8,7 +8,7 @@
 typedef enum lm_board_state {
   LM_BOARD_RUNNING,
   LM_BOARD_STOPPED, /* by a signal such as SIGSTOP, or by a debugger */
-  LM_BOARD_GONE,    /* the process has ended, or runs another program now */
+  LM_BOARD_GONE,    /* the process has ended, or has become a program without loam or another one */
   LM_BOARD_UNKNOWN, /* it is in another PID namespace, where its id means nothing here; or its PID
                         namespace or the caller's is not known (no /proc) */
 } lm_board_state;

@@ -140,6 +140,18 @@ if unshare -pf true 2> "$work/why"; then
   echo "ok: the first process of a new PID namespace keeps its place when it becomes another program"
 fi
 
+# A process may replace its program by itself without loam, as nginx does for its successor.
+started "$LOAM" run --policy "$policy" -- \
+  bash -c '(exec -c bash -c "echo ready \$\$; while :; do /bin/sleep 0.1; done"); :'
+successor=$(sed -n 's/^ready //p' "$work/said")
+children="$successor $children"
+shows "$pid" '"state":"running"'
+shows "$successor" '"state":"ended"'
+kill -KILL "$successor"
+wait "$pid" || fail "it ended with $?: $(cat "$work/err")"
+children=
+echo "ok: a process that has lost loam is not shown as running"
+
 # The watcher of an inner tree is no program of the outer tree.
 other "$LOAM" run --watch --policy "$policy" -- "$LOAM" run --watch --policy "$policy" -- sleep 600 ||
   fail "a tree in a tree: $(cat "$work/err")"
