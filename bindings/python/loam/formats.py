@@ -5,6 +5,7 @@ The C extension calls datashape() to make a loam.Array over a buffer.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from dataclasses import dataclass, field
@@ -196,6 +197,60 @@ def _is_told(kind: Any, ctypes: Any) -> bool:
     return all(len(f) == 2 and _is_told(f[1], ctypes) for f in own)
 
 
+def _layout_in_c(dtype: Any) -> tuple[list[int], int, int]:
+    """Returns the offsets that C gives to the fields of a dtype of NumPy, its size and alignment.
+
+    A dtype that is no struct has no offsets.
+    """
+    if dtype.subdtype is not None:
+        _, size, align = _layout_in_c(dtype.base)
+        return [], math.prod(dtype.shape) * size, align
+    if dtype.names is None:
+        align = {"S": 1, "c": dtype.itemsize // 2}.get(dtype.kind, dtype.itemsize)
+        return [], dtype.itemsize, align
+    offsets, end, most = [], 0, 1
+    for name in dtype.names:
+        _, size, align = _layout_in_c(dtype.fields[name][0])
+        offsets.append(_up(end, align))
+        end, most = offsets[-1] + size, max(most, align)
+    return offsets, _up(end, most), most
+
+
+def _is_as_in_c(dtype: Any) -> bool:
+    """Returns whether a dtype of NumPy inside a struct has the layout that C gives it.
+
+    The format does not tell, because NumPy shows no pad bytes at the end of an inner struct.
+    """
+    base = dtype.base
+    if base.names is None:
+        return True
+    offsets, size, _ = _layout_in_c(base)
+    if offsets != [base.fields[name][1] for name in base.names]:
+        return False
+    if math.prod(dtype.shape) > 1 and base.itemsize != size:
+        return False
+    return all(_is_as_in_c(base.fields[name][0]) for name in base.names)
+
+
+def _check_numpy(reader: _Reader, dtype: Any, made: _Struct) -> None:
+    """Raises BufferError if a struct that was read is not laid out as the dtype of NumPy is."""
+    fields = [dtype.fields[name] for name in dtype.names or ()]
+    if made.offsets() != [offset for _, offset, *_ in fields]:
+        raise reader.fail("the fields are not where it says")
+    if not all(_is_as_in_c(kind) for kind, *_ in fields):
+        raise reader.fail("an inner struct is not laid out as in C")
+
+
+def _find_dtype(source: object) -> Any:
+    """Returns the dtype of the array or scalar of NumPy whose memory a buffer shows, or None."""
+    while isinstance(source, memoryview):
+        source = source.obj
+    numpy = sys.modules.get("numpy")
+    if numpy and isinstance(source, (numpy.ndarray, numpy.generic)):
+        return source.dtype
+    return None
+
+
 def _check_source(reader: _Reader, source: object) -> None:
     """Raises BufferError if a buffer is of an object of ctypes whose format leaves fields out."""
     while isinstance(source, memoryview):
@@ -227,6 +282,9 @@ def datashape(format: str, size: int, source: object = None) -> (
     ends = [offset + value.size for value, offset in zip(made.values, made.offsets())]
     if reader.at != len(format) or not ends or max(ends) > size:
         raise reader.fail(f"loam cannot read values of {size} bytes from it")
+    dtype = _find_dtype(source)
+    if dtype is not None:
+        _check_numpy(reader, dtype, made)
     if any(offset % value.align for value, offset in zip(made.values, made.offsets())):
         raise reader.fail("a field does not stand at a multiple of its alignment")
     align = max(value.align for value in made.values)

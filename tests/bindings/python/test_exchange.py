@@ -343,6 +343,23 @@ class Structs(Case):
         self.assertEqual(array[1, "d"].tolist(), [[1, 2], [3, 4]])
 
 
+    def test_inner_structs_that_are_packed_are_refused_unless_c_has_their_layout(self):
+        packed = numpy.dtype([("n", "<u8"), ("flags", "?", (6,))])    # 14 bytes; in C 16
+        short = numpy.dtype([("n", "<i2"), ("text", "S3")])           # 5 bytes; in C 6
+        for fields in ([("x", "u8"), ("all", packed, (3,))],
+                       [("all", packed, (3,)), ("x", "u8")],
+                       [("x", "u8"), ("deep", [("all", packed, (3,))])],
+                       [("x", "u8"), ("deep", [("one", short), ("text", "S9")])],
+                       [("one", short), ("text", "S9"), ("x", "u8")]):
+            source = numpy.zeros(2, numpy.dtype(fields, align=True))
+            with self.subTest(fields=fields):
+                for given in (source, memoryview(source), source[0]):
+                    with self.assertRaises(BufferError):
+                        loam.Array.from_buffer(given)
+        source = numpy.zeros(2, numpy.dtype([("x", "u8"), ("one", packed)], align=True))
+        source["one"]["flags"] = True
+        self.assertEqual(loam.Array.from_buffer(source)[1, "one", "flags"].tolist(), [True] * 6)
+
     def test_fixed_strings_are_numpys(self):
         array = loam.Array("2 * {name: string[5], n: int32}", [("größ"[:3], 1), ("abcde", 2)])
         seen = numpy.asarray(array)
