@@ -401,6 +401,22 @@ static int array_set(PyObject *self, PyObject *key, PyObject *value) {
 
 static Py_ssize_t array_size(PyObject *self) { return array_length(array_of(self)); }
 
+/* An array without a first dimension is true if the value that it presents is; a struct is. */
+static int array_truth(PyObject *self) {
+  array_hold_rows(self);
+  PyObject *found = present(self, loam_array_retain(array_of(self)));
+  int is_true = -1;
+  if (found && !Py_IS_TYPE(found, array_type)) is_true = PyObject_IsTrue(found);
+  else if (found && array_kind(array_of(found)) == LOAM_TYPE_STRUCT) is_true = 1;
+  else if (found) {
+    Py_ssize_t n = array_size(found);
+    is_true = n < 0 ? -1 : n > 0;
+  }
+  Py_XDECREF(found);
+  array_release_rows(self);
+  return is_true;
+}
+
 /* Without this function an array without dimensions would be iterated as an empty one. */
 static PyObject *array_iterate(PyObject *self) {
   return array_size(self) < 0 ? NULL : PySeqIter_New(self);
@@ -606,6 +622,8 @@ static PyType_Slot slots[] = {
   { Py_tp_members, members },
   { Py_tp_getset, properties },
   { Py_tp_iter, (void *)array_iterate },
+  { Py_nb_bool, (void *)array_truth },
+  { Py_sq_length, (void *)array_size }, /* for reversed() */
   { Py_sq_item, (void *)array_item },
   { Py_mp_length, (void *)array_size },
   { Py_mp_subscript, (void *)array_get },

@@ -384,6 +384,9 @@ static int write_integer(const loam_type *type, loam_type_kind kind, char *data,
 /* Returns whether a float32 can hold a number; an infinity is not a large number. */
 static bool fits_float(double x) { return isinf(x) || !isinf((float)x); }
 
+/* Returns whether a float16 can hold a number. From 65520 on, numbers are rounded to infinity. */
+static bool fits_half(double x) { return isinf(x) || isnan(x) || fabs(x) < 65520; }
+
 static int fail_large(const loam_type *type, PyObject *value) {
   return fail_value(PyExc_OverflowError, value,
                     PyUnicode_FromFormat("%s has no number as large", loam_type_text(type)));
@@ -392,6 +395,7 @@ static int fail_large(const loam_type *type, PyObject *value) {
 static int write_float(const loam_type *type, loam_type_kind kind, char *data, PyObject *value) {
   double x = PyFloat_AsDouble(value);
   if (x == -1 && PyErr_Occurred()) return -1;
+  if (kind == LOAM_TYPE_FLOAT16 && !fits_half(x)) return fail_large(type, value);
   if (kind == LOAM_TYPE_FLOAT16) return PyFloat_Pack2(x, data, 1);
   if (kind == LOAM_TYPE_FLOAT32 && !fits_float(x)) return fail_large(type, value);
   if (kind == LOAM_TYPE_FLOAT32) WRITE(float, x);

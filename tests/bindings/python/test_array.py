@@ -337,6 +337,9 @@ class Values(Case):
             self.assertEqual(loam.Array(kind, float("inf")).tolist(), float("inf"))
         with self.assertRaisesRegex(OverflowError, "1e.39: float32 has no number as large"):
             loam.Array("float32", 1e39)
+        with self.assertRaisesRegex(OverflowError, "65520: float16 has no number as large"):
+            loam.Array("float16", 65520)
+        self.assertEqual(loam.Array("2 * float16", [65519, -65519]).tolist(), [65504, -65504])
         self.assertEqual(loam.Array("2 * float32", [float("inf"), 2.0**127]).tolist(),
                          [float("inf"), 2.0**127])
 
@@ -475,6 +478,19 @@ class Views(Case):
             for kind in ("float64", "{x: int32}"):
                 with self.assertRaisesRegex(TypeError, "has no len"):
                     read(loam.Array(kind))
+
+    def test_rows_and_structs_have_a_truth_and_rows_can_be_read_backwards(self):
+        array = loam.Array(TYPE, VALUE)
+        self.assertEqual([bool(row) for row in array], [True, False, True])
+        self.assertIs(bool(array[0, 0]), True)
+        for kind, value, truth in (("int32", 0, False), ("?int32", 0, False), ("?int32", None, False),
+                                   ("string", "a", True), ("{x: int32}", {"x": 0}, True),
+                                   ("?{x: int32}", None, False), ("?{x: int32}", {"x": 0}, True),
+                                   ("?var * int8", [], False), ("pointer[2 * int8]", None, False)):
+            with self.subTest(kind=kind, value=value):
+                self.assertIs(bool(loam.Array(kind, value)), truth)
+        self.assertEqual([len(row) for row in reversed(array)], [1, 0, 2])
+        self.assertEqual(list(reversed(array[0]["x"])), [3.0, 1.5])
 
     def test_a_view_keeps_what_it_shows(self):
         before = live()
