@@ -6,7 +6,9 @@
 typedef struct Arena {
   PyObject_HEAD loam_block *block;
   bool is_changing; /* an operation has not ended; a function of loam.on_memory may run in it */
-  PyObject *weak;   /* weak references to this object */
+  bool is_resizable, is_final;
+  void *last; /* the piece that was made last, which can always be resized; NULL: there is none */
+  PyObject *weak; /* weak references to this object */
 } Arena;
 
 typedef struct Piece {
@@ -29,6 +31,11 @@ static bool begin_change(Arena *arena) {
     return false;
   }
   return arena->is_changing = true;
+}
+
+/* Raises StateError. loam.h returns NULL both for a wrong state and where there is no memory. */
+static PyObject *fail_state(const char *words) {
+  return binding_fail_with(LOAM_ESTATE, PyUnicode_FromString(words));
 }
 
 static PyObject *piece_of(PyObject *owner, void *data, Py_ssize_t size) {
@@ -58,12 +65,17 @@ static PyObject *piece_resize(PyObject *self, PyObject *given) {
   if (size == -1 && PyErr_Occurred()) return NULL;
   if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
   if (p->exports)
-    return PyErr_Format(PyExc_BufferError, "%zd buffers of the piece are in use", p->exports);
+    return PyErr_Format(PyExc_BufferError, "the piece is in use by %zd buffer%s", p->exports,
+                        p->exports == 1 ? "" : "s");
   Arena *owner = (Arena *)p->owner;
+  if (owner->is_final) return fail_state("the arena is finalized: no piece can be resized");
+  if (!owner->is_resizable && p->data != owner->last)
+    return fail_state("it is not the last piece, and the arena is not resizable");
   if (!begin_change(owner)) return NULL;
   void *data = loam_arena_resize(p->arena, p->data, (size_t)size);
   owner->is_changing = false;
   if (!data) return binding_fail(LOAM_ENOMEM);
+  if (p->data == owner->last) owner->last = data;
   p->data = data;
   p->size = size;
   binding_trace(p->arena, loam_block_size(p->arena));
@@ -92,7 +104,8 @@ static Py_ssize_t piece_length(PyObject *self) { return ((Piece *)self)->size; }
 static PyMethodDef piece_methods[] = {
   { "resize", piece_resize, METH_O,
     "resize(size): gives the piece a new size and keeps its contents. In an arena that is not\n"
-    "resizable, only the last piece can be resized. BufferError while buffers of it are in use." },
+    "resizable, only the last piece can be resized (StateError). BufferError while buffers of it\n"
+    "are in use." },
   { 0 },
 };
 
@@ -129,8 +142,10 @@ static PyObject *arena_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
   binding_handler_end(before);
   if (!block) return binding_fail(LOAM_ENOMEM);
   Arena *self = (Arena *)type->tp_alloc(type, 0);
-  if (self) self->block = block;
-  else loam_block_release(block);
+  if (self) {
+    self->block = block;
+    self->is_resizable = resizable;
+  } else loam_block_release(block);
   return (PyObject *)self;
 }
 
@@ -151,10 +166,12 @@ static PyObject *arena_alloc(PyObject *self, PyObject *arguments, PyObject *keyw
   if (size < 0) return PyErr_Format(PyExc_ValueError, "size %zd: it is negative", size);
   if (align <= 0 || (align & (align - 1)))
     return PyErr_Format(PyExc_ValueError, "align %zd: it is not a power of two", align);
-  loam_block *block = ((Arena *)self)->block;
-  if (!begin_change((Arena *)self)) return NULL;
-  void *data = loam_arena_alloc(block, (size_t)align, (size_t)size);
-  ((Arena *)self)->is_changing = false;
+  Arena *arena = (Arena *)self;
+  if (arena->is_final) return fail_state("the arena is finalized: no piece can be allocated");
+  if (!begin_change(arena)) return NULL;
+  void *data = loam_arena_alloc(arena->block, (size_t)align, (size_t)size);
+  arena->is_changing = false;
+  if (data) arena->last = data;
   return piece_of(self, data, size);
 }
 
@@ -164,7 +181,11 @@ static PyObject *arena_reset(PyObject *self, PyObject *none) {
   if (!begin_change((Arena *)self)) return NULL;
   loam_status status = loam_arena_reset(block);
   ((Arena *)self)->is_changing = false;
-  if (!status) binding_trace(block, loam_block_size(block));
+  if (!status) {
+    ((Arena *)self)->is_final = false;
+    ((Arena *)self)->last = NULL;
+    binding_trace(block, loam_block_size(block));
+  }
   return binding_done(status);
 }
 
@@ -173,6 +194,7 @@ static PyObject *arena_finalize(PyObject *self, PyObject *none) {
   if (!begin_change((Arena *)self)) return NULL;
   loam_status status = loam_arena_finalize(((Arena *)self)->block);
   ((Arena *)self)->is_changing = false;
+  if (!status) ((Arena *)self)->is_final = true;
   return binding_done(status);
 }
 
@@ -187,7 +209,8 @@ static PyObject *arena_tag(PyObject *self, void *none) {
 
 static PyMethodDef arena_methods[] = {
   { "alloc", (PyCFunction)(void (*)(void))arena_alloc, METH_VARARGS | METH_KEYWORDS,
-    "alloc(size, align=16): returns a new piece of `size` bytes; `align` is a power of two." },
+    "alloc(size, align=16): returns a new piece of `size` bytes; `align` is a power of two.\n"
+    "StateError once the arena is finalized." },
   { "reset", arena_reset, METH_NOARGS,
     "reset(): frees all pieces. StateError while a piece is still referenced." },
   { "finalize", arena_finalize, METH_NOARGS,

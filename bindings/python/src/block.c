@@ -135,7 +135,8 @@ static PyObject *block_release(PyObject *self, PyObject *none) {
   (void)none;
   Block *b = (Block *)self;
   if (b->exports)
-    return PyErr_Format(PyExc_BufferError, "%zd buffers of the block are in use", b->exports);
+    return PyErr_Format(PyExc_BufferError, "the block is in use by %zd buffer%s", b->exports,
+                        b->exports == 1 ? "" : "s");
   if (b->is_given)
     return PyErr_Format(PyExc_BufferError, "__array_interface__ has given the block's address: the "
                                            "block ends with the last reference to it");
