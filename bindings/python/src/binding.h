@@ -67,6 +67,10 @@ loam_site *binding_site(const char *tag, const char *otherwise);
 const loam_handler *binding_handler_begin(void);
 void binding_handler_end(const loam_handler *before);
 
+/* Returns the handler of a capsule (NEP 49); NULL with TypeError set for another object, and with
+ * ValueError for a capsule of another name. */
+const loam_handler *binding_handler(PyObject *capsule);
+
 /* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
     device_methods[], entries_methods[], torch_methods[], hooks_methods[], handler_methods[];

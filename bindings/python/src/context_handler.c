@@ -5,6 +5,10 @@
  * only around the call that makes a block. */
 #include "binding.h"
 
+#include <string.h>
+
+#define CAPSULE "mem_handler" /* the name that NumPy gives such capsules */
+
 static PyObject *variable; /* NULL: no context has set a handler yet */
 
 /* Returns the capsule that this context has set, which the caller releases; NULL if it has none. */
@@ -18,7 +22,7 @@ static PyObject *find_capsule(void) {
 const loam_handler *binding_handler_begin(void) {
   PyObject *capsule = find_capsule();
   if (!capsule) return NULL;
-  const loam_handler *handler = PyCapsule_GetPointer(capsule, "mem_handler");
+  const loam_handler *handler = PyCapsule_GetPointer(capsule, CAPSULE);
   Py_DECREF(capsule); /* it is kept for good */
   return handler ? loam_handler_set(handler) : NULL;
 }
@@ -27,9 +31,22 @@ void binding_handler_end(const loam_handler *before) {
   if (before) loam_handler_set(before);
 }
 
+const loam_handler *binding_handler(PyObject *capsule) {
+  if (!PyCapsule_CheckExact(capsule)) {
+    PyErr_Format(PyExc_TypeError, "a handler is a capsule \"" CAPSULE "\", not %s",
+                 Py_TYPE(capsule)->tp_name);
+    return NULL;
+  }
+  const char *name = PyCapsule_GetName(capsule);
+  if (name && !strcmp(name, CAPSULE)) return PyCapsule_GetPointer(capsule, CAPSULE);
+  if (!PyErr_Occurred())
+    PyErr_Format(PyExc_ValueError, "a handler is a capsule \"" CAPSULE "\", not %R", capsule);
+  return NULL;
+}
+
 /* Returns whether a capsule has a handler that can be called; sets an exception if not. */
 static int is_usable(PyObject *capsule) {
-  const loam_handler *handler = PyCapsule_GetPointer(capsule, "mem_handler");
+  const loam_handler *handler = binding_handler(capsule);
   const loam_handler *before = handler ? loam_handler_set(handler) : NULL;
   if (before) loam_handler_set(before);
   else if (handler) binding_fail(LOAM_EINVAL);

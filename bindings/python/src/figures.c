@@ -85,11 +85,14 @@ static PyObject *owner(PyObject *self, PyObject *given) {
       (Py_ssize_t)o.size, o.device, PyLong_FromVoidPtr(o.stream), o.handler_version);
 }
 
-/* address_of(object): returns the address of the first byte of an object's buffer, in any
- * layout. */
+/* address_of(object): returns the address of the first byte of an object's buffer, in any layout.
+ * TypeError for an object without a buffer. */
 static PyObject *address_of(PyObject *self, PyObject *given) {
   (void)self;
   Py_buffer view;
+  if (!PyObject_CheckBuffer(given))
+    return PyErr_Format(PyExc_TypeError, "an array, a buffer or an address is needed, not %s",
+                        Py_TYPE(given)->tp_name);
   if (PyObject_GetBuffer(given, &view, PyBUF_FULL_RO)) return NULL;
   PyObject *address = PyLong_FromVoidPtr(view.buf);
   PyBuffer_Release(&view);

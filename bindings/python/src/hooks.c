@@ -141,7 +141,7 @@ static PyObject *hook_block(PyObject *self, PyObject *function) {
  * returns its name. The capsule is kept for good, because blocks keep their handler. */
 static PyObject *register_handler(PyObject *self, PyObject *capsule) {
   (void)self;
-  const loam_handler *handler = PyCapsule_GetPointer(capsule, "mem_handler");
+  const loam_handler *handler = binding_handler(capsule);
   if (!handler) return NULL;
   loam_status status = loam_handler_register(handler);
   if (status) return binding_fail(status);

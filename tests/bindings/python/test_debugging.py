@@ -390,9 +390,11 @@ class ForC(Case):
         whose = loam.owner(block)
         self.assertEqual((whose.handler, whose.handler_version), ("plainly", 3))
         self.assertEqual(loam.owner(loam.Block(5000)).handler_version, 0)
-        for wrong in (capsule_of(address, b"other"), 7):
-            with self.assertRaises((ValueError, TypeError)):
-                loam.register_handler(wrong)
+        with self.assertRaisesRegex(ValueError, 'a capsule "mem_handler", not .*"other"'):
+            loam.register_handler(capsule_of(address, b"other"))
+        for register in loam.register_handler, loam.set_handler:
+            with self.assertRaisesRegex(TypeError, 'a capsule "mem_handler", not int'):
+                register(7)
 
 
 class ContextHandlers(Case):

@@ -213,8 +213,9 @@ class Figures(Case):
     def test_what_is_not_loams_has_no_owner(self):
         self.assertIsNone(loam.owner(bytearray(10)))
         self.assertIsNone(loam.owner(0))
-        with self.assertRaises(TypeError):
-            loam.owner("text")
+        for wrong, kind in (("text", "str"), (None, "NoneType"), (1.5, "float")):
+            with self.assertRaisesRegex(TypeError, f"or an address is needed, not {kind}"):
+                loam.owner(wrong)
 
     def test_a_number_of_numpy_is_an_address(self):
         block = loam.Block(100, "numbered")
