@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.registry import cpu_target
@@ -33,6 +32,7 @@ from numba.core.runtime import rtsys
 from numba.core.typing.npydecl import parse_dtype
 from numba.extending import intrinsic, overload
 from numba.np.arrayobj import make_array, populate_array
+from numba.np.numpy_support import as_dtype
 
 from . import _loam
 
@@ -86,6 +86,19 @@ def _empty(typingctx: Any, length: Any, dtype: Any, table: Any) -> Any:
     return array_type(types.intp, dtype, types.uintp), codegen
 
 
+@intrinsic
+def _same_kind(typingctx: Any, shape: Any) -> Any:
+    """Makes a tuple of integers of one type from one of several types."""
+    made = types.UniTuple(types.intp, len(shape))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        parts = cgutils.unpack_tuple(builder, args[0])
+        cast = [context.cast(builder, part, kind, types.intp) for part, kind in zip(parts, shape)]
+        return context.make_tuple(builder, made, cast)
+
+    return made(shape), codegen
+
+
 def empty(shape: Any, dtype: Any, table: int) -> Any:
     """Like numpy.empty(shape, dtype), with memory of the allocator at `table`.
 
@@ -100,7 +113,7 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
     kind = parse_dtype(dtype)
     if kind is None or not isinstance(table, types.Integer):
         return None
-    largest = (2**47 - 1) // numpy.dtype(str(kind)).itemsize
+    largest = (2**47 - 1) // max(as_dtype(kind).itemsize, 1)
     if isinstance(shape, types.Integer):
         def one(shape: Any, dtype: Any, table: Any) -> Any:
             if shape < 0:
@@ -109,7 +122,15 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
                 raise MemoryError("no address space is that large")
             return _empty(shape, dtype, table)
         return one
-    if isinstance(shape, types.UniTuple) and isinstance(shape.dtype, types.Integer):
+    if not isinstance(shape, types.BaseTuple):
+        return None
+    if not all(isinstance(extent, types.Integer) for extent in shape):
+        return None
+    if not len(shape):
+        def none(shape: Any, dtype: Any, table: Any) -> Any:
+            return _empty(1, dtype, table).reshape(())
+        return none
+    if isinstance(shape, types.UniTuple):
         def many(shape: Any, dtype: Any, table: Any) -> Any:
             length = 1
             for extent in shape:
@@ -120,7 +141,10 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
                 length *= extent
             return _empty(length, dtype, table).reshape(shape)
         return many
-    return None
+
+    def mixed(shape: Any, dtype: Any, table: Any) -> Any:
+        return empty(_same_kind(shape), dtype, table)
+    return mixed
 
 
 def __getattr__(name: str) -> Any:

@@ -38,6 +38,18 @@ def make_table(rows, columns, table):
     return array
 
 
+@numba.njit
+def make_single(table):
+    array = of_loam.empty((), numpy.int8, table)
+    array[()] = 7
+    return array
+
+
+@numba.njit
+def make_of(dtype, table):
+    return of_loam.empty(5, dtype, table)
+
+
 @numba.njit(nogil=True)
 def make_many(times, table):
     total = 0
@@ -84,6 +96,21 @@ class Balanced(Case):
         table = make_table(7, 11, GRID)
         self.assertEqual((table.shape, table.dtype, table.sum()), ((7, 11), numpy.int32, 231))
         self.assertEqual(make_table(0, 11, GRID).size, 0)
+
+    def test_extents_may_be_of_several_types_or_none(self):
+        mixed = make_table(numpy.uint8(7), 11, GRID)
+        self.assertEqual((mixed.shape, mixed.sum()), ((7, 11), 231))
+        with self.assertRaises(ValueError):
+            make_table(numpy.uint8(7), -1, GRID)
+        single = make_single(GRID)
+        self.assertEqual((single.shape, single[()], loam.owner(single).tag), ((), 7, "numba.grid"))
+
+    def test_values_may_be_records_and_dates(self):
+        for kind in (numpy.dtype([("x", "f8"), ("n", "i4")]), numpy.dtype("M8[s]"),
+                     numpy.dtype("c16"), numpy.dtype("?"), numpy.dtype("S3")):
+            with self.subTest(dtype=kind):
+                array = make_of(kind, GRID)
+                self.assertEqual((array.dtype, loam.owner(array).tag), (kind, "numba.grid"))
 
     def test_wrong_extents_are_refused(self):
         for n in (-1, -(1 << 62)):
