@@ -588,7 +588,8 @@ static PyMethodDef methods[] = {
     "debug(): returns lines of text that describe the type, the metadata, the data, and each\n"
     "block with its references." },
   { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "__dlpack__(stream=None): returns a DLPack capsule of the scalars." },
+    "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): returns a DLPack\n"
+    "capsule of the scalars, of version 0. BufferError for a copy, and for another device." },
   { "__reduce__", array_reduce, METH_NOARGS, "For pickle and copy: a copy of the contents." },
   { "to_arrow", (PyCFunction)(void (*)(void))array_to_arrow, METH_VARARGS | METH_KEYWORDS,
     "to_arrow(*, copy=False): returns two capsules, Arrow's schema and array. With `copy`, values\n"

@@ -207,12 +207,8 @@ PyObject *array_interface(PyObject *self, void *none) {
 
 /* The tensor may live longer than every Array, so the rows stay in place from now on. */
 PyObject *array_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
-  static const char *names[] = { "stream", NULL };
-  PyObject *stream = Py_None;
   struct DLManagedTensor *tensor;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream))
-    return NULL;
-  if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
+  if (!tensor_can_be_lent(arguments, keywords)) return NULL;
   loam_array *fixed = as_fixed(array_of(self));
   if (!fixed) return NULL;
   loam_status status = loam_array_to_dlpack(fixed, &tensor);

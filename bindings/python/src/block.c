@@ -188,12 +188,8 @@ static void end_tensor(dl_tensor *t) {
 }
 
 static PyObject *block_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords) {
-  static const char *names[] = { "stream", NULL };
-  PyObject *stream = Py_None;
   loam_block *block = block_of(self);
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|$O", (char **)names, &stream) || !block)
-    return NULL;
-  if (stream != Py_None) return PyErr_Format(PyExc_BufferError, "host memory has no streams");
+  if (!block || !tensor_can_be_lent(arguments, keywords)) return NULL;
   if (((Block *)self)->is_readonly)
     return PyErr_Format(PyExc_BufferError, "the block is read-only, which a tensor cannot say");
   lent *l = loam_calloc(loam_site_get("loam.block"), 1, sizeof *l);
@@ -327,7 +323,8 @@ static PyMethodDef methods[] = {
     "are in use, and once its __array_interface__ was read." },
   { "__reduce__", block_reduce, METH_NOARGS, "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "__dlpack__(stream=None): returns a DLPack capsule of the bytes." },
+    "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): returns a DLPack\n"
+    "capsule of the bytes, of version 0. BufferError for a copy, and for another device." },
   { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
   { 0 },
 };

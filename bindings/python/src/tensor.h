@@ -2,6 +2,8 @@
 #ifndef TENSOR_H
 #define TENSOR_H
 
+#include <stdbool.h>
+
 #include "binding.h"
 
 /* The tensor struct of DLPack version 0, which has no version and no flags. */
@@ -18,6 +20,10 @@ typedef struct DLManagedTensor {
 } dl_tensor;
 
 enum { DL_CPU = 1, DL_UINT = 1 };
+
+/* Checks the arguments of __dlpack__, which are those of DLPack 1.0. A reader of that version takes a
+ * tensor of version 0 too. Raises BufferError for a stream, another device and a copy. */
+bool tensor_can_be_lent(PyObject *arguments, PyObject *keywords);
 
 /* Returns a capsule that owns the tensor: the tensor ends on failure, or with the capsule unless a
  * consumer has taken it. */

@@ -95,6 +95,20 @@ class Lending(Case):
         with self.assertRaises(BufferError):
             loam.Block(1).__dlpack__(stream=1)
 
+    def test_readers_of_dlpack_1_get_a_tensor_of_version_0(self):
+        for one in (loam.Block(8), loam.Array("2 * int32", [1, 2])):
+            with self.subTest(one=one):
+                capsule = one.__dlpack__(stream=None, max_version=(1, 1), dl_device=(1, 0),
+                                         copy=False)
+                self.assertIn('"dltensor"', repr(capsule))
+                one.__dlpack__(max_version=None, dl_device=None, copy=None)
+                for wrong in ({"copy": True}, {"dl_device": (2, 0)}, {"stream": -1}):
+                    with self.assertRaises(BufferError):
+                        one.__dlpack__(**wrong)
+                for wrong in ({"dl_device": 1}, {"dl_device": (1,)}, {"device": None}):
+                    with self.assertRaises(TypeError):
+                        one.__dlpack__(**wrong)
+
     def test_a_tensor_may_end_on_another_thread(self):
         tensors = [numpy.from_dlpack(loam.Block(n)) for n in range(1, 3000, 100)]
         thread = threading.Thread(target=tensors.clear)
