@@ -27,6 +27,10 @@ enum { PREPARED = 1, PREPARED_BLINDLY = 16 };
 /* Tries to open a board while another process has a lease on it: 100 ms in all. */
 enum { OPEN_TRIES = 100, OPEN_NAP_NS = 1000000 };
 
+/* A board may take so much of the address space that a limit (RLIMIT_AS) leaves to a process: one
+ * part in so many. */
+enum { SPACE_SHARE = 16 };
+
 /* Bytes that hold the name of a variable of loam, the sign = and a NUL. */
 enum { NAME_ROOM = 16 };
 
@@ -55,9 +59,19 @@ static void begin(lm_board *board, uint64_t maker, uint32_t prepared) {
   memcpy(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC);
 }
 
+/* Tells whether a limit on address space leaves room for a board. If not, the program needs that
+ * address space for its own memory. */
+static bool has_space(void) {
+  size_t used, limit = lm_sys_address_limit();
+  if (limit == SIZE_MAX) return true;
+  if (lm_sys_address_space(&used) || used > limit) return false;
+  return (limit - used) / SPACE_SHARE >= LM_BOARD_FILE;
+}
+
 /* Maps a board. Returns 0 or an errno. */
 static int attach(int fd, lm_board **out) {
   void *at = NULL;
+  if (!has_space()) return ENOMEM;
   int error = lm_sys_file_attach(fd, 0, sizeof(lm_board), true, &at);
   if (error) return error;
   (void)lm_sys_file_scattered(at, sizeof(lm_board)); /* without it, stores are only slower */
@@ -127,6 +141,11 @@ static int set_up(int fd, uint64_t maker, lm_board **out) {
 loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
   uint64_t maker = lm_board_owner_now(getpid());
   lm_assert(*dir);
+  if (!has_space())
+    return lm_error(LOAM_EIO,
+                    "board: it takes %zu MiB of address space, more than a %dth of what the limit "
+                    "(ulimit -v) leaves",
+                    LM_BOARD_FILE / LM_MIB, SPACE_SHARE);
   loam_status status = lm_control_socket_folder(dir);
   if (status != LOAM_OK) return status;
   /* Containers may share the folder, and their first processes have one id. */

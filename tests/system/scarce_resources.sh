@@ -56,7 +56,14 @@ kill "$closed"
 echo "ok: standard input, output and error closed"
 
 runs "five descriptors" "Too many open files" with "ulimit -n 5"
-runs "address space for little more than the program" "" with "ulimit -v 100000"
+runs "address space for little more than the program" "more than a 16th" with "ulimit -v 100000"
+# A third of a limit on address space is left to the program. A board would take 72 MiB.
+for kib in 64000 70000 76000 100000 106000 150000; do
+  (ulimit -v "$kib"; LOAM_EVENTS=none exec "$LOAM" run --policy "$policy" -- \
+    /usr/bin/python3 -ISc "bytearray($kib * 1024 // 3)") 2> "$work/err" ||
+    fail "a third of $kib KiB of address space: $(cat "$work/err")"
+done
+echo "ok: a third of the address space under a limit is left to the program"
 # Finds the least address space with which the command itself starts. With less, the kernel or the
 # dynamic linker fails.
 for kib in $(seq 4000 250 40000); do
