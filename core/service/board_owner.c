@@ -79,25 +79,26 @@ static bool has_other_program(int pid, const lm_board_figures *figures) {
 
 /* What the lines of /proc/PID/maps say. */
 typedef struct mappings {
-  bool has_any, has_board;
+  bool has_any, has_loam;
 } mappings;
 
 static void note_mapping(void *ctx, const char *line) {
   mappings *m = ctx;
   m->has_any = true;
-  m->has_board |= strchr(line, '/') && strstr(line, ".board");
+  m->has_loam |= strchr(line, '/') && (strstr(line, ".board") || strstr(line, "/quotas."));
 }
 
 /* Tells whether the process has replaced its program by one without loam, which may be the file
- * that its entry names: nginx starts its successor without LD_PRELOAD. A process with loam has a
- * board among its mappings. It also reserves LM_RANGE, unless RLIMIT_AS forbids that, so that its
- * mappings need not be read. If they cannot be seen, the answer is no. */
+ * that its entry names: nginx starts its successor without LD_PRELOAD. A process with a place has
+ * the board among its mappings, and one with a shared limit has the table of quotas there. Both
+ * also reserve LM_RANGE, unless RLIMIT_AS forbids that, so that their mappings need not be read. If
+ * the mappings cannot be seen, the answer is no. */
 static bool has_lost_loam(int pid, const process *p, const lm_board_figures *figures) {
   char path[40];
   mappings m = { 0 };
   if (!figures || p->reserved >= LM_RANGE) return false;
   snprintf(path, sizeof path, "/proc/%d/maps", pid);
-  return !lm_sys_each_line(path, note_mapping, &m) && m.has_any && !m.has_board;
+  return !lm_sys_each_line(path, note_mapping, &m) && m.has_any && !m.has_loam;
 }
 
 /* Tells whether the process counts the time since boot as this process does. In another time
