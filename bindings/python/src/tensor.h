@@ -21,8 +21,8 @@ typedef struct DLManagedTensor {
 
 enum { DL_CPU = 1, DL_UINT = 1 };
 
-/* Checks the arguments of __dlpack__, which are those of DLPack 1.0. A reader of that version takes a
- * tensor of version 0 too. Raises BufferError for a stream, another device and a copy. */
+/* Checks the arguments of __dlpack__, which are those of DLPack 1.0. A reader of that version takes
+ * a tensor of version 0 too. Raises BufferError for a stream, another device and a copy. */
 bool tensor_can_be_lent(PyObject *arguments, PyObject *keywords);
 
 /* Returns a capsule that owns the tensor: the tensor ends on failure, or with the capsule unless a

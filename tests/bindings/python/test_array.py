@@ -483,8 +483,9 @@ class Views(Case):
         array = loam.Array(TYPE, VALUE)
         self.assertEqual([bool(row) for row in array], [True, False, True])
         self.assertIs(bool(array[0, 0]), True)
-        for kind, value, truth in (("int32", 0, False), ("?int32", 0, False), ("?int32", None, False),
-                                   ("string", "a", True), ("{x: int32}", {"x": 0}, True),
+        for kind, value, truth in (("int32", 0, False), ("?int32", 0, False),
+                                   ("?int32", None, False), ("string", "a", True),
+                                   ("{x: int32}", {"x": 0}, True),
                                    ("?{x: int32}", None, False), ("?{x: int32}", {"x": 0}, True),
                                    ("?var * int8", [], False), ("pointer[2 * int8]", None, False)):
             with self.subTest(kind=kind, value=value):
