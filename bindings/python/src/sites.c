@@ -6,6 +6,7 @@
  * that lock (NumPy makes some) has no site. */
 #include "sites.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 /* Python 3.12 has these functions under new names. */
@@ -64,17 +65,25 @@ static const char *text_of(PyObject *text) {
   return utf8 ? utf8 : "";
 }
 
+/* Returns whether a byte of UTF-8 is inside a character, behind its first byte. */
+static bool is_inside(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
+
 /* Writes "numpy.MODULE.FUNCTION" without the brackets that Python puts around names such as
- * <lambda>. */
+ * <lambda>. A text that is too long is cut behind a whole character. */
 static void write_tag(char *tag, const char *module, const char *function) {
   static const char locals[] = "<locals>.";
   char whole[2 * TAG];
   size_t n = 0;
   snprintf(whole, sizeof whole, "numpy.%.*s.%s", TAG, module, function);
-  for (const char *c = whole; *c && n < TAG - 1; c++) {
-    if (!strncmp(c, locals, sizeof locals - 1)) c += sizeof locals - 1;
-    if (*c != '<' && *c != '>') tag[n++] = *c;
+  const char *c = whole;
+  while (*c && n < TAG - 1) {
+    bool is_skipped = !strncmp(c, locals, sizeof locals - 1);
+    if (!is_skipped && *c != '<' && *c != '>') tag[n++] = *c;
+    c += is_skipped ? sizeof locals - 1 : 1;
   }
+  if (is_inside(*c))
+    while (is_inside(tag[--n])) {
+    }
   tag[n] = 0;
 }
 

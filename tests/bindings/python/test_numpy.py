@@ -447,6 +447,15 @@ class Sites(Installed):
         self.assertEqual((owner.file, owner.module), (__file__, __name__))
         self.assertEqual(owner.line, work.__code__.co_firstlineno)
 
+    def test_a_long_name_is_cut_behind_a_whole_character(self):
+        for letters in ("x", "xy"):
+            name = letters + "é" * 200
+            space = {"numpy": numpy, "__name__": "typed"}
+            exec(f"def {name}(): return numpy.empty(5)", space)
+            tag = loam.owner(space[name]()).tag
+            self.assertEqual(tag, f"numpy.typed.{name}"[:len(tag)])
+            self.assertGreaterEqual(len(tag.encode()), 254)
+
     def test_a_tag_stays_and_has_a_place(self):
         with loam.tag("named"):
             owner = loam.owner(numpy.zeros(100))
