@@ -92,8 +92,12 @@ def _text_of(names: list[str], values: list[_Value]) -> str:
 
 
 class _Reader:
-    def __init__(self, text: str) -> None:
+    """Reads a format. With `is_padded` the fields of its structs stand where C puts them, also
+    where the format shows no pad bytes."""
+
+    def __init__(self, text: str, is_padded: bool) -> None:
         self.text, self.at, self.order = text, 0, "@"
+        self.is_padded = is_padded
 
     def fail(self, why: str) -> BufferError:
         return BufferError(f"a buffer with the format {self.text!r}: {why}")
@@ -145,7 +149,8 @@ class _Reader:
                 continue
             named = _NAME.match(self.text, self.at)
             self.at = named.end() if named else self.at
-            made.add(named["name"] if named else f"f{len(made.names)}", value, self.order == "@")
+            made.add(named["name"] if named else f"f{len(made.names)}", value,
+                     self.is_padded or self.order == "@")
         self.at += 1
         return made
 
@@ -182,9 +187,10 @@ def _with_pads(made: _Struct) -> tuple[str, tuple[str, ...] | None]:
 
 
 def _is_told(kind: Any, ctypes: Any) -> bool:
-    """Returns whether the format that ctypes gives to a type says where all of its fields are.
+    """Returns whether the format that ctypes gives to a type has all of its fields, each where C
+    puts it.
 
-    It does not for fields of a base class, bit fields, packed structs, and unions.
+    It has not for fields of a base class, bit fields, packed structs, and unions.
     """
     while hasattr(kind, "_length_"):
         kind = kind._type_
@@ -192,9 +198,34 @@ def _is_told(kind: Any, ctypes: Any) -> bool:
         return True
     own = vars(kind).get("_fields_", ())
     fields = [f for base in kind.__mro__ for f in vars(base).get("_fields_", ())]
-    if issubclass(kind, ctypes.Union) or getattr(kind, "_pack_", False) or len(fields) > len(own):
+    if issubclass(kind, ctypes.Union) or len(fields) > len(own):
+        return False
+    if getattr(kind, "_pack_", False) or getattr(kind, "_align_", False):
         return False
     return all(len(f) == 2 and _is_told(f[1], ctypes) for f in own)
+
+
+def _find_ctypes(source: object) -> Any:
+    """Returns the type of ctypes whose objects a buffer shows, or None."""
+    while isinstance(source, memoryview):
+        source = source.obj
+    ctypes = sys.modules.get("ctypes")
+    if not ctypes or not isinstance(source, (ctypes.Array, ctypes.Structure, ctypes.Union)):
+        return None
+    kind: Any = type(source)
+    while hasattr(kind, "_length_"):
+        kind = kind._type_
+    return kind
+
+
+def _check_ctypes(reader: _Reader, kind: Any, made: _Struct | None = None) -> None:
+    """Raises BufferError if the format of a type of ctypes leaves fields out, or if a struct that
+    was read has its fields in other places than the type."""
+    is_told = _is_told(kind, sys.modules["ctypes"])
+    if is_told and made:
+        is_told = made.offsets() == [getattr(kind, name).offset for name, _ in kind._fields_]
+    if not is_told:
+        raise reader.fail("ctypes does not say where all fields are; give the type")
 
 
 def _layout_in_c(dtype: Any) -> tuple[list[int], int, int]:
@@ -251,16 +282,6 @@ def _find_dtype(source: object) -> Any:
     return None
 
 
-def _check_source(reader: _Reader, source: object) -> None:
-    """Raises BufferError if a buffer is of an object of ctypes whose format leaves fields out."""
-    while isinstance(source, memoryview):
-        source = source.obj
-    ctypes = sys.modules.get("ctypes")
-    if ctypes and isinstance(source, (ctypes.Array, ctypes.Structure, ctypes.Union)):
-        if not _is_told(type(source), ctypes):
-            raise reader.fail("ctypes does not say where all fields are; give the type")
-
-
 def datashape(format: str, size: int, source: object = None) -> (
         tuple[str, tuple[str, ...] | None]):
     """Returns the datashape of a buffer's elements, which take `size` bytes each.
@@ -270,8 +291,10 @@ def datashape(format: str, size: int, source: object = None) -> (
     has the names of the other fields. Otherwise the second value is None. Raises BufferError for a
     format that loam cannot express.
     """
-    reader = _Reader(format)
-    _check_source(reader, source)
+    kind, dtype = _find_ctypes(source), _find_dtype(source)
+    reader = _Reader(format, is_padded=kind is not None)  # ctypes shows no pad bytes before 3.12
+    if kind is not None:
+        _check_ctypes(reader, kind)
     if not format.startswith("T{"):
         value, _ = reader.value()
         if value is None or reader.at != len(format) or value.size != size:
@@ -282,7 +305,8 @@ def datashape(format: str, size: int, source: object = None) -> (
     ends = [offset + value.size for value, offset in zip(made.values, made.offsets())]
     if reader.at != len(format) or not ends or max(ends) > size:
         raise reader.fail(f"loam cannot read values of {size} bytes from it")
-    dtype = _find_dtype(source)
+    if kind is not None:
+        _check_ctypes(reader, kind, made)
     if dtype is not None:
         _check_numpy(reader, dtype, made)
     if any(offset % value.align for value, offset in zip(made.values, made.offsets())):

@@ -43,6 +43,11 @@ class Either(ctypes.Union):
     _fields_ = [("a", ctypes.c_byte), ("b", ctypes.c_longlong)]
 
 
+class Padded(ctypes.Structure):
+    _fields_ = [("a", ctypes.c_byte), ("b", ctypes.c_double), ("all", ctypes.c_short * 3),
+                ("pair", Pair), ("c", ctypes.c_char * 3)]
+
+
 class Packed(ctypes.Structure):
     _pack_ = 1
     _fields_ = [("a", ctypes.c_int), ("b", ctypes.c_byte)]
@@ -199,6 +204,24 @@ class Coming(Case):
             with self.assertRaisesRegex(BufferError, words):
                 loam.Array.from_buffer(source)
 
+
+    def test_ctypes_structs_with_pad_bytes_come_in(self):
+        for kind in Padded, around(Padded), members(Padded), around(members(Padded)):
+            source = (kind * 2)()
+            memory = memoryview(source).cast("B")
+            memory[:] = bytes(i % 100 for i in range(len(memory)))
+            array = loam.Array.from_buffer(source)
+            with self.subTest(type=array.type):
+                self.assertEqual((array.strides, array.address),
+                                 ((ctypes.sizeof(kind),), ctypes.addressof(source)))
+                self.assertEqual([self.values_of(one) for one in source], array.tolist())
+
+    def values_of(self, one):
+        if isinstance(one, ctypes.Structure):
+            return {name: self.values_of(getattr(one, name)) for name, _ in one._fields_}
+        if isinstance(one, ctypes.Array):
+            return [self.values_of(item) for item in one]
+        return list(one) if isinstance(one, bytes) else one
 
     def test_ctypes_formats_that_leave_fields_out_are_refused(self):
         hidden = (Triple, Bits, Either, Packed, around(Triple), around(Either), around(Packed),
