@@ -156,9 +156,12 @@ end
 -- ---- Sites
 
 local by_tag = {}
+local is_site = { ["nil"] = true, userdata = true, cdata = true } -- types of sites; nil: no site
 
 local function site_of(site)
-  if type(site) ~= "string" then return site end
+  local got = type(site)
+  if is_site[got] then return site end
+  if got ~= "string" then error("tag: a string or a site expected, got " .. got, 3) end
   local found = by_tag[site]
   if not found then
     without_nul(site, "tag", 4)

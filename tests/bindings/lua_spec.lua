@@ -31,6 +31,17 @@ describe("loam for Lua", function()
     assert.has_error(function() loam.site(nil) end, "site: a table expected, got nil")
   end)
 
+  it("refuses a tag that is no string and no site", function()
+    for got, tag in pairs({ number = 5, table = { "t" }, boolean = true }) do
+      local words = "tag: a string or a site expected, got " .. got
+      assert.has_error(function() loam.block(tag, 10) end, words)
+      assert.has_error(function() loam.malloc(tag, 10) end, words)
+      assert.has_error(function() loam.array(tag, "int8") end, words)
+    end
+    assert(loam.block(nil, 10))
+    assert(loam.block(loam.site("t"), 10))
+  end)
+
   it("keeps no callback after a wrong argument", function()
     for _ = 1, 2000 do -- LuaJIT can have fewer than a thousand callbacks
       assert.has_error(function() loam.policy.inspect("none.lua", {}) end)
