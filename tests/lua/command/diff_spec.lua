@@ -71,6 +71,46 @@ describe("the comparison of two policies", function()
       questions("{}", "{ k1 = a, k2 = a, k3 = a, k4 = a, k5 = a }"))
   end)
 
+  it("names a question with the answer no, without which it would name other tags too", function()
+    local function questions(old, new)
+      local made = diff(old, new)
+      assert.equal(1, #made.regions)
+      return made.regions[1].questions
+    end
+    local below = 'if req.tag:under("x.y") then return a end return b'
+    local all = 'if req.tag:under("log") or req.tag:under("x") then return a end return b'
+    assert.same({ 'req.tag:under("x")', 'not req.tag:under("x.y")' },
+      questions('if req.tag:under("x") then return a end return b', below))
+    assert.same({ 'req.tag:under("log")' },
+      questions('if req.tag:under("x") then return a end return b', all))
+    assert.same({ 'req.tag:glob("big.*")', 'req.tag ~= "big.a"' },
+      questions('if req.tag == "big.a" or req.tag:glob("big.*") then return a end return b',
+        'if req.tag == "big.a" then return a end return b'))
+  end)
+
+  it("names no question that the classes of one region answer differently", function()
+    local made = diff('if req.tag:under("x.y") then return a:or_else(b) end '
+      .. 'if req.tag:under("x") then return a:or_else(b) end return b',
+      'if req.tag:under("x") then return a end return b')
+    assert.equal(1, #made.regions)
+    assert.same({ 'req.tag:under("x")' }, made.regions[1].questions)
+    made = diff('if req.tag:under("x") then return t[req.tag:part(2)] or b end return b',
+      'if req.tag:under("x") then return t[req.tag:part(2)] or c end return b',
+      "local t = { k1 = a, k2 = c } ")
+    assert.same({ 'req.tag:under("x")', "req.tag:part(2) is no key of its table" },
+      made.regions[1].questions)
+  end)
+
+  it("names few of many questions with the answer no", function()
+    local many = {}
+    for i = 1, 9 do many[i] = ('if req.tag:under("x.y%d") then return b end '):format(i) end
+    local body = table.concat(many) .. 'if req.tag:under("x") then return %s end return b'
+    local list = diff(body:format("a"), body:format("c")).regions[1].questions
+    assert.equal(6, #list)
+    assert.same({ 'req.tag:under("x")', 'not req.tag:under("x.y1")' }, { list[1], list[2] })
+    assert.equal("other questions have the answer no", list[6])
+  end)
+
   it("joins classes of tags with one difference", function()
     local body = "if req.tag:is(\"x\") then if req.size == 7 then return c end end "
     local made = diff(body .. "if req.size < 4096 then return a end return b",

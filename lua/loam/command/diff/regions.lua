@@ -8,7 +8,7 @@
 local boxes = require("loam.command.diff.boxes")
 local dimensions = require("loam.command.diff.dimensions")
 local plans = require("loam.command.diff.plans")
-local quoted = require("loam.report.lua_text").quoted
+local questions = require("loam.command.diff.questions")
 local reader = require("loam.command.diff.reader")
 local site_search = require("loam.compiler.site_search")
 local sites = require("loam.command.diff.sites")
@@ -26,7 +26,9 @@ local regions = {}
 ---@field from number the smallest size
 ---@field to number the greatest size
 ---@field conditions string[] conditions that are true for all its requests
----@field questions string[] questions that the site of the witness answers with yes
+---@field questions string[] what is true of its sites (questions.lua)
+---@field yes table[] { question, answer } of the site of the witness, without those answered no
+---@field no table[] the questions that the sites of some class answer with no
 ---@field tags "named"|"other"|"any" which tags the site of the witness stands for
 ---@field sites table[] a site of each class, with the shortest strings
 ---@field point table|nil the witness, by dimension; nil: undecided
@@ -54,33 +56,6 @@ local function is_before(a, b)
     if a[field] ~= b[field] then return a[field] < b[field] end
   end
   return false
-end
-
-local MOST_KEYS = 4 -- of a table, in the words of a question
-
--- Says which keys of a table have the value that was found. Other keys have another value, so the
--- witness alone would not tell which strings a region is about.
-local function words_of_keys(step)
-  local words = sites.words_left(step)
-  if #words == 1 then return ("%s == %s"):format(step[1].text, quoted(words[1])) end
-  local list, more = {}, #words - MOST_KEYS
-  for i = 1, math.min(#words, MOST_KEYS) do list[i] = quoted(words[i]) end
-  return ("%s is one of %s%s"):format(step[1].text, table.concat(list, ", "),
-    more > 0 and (" and %d more"):format(more) or "")
-end
-
--- Lists the questions that a site answers with yes, as a policy writes them.
-local function questions_of(path)
-  local list, seen = {}, {}
-  for _, step in ipairs(path) do
-    local question, answer = step[1], step[2]
-    local words = answer == true and question.text or answer and words_of_keys(step)
-    if words and not seen[words] then
-      seen[words] = true
-      list[#list + 1] = words
-    end
-  end
-  return list
 end
 
 -- Says which tags a site stands for: "named" (a question about the tag has the answer yes), "other"
@@ -128,8 +103,16 @@ local function new_region(made, found)
   return {
     kind = kind, rank = rank, options = options, old = old, new = new,
     from = range and range[1] or size.least, to = range and range[2] or size.most,
-    conditions = conditions_of(found.box), sites = {}, point = found.point, box = found.box,
+    conditions = conditions_of(found.box), sites = {}, no = {}, is_no = {},
+    point = found.point, box = found.box,
   }
+end
+
+local function add_no(region, no)
+  for _, question in ipairs(no) do
+    if not region.is_no[question] then region.no[#region.no + 1] = question end
+    region.is_no[question] = true
+  end
 end
 
 -- Adds the differences of two plans to the regions. The regions of other classes with equal chains
@@ -145,8 +128,9 @@ local function add(made, by_key, found, class)
     list[#list + 1] = region
   end
   found.region = region
+  add_no(region, class.no)
   if not region.sites[1] or is_before(class.site, region.sites[1]) then
-    region.questions, region.tags = class.questions, class.tags
+    region.yes, region.tags = class.yes, class.tags
     table.insert(region.sites, 1, class.site)
   else
     region.sites[#region.sites + 1] = class.site
@@ -170,7 +154,8 @@ local function compare_sites(made, old, new)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
     local where = site_search.shortest(path, site)
-    local class = { site = where, questions = questions_of(path), tags = tags_of(path) }
+    local class = { site = where, tags = tags_of(path) }
+    class.yes, class.no = questions.split(path)
     for _, one in ipairs(found) do add(made, by_key, one, class) end
   end)
 end
@@ -193,9 +178,13 @@ function regions.compare(old_text, new_text)
   end
   witness.reset()
   compare_sites(made, old, new)
+  local words = questions.new()
   for _, list in ipairs { made.regions, made.undecided } do
     table.sort(list, is_region_before)
-    for _, region in ipairs(list) do table.sort(region.sites, is_before) end
+    for _, region in ipairs(list) do
+      table.sort(region.sites, is_before)
+      region.questions = questions.words(words, region.yes, region.no, region.sites)
+    end
   end
   return made
 end
