@@ -114,13 +114,19 @@ end
 
 local LIMITS = { limit = true, soft = true }
 
+-- Returns whether an option with this value has an effect: `zero = false` and `guard = false` say
+-- what holds without them.
+local function has_effect(option, value)
+  return value ~= nil and value ~= false and not (option == "guard" and value == 0)
+end
+
 -- The options as text, in a fixed order. Two strategies with equal text and name are one strategy.
 -- `skipped` is a set of options to leave out.
 local function words(values, skipped)
   local parts = {}
   for _, option in ipairs(options.order()) do
     local value = values[option]
-    if value ~= nil and option ~= "name" and not (skipped and skipped[option]) then
+    if has_effect(option, value) and option ~= "name" and not (skipped and skipped[option]) then
       if option == "numa" then value = numa_text(value) end
       if LIMITS[option] then value = string.format("%d", value) end
       parts[#parts + 1] = option .. "=" .. tostring(value)

@@ -192,6 +192,15 @@ describe("the comparison of two policies", function()
     assert.same({ "options  0-140737488355328 s>s" }, told(made))
   end)
 
+  it("is empty for an option that says what holds without it", function()
+    for _, option in ipairs { "zero", "prefault", "lock", "guard" } do
+      local made = diff("return s", "return s", "local s = loam.host { name = \"s\" } ",
+        ("local s = loam.host { name = \"s\", %s = false } "):format(option))
+      assert.same({}, told(made))
+      assert.same({}, made.strategies)
+    end
+  end)
+
   it("sees a fallback that is lost, and one whose limit changed", function()
     local made = diff("return a:or_else(b)", "return a")
     assert.same({ "fallback  0-140737488355328 a>a" }, told(made))
