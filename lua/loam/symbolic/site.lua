@@ -110,14 +110,23 @@ local function doubt_of(made, about)
     string.sub(text, 1, from - 1) .. quoted(meant) .. string.sub(text, to + 1)
 end
 
+local function add_doubt(class, reason, instead)
+  doubts[#doubts + 1] = { line = frame.line(), class = class, reason = reason,
+                          suggestion = "write " .. instead }
+end
+
 local function note_doubt(made, about)
   local class, reason, instead = doubt_of(made, about)
-  if reason then
-    doubts[#doubts + 1] = { line = frame.line(), class = class, reason = made.text .. " " .. reason,
-                            suggestion = "write " .. instead }
-  end
+  if reason then add_doubt(class, made.text .. " " .. reason, instead) end
   return made
 end
+
+-- Notes once that a text is compared with a number: `req.tag:part(2) == 7` for `"7"`.
+local note_number = interned(function(text, number)
+  add_doubt("text", ("%s == %s compares a string with a number, so it is never true"):format(
+    text.name, number), ("%s == \"%s\""):format(text.name, number))
+  return true
+end)
 
 -- Makes the observations that a function of tag.lua answers. `name` is the name of the function.
 local function helper(name)
@@ -161,10 +170,23 @@ local function keys_of(t)
   return keys
 end
 
+-- Notes a table whose keys are numbers alone, in which a text is looked up.
+local function doubt_numbers(text, t)
+  local least
+  for key in next, t do
+    if type(key) ~= "number" then return end
+    least = math.min(key, least or key)
+  end
+  if not least then return end
+  add_doubt("text", "the table that is indexed with " .. text.name .. " has numbers as keys, so it "
+    .. "has no value for a string", ("the keys as strings: { [\"%s\"] = ... }"):format(least))
+end
+
 -- Observes which value the text has in a table. The answer is the first key with that value; false
 -- if the text is no key. So keys with one value are one answer, and such tags one class.
 local key_in = interned(function(text, t)
   local keys = keys_of(t)
+  doubt_numbers(text, t)
   for _, word in ipairs(keys.words) do
     note_doubt({ name = text.name, field = text.field, part = text.part,
                  text = string.format("%s == %s", text.name, quoted(word)) }, word)
@@ -261,12 +283,14 @@ local function other_method(text, name)
   return function() return site.refuse(text, ":" .. name) end
 end
 
--- Compared with a value that is not a string, a text is unequal, as a string is.
+-- Compared with a value that is not a string, a text is unequal, as a string is. NaN is no key of
+-- the notes.
 local function equals(a, b)
   if rawequal(a, b) then return true end
   local text, other = a, b
   if not readers[text] then text, other = b, a end
   if readers[other] then return site.refuse(other, "a comparison with another string") end
+  if type(other) == "number" and other == other then note_number(text, other) end
   return type(other) == "string" and ask(equal(text, other))
 end
 

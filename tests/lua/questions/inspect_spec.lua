@@ -93,6 +93,20 @@ describe("check", function()
       warnings(above, "if req.tag == 'm.*' or 'm.*' == req.tag or req.func:under '*' "
         .. "or t[req.module] == 1 then return b end " .. USE_ALL))
   end)
+
+  it("warns of a string that is compared with a number, or looked up among numbers", function()
+    local found = {}
+    for _, w in ipairs(warnings("local t, mixed = { [7] = b, [8] = c }, { [7] = b, x = c }",
+      "local p = req.tag:part(2) if p == 7 or 7 == p or p == 0/0 or t[p] or mixed[p] or p == nil "
+      .. "then return b end " .. USE_ALL)) do
+      if w:find("string", 1, true) then found[#found + 1] = w end
+    end
+    assert.same({
+      [[2 text: req.tag:part(2) == 7 compares a string with a number, so it is never true; ]]
+        .. [[write req.tag:part(2) == "7"]],
+      [[2 text: the table that is indexed with req.tag:part(2) has numbers as keys, so it has no ]]
+        .. [[value for a string; write the keys as strings: { ["7"] = ... }]] }, found)
+  end)
 end)
 
 describe("check of lines that return", function()
