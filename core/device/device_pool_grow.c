@@ -9,6 +9,7 @@
 #include "device/device_pool_parts.h"
 #include "device/driver_pool.h"
 #include "device/manager.h"
+#include "device/sleep.h"
 #include "os/error.h"
 
 #define REMAPS_FREE 512 /* so many pieces may move before the limit rises */
@@ -120,10 +121,10 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
   return e;
 }
 
-/* Returns the free memory of the device's other pool to the driver. Returns whether there was
- * any. */
+/* Returns the free memory of the device's other pool to the driver, and memory of freed blocks that
+ * was kept (sleep.h). Returns whether there was any. */
 static bool trim_other(const lm_device_pool *pool, const lm_gpu_ops *gpu) {
-  size_t bytes = 0;
+  size_t bytes = pool->pinned.is_pinned ? 0 : lm_sleep_trim(pool->device);
   lm_device_pool *other = lm_device_pool_next(NULL, pool->device);
   for (; other; other = lm_device_pool_next(other, pool->device)) {
     if (other == pool || other->pinned.is_pinned || pool->pinned.is_pinned) continue;

@@ -89,6 +89,13 @@ static size_t trim_all(int device, bool is_pinned) {
 size_t lm_device_pool_trim(int device) { return trim_all(device, false); }
 size_t lm_device_pool_trim_pinned(void) { return trim_all(-1, true); }
 
+/* A pool may only defer the frees of what it gives back: so the flush comes after it. */
+size_t lm_device_pool_make_room(int device) {
+  size_t bytes = lm_device_pool_trim(device);
+  bytes += lm_manager_flush(device);
+  return bytes + lm_driver_pool_make_room(device);
+}
+
 /* ---- Idle memory */
 
 static _Atomic size_t kept; /* bytes that each pool keeps; relaxed: a setting that orders nothing */

@@ -137,7 +137,10 @@ int lm_provider_device(uint8_t device) {
 /* Takes memory from the manager. If that fails, the manager has set the error words. */
 static const char *take_from_manager(lm_provided *out, lm_provider maker, lm_manager_kind kind) {
   out->maker = maker;
-  if (lm_manager_alloc(kind, out->device, out->size, 0, &out->made) != LM_GPU_OK) out->made = NULL;
+  lm_gpu_result result = lm_manager_alloc(kind, out->device, out->size, 0, &out->made);
+  if (result == LM_GPU_NO_MEMORY && lm_sleep_make_room(out->device, out->stream))
+    result = lm_manager_alloc(kind, out->device, out->size, 0, &out->made);
+  if (result != LM_GPU_OK) out->made = NULL;
   out->base = out->made;
   return out->made ? NULL : lm_provider_words;
 }
@@ -146,8 +149,11 @@ static const char *take_from_manager(lm_provided *out, lm_provider maker, lm_man
 static const char *take_in_stream_order(lm_provided *out) {
   const loam_manager *m = lm_manager(out->device);
   out->maker = LM_PROVIDER_STREAM;
-  if (!m || m->memalloc_async(m->ctx, out->device, out->size, out->stream, &out->made))
-    out->made = NULL;
+  if (!m) return lm_provider_words;
+  loam_status status = m->memalloc_async(m->ctx, out->device, out->size, out->stream, &out->made);
+  if (status == LOAM_ENOMEM && lm_sleep_make_room(out->device, out->stream))
+    status = m->memalloc_async(m->ctx, out->device, out->size, out->stream, &out->made);
+  if (status != LOAM_OK) out->made = NULL;
   out->base = out->made;
   return out->made ? NULL : lm_provider_words;
 }

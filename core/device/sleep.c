@@ -4,7 +4,6 @@
 #include <stdio.h>
 
 #include "device/device_pool.h"
-#include "device/driver_pool.h"
 #include "device/manager.h"
 #include "os/error.h"
 #include "os/thread.h"
@@ -88,20 +87,13 @@ static void track_contexts(const lm_gpu_ops *gpu, int device, lm_stream stream) 
     gpu->track_context(device, gpu->stream_context(stream));
 }
 
-/* Gives back free memory of the device's pools. Returns whether there was any. */
-static bool make_room(int device) {
-  return lm_device_pool_trim(device) + lm_manager_flush(device) + lm_driver_pool_make_room(device) >
-         0;
-}
-
 /* Reserves addresses for a block and maps memory there. Waits for the device only where no work is
  * being captured for a graph. */
 static lm_gpu_result make(const lm_gpu_ops *gpu, lm_sleeper *s, lm_stream stream) {
   lm_gpu_result result = gpu->reserve(s->device, s->size, &s->at);
   if (result != LM_GPU_OK) return result;
   result = map(gpu, s);
-  bool may_wait = result == LM_GPU_NO_MEMORY && gpu->may_record(s->device, stream);
-  if (may_wait && lm_sleep_trim(s->device) + make_room(s->device) > 0) result = map(gpu, s);
+  if (result == LM_GPU_NO_MEMORY && lm_sleep_make_room(s->device, stream)) result = map(gpu, s);
   if (result != LM_GPU_OK) give_back(gpu, s);
   return result;
 }
@@ -195,6 +187,12 @@ size_t lm_sleep_trim(int device) {
     if (device < 0 || i == device) bytes += trim_locked(gpu, i);
   drop_lock(section);
   return bytes;
+}
+
+bool lm_sleep_make_room(int device, lm_stream stream) {
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  if (!gpu || !gpu->may_record(device, stream)) return false;
+  return lm_sleep_trim(device) + lm_device_pool_make_room(device) > 0;
 }
 
 /* A stream that was created has a name of its own. So kept memory of that stream is due too, when
@@ -375,7 +373,8 @@ loam_status lm_sleep_put(const lm_sleep_choice *choice, lm_sleep_to to, const ch
 static lm_gpu_result map_or_make_room(const lm_gpu_ops *gpu, lm_sleeper *s) {
   lm_gpu_result result = map(gpu, s);
   if (result != LM_GPU_NO_MEMORY) return result;
-  return trim_locked(gpu, s->device) + make_room(s->device) > 0 ? map(gpu, s) : result;
+  size_t given = trim_locked(gpu, s->device);
+  return given + lm_device_pool_make_room(s->device) > 0 ? map(gpu, s) : result;
 }
 
 static loam_status map_all(const call *c) {

@@ -53,6 +53,11 @@ void lm_sleep_free(lm_sleeper *sleeper, const lm_stream *on, lm_stream stream);
 /* Waits for the work of a device (-1: of all devices) if memory of freed blocks was kept there, and
  * frees that memory. Returns the bytes. The thread is in no active section. */
 size_t lm_sleep_trim(int device);
+/* For a request on `stream` to the driver of a device that has too little memory: returns to the
+ * driver what loam keeps free there (lm_sleep_trim, lm_device_pool_make_room). Returns whether that
+ * was anything. It waits for the device, and so it does nothing while the stream is captured. The
+ * thread is in no active section. */
+bool lm_sleep_make_room(int device, lm_stream stream);
 
 /* Says which blocks a call is for. `wants` is called with the lock of provided.h held. */
 typedef struct lm_sleep_choice {

@@ -1,0 +1,97 @@
+/* test_device_shortage.c - where a device or the host has too little memory for a request, the
+ * request gets memory that loam itself keeps free, of whatever kind that memory is. */
+
+#include "child_tests.h"
+#include "stream.h"
+
+/* A device has 64 MiB, and as much host memory can be registered: room for one of two. */
+enum { MOST = 48 * MIB, SMALL = 16 * 1024, SMALLS = MOST / SMALL };
+
+static const char policy[] =
+    "local cache, chunks = loam.device {}, loam.device { pool = 'chunks' }\n"
+    "local none, driver = loam.device { pool = 'none' }, loam.device { pool = 'driver' }\n"
+    "local sleep, pinned = loam.device { pool = 'sleep' }, loam.pinned {}\n"
+    "return loam.policy { pick = function(req)\n"
+    "  if req.tag:is 'chunks' then return chunks end\n"
+    "  if req.tag:is 'none' then return none end\n"
+    "  if req.tag:is 'driver' then return driver end\n"
+    "  if req.tag:is 'sleep' then return sleep end\n"
+    "  if req.tag:is 'pinned' then return pinned end\n"
+    "  return cache end }\n";
+
+/* The pools keep all of their memory, so the shortage does not depend on time. */
+static void begin(void) {
+  ok(loam_policy_load_text("shortage", policy));
+  loam_device_keep(SIZE_MAX);
+  want(loam_device_count() == 1);
+}
+
+static void *take(const char *tag, size_t size) {
+  void *at = loam_device_alloc(loam_site_get(tag), size, NULL);
+  want(at != NULL);
+  return at;
+}
+
+/* ---- Memory of a device */
+
+static void serves_all(const char *from) {
+  static const char *const to[] = { "cache", "chunks", "none", "driver", "sleep" };
+  begin();
+  for (unsigned i = 0; i < sizeof to / sizeof *to; i++) {
+    loam_free(take(from, MOST));
+    loam_free(take(to[i], MOST));
+    (void)loam_device_trim(-1);
+  }
+  want(standin_used(0) == 0);
+}
+
+TEST(memory_that_is_mapped_serves_all) { serves_all("cache"); }
+TEST(memory_in_chunks_serves_all) { serves_all("chunks"); }
+TEST(memory_of_one_block_serves_all) { serves_all("none"); }
+TEST(memory_of_the_drivers_pool_serves_all) { serves_all("driver"); }
+TEST(memory_that_can_sleep_serves_all) { serves_all("sleep"); }
+
+/* Memory that a captured graph may use is no free memory, and nobody waits for the device then. */
+TEST(a_capture_is_not_ended_to_make_room) {
+  CUgraph graph;
+  begin();
+  CUstream stream = new_stream();
+  loam_free(take("cache", MOST));
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+  want(!loam_device_alloc(loam_site_get("none"), MOST, stream));
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  loam_free(take("none", MOST));
+}
+
+/* While a stream is captured, the memory of a block that can sleep is kept. */
+TEST(memory_freed_in_a_capture_serves_all_later) {
+  static const char *const to[] = { "cache", "chunks", "none", "driver", "sleep" };
+  CUgraph graph;
+  begin();
+  CUstream stream = new_stream();
+  for (unsigned i = 0; i < sizeof to / sizeof *to; i++) {
+    void *at = loam_device_alloc(loam_site_get("sleep"), MOST, stream);
+    want(at != NULL);
+    want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    loam_free(at);
+    want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && standin_used(0) == MOST);
+    loam_free(take(to[i], MOST));
+    (void)loam_device_trim(-1);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(memory_that_is_mapped_serves_all),
+    cmocka_unit_test(memory_in_chunks_serves_all),
+    cmocka_unit_test(memory_of_one_block_serves_all),
+    cmocka_unit_test(memory_of_the_drivers_pool_serves_all),
+    cmocka_unit_test(memory_that_can_sleep_serves_all),
+    cmocka_unit_test(a_capture_is_not_ended_to_make_room),
+    cmocka_unit_test(memory_freed_in_a_capture_serves_all_later),
+  };
+  setenv("STANDIN_MEMORY", "64M", 0);
+  setenv("STANDIN_LOCKABLE", "64M", 0);
+  setenv("LOAM_CONTROL", "0", 1);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
