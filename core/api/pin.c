@@ -5,6 +5,7 @@
 #include "api/pin.h"
 
 #include "device/manager.h"
+#include "device/pinned.h"
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -60,10 +61,19 @@ static loam_status pin_more_locked(pin *p, size_t size, unsigned flags) {
   return LOAM_OK;
 }
 
+/* Pins a range by the manager. If there is no memory for it, gives back what loam's own pools of
+ * pinned memory keep free, and tries again. */
+static loam_status pin_by(const loam_manager *m, int device, void *at, size_t size,
+                          unsigned flags) {
+  loam_status status = m->mempin(m->ctx, device, at, size, flags);
+  if (status != LOAM_ENOMEM || !lm_pinned_make_room()) return status;
+  return m->mempin(m->ctx, device, at, size, flags);
+}
+
 /* Pins a range again that a reset has unpinned. */
 static loam_status pin_again_locked(const loam_manager *m, int device, pin *p, size_t size,
                                     unsigned flags) {
-  loam_status status = m->mempin(m->ctx, device, p->at, size, flags);
+  loam_status status = pin_by(m, device, p->at, size, flags);
   if (status != LOAM_OK) return status;
   const void *context = lm_gpu_context(device);
   lm_lock_hold_cancel();
@@ -82,7 +92,7 @@ static loam_status pin_locked(const loam_manager *m, int device, void *at, size_
   if (!p)
     return lm_error(LOAM_ENOMEM, "%zu bytes at %p: no memory for the entry of the pin", size, at);
   lm_assert(at && size);
-  loam_status status = m->mempin(m->ctx, device, at, size, flags);
+  loam_status status = pin_by(m, device, at, size, flags);
   if (status != LOAM_OK) {
     lm_metadata_free(p);
     return status;

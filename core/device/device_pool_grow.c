@@ -9,6 +9,7 @@
 #include "device/device_pool_parts.h"
 #include "device/driver_pool.h"
 #include "device/manager.h"
+#include "device/pinned.h"
 #include "device/sleep.h"
 #include "os/error.h"
 
@@ -124,15 +125,21 @@ static lm_extent *supply_once(lm_device_pool *pool, const lm_gpu_ops *gpu, size_
 /* Returns the free memory of the device's other pool to the driver, and memory of freed blocks that
  * was kept (sleep.h). Returns whether there was any. */
 static bool trim_other(const lm_device_pool *pool, const lm_gpu_ops *gpu) {
-  size_t bytes = pool->pinned.is_pinned ? 0 : lm_sleep_trim(pool->device);
+  size_t bytes = lm_sleep_trim(pool->device);
   lm_device_pool *other = lm_device_pool_next(NULL, pool->device);
   for (; other; other = lm_device_pool_next(other, pool->device)) {
-    if (other == pool || other->pinned.is_pinned || pool->pinned.is_pinned) continue;
+    if (other == pool || other->pinned.is_pinned) continue;
     lm_lock_suspended section = lm_lock_take_long(&other->slow);
     bytes += lm_device_pool_trim_one(other, gpu);
     lm_lock_drop_long(&other->slow, section);
   }
   return bytes + lm_manager_flush(pool->device);
+}
+
+/* Returns the free memory of other pools of this kind to the driver. Returns whether there was
+ * any. */
+static bool make_room_elsewhere(const lm_device_pool *pool, const lm_gpu_ops *gpu) {
+  return pool->pinned.is_pinned ? lm_pinned_make_room() : trim_other(pool, gpu);
 }
 
 void *lm_device_pool_take_slow(lm_device_pool *pool, size_t size, lm_stream_ref ref) {
@@ -142,7 +149,8 @@ void *lm_device_pool_take_slow(lm_device_pool *pool, size_t size, lm_stream_ref 
   if (!lm_manager(pool->device)) return NULL;
   size = lm_device_pool_round(size);
   lm_extent *e = supply_once(pool, gpu, size, ref, &is_short);
-  if (!e && is_short && trim_other(pool, gpu)) e = supply_once(pool, gpu, size, ref, &is_short);
+  if (!e && is_short && make_room_elsewhere(pool, gpu))
+    e = supply_once(pool, gpu, size, ref, &is_short);
   lm_verify(lm_device_pool_is_valid());
   return e ? (void *)e->at : NULL;
 }

@@ -348,6 +348,11 @@ size_t lm_pinned_trim(int device) {
   return bytes_of(t.slots);
 }
 
+bool lm_pinned_make_room(void) {
+  size_t bytes = lm_pinned_trim(ANY_DEVICE);
+  return bytes + lm_device_pool_trim_pinned() > 0;
+}
+
 static void forget_keeps_free(void) {
   lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
   keeps_free = 0;

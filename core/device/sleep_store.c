@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/device_pool_parts.h"
+#include "device/pinned.h"
 #include "os/error.h"
 #include "os/sys_file.h"
 #include "pages/metadata.h"
@@ -25,8 +26,10 @@ static void take_pinned(int device, void *context, size_t size, lm_sleep_pinned 
   if (result != LM_GPU_OK) return;
   out->pool = lm_device_pool_of_pinned(device, gpu->host_context(device),
                                        &(lm_pinned_desc){ .is_pinned = true });
-  if (!out->pool || lm_device_pool_alloc_chunk(out->pool, size, &out->at) != LM_GPU_OK)
-    out->at = NULL;
+  result = out->pool ? lm_device_pool_alloc_chunk(out->pool, size, &out->at) : LM_GPU_FAILED;
+  if (result == LM_GPU_NO_MEMORY && lm_pinned_make_room())
+    result = lm_device_pool_alloc_chunk(out->pool, size, &out->at);
+  if (result != LM_GPU_OK) out->at = NULL;
   gpu->pop(scope);
 }
 

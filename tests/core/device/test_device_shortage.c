@@ -1,6 +1,8 @@
 /* test_device_shortage.c - where a device or the host has too little memory for a request, the
  * request gets memory that loam itself keeps free, of whatever kind that memory is. */
 
+#include <sys/mman.h>
+
 #include "child_tests.h"
 #include "stream.h"
 
@@ -80,6 +82,62 @@ TEST(memory_freed_in_a_capture_serves_all_later) {
   }
 }
 
+/* ---- Pinned memory */
+
+/* Allocates pinned memory of MOST bytes in blocks of `size`, and frees it. */
+static void use_pinned(size_t size) {
+  static void *at[SMALLS];
+  loam_site *site = loam_site_get("pinned");
+  size_t n = MOST / size;
+  for (size_t i = 0; i < n; i++) want((at[i] = loam_pinned_alloc(site, size, 0)) != NULL);
+  for (size_t i = 0; i < n; i++) loam_free(at[i]);
+  want(standin_registered() > 32 * MIB);
+}
+
+TEST(pinned_memory_of_small_blocks_serves_a_large_one) {
+  begin();
+  use_pinned(SMALL);
+  use_pinned(MOST);
+  use_pinned(SMALL);
+}
+
+/* Small blocks are of the primary context, and other contexts have pools of their own. */
+TEST(pinned_memory_serves_another_context) {
+  CUcontext other;
+  begin();
+  use_pinned(MOST);
+  want(cuCtxCreate_v2(&other, 0, 0) == CUDA_SUCCESS);
+  use_pinned(MOST);
+  use_pinned(SMALL);
+}
+
+static void serves_memory_that_falls_asleep(size_t size) {
+  begin();
+  void *at = take("sleep", MOST);
+  use_pinned(size);
+  ok(loam_sleep("sleep", NULL, NULL));
+  ok(loam_wake("sleep", NULL));
+  loam_free(at);
+}
+
+TEST(pinned_memory_serves_what_falls_asleep) { serves_memory_that_falls_asleep(MOST); }
+TEST(pinned_memory_of_small_blocks_serves_what_falls_asleep) {
+  serves_memory_that_falls_asleep(SMALL);
+}
+
+static void serves_memory_that_is_pinned(size_t size) {
+  begin();
+  void *at = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  want(at != MAP_FAILED);
+  use_pinned(size);
+  ok(loam_pin(at, MOST, 0));
+  ok(loam_unpin(at));
+  want(munmap(at, MOST) == 0);
+}
+
+TEST(pinned_memory_serves_what_a_host_pins) { serves_memory_that_is_pinned(MOST); }
+TEST(pinned_memory_of_small_blocks_serves_what_a_host_pins) { serves_memory_that_is_pinned(SMALL); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_that_is_mapped_serves_all),
@@ -89,6 +147,12 @@ int main(void) {
     cmocka_unit_test(memory_that_can_sleep_serves_all),
     cmocka_unit_test(a_capture_is_not_ended_to_make_room),
     cmocka_unit_test(memory_freed_in_a_capture_serves_all_later),
+    cmocka_unit_test(pinned_memory_of_small_blocks_serves_a_large_one),
+    cmocka_unit_test(pinned_memory_serves_another_context),
+    cmocka_unit_test(pinned_memory_serves_what_falls_asleep),
+    cmocka_unit_test(pinned_memory_of_small_blocks_serves_what_falls_asleep),
+    cmocka_unit_test(pinned_memory_serves_what_a_host_pins),
+    cmocka_unit_test(pinned_memory_of_small_blocks_serves_what_a_host_pins),
   };
   setenv("STANDIN_MEMORY", "64M", 0);
   setenv("STANDIN_LOCKABLE", "64M", 0);
