@@ -174,15 +174,13 @@ static void *alloc_device(const demand *d) {
 static void *alloc_managed(const demand *d) { return loam_managed_alloc(NULL, d->size); }
 static void *alloc_pinned(const demand *d) { return loam_pinned_alloc(NULL, d->size, d->flags); }
 
-/* Allocates on a device. If there is no memory, ends collected frees and tries again. On failure
- * the function that refused has set the error words. */
+/* Allocates on a device. On failure the function that refused has set the error words. */
 static loam_status allocate(int device, void *(*alloc)(const demand *), const demand *d,
                             void **out) {
-  void *scope, *made;
+  void *scope;
   loam_status status = enter_device(device, &scope);
   if (status != LOAM_OK) return status;
-  do made = alloc(d);
-  while (!made && lm_defer_flush(&queue, device));
+  void *made = alloc(d);
   leave_device(scope);
   if (!made) return LOAM_ENOMEM;
   *out = made;

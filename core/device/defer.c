@@ -23,7 +23,7 @@ static _Atomic double most_ratio = 0.2;
 static _Atomic uint64_t total[LM_DEVICES_MAX]; /* bytes of memory of each device */
 
 /* The list of all queues that were ever used. The release of the thread that adds a queue pairs
- * with the acquire in loam_defer_leave. */
+ * with the acquire of a thread that walks the list. */
 static _Atomic(lm_defer *) queues;
 
 static bool is_deferred(void) { return atomic_load_explicit(&deferred, memory_order_relaxed) > 0; }
@@ -94,6 +94,14 @@ size_t lm_defer_flush(lm_defer *queue, int device) {
   int first = device < 0 ? 0 : device, last = device < 0 ? LM_DEVICES_MAX - 1 : device;
   if (is_deferred() || lm_gpu_is_barred()) return 0;
   for (int i = first; i <= last; i++) bytes += flush_one(queue, i);
+  return bytes;
+}
+
+size_t lm_defer_flush_in_use(void) {
+  size_t bytes = 0;
+  lm_defer *queue = atomic_load_explicit(&queues, memory_order_acquire);
+  for (; queue; queue = queue->next)
+    if (queue->before) bytes += lm_defer_flush(queue, -1);
   return bytes;
 }
 

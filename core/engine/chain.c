@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/pinned.h"
 #include "device/provider.h"
@@ -248,13 +249,28 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
-/* Serves the order by one member. If the system refuses memory, what loam keeps free goes back to
- * the system, of all strategies, and the member is tried again. If it still cannot, a small order
- * gets a free object of a larger class, in memory that the strategy's pool has. None of this is
- * done for requests of foreign code that loam calls, which may come while loam holds locks. */
+/* If the strategy has memory of devices, or for devices, ends the frees of such memory that are
+ * collected. Returns whether there were any. */
+static bool end_collected(lm_order *o, const lm_strategy *s) {
+  lm_kind kind = s->desc.kind;
+  if (kind != LM_KIND_DEVICE && kind != LM_KIND_MANAGED && kind != LM_KIND_PINNED) return false;
+  lm_lock_suspended section = lm_thread_foreign_begin(o->t);
+  size_t bytes = lm_defer_flush_in_use();
+  lm_thread_foreign_end(o->t, section);
+  return bytes > 0;
+}
+
+/* Serves the order by one member. If that is memory of a device, or for devices, and there is none,
+ * ends the frees that are collected (device/defer.h), and tries the member again. If the system
+ * refuses memory, what loam keeps free goes back to the system, of all strategies, and the member
+ * is tried again. If it still cannot, a small order gets a free object of a larger class, in memory
+ * that the strategy's pool has. None of this is done for requests of foreign code that loam calls,
+ * which may come while loam holds locks. */
 static bool serve_or_reclaim(lm_order *o, lm_strategy *s, lm_record *out) {
   if (lm_likely(serve(o, s, out))) return true;
-  if (o->why != lm_region_no_memory || o->t->inside) return false;
+  if (o->t->inside) return false;
+  if (end_collected(o, s) && serve(o, s, out)) return true;
+  if (o->why != lm_region_no_memory) return false;
   if (lm_sweep_reclaim() && serve(o, s, out)) return true;
   return o->why == lm_region_no_memory && !s->twins && lm_strategy_kind_is_pooled(s->desc.kind) &&
          serve_from_pool(o, s, true, out);

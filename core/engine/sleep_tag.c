@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "device/defer.h"
 #include "device/provider.h"
 #include "device/sleep.h"
 #include "os/error.h"
@@ -67,23 +68,39 @@ static loam_status find_place(const char *where, lm_sleep_to *to) {
       lm_error_quote(quoted, sizeof quoted, where));
 }
 
+/* ---- Both functions call sleep.c again if there is no memory, but frees without a stream were
+ * collected (device/defer.h), which can end now. */
+
+static loam_status put(const char *tag, lm_sleep_to to, const char *where, size_t *bytes) {
+  lm_thread *self = lm_thread_inside_begin();
+  loam_status status = lm_sleep_put(&(lm_sleep_choice){ wants, tag }, to, where, bytes);
+  lm_thread_inside_end(self);
+  return status;
+}
+
+static loam_status wake(const char *tag, size_t *bytes) {
+  lm_thread *self = lm_thread_inside_begin();
+  loam_status status = lm_sleep_wake(&(lm_sleep_choice){ wants, tag }, bytes);
+  lm_thread_inside_end(self);
+  return status;
+}
+
 loam_status lm_sleep_tag_put(const char *tag, const char *where, size_t *bytes) {
   lm_sleep_to to;
   size_t given = 0;
   loam_status status = find_place(where, &to);
   if (status != LOAM_OK) return status;
-  lm_thread *self = lm_thread_inside_begin();
-  status = lm_sleep_put(&(lm_sleep_choice){ wants, tag }, to, where, &given);
-  lm_thread_inside_end(self);
+  do status = put(tag, to, where, &given);
+  while (status == LOAM_ENOMEM && lm_defer_flush_in_use() > 0);
   if (status == LOAM_OK && !given) status = check_none(tag);
   if (status == LOAM_OK) *bytes = given;
   return status;
 }
 
 loam_status lm_sleep_tag_wake(const char *tag, size_t *bytes) {
-  lm_thread *self = lm_thread_inside_begin();
-  loam_status status = lm_sleep_wake(&(lm_sleep_choice){ wants, tag }, bytes);
-  lm_thread_inside_end(self);
+  loam_status status;
+  do status = wake(tag, bytes);
+  while (status == LOAM_ENOMEM && lm_defer_flush_in_use() > 0);
   return status;
 }
 

@@ -82,6 +82,66 @@ TEST(memory_freed_in_a_capture_serves_all_later) {
   }
 }
 
+/* ---- Frees without a stream, which are collected */
+
+/* Frees memory as NBEP 7 does. It stays in use until a wait for the device. */
+static void collect(void *at, size_t size) {
+  const loam_manager *emm = loam_manager_get();
+  emm->memfree(emm->ctx, 0, at, size);
+  want(loam_owns(at));
+}
+
+enum { PART = 12 * MIB, REST = 54 * MIB };
+
+TEST(frees_that_are_collected_serve_all) {
+  static const char *const to[] = { "cache", "chunks", "none", "driver", "sleep" };
+  begin();
+  for (unsigned i = 0; i < sizeof to / sizeof *to; i++) {
+    collect(take("cache", PART), PART);
+    loam_free(take(to[i], REST));
+    (void)loam_device_trim(-1);
+  }
+}
+
+TEST(frees_that_are_collected_serve_managed_memory) {
+  begin();
+  collect(take("cache", PART), PART);
+  void *at = loam_managed_alloc(NULL, REST);
+  want(at != NULL);
+  loam_free(at);
+}
+
+TEST(frees_that_are_collected_serve_what_wakes) {
+  begin();
+  void *at = take("sleep", REST);
+  ok(loam_sleep(NULL, "discard", NULL));
+  collect(take("cache", PART), PART);
+  ok(loam_wake(NULL, NULL));
+  loam_free(at);
+}
+
+TEST(pinned_memory_whose_frees_are_collected_serves_all) {
+  begin();
+  for (int i = 0; i < 2; i++) {
+    void *pinned = loam_pinned_alloc(loam_site_get("pinned"), PART, 0);
+    collect(pinned, PART);
+    void *at = i ? take("sleep", REST) : loam_pinned_alloc(loam_site_get("pinned"), REST, 0);
+    want(at != NULL);
+    ok(loam_sleep(NULL, NULL, NULL));
+    loam_free(at);
+    (void)loam_device_trim(-1);
+  }
+}
+
+/* The limit of a strategy counts memory whose free is collected. */
+TEST(frees_that_are_collected_make_room_in_a_limit) {
+  ok(loam_policy_load_text("limit",
+                           "local few = loam.device { limit = 16 * loam.MiB }\n"
+                           "return loam.policy { pick = function(req) return few end }\n"));
+  collect(take("few", PART), PART);
+  loam_free(take("few", PART));
+}
+
 /* ---- Pinned memory */
 
 /* Allocates pinned memory of MOST bytes in blocks of `size`, and frees it. */
@@ -147,6 +207,11 @@ int main(void) {
     cmocka_unit_test(memory_that_can_sleep_serves_all),
     cmocka_unit_test(a_capture_is_not_ended_to_make_room),
     cmocka_unit_test(memory_freed_in_a_capture_serves_all_later),
+    cmocka_unit_test(frees_that_are_collected_serve_all),
+    cmocka_unit_test(frees_that_are_collected_serve_managed_memory),
+    cmocka_unit_test(frees_that_are_collected_serve_what_wakes),
+    cmocka_unit_test(pinned_memory_whose_frees_are_collected_serves_all),
+    cmocka_unit_test(frees_that_are_collected_make_room_in_a_limit),
     cmocka_unit_test(pinned_memory_of_small_blocks_serves_a_large_one),
     cmocka_unit_test(pinned_memory_serves_another_context),
     cmocka_unit_test(pinned_memory_serves_what_falls_asleep),
