@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/manager.h"
 #include "device/provider.h"
 #include "engine/sums.h"
 #include "heap/walk.h"
@@ -45,13 +46,33 @@ static void add_block(void *ctx, lm_token token, uint32_t strategy, size_t size)
   add(ctx, KEY_STRATEGY | lm_strategy_at(strategy)->family->id, size);
 }
 
+/* The memory whose blocks are added up. */
+typedef struct search {
+  lm_sums_table table;
+  int device;         /* memory of this device; HOST: all memory but that of devices */
+  bool counts_asleep; /* blocks that sleep count: a limit counts them, the device has them free */
+} search;
+
+enum { HOST = -1 };
+
 static void add_object(void *ctx, const lm_object *object) {
-  add_block(ctx, object->token, object->strategy, object->size);
+  search *s = ctx;
+  add_block(&s->table, object->token, object->strategy, object->size);
+}
+
+/* Returns whether a block has memory of the search. Managed memory moves between the two. */
+static bool is_sought(const search *s, const lm_provided *block) {
+  lm_kind kind = lm_strategy_at(block->strategy)->desc.kind;
+  if (s->device == HOST) return kind != LM_KIND_DEVICE;
+  if (kind != LM_KIND_DEVICE && kind != LM_KIND_MANAGED) return false;
+  return block->device == s->device && (s->counts_asleep || !block->is_asleep);
 }
 
 /* A nested block (record.h) is skipped: the walk of the pools counts it. */
 static void add_provided(void *ctx, lm_provided *block) {
-  if (!lm_pool_owns(block->base)) add_block(ctx, block->token, block->strategy, block->size);
+  search *s = ctx;
+  if (is_sought(s, block) && !lm_pool_owns(block->base))
+    add_block(&s->table, block->token, block->strategy, block->size);
 }
 
 /* ---- Words -------------------------------------------------------------------------------- */
@@ -96,14 +117,15 @@ static void append_largest(text *out, uint64_t kind, size_t n) {
   }
 }
 
-static void find_words(text *out, const lm_request *r) {
-  lm_sums_table table = { .row = rows, .size = ROWS, .is_fixed = true };
-  lm_sums_clear(&table);
-  lm_walk_each(add_object, &table);
-  lm_provider_each(add_provided, &table);
-  size_t n = lm_sums_sort(&table);
-  append(out, "last words: no memory for size %zu under tag '%.80s'; ", r->size,
-         r->site->where.tag);
+static void find_words(text *out, const lm_request *r, int device, bool is_at_limit) {
+  search s = { { .row = rows, .size = ROWS, .is_fixed = true }, device, is_at_limit };
+  lm_sums_clear(&s.table);
+  if (device == HOST) lm_walk_each(add_object, &s);
+  lm_provider_each(add_provided, &s);
+  size_t n = lm_sums_sort(&s.table);
+  append(out, "last words: no memory ");
+  if (device != HOST) append(out, "on device %d ", device);
+  append(out, "for size %zu under tag '%.80s'; ", r->size, r->site->where.tag);
   append(out, n ? "most is live under" : "nothing is live");
   append_largest(out, KEY_TAG, n);
   if (n) append(out, "; in the strategies");
@@ -157,10 +179,27 @@ static void write_file(void) {
                    strerror(error));
 }
 
+/* Returns the device whose memory a strategy has; HOST: it has other memory. */
+static int device_of(const lm_strategy *s) {
+  bool is_on_device = s->desc.kind == LM_KIND_DEVICE || s->desc.kind == LM_KIND_MANAGED;
+  return is_on_device ? lm_provider_device(s->desc.device) : HOST;
+}
+
+/* Says whether a device has less free memory than a request is for, but as much in all. If it has
+ * enough, the driver has failed for another reason. */
+static bool has_device_run_out(const lm_request *r, int device) {
+  size_t free, total;
+  lm_lock_suspended section = lm_thread_foreign_begin(lm_thread_self);
+  bool is_known = lm_gpu_has(device) && lm_manager_memory(device, &free, &total) == LM_GPU_OK;
+  lm_thread_foreign_end(lm_thread_self, section);
+  return is_known && r->size > free && r->size <= total;
+}
+
 /* Says whether memory itself has run out: a request for more than all that the pools have so far
  * may just be too large. */
-static bool has_run_out(const lm_request *r) {
+static bool has_run_out(const lm_request *r, int device) {
   lm_pool_figures figures;
+  if (device != HOST) return has_device_run_out(r, device);
   lm_pool_figures_get(&figures);
   return r->size <= figures.regions;
 }
@@ -172,20 +211,22 @@ static bool begin_to_tell(void) {
                             &teller, &now, self, memory_order_acquire, memory_order_relaxed);
 }
 
-static void tell(const lm_request *r) {
+static void tell(const lm_request *r, int device, bool is_at_limit) {
   words.length = 0;
-  find_words(&words, r);
+  find_words(&words, r, device, is_at_limit);
   if (path[0]) write_file();
   lm_error_event(LOAM_EVENT_LAST_WORDS, atomic_load(&lm_site_generation), NULL, "%s", words.bytes);
 }
 
 /* A thread that finds another one at work does not use up the turn of its generation: a later
  * request tells. */
-void lm_last_words_tell(const lm_request *r, bool is_at_limit) {
+void lm_last_words_tell(const lm_request *r, const lm_strategy *s, bool is_at_limit) {
   static _Atomic uint64_t told;
   lm_assert(r->site && !lm_thread_is_active());
-  if (lm_thread_self->inside || !(is_at_limit || has_run_out(r))) return;
+  if (lm_thread_self->inside || lm_site_generation_is_noted(&told)) return;
+  int device = device_of(s);
+  if (!is_at_limit && !has_run_out(r, device)) return;
   if (!begin_to_tell()) return;
-  if (lm_site_generation_first(&told)) tell(r);
+  if (lm_site_generation_first(&told)) tell(r, device, is_at_limit);
   atomic_store_explicit(&teller, 0, memory_order_release);
 }

@@ -8,6 +8,7 @@
 #define LM_LAST_WORDS_H
 
 #include "device/request.h"
+#include "heap/strategy.h"
 
 /* Makes last words go to a file too: `path` is the value of LOAM_LAST_WORDS, or NULL. A path that
  * is not absolute, or too long, is reported as an event. Called by the start. */
@@ -15,9 +16,11 @@ void lm_last_words_start(const char *path);
 
 /* Tells the last words, because the request *r got no memory. Does nothing if they were told in
  * this generation, if another thread of the process tells them now, if the request comes from
- * foreign code that loam calls, or if memory did not run out. Memory did not run out if no limit of
- * the policy was the reason (`is_at_limit`) and the request alone is larger than all that the pools
- * have taken from the system. The calling thread is not active. */
-void lm_last_words_tell(const lm_request *r, bool is_at_limit);
+ * foreign code that loam calls, or if memory did not run out. `s` is the strategy that was tried
+ * last. If it has memory of a device, the words are about the memory of this device alone, and else
+ * about all other memory. Memory did not run out if no limit of the policy was the reason
+ * (`is_at_limit`) and the request alone is larger than the device, or than all that the pools have
+ * taken from the system, or if the device has enough. The calling thread is not active. */
+void lm_last_words_tell(const lm_request *r, const lm_strategy *s, bool is_at_limit);
 
 #endif

@@ -137,6 +137,12 @@ LM_INLINE bool lm_site_generation_first(_Atomic uint64_t *last) {
          atomic_exchange_explicit(last, now, memory_order_relaxed) != now;
 }
 
+/* Returns whether lm_site_generation_first would return false now. */
+LM_INLINE bool lm_site_generation_is_noted(const _Atomic uint64_t *last) {
+  uint64_t now = atomic_load_explicit(&lm_site_generation, memory_order_relaxed) + 1;
+  return atomic_load_explicit(last, memory_order_relaxed) == now;
+}
+
 /* Returns whether all sites and the tables that find them obey their laws (site.c). For tests:
  * takes the lock of site.c, and time in proportion to the number of sites. */
 bool lm_site_is_valid(void);
