@@ -26,9 +26,22 @@ static loam_status check_device(int device) {
   return lm_gpu() ? LOAM_EINVAL : LOAM_EUNSUPPORTED;
 }
 
+/* The memory of a device in blocks that its driver has made, or mapped, for each alone. */
+typedef struct own_blocks {
+  int device;
+  size_t bytes; /* without what is asleep: the device has that free */
+} own_blocks;
+
+static void add_own_block(void *ctx, lm_provided *block) {
+  own_blocks *own = ctx;
+  bool is_own = block->maker == LM_PROVIDER_DEVICE || block->maker == LM_PROVIDER_SLEEP;
+  if (is_own && block->device == own->device && !block->is_asleep) own->bytes += block->size;
+}
+
 loam_status loam_device_info(int device, struct loam_device_info *out) {
   lm_gpu_info info;
   size_t reserved, used;
+  own_blocks own = { .device = device };
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   loam_status status = check_device(device);
   if (!status) status = lm_gpu_status(lm_gpu()->info(device, &info));
@@ -42,8 +55,9 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
   };
   lm_device_pool_figures(device, &out->reserved, &out->used);
   lm_driver_pool_figures(device, &reserved, &used);
-  out->reserved += reserved;
-  out->used += used;
+  lm_provided_each(add_own_block, &own);
+  out->reserved += reserved + own.bytes;
+  out->used += used + own.bytes;
   lm_assert(memchr(info.name, 0, sizeof info.name));
   memcpy(out->name, info.name, sizeof out->name);
   return LOAM_OK;

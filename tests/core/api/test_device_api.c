@@ -384,6 +384,23 @@ static void the_figures_of_a_device_include_its_pool(void **state) {
   assert_int_equal(fake.bytes[1], 0);
 }
 
+/* A driver has made these blocks one by one. */
+static void the_figures_of_a_device_include_blocks_of_their_own(void **state) {
+  (void)state;
+  struct loam_device_info info;
+  load("local d = loam.device { id = 1, pool = 'none' }", "return d");
+  loam_device_trim(-1);
+  void *p = loam_device_alloc(NULL, 5000, NULL);
+  assert_int_equal(loam_device_info(1, &info), LOAM_OK);
+  assert_int_equal(info.used, 5000);
+  assert_int_equal(info.reserved, 5000);
+  assert_int_equal(loam_device_info(0, &info), LOAM_OK);
+  assert_int_equal(info.reserved, 0);
+  loam_free(p);
+  assert_int_equal(loam_device_info(1, &info), LOAM_OK);
+  assert_int_equal(info.reserved, 0);
+}
+
 static void what_is_gone_is_only_booked_out(void **state) {
   (void)state;
   load("local d = loam.device { pool = 'none' }", "return d");
@@ -467,6 +484,7 @@ int main(void) {
     cmocka_unit_test(bad_frees_are_reported),
     cmocka_unit_test(devices_are_described),
     cmocka_unit_test(the_figures_of_a_device_include_its_pool),
+    cmocka_unit_test(the_figures_of_a_device_include_blocks_of_their_own),
     cmocka_unit_test(what_is_gone_is_only_booked_out),
     cmocka_unit_test(a_context_that_went_takes_its_memory_along),
     cmocka_unit_test(a_fork_has_no_devices),

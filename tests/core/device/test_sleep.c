@@ -279,6 +279,26 @@ TEST(figures_say_what_is_asleep) {
   loam_free(b);
 }
 
+/* Returns whether the device has so many bytes in use by loam. */
+static bool device_has(size_t bytes) {
+  struct loam_device_info info;
+  ok(loam_device_info(0, &info));
+  return info.used == bytes && info.reserved == bytes;
+}
+
+TEST(figures_of_a_device_leave_out_what_is_asleep) {
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  want(device_has(2 * ROUND));
+  ok(loam_sleep("model.a", NULL, NULL));
+  want(device_has(ROUND));
+  ok(loam_wake("model", NULL));
+  want(device_has(2 * ROUND));
+  loam_free(a);
+  loam_free(b);
+  want(device_has(0));
+}
+
 /* ---- Mistakes are reported in words */
 
 TEST(says_what_cannot_sleep) {
@@ -592,6 +612,7 @@ int main(void) {
     cmocka_unit_test(a_reset_ends_what_is_asleep),
     cmocka_unit_test(memory_that_pools_keep_goes_back_for_what_wakes),
     cmocka_unit_test(figures_say_what_is_asleep),
+    cmocka_unit_test(figures_of_a_device_leave_out_what_is_asleep),
     cmocka_unit_test(says_what_cannot_sleep),
     cmocka_unit_test(shares_nothing_that_can_sleep),
     cmocka_unit_test(waits_for_the_end_of_a_capture),
