@@ -99,6 +99,15 @@ int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size) {
   return error;
 }
 
+int lm_sys_file_deallocate(int fd, uint64_t offset, uint64_t size) {
+  if (is_refused()) return EOPNOTSUPP;
+  int before = errno;
+  lm_assert(fd >= 0 && offset % LM_PAGE == 0);
+  return outcome(
+      fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)size),
+      before);
+}
+
 /* A range of a file that is open. */
 typedef struct part {
   int fd;

@@ -1,6 +1,7 @@
 /* test_sleep.c - device memory that sleeps and wakes at the same addresses, by tag. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "child_tests.h"
@@ -118,6 +119,40 @@ TEST(a_large_block_goes_to_a_file_in_pieces) {
     want(standin_check(NULL, number(at + i * STEP), i + 1, STEP) == CUDA_SUCCESS);
   want(cuCtxSynchronize() == CUDA_SUCCESS);
   loam_free(at);
+  remove_folder();
+}
+
+/* Returns the bytes that files without a name in `folder` have on the disk. */
+static uint64_t on_disk(void) {
+  struct stat st;
+  char path[64], name[256];
+  uint64_t bytes = 0;
+  for (int fd = 3; fd < 64; fd++) {
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, name, sizeof name - 1);
+    name[n > 0 ? n : 0] = 0;
+    if (strstr(name, folder) && strstr(name, "(deleted)") && !fstat(fd, &st))
+      bytes += (uint64_t)st.st_blocks * 512;
+  }
+  return bytes;
+}
+
+/* The blocks that one call puts to sleep share a file. */
+TEST(the_room_of_what_wakes_is_free_on_the_disk) {
+  make_folder();
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2), *c = make("model.c", 3);
+  ok(loam_sleep("model", folder, NULL));
+  uint64_t all = on_disk();
+  want(all >= 3 * ROUND);
+  ok(loam_wake("model.b", NULL));
+  want(all - on_disk() > ROUND - MIB && has(b, 2));
+  loam_free(a);
+  want(all - on_disk() > 2 * ROUND - MIB);
+  ok(loam_wake("model", NULL));
+  want(on_disk() == 0 && has(c, 3));
+  loam_free(b);
+  loam_free(c);
   remove_folder();
 }
 
@@ -395,6 +430,25 @@ TEST(a_forked_child_leaves_the_memory_alone) {
   loam_free(b);
 }
 
+static int free_in_child(void *block) {
+  loam_free(block);
+  return 0;
+}
+
+/* The two blocks sleep in one file, which parent and child share. */
+TEST(a_forked_child_leaves_the_file_alone) {
+  make_folder();
+  begin();
+  void *a = make("model.a", 1), *b = make("model.b", 2);
+  ok(loam_sleep("model", folder, NULL));
+  want(run_in_child(free_in_child, a) == 0);
+  ok(loam_wake(NULL, NULL));
+  want(has(a, 1) && has(b, 2));
+  loam_free(a);
+  loam_free(b);
+  remove_folder();
+}
+
 TEST(needs_a_driver_that_maps_memory) {
   setenv("STANDIN_LACKS", "vmm", 1);
   begin();
@@ -602,6 +656,7 @@ int main(void) {
     cmocka_unit_test(sleeps_in_pinned_memory_if_no_place_is_given),
     cmocka_unit_test(sleeps_in_a_file),
     cmocka_unit_test(a_large_block_goes_to_a_file_in_pieces),
+    cmocka_unit_test(the_room_of_what_wakes_is_free_on_the_disk),
     cmocka_unit_test(discards_the_contents_and_keeps_the_addresses),
     cmocka_unit_test(waits_for_work_that_uses_the_memory),
     cmocka_unit_test(waits_for_work_in_another_context),
@@ -619,6 +674,7 @@ int main(void) {
     cmocka_unit_test(a_capture_is_not_spoilt),
     cmocka_unit_test(memory_freed_in_a_capture_goes_with_the_next_free),
     cmocka_unit_test(a_forked_child_leaves_the_memory_alone),
+    cmocka_unit_test(a_forked_child_leaves_the_file_alone),
     cmocka_unit_test(needs_a_driver_that_maps_memory),
     cmocka_unit_test(a_driver_that_fails_changes_nothing),
     cmocka_unit_test(a_driver_that_fails_changes_nothing_with_a_file),
