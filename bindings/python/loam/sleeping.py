@@ -32,12 +32,13 @@ def sleep(tag: str | None = None, to: str | os.PathLike[str] = "pinned") -> int:
         are lost; else the path of a folder, in which a file without a name gets them.
 
     Waits for the work of the device. Blocks that sleep already are left alone. If it fails, all
-    memory is as before: NoMemoryError is raised if there is no memory or no room on the disk, and
-    StateError while a stream is captured for a graph, or if the device memory under the tag is not
-    of loam.device { pool = "sleep" }.
+    memory is as before: NoMemoryError is raised if there is no memory or no room on the disk,
+    InvalidError if no file can be made in the folder or `to` is empty, and StateError while a
+    stream is captured for a graph, or if the device memory under the tag is not of
+    loam.device { pool = "sleep" }.
     """
     place = os.fspath(to)
-    return _loam.device_sleep(tag, place if place in ("pinned", "discard")
+    return _loam.device_sleep(tag, place if place in ("", "pinned", "discard")
                               else os.path.abspath(place))
 
 

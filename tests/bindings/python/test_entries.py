@@ -455,6 +455,8 @@ class Sleeping(Called):
         block, other = self.make("model", 1), self.free.loam_torch_alloc(1000, 0, None)
         with self.assertRaisesRegex(loam.Error, "no file can be made in /no/such"):
             loam.sleep("model", to="/no/such")
+        with self.assertRaisesRegex(loam.InvalidError, 'unknown place ""'):
+            loam.sleep("model", to="")
         with self.assertRaisesRegex(loam.StateError, "strategy 'device' is not"):
             loam.sleep("torch")
         with self.assertRaises(TypeError):
