@@ -37,6 +37,14 @@ function stats_groups.classes(row)
              asleep_bytes = row.asleep_bytes } }
 end
 
+-- Adds the limit of a row to a group. Several strategies may have one name, for example before and
+-- after an edit. The group shows the limit that is used most.
+local function add_limit(group, row)
+  if not row.limit then return end
+  if group.limit and group.limit_used / group.limit >= row.limit_used / row.limit then return end
+  group.limit, group.limit_used, group.limit_own = row.limit, row.limit_used, row.limit_own
+end
+
 -- Adds figures to the group that they belong to. A new group gets the tag, the strategy and the
 -- class that are among its keys.
 local function add(groups, keys, row, class)
@@ -46,14 +54,14 @@ local function add(groups, keys, row, class)
   if not group then
     group = {
       tag = keys.tag and row.tag, strategy = keys.strategy and row.strategy,
-      kind = keys.strategy and row.kind, limit = keys.strategy and row.limit or nil,
-      limit_used = row.limit_used, limit_own = row.limit_own,
+      kind = keys.strategy and row.kind,
       from = class and class.from, to = class and class.to,
       live_bytes = 0, live_blocks = 0, total_bytes = 0, total_blocks = 0, asleep_bytes = 0,
     }
     groups.by_key[key] = group
     groups[#groups + 1] = group
   end
+  if keys.strategy then add_limit(group, row) end
   local figures = class or row
   for _, name in ipairs(FIGURES) do group[name] = group[name] + (figures[name] or 0) end
 end

@@ -118,6 +118,31 @@ describe("loam stats", function()
     assert.matches("75% of 8 MiB, 12% here\n", context.out, 1, true)
   end)
 
+  -- An edit of another option than the limit makes a second strategy of the name. Its memory and the
+  -- old memory are one row.
+  it("shows the limit of a strategy whose older memory has none", function()
+    local old = with(figures(2 ^ 20, 1, 2 ^ 20, 1), { tag = "a", strategy = "s", kind = "host" })
+    local new = with(figures(2 ^ 18, 1, 2 ^ 18, 1), { tag = "a", strategy = "s", kind = "host",
+      limit = 2 ^ 20, limit_used = 2 ^ 18 })
+    for _, rows in ipairs { { old, new }, { new, old } } do
+      local _, context = run("stats 42", { seen = { [42] = with(with({}, FIGURES),
+        { rows = rows }) } })
+      assert.matches("a    s         1.3 MiB       2  1.3 MiB       2  25% of 1 MiB\n", context.out,
+        1, true)
+    end
+  end)
+
+  it("shows the strategy nearest to its limit, where two of one name have limits", function()
+    local rows = {}
+    for i, used in ipairs { 2 ^ 18, 2 ^ 19 } do
+      rows[i] = with(figures(used, 1, used, 1), { tag = "a", strategy = "s", kind = "host",
+        limit = 2 ^ 20, limit_used = used })
+    end
+    local _, context = run("stats 42", { seen = { [42] = with(with({}, FIGURES),
+      { rows = rows }) } })
+    assert.matches("50% of 1 MiB\n", context.out, 1, true)
+  end)
+
   it("shows the last figures of a shared limit", function()
     local limits = { { strategy = "kv", used_bytes = 2 ^ 20, limit_bytes = 2 ^ 22,
                        shared = "all", shared_used_bytes = 2 ^ 21 } }
