@@ -2,6 +2,7 @@
  * memory is mapped to reserved addresses piece by piece, or the manager allocates a range. */
 #include "device/device_pool_parts.h"
 #include "device/manager.h"
+#include "os/available.h"
 #include "os/error.h"
 #include "pages/metadata.h"
 
@@ -237,12 +238,13 @@ static void bind(const lm_device_pool *pool, void *at, size_t size) {
   if (placement->mode != LM_BIND_DEFAULT) (void)lm_numa_bind(at, size, placement);
 }
 
-/* Maps pinned host memory. Pages are bound to their node and faulted in before they are pinned: the
- * driver then pins them quickly. */
+/* Maps pinned host memory, if the process can take so much. Pages are bound to their node and
+ * faulted in before they are pinned: the driver then pins them quickly. */
 static lm_gpu_result pin(lm_device_pool *pool, size_t size, void **out) {
+  const lm_placement *p = &pool->pinned.placement;
   const loam_manager *m = lm_manager(pool->device);
   if (!m) return LM_GPU_FAILED;
-  if (lm_sys_map(size, out)) {
+  if (!lm_available_has(size, p->mode == LM_BIND_BIND ? p->nodes : 0) || lm_sys_map(size, out)) {
     lm_error(LOAM_ENOMEM, "no memory for %zu bytes of pinned memory", size);
     return LM_GPU_NO_MEMORY;
   }

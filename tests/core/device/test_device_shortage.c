@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 
 #include "child_tests.h"
+#include "folder.h"
+#include "os/available.h"
 #include "stream.h"
 
 /* A device has 64 MiB, and as much host memory can be registered: room for one of two. */
@@ -198,6 +200,50 @@ static void serves_memory_that_is_pinned(size_t size) {
 TEST(pinned_memory_serves_what_a_host_pins) { serves_memory_that_is_pinned(MOST); }
 TEST(pinned_memory_of_small_blocks_serves_what_a_host_pins) { serves_memory_that_is_pinned(SMALL); }
 
+/* ---- A control group that has no more memory: the kernel would kill the process */
+
+/* Puts the process in a control group of 128 MiB, of which 28 MiB are left. */
+static void enter_group(void) {
+  static char self[64], groups[64];
+  want(mkdtemp(folder));
+  snprintf(self, sizeof self, "%s/self", folder);
+  snprintf(groups, sizeof groups, "%s/groups", folder);
+  make_folder("groups");
+  make_folder("groups/a");
+  write_file("self", "0::/a\n");
+  write_file("groups/a/memory.max", "134217728\n");
+  write_file("groups/a/memory.current", "104857600\n");
+  lm_available_pretend(self, groups, "/proc/meminfo");
+}
+
+static void leave_group(void) {
+  lm_available_pretend("/proc/self/cgroup", "/sys/fs/cgroup", "/proc/meminfo");
+  want(remove_folder(NULL) == 0);
+}
+
+TEST(a_large_pinned_block_needs_room_in_the_group) {
+  begin();
+  loam_site *site = loam_site_get("pinned");
+  enter_group();
+  want(!loam_pinned_alloc(site, MOST, 0));
+  want(says("no memory for 50331648 bytes of pinned memory"));
+  leave_group();
+  void *at = loam_pinned_alloc(site, MOST, 0);
+  want(at != NULL);
+  loam_free(at);
+}
+
+TEST(memory_that_falls_asleep_needs_room_in_the_group) {
+  begin();
+  void *at = take("sleep", MOST);
+  enter_group();
+  want(loam_sleep("sleep", NULL, NULL) == LOAM_ENOMEM && loam_asleep("sleep") == 0);
+  want(says("no memory for 50331648 bytes of pinned memory"));
+  leave_group();
+  ok(loam_sleep("sleep", NULL, NULL));
+  loam_free(at);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_that_is_mapped_serves_all),
@@ -218,6 +264,8 @@ int main(void) {
     cmocka_unit_test(pinned_memory_of_small_blocks_serves_what_falls_asleep),
     cmocka_unit_test(pinned_memory_serves_what_a_host_pins),
     cmocka_unit_test(pinned_memory_of_small_blocks_serves_what_a_host_pins),
+    cmocka_unit_test(a_large_pinned_block_needs_room_in_the_group),
+    cmocka_unit_test(memory_that_falls_asleep_needs_room_in_the_group),
   };
   setenv("STANDIN_MEMORY", "64M", 0);
   setenv("STANDIN_LOCKABLE", "64M", 0);
