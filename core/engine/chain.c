@@ -29,6 +29,7 @@
 /* Notes why a member cannot serve the order. Returns false. */
 static bool cannot(lm_order *o, const char *why) {
   o->why = why;
+  o->takes = 0;
   return false;
 }
 
@@ -79,7 +80,9 @@ static bool serve_provided(lm_order *o, lm_strategy *s, lm_record *out) {
   section = lm_thread_foreign_begin(o->t);
   lm_provider_free(out, NULL);
   lm_thread_foreign_end(o->t, section);
-  return cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
+  (void)cannot(o, in_limit ? "loam has no memory to keep its block" : at_limit);
+  o->takes = out->size;
+  return false;
 }
 
 /* Takes a block from a device pool: from the memory that the pool has, else with the driver's help,
@@ -152,21 +155,24 @@ static bool serve(lm_order *o, lm_strategy *s, lm_record *out) {
 
 /* ---- Outcomes ----------------------------------------------------------------------------- */
 
-/* Writes how many bytes of a member's limit are used. */
-static void copy_limit(const lm_strategy *s, char *words, size_t size) {
+/* Writes how many bytes of a member's limit are used. A block may take more bytes than were
+ * requested, and pass the limit for that. */
+static void copy_limit(const lm_order *o, const lm_strategy *s, char *words, size_t size) {
+  char takes[48] = "";
   unsigned long long used = lm_strategy_limit_used(s);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  if (o->takes > o->r.size) snprintf(takes, sizeof takes, ", and the block takes %zu", o->takes);
   if (s->desc.shared[0])
-    snprintf(words, size, ", which '%s' shares: %llu of %zu bytes are used, %lld by this process",
-             s->desc.shared, used, s->desc.limit, (long long)(own > 0 ? own : 0));
-  else snprintf(words, size, ": %llu of %zu bytes are used", used, s->desc.limit);
+    snprintf(words, size, ", which '%s' shares: %llu of %zu bytes are used, %lld by this process%s",
+             s->desc.shared, used, s->desc.limit, (long long)(own > 0 ? own : 0), takes);
+  else snprintf(words, size, ": %llu of %zu bytes are used%s", used, s->desc.limit, takes);
 }
 
 /* Writes that a member could not serve the order, and why. `more` stands behind its name. */
 static void copy_why(const lm_order *o, const lm_strategy *s, const char *more, char *words,
                      size_t size) {
-  char limit[LM_STRATEGY_NAME + 128] = "";
-  if (o->why == at_limit && s->desc.limit) copy_limit(s, limit, sizeof limit);
+  char limit[LM_STRATEGY_NAME + 192] = "";
+  if (o->why == at_limit && s->desc.limit) copy_limit(o, s, limit, sizeof limit);
   snprintf(words, size, "strategy '%s'%s cannot serve it: %s%s", s->desc.name, more,
            o->why == lm_provider_words ? loam_error() : o->why, limit);
 }

@@ -232,6 +232,20 @@ TEST(the_limit_counts_what_is_asleep) {
   for (int i = 0; i < 4; i++) loam_free(at[i]);
 }
 
+/* A block of one byte has a whole granule. */
+TEST(a_block_that_takes_more_than_was_requested_is_named_at_the_limit) {
+  begin();
+  ok(loam_policy_load_text("odd", "local w = loam.device { pool = 'sleep', limit = 3 * loam.MiB }\n"
+                                  "return loam.policy { pick = function(req) return w end }\n"));
+  void *at = loam_device_alloc(NULL, 1, NULL);
+  want(at && !loam_device_alloc(NULL, 1, NULL));
+  want(says("its limit: 2097152 of 3145728 bytes are used, and the block takes 2097152"));
+  want(!loam_device_alloc(NULL, ROUND, NULL) &&
+       says("its limit: 2097152 of 3145728 bytes are used"));
+  want(!says("the block takes"));
+  loam_free(at);
+}
+
 TEST(a_sleeping_block_is_not_reallocated) {
   begin();
   void *a = make("model", 1);
@@ -662,6 +676,7 @@ int main(void) {
     cmocka_unit_test(waits_for_work_in_another_context),
     cmocka_unit_test(a_sleeping_block_can_be_freed),
     cmocka_unit_test(the_limit_counts_what_is_asleep),
+    cmocka_unit_test(a_block_that_takes_more_than_was_requested_is_named_at_the_limit),
     cmocka_unit_test(a_sleeping_block_is_not_reallocated),
     cmocka_unit_test(a_block_that_falls_asleep_is_not_reallocated),
     cmocka_unit_test(a_reset_ends_what_is_asleep),
