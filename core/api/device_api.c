@@ -66,7 +66,7 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
 loam_status loam_device_memory(int device, size_t *free, size_t *total) {
   size_t free_bytes, total_bytes;
   loam_status status = check_device(device);
-  if (!status) status = lm_gpu_status(lm_manager_memory(device, &free_bytes, &total_bytes));
+  if (!status) status = lm_manager_memory(device, &free_bytes, &total_bytes);
   if (status) return status;
   if (free) *free = free_bytes;
   if (total) *total = total_bytes;

@@ -263,8 +263,19 @@ static lm_gpu_result report(bool is_driver, loam_status status, const char *what
 /* This thread is calling get_memory_info of a table. The table may call loam_device_memory. */
 static _Thread_local bool is_asking __attribute__((tls_model("initial-exec")));
 
+/* Returns whether a status is one of loam.h: a table may return any number. */
+static bool is_status(int status) {
+  switch (status) {
+#define IS_STATUS(name, value, words) case value:
+    LOAM_STATUS_LIST(IS_STATUS)
+#undef IS_STATUS
+    return true;
+    default: return false;
+  }
+}
+
 /* Calls get_memory_info, which another table than the driver's may have. */
-static lm_gpu_result ask_memory(const loam_manager *m, int device, size_t *free, size_t *total) {
+static loam_status ask_memory(const loam_manager *m, int device, size_t *free, size_t *total) {
   *free = *total = 0;
   is_asking = true;
   loam_status status = m->get_memory_info(m->ctx, device, free, total);
@@ -272,7 +283,7 @@ static lm_gpu_result ask_memory(const loam_manager *m, int device, size_t *free,
   if (status != LOAM_OK && m->get_memory_info != lm_manager_driver.get_memory_info)
     lm_error(status, "manager \"%s\": get_memory_info of device %d: %s", m->name, device,
              loam_status_text(status));
-  return result_of(status);
+  return is_status(status) ? status : LOAM_EINTERNAL;
 }
 
 /* Sets the limit of deferred frees: it is a part of the memory that the manager has. */
@@ -280,7 +291,7 @@ static void limit_deferral(const loam_manager *m, int device) {
   lm_gpu_info info;
   size_t free, total;
   bool is_custom = m->get_memory_info != lm_manager_driver.get_memory_info;
-  if (is_custom && ask_memory(m, device, &free, &total) == LM_GPU_OK) lm_defer_total(device, total);
+  if (is_custom && ask_memory(m, device, &free, &total) == LOAM_OK) lm_defer_total(device, total);
   else if (lm_gpu()->info(device, &info) == LM_GPU_OK) lm_defer_total(device, info.total);
 }
 
@@ -288,9 +299,10 @@ static void limit_deferral(const loam_manager *m, int device) {
 static bool initialize(const loam_manager *m, int device) {
   if (!lm_gpu_has(device)) return false;
   loam_status status = m->initialize(m->ctx, device);
-  if (report(m->initialize == lm_manager_driver.initialize, status, "initialize", 0, device) !=
-      LM_GPU_OK)
-    return false;
+  if (status != LOAM_OK && m->initialize != lm_manager_driver.initialize)
+    lm_error(status, "manager \"%s\": initialize of device %d: %s", m->name, device,
+             loam_status_text(status));
+  if (status != LOAM_OK) return false;
   limit_deferral(m, device);
   atomic_fetch_or_explicit(&ready, 1u << device, memory_order_relaxed);
   return true;
@@ -313,17 +325,22 @@ static bool has_choice(void) {
   return is_given;
 }
 
-lm_gpu_result lm_manager_memory(int device, size_t *free, size_t *total) {
+loam_status lm_manager_memory(int device, size_t *free, size_t *total) {
   const lm_gpu_ops *gpu = lm_gpu();
   lm_assert(free && total);
-  if (!gpu) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_UNSUPPORTED;
-  if (is_asking || is_loading || !has_choice()) return gpu->memory(device, free, total);
+  if (!gpu) return lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
+  if (is_asking || is_loading || !has_choice())
+    return lm_gpu_status(gpu->memory(device, free, total));
   const loam_manager *m = lm_manager(device);
-  return m ? ask_memory(m, device, free, total) : LM_GPU_UNSUPPORTED;
+  return m ? ask_memory(m, device, free, total) : LOAM_EUNSUPPORTED;
+}
+
+static lm_gpu_result memory_for_gauge(int device, size_t *free, size_t *total) {
+  return result_of(lm_manager_memory(device, free, total));
 }
 
 void lm_manager_watch(unsigned device) {
-  lm_gpu_read_memory_by(lm_manager_memory);
+  lm_gpu_read_memory_by(memory_for_gauge);
   lm_gpu_watch(device);
 }
 

@@ -31,7 +31,7 @@ bool lm_manager_is_valid(void);
  * chosen, set or named in LOAM_MANAGER, else by the driver. It chooses no manager where the driver
  * would be chosen, so loam_manager_set can be called afterwards. Within get_memory_info of a
  * manager it asks the driver. */
-lm_gpu_result lm_manager_memory(int device, size_t *free, size_t *total);
+loam_status lm_manager_memory(int device, size_t *free, size_t *total);
 /* Like lm_gpu_watch, for the free memory that lm_manager_memory tells. */
 void lm_manager_watch(unsigned device);
 

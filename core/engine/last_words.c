@@ -190,7 +190,7 @@ static int device_of(const lm_strategy *s) {
 static bool has_device_run_out(const lm_request *r, int device) {
   size_t free, total;
   lm_lock_suspended section = lm_thread_foreign_begin(lm_thread_self);
-  bool is_known = lm_gpu_has(device) && lm_manager_memory(device, &free, &total) == LM_GPU_OK;
+  bool is_known = lm_gpu_has(device) && lm_manager_memory(device, &free, &total) == LOAM_OK;
   lm_thread_foreign_end(lm_thread_self, section);
   return is_known && r->size > free && r->size <= total;
 }

@@ -187,7 +187,7 @@ static void write_device(lm_json *out, const lm_gpu_ops *ops, int device) {
   lm_gpu_info info;
   size_t free, total;
   lm_assert(ops && device >= 0);
-  bool is_known = lm_manager_memory(device, &free, &total) == LM_GPU_OK;
+  bool is_known = lm_manager_memory(device, &free, &total) == LOAM_OK;
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "device", device);
   if (!is_known) lm_json_text(out, "reason", loam_error());

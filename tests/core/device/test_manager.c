@@ -215,7 +215,7 @@ TEST(checks_the_addresses_that_a_table_returns) {
   ok(loam_manager_set(&m));
   mine.readiness = LOAM_EUNSUPPORTED;
   want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) != LM_GPU_OK);
-  want(says("manager \"mine\": initialize"));
+  want(says("manager \"mine\": initialize of device 0: "));
   mine.readiness = LOAM_OK;
   mine.answer = LOAM_ENOMEM;
   want(lm_manager_alloc(LM_MANAGER_DEVICE, 0, 256, 0, &at) == LM_GPU_NO_MEMORY);
@@ -281,6 +281,11 @@ TEST(a_table_says_how_much_memory_there_is) {
   mine.answer = LOAM_ENOMEM;
   want(loam_device_memory(1, &free, &total) == LOAM_ENOMEM);
   want(says("manager \"mine\": get_memory_info of device 1: no memory"));
+  mine.answer = LOAM_EIO;
+  want(loam_device_memory(1, &free, &total) == LOAM_EIO);
+  mine.answer = 12; /* a manager that does not keep to loam.h */
+  want(loam_device_memory(1, &free, &total) == LOAM_EINTERNAL && says("not a status of loam"));
+  mine.answer = LOAM_OK;
   want(loam_device_memory(2, &free, &total) == LOAM_EINVAL);
 }
 
