@@ -64,9 +64,9 @@ void lm_pinned_each(int device, void (*visit)(void *ctx, void *p), void *ctx);
 void lm_pinned_end_unused(const uint8_t *used, uint32_t n);
 /* Ends the free regions of a device (-1: of all devices). Returns their bytes. */
 size_t lm_pinned_trim(int device);
-/* For a request for pinned memory that found none: ends the free regions of all devices, and returns
- * the free memory of the other pools of pinned memory (device_pool.h). Waits for the work of the
- * devices. Returns whether there was any. The thread is not in an active section. */
+/* For a request for pinned memory that found none: ends the free regions of all devices, and gives
+ * the free memory of the other pools of pinned memory back (device_pool.h). Waits for the work of
+ * the devices. Returns whether there was any. The thread is not in an active section. */
 bool lm_pinned_make_room(void);
 /* A tick of decay, by a thread of loam's own: ends regions that were free since the last tick.
  * Returns whether there is more to do at a later tick. */

@@ -170,8 +170,9 @@ loam_status lm_sleep_store_load(const lm_sleep_store *store, const lm_sleep_memo
   return copy(to->device, to->at, (uintptr_t)store->pinned.at, to->size);
 }
 
-/* Other blocks may sleep in the file for long, so the room of this one goes back to the disk. Not in
- * a forked child, which has no driver: its parent has the same file, and the block sleeps on there. */
+/* Other blocks may sleep in the file for long, so the room of this one goes back to the disk. Not
+ * in a forked child, which has no driver: its parent has the same file, where the block sleeps
+ * on. */
 static void leave_file(const lm_sleep_store *store, size_t size) {
   bool is_shared = store->file->users > 1;
   if (is_shared && lm_gpu_started())

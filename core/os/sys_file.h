@@ -25,8 +25,8 @@ void lm_sys_file_keep_in_place(int fd);
  * the process. ENOSPC if there is not enough; part of the range may have room then. */
 int lm_sys_file_allocate(int fd, uint64_t offset, uint64_t size);
 
-/* Takes memory, or room on the disk, from part of a file again, and leaves its length. EOPNOTSUPP if
- * the filesystem cannot. */
+/* Takes memory, or room on the disk, from part of a file again, and leaves its length. EOPNOTSUPP
+ * if the filesystem cannot. */
 int lm_sys_file_deallocate(int fd, uint64_t offset, uint64_t size);
 
 /* Maps part of a file at a place in a reservation, readable and writable. If `private` is true, no

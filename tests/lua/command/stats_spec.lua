@@ -118,8 +118,8 @@ describe("loam stats", function()
     assert.matches("75% of 8 MiB, 12% here\n", context.out, 1, true)
   end)
 
-  -- An edit of another option than the limit makes a second strategy of the name. Its memory and the
-  -- old memory are one row.
+  -- An edit of another option than the limit makes a second strategy of the name. Its memory and
+  -- the old memory are one row.
   it("shows the limit of a strategy whose older memory has none", function()
     local old = with(figures(2 ^ 20, 1, 2 ^ 20, 1), { tag = "a", strategy = "s", kind = "host" })
     local new = with(figures(2 ^ 18, 1, 2 ^ 18, 1), { tag = "a", strategy = "s", kind = "host",
