@@ -267,15 +267,15 @@ static loam_status synchronize(const call *c) {
   return lm_gpu_status(result);
 }
 
-/* Fails if a stream of a device of the chosen blocks is captured for a graph: a wait for the device
- * would spoil the capture. */
+/* Fails if a stream of a device of the chosen blocks is captured for a graph, because a wait for
+ * the device would spoil the capture, or if the device is broken. The words that `wait` sets say
+ * which. */
 static loam_status check_capture(const call *c) {
-  for (int i = 0; i < LM_DEVICES_MAX; i++)
-    if (c->devices >> i & 1 && !c->gpu->may_record(i, NULL))
-      return lm_error(LOAM_ESTATE,
-                      "device %d: a stream is captured for a graph, and until that ends no memory "
-                      "can sleep or wake",
-                      i);
+  for (int i = 0; i < LM_DEVICES_MAX; i++) {
+    if (!(c->devices >> i & 1) || c->gpu->may_record(i, NULL)) continue;
+    lm_gpu_result result = c->gpu->wait(i);
+    if (result != LM_GPU_OK) return result == LM_GPU_FAILED ? LOAM_ESTATE : lm_gpu_status(result);
+  }
   return LOAM_OK;
 }
 

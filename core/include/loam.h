@@ -571,8 +571,8 @@ LOAM_API loam_status loam_device_memory(int device, size_t *free, size_t *total)
  * "discard" (the contents are lost). loam_wake gives the blocks under a tag memory and their saved
  * contents again; discarded contents may be anything. Both set *bytes, if not NULL, to the bytes
  * given back or taken. No stream may be captured then. If they fail, all blocks are as before.
- * LOAM_ENOMEM: no memory, or no room on the disk. LOAM_ESTATE: a stream is captured, or a forked
- * child calls. LOAM_EINVAL: `where` is wrong. LOAM_EUNSUPPORTED: no memory there can sleep. */
+ * LOAM_ENOMEM: no memory, or no room on the disk. LOAM_ESTATE: a stream is captured, a context is
+ * broken, or a forked child calls. LOAM_EINVAL: bad `where`. LOAM_EUNSUPPORTED: none can sleep. */
 LOAM_API loam_status loam_sleep(const char *tag, const char *where, size_t *bytes);
 LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
 

@@ -386,6 +386,18 @@ TEST(waits_for_the_end_of_a_capture) {
   loam_free(a);
 }
 
+/* Work on a block that slept has ended the context. */
+TEST(a_broken_context_is_named) {
+  begin();
+  void *a = make("model.a", 1);
+  (void)make("model.b", 2);
+  ok(loam_sleep("model.a", NULL, NULL));
+  standin_break(0, CUDA_ERROR_ILLEGAL_ADDRESS);
+  want(loam_sleep("model.b", NULL, NULL) == LOAM_ESTATE && says("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  want(loam_wake("model", NULL) == LOAM_ESTATE && says("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  want(is_at(NULL, ROUND) && loam_owns(a));
+}
+
 TEST(a_capture_is_not_spoilt) {
   static const CUstreamCaptureMode modes[] = { CU_STREAM_CAPTURE_MODE_GLOBAL,
                                                CU_STREAM_CAPTURE_MODE_THREAD_LOCAL };
@@ -686,6 +698,7 @@ int main(void) {
     cmocka_unit_test(says_what_cannot_sleep),
     cmocka_unit_test(shares_nothing_that_can_sleep),
     cmocka_unit_test(waits_for_the_end_of_a_capture),
+    cmocka_unit_test(a_broken_context_is_named),
     cmocka_unit_test(a_capture_is_not_spoilt),
     cmocka_unit_test(memory_freed_in_a_capture_goes_with_the_next_free),
     cmocka_unit_test(a_forked_child_leaves_the_memory_alone),
