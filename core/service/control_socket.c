@@ -39,6 +39,14 @@ static loam_status fail_foreign(const char *dir) {
                   (unsigned)geteuid());
 }
 
+/* Fails because the folder is none, or is not followed because it is a symbolic link. */
+static loam_status fail_no_folder(const char *dir) {
+  struct stat st;
+  if (lstat(dir, &st) || !S_ISLNK(st.st_mode)) return fail_foreign(dir);
+  return lm_error(LOAM_EIO, FOLDER "%s: is a symbolic link; name the folder to which it leads",
+                  dir);
+}
+
 /* Checks the open folder `fd`. A folder that was just made gets its mode here, because the umask
  * may clear bits of mkdir's mode. If another user has put a folder of their own in its place since,
  * that folder is refused and keeps its mode. */
@@ -75,7 +83,7 @@ loam_status lm_control_socket_folder(const char *dir) {
   bool is_new = !mkdir(dir, 0700);
   if (!is_new && errno != EEXIST) return fail_folder(dir);
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? fail_foreign(dir) : fail_folder(dir);
+  if (fd < 0) return errno == ENOTDIR || errno == ELOOP ? fail_no_folder(dir) : fail_folder(dir);
   loam_status status = check_folder(dir, fd, is_new);
   close(fd);
   return status;

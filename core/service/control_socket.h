@@ -13,8 +13,8 @@ typedef struct lm_control_socket {
 } lm_control_socket;
 
 /* Makes the directory of sockets and boards if it is missing. LOAM_EIO if it cannot be made, if it
- * is not a directory of the effective user that other users cannot write, or if a symbolic link of
- * another user leads to it. */
+ * is not a directory of the effective user that other users cannot write, if it is a symbolic link,
+ * or if a symbolic link of another user leads to it. */
 loam_status lm_control_socket_folder(const char *dir);
 
 /* Makes the directory if it is missing, and a socket in it that listens. Refuses a directory that

@@ -31,6 +31,8 @@ long=$(printf '%0120d' 0)
 nearly=$(printf "%0$((100 - ${#work}))d" 0)
 : > "$work/file"
 mkdir -m 777 "$work/shared"
+mkdir -m 700 "$work/own"
+ln -s own "$work/link"
 runs "a folder of sockets with too long a name" "at most 107" \
   with "export LOAM_CONTROL_DIR=$work/$long"
 runs "one in which no socket's name fits" "too long for a socket" \
@@ -39,6 +41,8 @@ runs "one that is a file" "is not a directory that only" \
   with "export LOAM_CONTROL_DIR=$work/file"
 runs "one that all may write" "is not a directory that only" \
   with "export LOAM_CONTROL_DIR=$work/shared"
+runs "one that is a symbolic link" "link: is a symbolic link; name the folder to which it leads" \
+  with "export LOAM_CONTROL_DIR=$work/link"
 runs "one that cannot be made" "No such file" with "export LOAM_CONTROL_DIR=/proc/nosuch"
 runs "no environment" "" env -i LOAM_EVENTS=stderr LOAM_CONTROL_DIR="$LOAM_CONTROL_DIR" \
   "$LOAM" run --policy "$policy" -- /bin/echo served
