@@ -5,10 +5,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "os/error.h"
@@ -40,6 +43,7 @@ typedef struct view {
   lm_board_head head;
   lm_board_news news;
   bool has_watcher; /* the process that watches the policy file of the tree lives */
+  enum { USE_NOT_KNOWN, IS_USED, IS_UNUSED } by_kernel; /* what is_unused has found */
   lm_board_place place[LM_BOARD_PLACES];
   lm_board_entry entry;
   struct loam_policy_info info;
@@ -330,6 +334,30 @@ static lm_board_life look_at(const visit *t, uint64_t *owner, uint64_t pid_names
   return lm_board_look(*owner, lm_board_own_namespace(), f);
 }
 
+/* Tells whether the kernel gives a lease for writing to the file, which is given up at once. A
+ * process that opens the file in between tries again (service/board_file.c), and the kernel sends
+ * this process the signal SIGURG, which does nothing unless the process handles it. */
+static bool can_lease(int fd) {
+  (void)fcntl(fd, F_SETSIG, SIGURG);
+  if (fcntl(fd, F_SETLEASE, F_WRLCK)) return false;
+  (void)fcntl(fd, F_SETLEASE, F_UNLCK);
+  return true;
+}
+
+/* Tells whether surely no other process has the board open or mapped: only then the kernel gives a
+ * lease. Overlayfs also gives one while the file is mapped, since what is mapped is a file of the
+ * filesystem below. */
+static bool is_unused(view *v) {
+  struct statfs fs;
+  int before = errno;
+  if (v->by_kernel == USE_NOT_KNOWN) {
+    bool is_known = !fstatfs(v->fd, &fs) && fs.f_type != OVERLAYFS_SUPER_MAGIC;
+    v->by_kernel = is_known && can_lease(v->fd) ? IS_UNUSED : IS_USED;
+  }
+  errno = before;
+  return v->by_kernel == IS_UNUSED;
+}
+
 /* Tells whether the process that watches the policy file of the tree lives. */
 static bool find_watcher(const visit *t) {
   const view *v = t->v;
@@ -347,6 +375,7 @@ static void visit_place(const visit *t, uint32_t place) {
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
   lm_board_life life = look_at(t, &owner, f->pid_namespace, f);
+  if (life.state == LM_BOARD_UNKNOWN && is_unused(v)) life.state = LM_BOARD_GONE;
   row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
   if (!is_believed(v, &life)) return;
@@ -519,6 +548,7 @@ static void clean_board(visit *t, int dir, const char *name) {
 static void visit_board(visit *t, int dir, const char *name, const struct stat *st) {
   view *v = t->v;
   v->name = name;
+  v->by_kernel = USE_NOT_KNOWN;
   if (is_of_other_version(v, st)) {
     if (t->reader) write_other_version(t, st);
     return;

@@ -128,6 +128,37 @@ if [ "$(stat -Lc %i /proc/self/ns/pid)" = 4026531836 ] && unshare -pf --mount-pr
   echo "ok: a process of a PID namespace that is gone has ended"
 fi
 
+# Containers may share the folder. A reader in another container cannot see the processes of a board,
+# but it sees whether any process uses the board.
+in_container() { unshare -pf --kill-child --mount-proc "$@"; }
+if in_container true 2> "$work/why"; then
+  in_container "$LOAM" run --policy "$policy" -- sh -c 'sh -c "kill -KILL \$\$"; :' 2> "$work/why"
+  in_container "$LOAM" run --policy "$policy" -- sh -c 'echo ready; exec sleep 600' > "$work/said" &
+  outer=$!
+  children="$children $outer"
+  await "it does not start" grep ready "$work/said"
+  in_container "$LOAM" ps > "$work/ps" 2>&1
+  [ "$(grep "$policy" "$work/ps" | grep -c unknown)" = 1 ] ||
+    fail "a dead process is shown, or a living one is not: $(cat "$work/ps")"
+  pkill -KILL -P "$outer"
+  wait "$outer" 2> "$work/why"
+  in_container "$LOAM" ps > "$work/ps" 2>&1
+  grep "$policy" "$work/ps" && fail "a process of a container that has ended is shown"
+  mkdir "$work"/{lower,upper,work,overlay}
+  cat > "$work/on_overlay" << 'SH'
+mount -t overlay overlay -o "lowerdir=$work/lower,upperdir=$work/upper,workdir=$work/work" "$work/overlay" || exit 0
+export LOAM_CONTROL_DIR=$work/overlay/control
+unshare -pf --kill-child --mount-proc "$LOAM" run --policy "$policy" -- sh -c 'echo ready; exec sleep 600' > "$work/said" &
+until grep -q ready "$work/said"; do sleep 0.05; done
+unshare -pf --mount-proc "$LOAM" ps > "$work/ps" 2>&1
+kill -KILL $!
+grep "$policy" "$work/ps" | grep -q unknown
+SH
+  work=$work LOAM=$LOAM policy=$policy unshare -m bash "$work/on_overlay" 2> "$work/why" ||
+    fail "a living process is not shown where the board is on overlayfs: $(cat "$work/ps" "$work/why")"
+  echo "ok: a process of another container has ended if no process uses its board"
+fi
+
 # The first process of a new PID namespace is forked, and becomes another program: it keeps its place.
 if unshare -pf true 2> "$work/why"; then
   other "$LOAM" run --policy "$policy" -- unshare -pf sleep 600 || fail "unshare: $(cat "$work/err")"
