@@ -22,6 +22,7 @@ of on_event() is not called.
 from __future__ import annotations
 
 import atexit
+import collections
 import contextlib
 import logging
 import os
@@ -75,6 +76,7 @@ _callback: Callable[[Event], object] | None = None
 _starting = threading.RLock()  # a signal handler may call start() while this thread has the lock
 _delivering = threading.RLock()
 _is_delivering = False  # with _delivering held
+_waiting: collections.deque[tuple[int, int, int | None, str]] = collections.deque()  # to be logged
 _raised: set[str] = set()  # texts of exceptions whose events are logged next, with _delivering held
 _thread: threading.Thread | None = None
 _LAST_S = 10.0  # how long the end of the interpreter waits for a callback in another thread
@@ -148,7 +150,8 @@ def deliver(raised: str | None = None) -> None:
     """Logs all events that have happened so far, before it returns.
 
     Inside a callback it logs nothing: the thread logs the events after the callback has returned.
-    `raised` is the text of an exception: the event of that refusal is logged at DEBUG.
+    `raised` is the text of an exception: the event of that refusal is logged at DEBUG. If logging
+    raises an exception, the later events wait for the next call.
     """
     global _is_delivering
     with _turn():
@@ -160,8 +163,9 @@ def deliver(raised: str | None = None) -> None:
         try:
             texts = set(_raised)
             _raised.clear()
-            for row in _loam.events_take():
-                _log(*row, texts)
+            _waiting.extend(_loam.events_take())
+            while _waiting:
+                _log(*_waiting.popleft(), texts)
         finally:
             _is_delivering = False
 
@@ -208,12 +212,17 @@ def _listen() -> None:
 
 
 def _deliver_or_report() -> None:
-    """Delivers events. Reports an exception of a handler of `logging` as that of a thread."""
-    try:
-        deliver()
-    except BaseException:
-        what = (*sys.exc_info(), threading.current_thread())
-        threading.excepthook(threading.ExceptHookArgs(what))
+    """Delivers events. Reports an exception of a handler of `logging` as that of a thread, and goes
+    on with the next event."""
+    has_failed = True
+    while has_failed:
+        try:
+            deliver()
+            has_failed = False
+        except BaseException:
+            what = (*sys.exc_info(), threading.current_thread())
+            threading.excepthook(threading.ExceptHookArgs(what))
+            has_failed = bool(_waiting)
 
 
 def start() -> None:
@@ -239,6 +248,7 @@ def _after_fork() -> None:
     global _thread, _starting, _delivering, _is_delivering
     _starting, _delivering, _is_delivering = threading.RLock(), threading.RLock(), False
     _loam.events_take()
+    _waiting.clear()
     if _thread is not None:
         _thread = None
         start()

@@ -392,6 +392,27 @@ print(loam.policy.info().name)
             del block
         self.assertIn("no log today", str(reported[0].exc_value))
 
+    def test_a_log_that_fails_loses_no_later_event(self):
+        seen = []
+
+        def fails(record):
+            if record.event.kind == "policy_live":
+                seen.append(record.getMessage())
+                if len(seen) == 1:
+                    raise RuntimeError("no log today")
+            return True
+
+        self.addCleanup(events.logger.setLevel, events.logger.level)
+        self.addCleanup(events.logger.removeFilter, fails)
+        events.logger.setLevel(logging.INFO)
+        events.deliver()
+        events.logger.addFilter(fails)
+        with self.assertRaisesRegex(RuntimeError, "no log today"), events.reporting():
+            for name in ("one", "two", "three"):
+                _loam.policy_load_text(name, POLICY)
+        events.deliver()
+        self.assertEqual(len(seen), 3)
+
     def test_a_callback_that_exits_does_not_end_the_thread_of_events(self):
         seen = threading.Semaphore(0)
 
