@@ -168,9 +168,10 @@ def _ask(path: _Path, verb: str, asked: Iterable[tuple[str, object]]) -> dict[st
     for key, value in asked:
         if key == "tag" and not isinstance(value, str):
             raise TypeError(f"a tag is a string, not {type(value).__name__}")
-        if "\n" in str(value):
-            raise ValueError(f"{key} {value!r}: it contains a newline")
-        lines.append(f"{key} {value}")
+        text = str(value)
+        if "\n" in text:  # such texts are written in hexadecimal digits
+            key, text = f"hex {key}", f"h{text.encode().hex()}"
+        lines.append(f"{key} {text}")
     found = _loam.policy_inspect(os.fspath(path), "\n".join(lines) + "\n")
     answer: dict[str, Any] = json.loads(found)
     return answer

@@ -156,6 +156,12 @@ class Asking(Files):
         self.assertEqual(found.options, {"align": 4096})
         self.assertEqual(found.path, ((6, 'req.tag:under("aligned")', True),))
 
+    def test_a_tag_may_have_lines(self):
+        self.save(POLICY)
+        found = loam.policy.explain(self.path, "aligned.a\nzero 7", 100)
+        self.assertEqual((found.tag, found.strategy), ("aligned.a\nzero 7", "aligned"))
+        self.assertTrue(loam.policy.check(self.path, tags=["a\nb"]))
+
     def test_explaining_a_refused_policy_raises(self):
         self.save(BROKEN)
         with self.assertRaises(loam.PolicyError) as caught:
@@ -164,10 +170,9 @@ class Asking(Files):
 
     def test_a_question_that_makes_no_sense_is_refused(self):
         self.save(POLICY)
-        with self.assertRaises(ValueError):
-            loam.policy.explain(self.path, "a\nb", 1)
-        with self.assertRaises(ValueError):
-            loam.policy.explain(self.path, "a", -1)
+        for size in (-1, "1\n2"):
+            with self.assertRaises(ValueError):
+                loam.policy.explain(self.path, "a", size)
         for ask in (lambda: loam.policy.explain(self.path, None, 1),
                     lambda: loam.policy.check(self.path, [None])):
             self.assertRaisesRegex(TypeError, "a tag is a string, not NoneType", ask)
