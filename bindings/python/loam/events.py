@@ -229,7 +229,9 @@ def start() -> None:
     """Starts the thread that logs events. Does nothing if it is running.
 
     Does nothing while the interpreter ends either: the new thread would not begin, and
-    Thread.start() would wait for it.
+    Thread.start() would wait for it. Python 3.12 refuses to start a thread already in functions of
+    atexit; then events are logged by the calls that cause them, and at the end. Raises RuntimeError
+    if the system has no thread.
     """
     global _thread
     if sys.is_finalizing():
@@ -237,7 +239,12 @@ def start() -> None:
     with _starting:
         if _thread is None and _loam.events_start():
             _thread = threading.Thread(target=_listen, name="loam-events", daemon=True)
-            _thread.start()
+            try:
+                _thread.start()
+            except RuntimeError:
+                _thread = None
+                if threading.main_thread().is_alive():
+                    raise
 
 
 def _after_fork() -> None:

@@ -435,6 +435,37 @@ print(loam.policy.info().name)
             events.on_event(None)
             del block
 
+    def test_a_thread_that_cannot_start_is_an_error_and_is_tried_again(self):
+        out, errors = run_child("""
+            import loam, threading
+            from unittest import mock
+            refusal = RuntimeError("can't start new thread")
+            with mock.patch.object(threading.Thread, "start", side_effect=refusal):
+                for _ in range(2):
+                    try:
+                        loam.on_event(None)
+                    except RuntimeError as error:
+                        print(error)
+            loam.on_event(None)
+            print(loam.events._thread.is_alive())
+            """)
+        self.assertEqual((out, errors), ("can't start new thread\n" * 2 + "True\n", ""))
+
+    def test_functions_of_atexit_need_no_thread(self):
+        out, errors = run_child("""
+            import atexit, loam, threading
+            from unittest import mock
+
+            @atexit.register
+            def load():  # Python 3.12 starts no thread here
+                refusal = RuntimeError("can't create new thread at interpreter shutdown")
+                with mock.patch.object(threading.Thread, "start", side_effect=refusal):
+                    loam.on_event(lambda event: print(event.kind))
+                    loam.policy.load(text="local any = loam.host {} "
+                                          "return loam.policy { pick = function() return any end }")
+            """)
+        self.assertEqual((out, errors), ("policy_live\n", ""))
+
     def test_under_loam_run_the_preload_library_reports(self):
         if not os.environ.get("LOAM_PRELOAD"):
             self.skipTest("LOAM_PRELOAD does not name the preload library; ctest sets it")
