@@ -296,7 +296,13 @@ static bool follow_fields(path *p, PyObject *keys) {
     return false;
   }
   for (Py_ssize_t i = 0; i < n; i++) {
-    names[i] = binding_utf8(PyList_GET_ITEM(keys, i));
+    PyObject *key = PyList_GET_ITEM(keys, i);
+    if (!PyUnicode_Check(key)) {
+      PyErr_Format(PyExc_TypeError, "a list in a key names fields: a str is needed, not %s",
+                   Py_TYPE(key)->tp_name);
+      return false;
+    }
+    names[i] = binding_utf8(key);
     if (!names[i]) return false;
   }
   if (!follow_indices(p)) return false;

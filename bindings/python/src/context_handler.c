@@ -72,7 +72,7 @@ static PyObject *set_handler(PyObject *self, PyObject *capsule) {
     return NULL;
   }
   Py_DECREF(token);
-  Py_INCREF(capsule);
+  if (capsule != Py_None) Py_INCREF(capsule);
   return before;
 }
 

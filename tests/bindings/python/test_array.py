@@ -470,7 +470,8 @@ class Views(Case):
                 ("z", KeyError, "has no field of that name"),
                 (1.5, TypeError, "integer"), ((0, 0, 0), IndexError, "has no dimension"),
                 (slice(0, 1, 0), ValueError, "a step of 0"), ([], KeyError, "no field is named"),
-                ([1], TypeError, "a str is needed, not int"), ("y\0", ValueError, "has a NUL"),
+                ([1], TypeError, "list in a key names fields: a str is needed, not int"),
+                ("y\0", ValueError, "has a NUL"),
                 (["y\0"], ValueError, "has a NUL")]:
             with self.subTest(key=key), self.assertRaisesRegex(error, words):
                 array[key]

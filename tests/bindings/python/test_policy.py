@@ -217,7 +217,8 @@ class Figures(Case):
 
     def test_what_is_not_loams_has_no_owner(self):
         self.assertIsNone(loam.owner(bytearray(10)))
-        self.assertIsNone(loam.owner(0))
+        for address in (0, -1, -2**64, 2**64 - 1, 2**64):
+            self.assertIsNone(loam.owner(address))
         for wrong, kind in (("text", "str"), (None, "NoneType"), (1.5, "float")):
             with self.assertRaisesRegex(TypeError, f"or an address is needed, not {kind}"):
                 loam.owner(wrong)
