@@ -35,8 +35,17 @@ local MAX_LED = 24 -- conditions shown on the way to a fault
 ---@field tree table as traced
 ---@field violations table<loam.Invariant, table>
 
+-- Returns the first result of pick. Refuses a second strategy, which would never serve.
+local function only_strategy(first, second)
+  if strategy.members(second) then
+    frame.refuse("return", "pick returned two strategies",
+      "write a:or_else(b): b serves when a cannot")
+  end
+  return first
+end
+
 local function pick_of(policy)
-  return function() return sandbox.call(policy.pick, request.req) end
+  return function() return only_strategy(sandbox.call(policy.pick, request.req)) end
 end
 
 local function type_of(value)
@@ -131,7 +140,7 @@ local function compare(policy, where, made, emitted, number)
   local function decide(point)
     at = point
     request.set(point)
-    local leaf = end_of(sandbox.call(pick, req))
+    local leaf = end_of((sandbox.call(pick, req)))
     return leaf.key, leaf.words
   end
   request.place(where)

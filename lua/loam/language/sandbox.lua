@@ -394,13 +394,13 @@ function sandbox.names(env)
   return names_of(env)
 end
 
--- Calls a function of the policy, which sees strings with the sandbox's methods. After an error,
--- frame.leave or sandbox.reset gives strings Lua's methods back.
+-- Calls a function of the policy, which sees strings with the sandbox's methods, and returns its
+-- first two results. After an error, frame.leave or sandbox.reset gives strings Lua's methods back.
 function sandbox.call(f, ...)
   frame.enter(methods)
-  local first = f(...)
+  local first, second = f(...)
   frame.leave()
-  return first
+  return first, second
 end
 
 function sandbox.load(f)

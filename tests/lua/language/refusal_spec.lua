@@ -329,6 +329,13 @@ describe("what pick returns", function()
     refused("return 'a'", { class = "return" })
   end)
 
+  it("is refused where it is two strategies, of which one would never serve", function()
+    refused("if req.size > 1 then return a, b end\nreturn c", { class = "return",
+      reason = "^pick returned two strategies$", hint = "^write a:or_else%(b%)" })
+    assert.is_nil(support.refusal("return a, nil"))
+    assert.is_nil(support.refusal("return a, req.size"))
+  end)
+
   it("is shown with the conditions that led there", function()
     local d = refused("if req.size >= 4096 then\nif req.zero then return nil end\nend return a",
       { class = "return", line = 3 })
