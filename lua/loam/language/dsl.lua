@@ -19,10 +19,18 @@ local function check_loading(what)
     "make it once, above pick, as a local")
 end
 
+-- Refuses `loam:host{…}`, which calls loam.host with the table loam in place of the options.
+local function check_dot(word, given)
+  if not rawequal(given, loam) then return end
+  frame.refuse("type", "loam:" .. word .. " passes loam itself",
+    "write a dot: loam." .. word .. (word == "node" and "(0)" or "{ … }"))
+end
+
 local function constructor(kind)
   return function(given)
     local what = "loam." .. kind
     check_loading(what)
+    check_dot(kind, given)
     if given == nil then given = {} end
     if type(given) ~= "table" then
       frame.refuse("type", what .. " takes a table of options, not a " .. type(given),
@@ -42,6 +50,7 @@ local MAX_HANDLER = 126
 
 function loam.handler(given)
   check_loading("loam.handler")
+  check_dot("handler", given)
   local rest, name = {}, given
   if type(given) == "table" then
     name = rawget(given, 1)
@@ -140,6 +149,7 @@ local function places(input, list_numbers, constants_of, check)
       return NOWHERE
     end
     if is_in(numbers, n) then return at(n) end
+    check_dot("node", n)
     if request.is_concrete() then return NOWHERE end
     return check(n)
   end
@@ -207,6 +217,7 @@ end
 
 function loam.policy(given)
   check_loading("loam.policy")
+  check_dot("policy", given)
   if type(given) ~= "table" then
     frame.refuse("policy", "loam.policy takes a table, not " .. options.show(given),
       "write loam.policy{ pick = … }")

@@ -6,6 +6,7 @@
 -- it as a reason.
 
 local core = require("loam.core")
+local diag = require("loam.report.diag")
 local frame = require("loam.report.frame")
 local site = require("loam.symbolic.site")
 local symbol = require("loam.symbolic.symbol")
@@ -68,7 +69,13 @@ function options.show(value)
   if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
   if symbol.expression(value) then return "a number of the request" end
   if site.is_text(value) then return "a string of the request" end
-  return "a " .. kind
+  return "a " .. (kind == "cdata" and "64-bit integer" or kind)
+end
+
+-- Suggests the word of a list that is nearest to a wrong value; nil if none is near.
+local function nearest(value, words)
+  local word = type(value) == "string" and diag.suggest(value, words)
+  return word and "did you mean \"" .. word .. "\"?" or nil
 end
 
 -- Refuses an option's value. `possible` says which values are possible: "true or false".
@@ -160,7 +167,9 @@ local NUMA = "\"local\", \"interleave\", a node, a list of nodes {0, 1}, a strin
 -- takes, for a string of another form.
 local function string_of_nodes(option, value, possible)
   local nodes, why, is_malformed = core.parse_nodes(value)
-  if is_malformed then wrong(option, value, possible) end
+  if is_malformed then
+    wrong(option, value, possible, nearest(value, { "local", "interleave", "all" }))
+  end
   if nodes then return nodes end
   return frame.refuse("machine", option .. " = " .. options.show(value) .. ": " .. why)
 end
@@ -224,6 +233,12 @@ local function numa(option, value)
   if #words == 1 and words[1] == "weights" and rawget(value, 1) == nil then
     return weights(value.weights)
   end
+  for _, word in ipairs(words) do
+    if word ~= "prefer" and word ~= "weights" then
+      frame.refuse_word("option", "numa has no " .. (type(word) == "string" and "'" .. word .. "'"
+        or options.show(word)), word, { "prefer", "weights" })
+    end
+  end
   return wrong(option, value, NUMA)
 end
 
@@ -231,7 +246,8 @@ local function huge(option, value)
   if value == false then return "never" end
   if value == "thp" then return "thp" end
   if value ~= "2MiB" and value ~= "1GiB" then
-    wrong(option, value, "false, \"thp\", \"2MiB\" or \"1GiB\"")
+    wrong(option, value, "false, \"thp\", \"2MiB\" or \"1GiB\"",
+      nearest(value, { "thp", "2MiB", "1GiB" }))
   end
   local pages = options.machine().hugepages[value]
   if not pages then return value, "this machine has no " .. value .. " huge pages" end
@@ -263,12 +279,13 @@ end
 
 local function one_of(...)
   local allowed = { ... }
-  local words = "\"" .. table.concat(allowed, "\", \"") .. "\""
+  local words = "\"" .. table.concat(allowed, "\", \"", 1, #allowed - 1) .. "\" or \""
+    .. allowed[#allowed] .. "\""
   return function(option, value)
     for _, word in ipairs(allowed) do
       if value == word then return value end
     end
-    return wrong(option, value, words)
+    return wrong(option, value, words, nearest(value, allowed))
   end
 end
 
