@@ -141,13 +141,50 @@ local GOES_ON = {
 
 local PAREN = { ["("] = true, [")"] = true }
 
+local WORD_OF_LUA = {
+  ["and"] = true, ["or"] = true, ["not"] = true, ["then"] = true, ["do"] = true, ["end"] = true,
+  ["else"] = true, ["elseif"] = true, ["return"] = true, ["local"] = true, ["until"] = true,
+}
+
+-- Makes a function that is called with each piece of a text. It refuses `not req.tag == "x"`, which
+-- Lua takes for `(not req.tag) == "x"`: that is false for each request.
+local function negations()
+  local depth -- of parentheses behind the left side of `not`; nil: no left side is being read
+  local equals, at, before = "", nil, ""
+  return function(word, line)
+    if word == "not" then
+      depth, equals, at = 0, "", line
+    elseif not depth then
+      return
+    elseif #equals == 2 then
+      if word == STRING or find(word, "^%d") then
+        frame.refuse("type", "'not' belongs to the left side of '" .. equals .. "' alone",
+          "write a " .. (equals == "==" and "~=" or "==") .. " b", at)
+      end
+      depth = nil
+    elseif equals ~= "" then
+      equals, depth = equals .. word, word == "=" and depth or nil
+    elseif word == "(" then
+      depth = before ~= "not" and depth + 1 or nil
+    elseif word == ")" then
+      depth = depth > 0 and depth - 1 or nil
+    elseif depth == 0 and (word == "=" or word == "~") then
+      equals = word
+    elseif depth == 0 and (WORD_OF_LUA[word] or not find(word, "^[%w_.:\"]")) then
+      depth = nil
+    end
+    before = word
+  end
+end
+
 -- Refuses `req.tag:under "a" or "b"` and `req.tag == "a" or "b"`, with and without parentheses. A
 -- string counts as true in Lua, so the question is about one string only, or its answer is always
--- true.
+-- true. Refuses also a `not` that does not belong to the whole comparison.
 function check_questions(text)
   local advice, stage, at -- of the question; "asked", "first" string, "or", "second" string; line
-  local before = ""
+  local before, check_negation = "", negations()
   for word, line in pieces(text) do
+    check_negation(word, line)
     local question = question_of(before, word)
     if question then
       advice, stage = question, "asked"

@@ -271,6 +271,28 @@ describe("a question about two strings", function()
   end)
 end)
 
+describe("'not' before a comparison", function()
+  it("is refused, since it belongs to the left side alone", function()
+    for _, condition in ipairs { "not req.tag == 'x'", "req.zero and not req.tag:part(2) == \"x\"",
+                                 "not req.size == 4096", "not req.size ~= 4096",
+                                 "not is(req.tag) == [[x]]" } do
+      refused("local n = 1\nif " .. condition .. " then return a end return b", { class = "type",
+        line = 3, reason = "^'not' belongs to the left side of '[=~]=' alone$",
+        hint = condition:find("~=") and "^write a == b$" or "^write a ~= b$" })
+    end
+  end)
+
+  it("is not seen where there is none", function()
+    for _, condition in ipairs { "not (req.tag == 'x')", "not req.zero and req.tag == 'x'",
+                                 "not is(req.tag == 'x')", "not req.zero == req.tag:is 'x'",
+                                 "not is(1) or req.size == 4", "not is(1) or 'x' == req.tag" } do
+      assert.is_nil(support.refusal("if " .. condition .. " then return a end return b", nil,
+        "local function is(x) return x end "))
+    end
+    assert.is_nil(support.refusal("local x, y, z\nx = not y\ny = 'b'\nz = 'c'\nreturn a"))
+  end)
+end)
+
 describe("comparisons that mean nothing", function()
   it("are refused with nil, strings and tables", function()
     refused("if req.size == nil then return a end return b", { class = "type",
