@@ -71,6 +71,8 @@ local NOT_NUMBER = "write a number; nil means that the value was not set"
 local CALL = "call the function: loam.pressure(), #loam.nodes(), loam.node(0).free"
 local NOT_SET = "check that the value was set: a table gives nil for a key that it does not have"
 
+local OF_COMPARISON = "write a < b and b < c for a < b < c, and not (a < b) for not a < b"
+
 -- Tried in order: a pattern of LuaJIT's message, and the class, reason and suggestion of the
 -- diagnostic. "%1" and "%2" stand for captures.
 local TRANSLATIONS = {
@@ -94,13 +96,17 @@ local TRANSLATIONS = {
   { "^attempt to call (an? %a+) value", "type", "%1 value is called as a function" },
   { "^attempt to index %a+ '([^']+)' %((a function) value%)", "type",
     "'%1' is %2 here, so it has no fields", CALL },
-  { "^attempt to index %a+ '([^']+)' %((an? %a+) value%)", "nil",
+  { "^attempt to index %a+ '([^']+)' %((a nil) value%)", "nil",
     "'%1' is %2 value here, so it has no fields", NOT_SET },
-  { "^attempt to index (an? %a+) value", "nil", "%1 value has no fields", NOT_SET },
+  { "^attempt to index %a+ '([^']+)' %((an? %a+) value%)", "nil",
+    "'%1' is %2 value here, so it has no fields" },
+  { "^attempt to index (a nil) value", "nil", "%1 value has no fields", NOT_SET },
+  { "^attempt to index (an? %a+) value", "nil", "%1 value has no fields" },
   { "^attempt to compare two (%a+) values", "compare", "comparing two %1 values",
     "write numbers on both sides" },
-  { "^attempt to compare (boolean) with (%a+)", "compare", "comparing %1 with %2",
-    "write a < b and b < c for a < b < c" },
+  { "^attempt to compare (boolean) with (%a+)", "compare", "comparing %1 with %2", OF_COMPARISON },
+  { "^attempt to compare (number) with (boolean)", "compare", "comparing %1 with %2",
+    OF_COMPARISON },
   { "^attempt to compare (%a+) with (function)", "compare", "comparing %1 with %2", CALL },
   { "^attempt to compare (function) with (%a+)", "compare", "comparing %1 with %2", CALL },
   { "^attempt to compare (%a+) with (%a+)", "compare", "comparing %1 with %2",

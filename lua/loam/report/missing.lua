@@ -1,6 +1,7 @@
 -- missing.lua - names of Lua that a policy does not have, and what to write instead.
 
 local diag = require("loam.report.diag")
+local typography = require("loam.report.typography")
 
 local missing = {}
 
@@ -53,6 +54,8 @@ local WHOLE = {
 function missing.explain(name, known)
   local instead = INSTEAD[ADVICE_OF[name] or name]
   if instead then return "a policy does not have '" .. name .. "'", instead end
+  local character = typography.advise(name)
+  if character then return "there is no '" .. name .. "'", character end
   if WHOLE[name] then return "there is no '" .. name .. "'", "write " .. WHOLE[name] end
   local library, word = string.match(name, "^(.*%.)([^.]*)$")
   local nearest = diag.suggest(word or name, known)

@@ -5,6 +5,9 @@
 -- speaks only about a line that the parser has refused: an entry needs a place in LuaJIT's message
 -- and a place in the line.
 
+local diag = require("loam.report.diag")
+local typography = require("loam.report.typography")
+
 local find, format, gsub, sub = string.find, string.format, string.gsub, string.sub
 
 local not_lua = {}
@@ -52,6 +55,7 @@ local ENTRIES = {
   { "near '='", ":=", "operator ':='", "write local x = 1" },
   { "near '='", "=>", "function with '=>'", "write function(x) return x end" },
   { "'[td][ho]%w*' expected near '='", "=", "assignment in a condition", "write a == b" },
+  { "near '`'", "`", "string in backticks", "write \"a\"" },
   { "near 'AND'", "AND", "word 'AND'", "write and" },
   { "near 'OR'", "OR", "word 'OR'", "write or" },
   { "near 'elif'", "elif", "word 'elif'", "write elseif" },
@@ -90,6 +94,8 @@ local ADVICE = {
   { ASSIGN, "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
   { "^'end' expected .*near '?<eof>", "the file ends early: was it saved whole?" },
   { "^malformed number near '%d[%d.]*[KMGTkmgt][iI]?[bB]?'", "write sizes as 4 * loam.MiB" },
+  { "^'<eof>' expected near 'end'", "remove this 'end', or one above it" },
+  { "^'<eof>' expected near '%l", "return is the last statement of a file: write this above it" },
   { "^malformed number near '%d+_[%d_]*'", "write the digits without _" },
 }
 
@@ -126,6 +132,35 @@ local function entry_for(message, line)
   return nil
 end
 
+-- Long words of Lua, which are not taken for a name that is a little different.
+local WORDS = { "function", "return", "local", "elseif", "while", "repeat", "until", "break" }
+
+-- Returns the word of Lua that a word of the line misspells; nil: none does.
+local function misspelt(line)
+  for word in string.gmatch(line, "%f[%w_]%l%l%l%l%l+%f[^%w_]") do
+    local meant = diag.suggest(word, WORDS)
+    if meant == word then meant = nil end
+    if meant then return meant end
+  end
+  return nil
+end
+
+-- Words of Lua behind which a table does not go on.
+local ENDS_TABLE = { ["return"] = true, ["end"] = true, ["local"] = true, ["if"] = true,
+                     ["for"] = true, ["then"] = true, ["do"] = true, ["function"] = true }
+
+local function lacks_comma(message)
+  local word = string.match(message, "^'}' expected .*near '?([%a_\"][^']*)")
+  return find(message, "^'}' expected near ''") or word and not ENDS_TABLE[word]
+end
+
+-- Writes what the parser calls by names of its own in words.
+local function in_words(message)
+  message = gsub(message, "near '<eof>'", "near the end of the file")
+  message = gsub(message, "'<eof>' expected", "the end of the file expected")
+  return (gsub(message, "'<name>' expected", "a name expected"))
+end
+
 ---@return string|nil what to write, by LuaJIT's message alone
 function not_lua.advise(message)
   for _, advice in ipairs(ADVICE) do
@@ -155,7 +190,14 @@ function not_lua.explain(d, text)
     d.line, d.suggestion = before_number, "write the rest of the expression"
   elseif find(d.reason, UNBALANCED) and find(text, "%f[%w_]else[ \t]+if%f[^%w_]") then
     d.suggestion = "write elseif: each `else if` needs an 'end' of its own"
+  elseif typography.advise(line) then
+    d.suggestion = typography.advise(line)
+  elseif misspelt(line) then
+    d.suggestion = "did you mean '" .. misspelt(line) .. "'?"
+  elseif lacks_comma(d.reason) then
+    d.suggestion = "write a comma between the entries of a table"
   end
+  d.reason = in_words(d.reason)
 end
 
 return not_lua

@@ -189,6 +189,7 @@ describe("what another language would write", function()
     { "// all of it", "comments with '//'", "begins with %-%-" },
     { "/* all of it */", "comments with '/%*'", "begins with %-%-" },
     { "# all of it", "comments with '#'", "begins with %-%-" },
+    { "local n = `a`", "string in backticks", 'write "a"' },
   }
 
   it("is named with its line, and shown in Lua", function()
@@ -221,9 +222,13 @@ describe("what another language would write", function()
       reason = "^unexpected symbol near '%)'$" })
   end)
 
-  it("is a comparison of three numbers", function()
+  it("is a comparison of three numbers, or of `not a` with a number", function()
     refused("if 4 < req.size < 8 then return a end return b", { class = "compare",
       hint = "a < b and b < c" })
+    refused("if 8 > req.size > 4 then return a end return b", { class = "compare",
+      hint = "a < b and b < c" })
+    refused("if not req.size > 4 then return a end return b", { class = "compare",
+      hint = "not %(a < b%) for not a < b" })
   end)
 
   it("may be a word for no value", function()
@@ -231,6 +236,43 @@ describe("what another language would write", function()
       reason = "does not have 'null'", hint = "write nil" })
     refused("if req.zero == True then return a end return b", { class = "name",
       hint = "write true" })
+  end)
+
+  it("may be a misspelt word of Lua", function()
+    refused("retrun a", { class = "syntax", hint = "^did you mean 'return'%?$" })
+    refused("local f = fucntion(x) return x end return a", { class = "syntax",
+      hint = "^did you mean 'function'%?$" })
+    assert.is_nil(support.refusal("return a)").suggestion)
+  end)
+
+  it("may be a character that is no character of Lua", function()
+    for text, hint in pairs { ["\226\128\156a\226\128\157"] = 'write " in place of \226\128\156',
+        ["\226\128\153a\226\128\153"] = "write ' in place of \226\128\153",
+        ["\226\128\1475"] = "write %- in place of \226\128\147",
+        ["\194\160a"] = "write a blank in place of the character U%+00A0",
+        ["\226\128\139a"] = "remove the character U%+200B, which is not shown" } do
+      refused("local n = " .. text .. " return a", { class = "name", hint = "^" .. hint })
+    end
+    refused("\194\160local n = 'x' return a", { class = "syntax", hint = "U%+00A0" })
+    refused("local n = '\194\160' 5 return a", { class = "syntax", reason = "near '5'" })
+  end)
+
+  it("may be an entry of a table without a comma before it", function()
+    refused("return a", { class = "syntax", line = 1, hint = "a comma between the entries" }, nil,
+      "local d = loam.host { name = 'd' limit = 4096 } ")
+    refused("return a", { class = "syntax", line = 1, hint = "a comma between the entries" }, nil,
+      "local d = { 'd' 'e' } ")
+  end)
+
+  it("may be an end too many, or what follows the policy", function()
+    local good = "local a = loam.host {}\nreturn loam.policy { pick = function() return a end }\n"
+    local d = support.refused(good .. "end\n")
+    assert.equal("the end of the file expected near 'end'", d.reason)
+    assert.equal("remove this 'end', or one above it", d.suggestion)
+    d = support.refused(good .. "local n = 1\n")
+    assert.equal("return is the last statement of a file: write this above it", d.suggestion)
+    assert.equal("a name expected near 'end'", support.refused("local end = 3\n").reason)
+    assert.equal("unexpected symbol near the end of the file", support.refused("x = (\n").reason)
   end)
 
   it("may be an `else if`, which needs an end of its own", function()
