@@ -101,6 +101,19 @@ local function shortened(story)
   return last
 end
 
+-- Returns what to write where a part was used that the tag does not have; nil where the error is
+-- another one. `problem` is the error, `last` the last condition before it.
+local function advice_on_part(problem, last)
+  if type(problem) ~= "string" or not last or last.holds then return nil end
+  if not string.find(last.condition, ":part%(%d+%)$") then return nil end
+  if not string.find(problem, "attempt to index local '", 1, true)
+    and not string.find(problem, "attempt to index a nil value", 1, true) then
+    return nil
+  end
+  return string.format("%s is nil for a tag without that part: write local p = %s, and then "
+    .. "if p and p:under\"a\" then", last.condition, last.condition)
+end
+
 -- Makes the diagnostic of an error, with the conditions that led to it. `stage` tells whether pick
 -- was running, or an invariant after a path of pick.
 local function explained(policy, stage, problem)
@@ -119,6 +132,7 @@ local function explained(policy, stage, problem)
   end
   d.line = d.line or line
   d.led = d.led or shortened(story)
+  d.suggestion = advice_on_part(problem, story[#story]) or d.suggestion
   return d
 end
 

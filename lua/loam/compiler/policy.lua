@@ -76,7 +76,8 @@ end
 local function scanned(given, invariants, env)
   local errors, constants = scan.check(given.pick, env)
   for _, invariant in ipairs(invariants) do
-    for _, d in ipairs((scan.check(invariant.holds, env))) do errors[#errors + 1] = d end
+    local subject = "always \"" .. invariant.name .. "\""
+    for _, d in ipairs((scan.check(invariant.holds, env, subject))) do errors[#errors + 1] = d end
   end
   return errors, constants
 end

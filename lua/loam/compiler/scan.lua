@@ -50,6 +50,7 @@ end
 ---@field constants table<number, boolean>
 ---@field env table of the policy
 ---@field source string chunk of the policy
+---@field subject string what is read, in the words of messages: "pick"
 
 local function report(walk, line, fields)
   local key = line .. fields.class .. fields.reason
@@ -78,8 +79,10 @@ end
 
 local function written(walk, line, what)
   report(walk, line, {
-    class = "write", reason = "pick writes to " .. what .. ", which outlives the request",
-    suggestion = "let pick set its own local variables only: its answer has to depend on req alone",
+    class = "write", reason = walk.subject .. " writes to " .. what
+      .. ", which outlives the request",
+    suggestion = "set local variables of the function only: its answer has to depend on the "
+      .. "request alone",
   })
 end
 
@@ -88,8 +91,8 @@ local READ = {} -- opcode -> function(walk, unit, instruction, line)
 local function built(walk, unit, i, line)
   unit.fresh[i.a] = true
   report(walk, line, {
-    class = "table", reason = "pick builds a table",
-    suggestion = "make the table, or the strategy, once, above pick, and let pick read it",
+    class = "table", reason = walk.subject .. " builds a table",
+    suggestion = "make the table, or the strategy, once, above pick, and read it here",
   })
 end
 
@@ -237,8 +240,9 @@ local function visit_table(walk, t)
   end
 end
 
-local function new_walk(pick, env)
+local function new_walk(pick, env, subject)
   local walk = {
+    subject = subject,
     found = {}, constants = {}, constant_n = 0, env = env, seen = {}, table_n = 0,
     source = util.funcinfo(pick).source, is_field = {},
   }
@@ -264,10 +268,11 @@ end
 -- Reads the bytecode of `pick` and of the functions that it reaches.
 ---@param pick function
 ---@param env table the environment in which the policy runs
+---@param subject string|nil what the function is in messages; nil: pick
 ---@return loam.Diagnostic[] faults, in the order of their lines
 ---@return number[] constants, sorted
-function scan.check(pick, env)
-  local walk = new_walk(pick, env)
+function scan.check(pick, env, subject)
+  local walk = new_walk(pick, env, subject or "pick")
   visit_function(walk, pick, 0)
   table.sort(walk.found, function(a, b) return a.line < b.line end)
   return walk.found, sorted_numbers(walk.constants)

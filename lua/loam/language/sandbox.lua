@@ -220,8 +220,10 @@ end
 
 function base.error(message)
   message = concrete("error", message)
-  return frame.refuse("error", type(message) == "string" and message
-    or "error was called with a " .. type(message) .. " value")
+  if type(message) == "string" then return frame.refuse("error", message) end
+  return frame.refuse("error", "error was called with "
+    .. (rawequal(message, nil) and "no text" or "a " .. type(message) .. ", not with text"),
+    "write error(\"text\")")
 end
 
 function base.assert(value, message, ...)

@@ -25,6 +25,13 @@ local function check_jumps(text)
     .. "most %d times"):format(jumps, MAX_JUMPS), "use tables instead of generated code")
 end
 
+-- Refuses a text of two bytes a character. It has the zero bytes of a binary file.
+local function check_encoding(text)
+  if find(text, "^\255\254") or find(text, "^\254\255") or find(text, "^[\t\r\n -~]%z") then
+    frame.refuse("file", "the file is not UTF-8: it seems to be UTF-16", "save it as UTF-8", 1)
+  end
+end
+
 -- Refuses a text that cannot be a whole Lua file. An empty file, or one that was cut off, can be
 -- valid Lua; a last line without a newline may be half written.
 function source.check(text)
@@ -34,6 +41,7 @@ function source.check(text)
   if byte(text, 1) == ESC then
     frame.refuse("file", "the file is compiled Lua, not text", "load the Lua source")
   end
+  check_encoding(text)
   local _, lines = string.gsub(sub(text, 1, (find(text, "\0", 1, true) or 1) - 1), "\n", "")
   if find(text, "\0", 1, true) then
     frame.refuse("file", "the file is not text: it has a zero byte", nil, lines + 1)

@@ -37,8 +37,18 @@ local function equal(a, b)
     "write got.name == " .. quoted(chain.members[1].name))
 end
 
+-- Makes the metamethod of an operator with which people try to make a chain.
+local function joins_nothing(operator)
+  return function()
+    return frame.refuse("type", "strategies are not joined with '" .. operator .. "'",
+      "write a:or_else(b)")
+  end
+end
+
 local metatable = {
   __eq = equal,
+  __add = joins_nothing("+"), __concat = joins_nothing(".."), __div = joins_nothing("/"),
+  __call = function() return frame.refuse("type", "a strategy is not a function") end,
   __index = function(_, field)
     if methods[field] then return methods[field] end
     return frame.refuse_word("field", "a strategy has no field '" .. tostring(field) .. "'", field,

@@ -38,6 +38,16 @@ describe("an invariant", function()
     assert.equal("always", refusal("return a", "").class)
   end)
 
+  it("that writes or builds a table is named, and not pick", function()
+    local d = refusal("return a", "local t = { 1 } return t[1] == 1")
+    assert.equal("always \"it holds\" builds a table", d.reason)
+    d = refusal("return a", "n = n + 1 return true", nil, "local n = 0 ")
+    assert.equal("always \"it holds\" writes to 'n', a local variable outside it, which outlives "
+      .. "the request", d.reason)
+    assert.equal("set local variables of the function only: its answer has to depend on the "
+      .. "request alone", d.suggestion)
+  end)
+
   it("sees what the strategy is, absent options as nil", function()
     assert.is_nil(refusal("return s", [[
       return got.kind == "host" and got.align == 64 and got.huge == "thp" and got.zero == nil

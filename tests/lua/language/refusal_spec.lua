@@ -356,6 +356,18 @@ describe("comparisons that mean nothing", function()
   end)
 end)
 
+describe("a part that the tag does not have", function()
+  it("is named, with a question that asks for it first", function()
+    refused("if req.tag:part(2):under('x') then return a end return b", { class = "nil",
+      reason = "a nil value has no fields", hint = "^req.tag:part%(2%) is nil for a tag without "
+        .. "that part: write local p = req.tag:part%(2%), and then if p and p:under\"a\" then$" })
+    refused("local p = req.tag:part(2) if p:glob('x*') then return a end return b", { class = "nil",
+      hint = "^req.tag:part%(2%) is nil" })
+    refused("if req.tag:part(2) then return a end return limits.x.y", { class = "nil",
+      reason = "'x' is a nil value", hint = "the value was set" }, nil, "local limits = {} ")
+  end)
+end)
+
 describe("misspelt words", function()
   it("are refused with the nearest", function()
     refused("if req.szie > 1 then return a end return b", { class = "field", hint = "size" })
@@ -400,6 +412,15 @@ describe("what pick returns", function()
     assert.is_nil(support.refusal("return a, req.size"))
   end)
 
+  it("is refused where strategies are joined as numbers or strings are", function()
+    for _, operator in ipairs { "+", "..", "/" } do
+      refused("return a " .. operator .. " b", { class = "type",
+        reason = "^strategies are not joined with '%" .. operator,
+        hint = "^write a:or_else%(b%)$" })
+    end
+    refused("return a(b)", { class = "type", reason = "^a strategy is not a function$" })
+  end)
+
   it("is shown with the conditions that led there", function()
     local d = refused("if req.size >= 4096 then\nif req.zero then return nil end\nend return a",
       { class = "return", line = 3 })
@@ -414,7 +435,9 @@ describe("errors of the policy's own", function()
     refused("assert(req.size > 5, 'too small') return a", { class = "error", reason = "too small" })
     refused("assert(false) return a", { class = "error" })
     refused("error({})", { class = "table" })
-    refused("error(bad)", { class = "error", reason = "table" }, nil, "local bad = {} ")
+    refused("error(bad)", { class = "error", reason = "a table, not with text", hint = "text" },
+      nil, "local bad = {} ")
+    refused("error()", { class = "error", reason = "^error was called with no text$" })
   end)
 
   it("end recursion", function()

@@ -164,6 +164,14 @@ describe("the words for a file that is no text", function()
     local shown = diag.render(support.refused(text), "ls", diag.lines(text))
     assert.equal("ls:1: file: the file is not text: it has a zero byte", shown)
   end)
+
+  it("say what to do where it is text in another encoding", function()
+    for _, text in ipairs { "\255\254l\0o\0\n\0", "\254\255\0l\0o\0\n", "l\0o\0\n\0" } do
+      local d = support.refused(text)
+      assert.equal("the file is not UTF-8: it seems to be UTF-16", d.reason)
+      assert.equal("save it as UTF-8", d.suggestion)
+    end
+  end)
 end)
 
 describe("a file", function()
