@@ -191,15 +191,22 @@ end
 
 -- ---- plain Lua
 
-local function named(name)
-  return { name = name, or_else = function(a, b) return named(a.name .. "," .. b.name) end }
+-- Makes a strategy. Nothing is tried behind one that denies.
+local function named(name, denies)
+  return {
+    name = name, denies = denies,
+    or_else = function(a, b)
+      return a.denies and a or named(a.name .. "," .. b.name, b.denies)
+    end,
+  }
 end
 
 local point -- the present request
 
 local plain_loam = { KiB = 1024 }
 function plain_loam.host(options) return named(options.name) end
-plain_loam.system, plain_loam.deny = plain_loam.host, plain_loam.host
+plain_loam.system = plain_loam.host
+function plain_loam.deny(options) return named(options.name, true) end
 function plain_loam.node(n) return { free = point.node_free[n] or 0 } end
 function plain_loam.pressure() return point.pressure end
 function plain_loam.policy(given) return given.pick end
