@@ -52,13 +52,21 @@ static loam_status save_pinned(lm_sleep_store *store, const lm_sleep_memory *fro
 
 /* ---- Files */
 
+/* Returns whether a file could not be made because something has run out. Other errors are of the
+ * folder. */
+static bool is_shortage(int error) {
+  return error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EMFILE ||
+         error == ENFILE;
+}
+
 loam_status lm_sleep_file_open(const char *dir, uint64_t bytes, lm_sleep_file **out) {
   lm_sleep_file *file = lm_metadata_alloc(sizeof *file);
   if (!file) return lm_error(LOAM_ENOMEM, "no memory to describe a file");
   int error = lm_sys_file_unnamed(dir, &file->fd);
   if (error) {
     lm_metadata_free(file);
-    return lm_error(LOAM_EINVAL, "no file can be made in %.150s: %s", dir, strerror(error));
+    return lm_error(is_shortage(error) ? LOAM_ENOMEM : LOAM_EINVAL,
+                    "no file can be made in %.150s: %s", dir, strerror(error));
   }
   file->users = 1;
   error = lm_sys_file_allocate(file->fd, 0, bytes);

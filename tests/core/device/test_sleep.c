@@ -1,6 +1,7 @@
 /* test_sleep.c - device memory that sleeps and wakes at the same addresses, by tag. */
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -363,6 +364,22 @@ TEST(says_what_cannot_sleep) {
   loam_free(b);
 }
 
+/* The folder is good. A program may handle this as it handles a full disk. */
+TEST(too_many_open_files_are_no_mistake_of_the_caller) {
+  struct rlimit before, none;
+  make_folder();
+  begin();
+  void *at = make("model", 1);
+  want(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  none = before;
+  none.rlim_cur = 0;
+  want(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  want(loam_sleep("model", folder, NULL) == LOAM_ENOMEM && says("Too many open files"));
+  want(setrlimit(RLIMIT_NOFILE, &before) == 0 && has(at, 1));
+  loam_free(at);
+  remove_folder();
+}
+
 TEST(shares_nothing_that_can_sleep) {
   loam_ipc handle;
   begin();
@@ -696,6 +713,7 @@ int main(void) {
     cmocka_unit_test(figures_say_what_is_asleep),
     cmocka_unit_test(figures_of_a_device_leave_out_what_is_asleep),
     cmocka_unit_test(says_what_cannot_sleep),
+    cmocka_unit_test(too_many_open_files_are_no_mistake_of_the_caller),
     cmocka_unit_test(shares_nothing_that_can_sleep),
     cmocka_unit_test(waits_for_the_end_of_a_capture),
     cmocka_unit_test(a_broken_context_is_named),
