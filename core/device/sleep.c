@@ -2,6 +2,7 @@
 #include "device/sleep.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "device/device_pool.h"
 #include "device/manager.h"
@@ -394,6 +395,25 @@ static loam_status load_all(call *c) {
   return status == LOAM_OK ? synchronize(c) : status;
 }
 
+static uint64_t bytes_on(const call *c, int device) {
+  uint64_t bytes = 0;
+  for (const lm_sleeper *s = c->first; s; s = s->next) bytes += s->device == device ? s->size : 0;
+  return bytes;
+}
+
+/* Appends to the words of a wake which device has less free memory than its blocks need. */
+static void append_shortage(const call *c, char *words, size_t size) {
+  size_t free, total, length = strlen(words);
+  for (int i = 0; i < LM_DEVICES_MAX; i++) {
+    uint64_t needed = bytes_on(c, i);
+    if (!needed || c->gpu->memory(i, &free, &total) != LM_GPU_OK || free >= needed) continue;
+    snprintf(words + length, size - length,
+             "; on device %d, %llu bytes are to wake and %zu are free", i,
+             (unsigned long long)needed, free);
+    return;
+  }
+}
+
 /* Takes the memory away again: all blocks sleep on. A block that the driver does not unmap has its
  * memory, and sleeps nevertheless. */
 static loam_status undo_wake(const call *c, loam_status status) {
@@ -402,6 +422,7 @@ static loam_status undo_wake(const call *c, loam_status status) {
   (void)synchronize(c);
   for (lm_sleeper *s = c->first; s; s = s->next)
     if (unmap(c->gpu, s) == LM_GPU_OK) free_memory(c->gpu, s);
+  if (status == LOAM_ENOMEM) append_shortage(c, words, sizeof words);
   return fail(status, words, 0);
 }
 

@@ -301,6 +301,8 @@ TEST(memory_that_pools_keep_goes_back_for_what_wakes) {
   void *kept = loam_device_alloc(loam_site_get("rest"), 63 * MIB, NULL);
   want(kept != NULL && 64 * MIB - standin_used(0) < ROUND);
   want(loam_wake("model", NULL) == LOAM_ENOMEM && is_at(NULL, ROUND));
+  want(says("cuMemCreate of 2097152 bytes on device 0: CUDA_ERROR_OUT_OF_MEMORY"));
+  want(says("; on device 0, 2097152 bytes are to wake and 0 are free"));
   loam_device_free(kept, NULL);
   ok(loam_wake("model", NULL));
   want(has(a, 1));
