@@ -35,11 +35,11 @@ enum { SPACE_SHARE = 16 };
 enum { NAME_ROOM = 16 };
 
 bool lm_board_file_is_ours(const lm_board_head *head) {
-  char boot_id[sizeof head->boot_id];
-  lm_board_boot_id(boot_id, sizeof boot_id);
+  char own[sizeof head->boot_id];
+  lm_board_boot_id(own, sizeof own);
   return !memcmp(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
          head->version == LM_BOARD_VERSION && head->places == LM_BOARD_PLACES &&
-         !strncmp(head->boot_id, boot_id, sizeof boot_id);
+         (!own[0] || !head->boot_id[0] || !strncmp(head->boot_id, own, sizeof own));
 }
 
 static loam_status fail(const char *path, int error) {

@@ -34,7 +34,8 @@ int lm_board_file_open(const char *path);
 /* Ends the mapping; NULL: nothing. */
 void lm_board_file_unmap(lm_board *board);
 
-/* Tells whether the `size` bytes of `head` begin a board of this version, of the present boot. */
+/* Tells whether a board of this version begins with `head`, of the present boot as far as this
+ * process and the maker of the board know the boot id. */
 bool lm_board_file_is_ours(const lm_board_head *head);
 
 #endif

@@ -490,13 +490,19 @@ static bool is_of_other_version(const view *v, const struct stat *st) {
          head.version != LM_BOARD_VERSION && is_since_boot(st);
 }
 
-/* Tells whether the file is a board that may be of this boot, although its boot id does not say so:
- * a process without /proc knows no boot id, and writes none. */
-static bool is_of_unknown_boot(const lm_board_head *head, const struct stat *st) {
+/* Tells whether this process and the maker of a board both know the boot id. A process without
+ * /proc does not, nor does a service of systemd with ProcSubset=pid. */
+static bool knows_boot(const lm_board_head *head) {
   char own[sizeof head->boot_id];
   lm_board_boot_id(own, sizeof own);
-  return !memcmp(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) &&
-         (!own[0] || !head->boot_id[0]) && is_since_boot(st);
+  return own[0] && head->boot_id[0];
+}
+
+/* Tells whether the file is a board that may be of this boot, although its boot id does not say
+ * so. */
+static bool is_of_unknown_boot(const lm_board_head *head, const struct stat *st) {
+  return !memcmp(head->magic, LM_BOARD_MAGIC, sizeof LM_BOARD_MAGIC) && !knows_boot(head) &&
+         is_since_boot(st);
 }
 
 /* Writes the row of a board of another version, which is about the board alone. Several mount
@@ -556,8 +562,9 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
                   read_at(v->fd, &v->head, sizeof v->head, 0);
   if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
-  if (!has_head || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place)) ||
-      !lm_board_file_is_ours(&v->head)) {
+  bool is_ours = has_head && lm_board_file_is_ours(&v->head) &&
+                 (knows_boot(&v->head) || is_since_boot(st));
+  if (!is_ours || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place))) {
     if (!has_head || !is_of_unknown_boot(&v->head, st)) remove_half_made(v, dir, name, st);
     return;
   }

@@ -128,6 +128,21 @@ if [ "$(stat -Lc %i /proc/self/ns/pid)" = 4026531836 ] && unshare -pf --mount-pr
   echo "ok: a process of a PID namespace that is gone has ended"
 fi
 
+# A service with ProcSubset=pid of systemd sees no /proc/sys, and so no boot id. Outside its board is
+# shown, and inside the boards that were made outside.
+subset=(unshare -m sh -c 'mount -t proc -o subset=pid proc /proc && exec "$@"' sh)
+if "${subset[@]}" test ! -e /proc/sys 2> "$work/why"; then
+  other "${subset[@]}" "$LOAM" run --watch --policy "$policy" -- sleep 600 ||
+    fail "a program without /proc/sys is not shown: $(cat "$work/err")"
+  "$LOAM" reload "$pid" > "$work/out" 2>&1 || fail "it cannot be reloaded: $(cat "$work/out")"
+  ends
+  other "$LOAM" run --policy "$policy" -- sleep 600 || fail "it does not start: $(cat "$work/err")"
+  "${subset[@]}" "$LOAM" ps > "$work/ps" 2>&1
+  grep -q "^ *$pid " "$work/ps" || fail "ps without /proc/sys does not show it: $(cat "$work/ps")"
+  ends
+  echo "ok: boards of processes without /proc/sys are shown, and boards to them"
+fi
+
 # Containers may share the folder. A reader in another container cannot see the processes of a board,
 # but it sees whether any process uses the board.
 in_container() { unshare -pf --kill-child --mount-proc "$@"; }
