@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Any, Iterable, Union
+from typing import Any, Iterable, Mapping, Union
 
 from . import _loam, children, events
 from .errors import PolicyError
@@ -192,17 +192,23 @@ def check(path: _Path, tags: Iterable[str] = ()) -> Check:
 def explain(path: _Path, tag: str, size: int, *, align: int | None = None, zero: bool = False,
             node: int | None = None, live: int | None = None, device: int | None = None,
             file: str | None = None, func: str | None = None, module: str | None = None,
-            line: int | None = None) -> Explanation:
+            line: int | None = None, pressure: int | None = None,
+            node_free: Mapping[int, int] | None = None,
+            device_free: Mapping[int, int] | None = None) -> Explanation:
     """Returns what a policy file decides for a request, and why.
 
     The arguments after `size` describe the request: its alignment, whether it is zeroed, the NUMA
-    node, the live bytes of the tag, the device, and the place in the program. Raises PolicyError if
-    a load would refuse the file, and FileError if the file cannot be read.
+    node, the live bytes of the tag, the device, and the place in the program. Those behind `line`
+    describe the machine: the memory pressure in percent, and the free bytes of nodes and devices by
+    their numbers. Raises PolicyError if a load would refuse the file, and FileError if the file
+    cannot be read.
     """
     given = {"align": align, "node": node, "live": live, "device": device, "file": file,
-             "func": func, "module": module, "line": line}
+             "func": func, "module": module, "line": line, "pressure": pressure}
     asked: list[tuple[str, object]] = [("tag", tag), ("size", size), ("zero", int(zero))]
     asked += [(key, value) for key, value in given.items() if value is not None]
+    for key, free in (("nodefree", node_free), ("devicefree", device_free)):
+        asked += [(key, f"{number} {size}") for number, size in (free or {}).items()]
     answer = _ask(path, "explain", asked)
     errors = _problems(answer, "errors")
     if errors:

@@ -156,6 +156,24 @@ class Asking(Files):
         self.assertEqual(found.options, {"align": 4096})
         self.assertEqual(found.path, ((6, 'req.tag:under("aligned")', True),))
 
+    def test_a_question_may_describe_the_machine(self):
+        self.save("""
+            local plain, tight = loam.host { name = "plain" }, loam.host { name = "tight" }
+            local far = loam.host { name = "far" }
+            return loam.policy { name = "machine", pick = function(req)
+              if loam.pressure() >= 20 then return tight end
+              if loam.node(0).free < 5 * loam.MiB then return far end
+              return plain
+            end }\n""")
+        for asked, strategy in (({"pressure": 30}, "tight"), ({"node_free": {0: 10}}, "far"),
+                                ({"node_free": {0: 1 << 30}, "pressure": 3}, "plain")):
+            with self.subTest(asked=asked):
+                found = loam.policy.explain(self.path, "a", 10, **asked)
+                self.assertEqual(found.strategy, strategy)
+        for wrong in {"pressure": 101}, {"node_free": {99: 1}}, {"device_free": {0: "x"}}:
+            with self.assertRaises(ValueError):
+                loam.policy.explain(self.path, "a", 10, **wrong)
+
     def test_a_tag_may_have_lines(self):
         self.save(POLICY)
         found = loam.policy.explain(self.path, "aligned.a\nzero 7", 100)
