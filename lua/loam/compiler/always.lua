@@ -6,6 +6,7 @@
 
 local witness = require("loam.compiler.witness")
 local frame = require("loam.report.frame")
+local ordered = require("loam.language.ordered")
 local request = require("loam.symbolic.request")
 local sandbox = require("loam.language.sandbox")
 local strategy = require("loam.language.strategy")
@@ -22,7 +23,7 @@ local always = {}
 ---@return loam.Invariant[] sorted by name
 function always.read(given, line)
   local list = {}
-  for name, holds in next, given do
+  for name, holds in ordered.pairs(given, false) do
     if type(name) ~= "string" or type(holds) ~= "function" then
       frame.refuse("policy", "an entry of always is not a named function",
         "write [\"what always holds\"] = function(req, got) return … end", line)

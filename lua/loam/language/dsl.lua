@@ -2,6 +2,7 @@
 
 local frame = require("loam.report.frame")
 local options = require("loam.language.options")
+local ordered = require("loam.language.ordered")
 local request = require("loam.symbolic.request")
 local sandbox = require("loam.language.sandbox")
 local strategy = require("loam.language.strategy")
@@ -222,7 +223,7 @@ function loam.policy(given)
     frame.refuse("policy", "loam.policy takes a table, not " .. options.show(given),
       "write loam.policy{ pick = … }")
   end
-  for key in next, given do
+  for key in ordered.pairs(given, false) do
     if type(key) ~= "string" or not is_in(KEYS, key) then
       frame.refuse_word("policy", "loam.policy has no '" .. tostring(key) .. "'", key, KEYS)
     end

@@ -8,6 +8,7 @@
 local core = require("loam.core")
 local diag = require("loam.report.diag")
 local frame = require("loam.report.frame")
+local ordered = require("loam.language.ordered")
 local site = require("loam.symbolic.site")
 local symbol = require("loam.symbolic.symbol")
 
@@ -370,7 +371,7 @@ end
 -- as core takes them, and the reason if this machine cannot serve them.
 function options.check(kind, given)
   local checks, values, reason = KINDS[kind], {}, absent(kind)
-  for option in next, given do
+  for option in ordered.pairs(given, false) do
     if type(option) ~= "string" or not checks[option] then
       local what = "loam." .. kind .. " has no option " .. options.show(option)
       frame.refuse_word("option", what, option, known(kind))

@@ -9,6 +9,7 @@
 local condition = require("loam.symbolic.condition")
 local diag = require("loam.report.diag")
 local frame = require("loam.report.frame")
+local ordered = require("loam.language.ordered")
 local request = require("loam.symbolic.request")
 local site = require("loam.symbolic.site")
 local symbol = require("loam.symbolic.symbol")
@@ -208,14 +209,16 @@ function base.ipairs(t)
   return ipairs(t)
 end
 
+local function is_constant(t) return rawequal(getmetatable(t), guard) end
+
 function base.pairs(t)
   check_iterable("pairs", t)
-  return next, t, nil
+  return ordered.pairs(t, is_constant(t))
 end
 
 function base.next(t, key)
   check_iterable("next", t)
-  return next(t, (concrete("next", key)))
+  return ordered.next(t, concrete("next", key), is_constant(t))
 end
 
 function base.error(message)

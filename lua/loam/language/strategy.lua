@@ -7,6 +7,7 @@
 local core = require("loam.core")
 local frame = require("loam.report.frame")
 local options = require("loam.language.options")
+local ordered = require("loam.language.ordered")
 local quoted = require("loam.report.lua_text").quoted
 local sandbox = require("loam.language.sandbox")
 
@@ -63,6 +64,7 @@ local metatable = {
 local function new_chain(list)
   local chain = setmetatable({}, metatable)
   chains[chain] = { members = list, joined = {} }
+  ordered.number(chain)
   return chain
 end
 

@@ -3,6 +3,7 @@
 local diag = require("loam.report.diag")
 local frame = require("loam.report.frame")
 local options = require("loam.language.options")
+local ordered = require("loam.language.ordered")
 local request = require("loam.symbolic.request")
 local source = require("loam.language.source")
 local strategy = require("loam.language.strategy")
@@ -116,7 +117,7 @@ local function read_one(n, given)
     refuse(test, "it is a " .. type(given) .. ", not a table",
       "write { size = 100, expect = scratch }")
   end
-  for key, value in next, given do field(test, key, value) end
+  for key, value in ordered.pairs(given, false) do field(test, key, value) end
   if rawget(given, "size") == nil then refuse(test, "it has no size", "write size = 100") end
   if not test.expect then
     refuse(test, "it has no expect, or expect is nil", "write expect = scratch")
