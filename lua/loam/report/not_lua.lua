@@ -158,7 +158,7 @@ end
 local function in_words(message)
   message = gsub(message, "near '<eof>'", "near the end of the file")
   message = gsub(message, "'<eof>' expected", "the end of the file expected")
-  return (gsub(message, "'<name>' expected", "a name expected"))
+  return (gsub(message, "^'?<name>'?", "a name"))
 end
 
 ---@return string|nil what to write, by LuaJIT's message alone

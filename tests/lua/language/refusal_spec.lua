@@ -272,6 +272,8 @@ describe("what another language would write", function()
     d = support.refused(good .. "local n = 1\n")
     assert.equal("return is the last statement of a file: write this above it", d.suggestion)
     assert.equal("a name expected near 'end'", support.refused("local end = 3\n").reason)
+    assert.equal("a name or '...' expected near '2'",
+      support.refused("local f = function(2)\n").reason)
     assert.equal("unexpected symbol near the end of the file", support.refused("x = (\n").reason)
   end)
 
