@@ -114,6 +114,14 @@ local function advice_on_part(problem, last)
     .. "if p and p:under\"a\" then", last.condition, last.condition)
 end
 
+-- Returns what to write where Lua refuses a value that may be another parameter of pick than the
+-- first one, which is nil.
+local function advice_on_parameters(policy, problem)
+  if type(problem) ~= "string" or debug.getinfo(policy.pick, "u").nparams < 2 then return nil end
+  if not string.find(problem, "nil", 1, true) then return nil end
+  return "pick is called with one argument, the request: write function(req)"
+end
+
 -- Makes the diagnostic of an error, with the conditions that led to it. `stage` tells whether pick
 -- was running, or an invariant after a path of pick.
 local function explained(policy, stage, problem)
@@ -132,7 +140,8 @@ local function explained(policy, stage, problem)
   end
   d.line = d.line or line
   d.led = d.led or shortened(story)
-  d.suggestion = advice_on_part(problem, story[#story]) or d.suggestion
+  d.suggestion = not stage.invariant and advice_on_parameters(policy, problem)
+    or advice_on_part(problem, story[#story]) or d.suggestion
   return d
 end
 

@@ -139,6 +139,21 @@ describe("a function of loam or of Lua in place of pick", function()
   end)
 end)
 
+describe("a second parameter of pick", function()
+  it("is named where it is used, because it is nil", function()
+    for _, pick in ipairs { "function(tag, size) if size > 4 then return a end return a end",
+                            "function(self, r) if r.size > 4 then return a end return a end" } do
+      local d = support.refused("local a = loam.host {}\nreturn loam.policy { pick = " .. pick
+        .. " }\n")
+      assert.matches("nil", d.reason)
+      assert.equal("pick is called with one argument, the request: write function(req)",
+        d.suggestion)
+    end
+    assert.is_nil(support.refused("local a = loam.host {}\nreturn loam.policy { pick = "
+      .. "function(req, depth) return (depth or 1) > 0 and a end }\n"))
+  end)
+end)
+
 describe("a function that is not called", function()
   it("is named, with an example of a call", function()
     for _, condition in ipairs { "loam.pressure > 20", "20 < loam.pressure", "#loam.nodes > 1",
