@@ -114,6 +114,14 @@ local function advice_on_part(problem, last)
     .. "if p and p:under\"a\" then", last.condition, last.condition)
 end
 
+local OF_GOT = "an option that the strategy does not have is nil: write got.limit and "
+  .. "got.limit < 4096"
+
+-- Returns what to write where Lua refuses nil in an invariant, or nil.
+local function advice_on_got(problem)
+  return type(problem) == "string" and string.find(problem, "nil", 1, true) and OF_GOT or nil
+end
+
 -- Returns what to write where Lua refuses a value that may be another parameter of pick than the
 -- first one, which is nil.
 local function advice_on_parameters(policy, problem)
@@ -140,8 +148,9 @@ local function explained(policy, stage, problem)
   end
   d.line = d.line or line
   d.led = d.led or shortened(story)
-  d.suggestion = not stage.invariant and advice_on_parameters(policy, problem)
-    or advice_on_part(problem, story[#story]) or d.suggestion
+  local advice = stage.invariant and advice_on_got(problem)
+    or not stage.invariant and advice_on_parameters(policy, problem)
+  d.suggestion = advice_on_part(problem, story[#story]) or advice or d.suggestion
   return d
 end
 

@@ -93,6 +93,8 @@ local TRANSLATIONS = {
     "a tag has under, is, glob and part; a strategy has or_else" },
   { "^attempt to call %a+ '([^']+)' %((a %a+) value%)", "type",
     "'%1' is %2 value, not a function" },
+  { "^attempt to call (a table) value", "type", "%1 value is called as a function",
+    "write pairs(t) or ipairs(t) for a loop over a table" },
   { "^attempt to call (an? %a+) value", "type", "%1 value is called as a function" },
   { "^attempt to index %a+ '([^']+)' %((a function) value%)", "type",
     "'%1' is %2 here, so it has no fields", CALL },

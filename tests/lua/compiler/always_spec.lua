@@ -38,6 +38,16 @@ describe("an invariant", function()
     assert.equal("always", refusal("return a", "").class)
   end)
 
+  it("that computes with an option which the strategy lacks has a hint", function()
+    for _, invariant in ipairs { "return got.limit < 4096", "return got.align + 1 > 64",
+                                 "return got.numa[1] == 0" } do
+      local d = refusal("return a", invariant)
+      assert.matches("^always \"it holds\": .*nil", d.reason)
+      assert.equal("an option that the strategy does not have is nil: write got.limit and "
+        .. "got.limit < 4096", d.suggestion)
+    end
+  end)
+
   it("that writes or builds a table is named, and not pick", function()
     local d = refusal("return a", "local t = { 1 } return t[1] == 1")
     assert.equal("always \"it holds\" builds a table", d.reason)

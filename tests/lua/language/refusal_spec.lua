@@ -139,6 +139,14 @@ describe("a function of loam or of Lua in place of pick", function()
   end)
 end)
 
+describe("a loop over a table without pairs", function()
+  it("is refused, with what to write", function()
+    refused("for k, v in limits do if req.tag:is(k) then return a end end return b", {
+      class = "type", hint = "^write pairs%(t%) or ipairs%(t%) for a loop over a table$" }, nil,
+      "local limits = { a = 1 } ")
+  end)
+end)
+
 describe("a second parameter of pick", function()
   it("is named where it is used, because it is nil", function()
     for _, pick in ipairs { "function(tag, size) if size > 4 then return a end return a end",
