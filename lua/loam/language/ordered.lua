@@ -26,36 +26,54 @@ local function is_before(a, b)
   return (serial[a] or math.huge) < (serial[b] or math.huge)
 end
 
--- Returns the keys of a table in their order; nil: LuaJIT goes over them as 1, 2, 3 and so on.
-local function keys_of(t)
-  local keys, n, is_list = {}, 0, true
+-- Returns the number of keys of a table, and whether LuaJIT goes over them as 1, 2, 3 and so on.
+local function count_of(t)
+  local n, is_list = 0, true
+  for key in next, t do
+    n = n + 1
+    if key ~= n then is_list = false end
+  end
+  return n, is_list
+end
+
+local function sorted_keys(t)
+  local keys, n = {}, 0
   for key in next, t do
     n = n + 1
     keys[n] = key
-    if key ~= n then is_list = false end
   end
-  if is_list then return nil end
   table.sort(keys, is_before)
   return keys
 end
 
-local IN_ORDER = {} -- stands for the keys of a table that has 1 to n
-
-local of_constant = setmetatable({}, { __mode = "k" }) -- table that does not change -> its keys
-
-local function keys_for(t, is_constant)
-  if not is_constant then return keys_of(t) end
-  local keys = of_constant[t]
-  if not keys then
-    keys = keys_of(t) or IN_ORDER
-    of_constant[t] = keys
+local function has_all(t, keys)
+  for _, key in ipairs(keys) do
+    if rawget(t, key) == nil then return false end
   end
-  return keys ~= IN_ORDER and keys or nil
+  return true
+end
+
+local known = setmetatable({}, { __mode = "k" }) -- table -> its keys, sorted
+local is_final = setmetatable({}, { __mode = "k" }) -- tables whose keys in `known` are constant
+
+-- Returns the keys of a table in their order; nil: LuaJIT has them in this order. A table that was
+-- sorted before is only compared with the result, since a loop in a loop asks many times.
+local function keys_of(t, is_constant)
+  local keys = known[t]
+  if is_final[t] then return keys end
+  local n, is_list = count_of(t)
+  if is_list then return nil end
+  if not keys or #keys ~= n or not has_all(t, keys) then
+    keys = sorted_keys(t)
+    known[t] = keys
+  end
+  is_final[t] = is_constant or nil
+  return keys
 end
 
 ---@param is_constant boolean whether the table does not change any more
 function ordered.pairs(t, is_constant)
-  local keys, at = keys_for(t, is_constant), 0
+  local keys, at = keys_of(t, is_constant), 0
   if not keys then return next, t, nil end
   return function()
     local key, value
@@ -77,12 +95,12 @@ local function first(t)
   return least
 end
 
-local walks = setmetatable({}, { __mode = "k" }) -- table -> { keys, place of each key }
+local walks = setmetatable({}, { __mode = "k" }) -- table -> { keys, places, is_constant }
 
 local function walk_of(t, is_constant)
   local walk = walks[t]
   if walk then return walk end
-  walk = { keys = keys_for(t, is_constant), places = {} }
+  walk = { keys = keys_of(t, is_constant), places = {}, is_constant = is_constant }
   for place, key in ipairs(walk.keys or {}) do walk.places[key] = place end
   walks[t] = walk
   return walk
@@ -91,7 +109,7 @@ end
 -- Like Lua's next. A walk over a table that can change begins anew at its first key.
 function ordered.next(t, key, is_constant)
   if key == nil then
-    if not is_constant then walks[t] = nil end
+    if walks[t] and not walks[t].is_constant then walks[t] = nil end
     local least = first(t)
     return least, rawget(t, least)
   end

@@ -58,6 +58,18 @@ describe("pairs and next", function()
     assert.equal(3, count)
   end)
 
+  it("see the keys that a table got between a loop of the file and pick", function()
+    local t = { b = 1, c = 2 }
+    assert.same({ "b", "c" }, walked(t, false))
+    t.a = 3
+    assert.same({ "a", "b", "c" }, walked(t, true))
+    t = { b = 1 }
+    assert.equal("b", (ordered.next(t, nil, false)))
+    assert.is_nil(ordered.next(t, "b", false))
+    t.a = 2
+    assert.same({ "a", "b" }, walked(t, true))
+  end)
+
   it("give a policy one meaning in each process", function()
     local loops = {
       "for prefix, s in pairs(rules) do if req.tag:under(prefix) then return s end end return c",
