@@ -51,7 +51,9 @@ static void drop_lock(lm_lock_suspended section) { lm_lock_drop_long(&list.lock,
 /* Returns the manager of a device; NULL, with *status, if there is none. */
 static const loam_manager *manager_of(int device, loam_status *status) {
   const loam_manager *m = lm_manager(device);
+  bool is_absent = !m && lm_gpu() && !lm_gpu_has(device);
   if (!m) *status = lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
+  if (is_absent) *status = LOAM_EINVAL;
   return m;
 }
 

@@ -505,6 +505,11 @@ TEST(memory_of_the_host_is_not_shared) {
   loam_free(at);
 }
 
+TEST(a_device_that_is_absent_opens_no_handle) {
+  void *at;
+  want(loam_ipc_open(&(loam_ipc){ .size = 1 }, 7, &at) == LOAM_EINVAL && says("device 7: this"));
+}
+
 /* ---- Idle memory */
 
 TEST(the_service_thread_gives_back_what_is_idle) {
@@ -865,6 +870,7 @@ int main(void) {
     cmocka_unit_test(what_the_driver_cannot_share_is_refused_with_what_to_do),
     cmocka_unit_test(what_others_would_ask_for_needs_a_control_socket),
     cmocka_unit_test(memory_of_the_host_is_not_shared),
+    cmocka_unit_test(a_device_that_is_absent_opens_no_handle),
     cmocka_unit_test(the_service_thread_gives_back_what_is_idle),
     cmocka_unit_test(a_context_may_end_under_live_blocks),
     cmocka_unit_test(a_context_may_end_under_what_a_pool_has),
