@@ -10,10 +10,18 @@
 #include "heap/freed_log.h"
 #include "pages/range.h"
 
+/* Logs a block of a device, or for devices, that the thread frees. Nothing but the log will tell of
+ * a second free whose block it was. */
+static void log_freed(lm_thread *t, const lm_provided *b) {
+  if (b->device >= 0)
+    lm_freed_log_add(t, &(lm_object){ b->base, b->size, b->token, b->strategy, true, NULL });
+}
+
 /* Frees a provided block. Returns false if no such block begins at p. */
 static bool free_provided(lm_thread *t, void *p, const lm_stream *on) {
   lm_record b;
   if (!lm_record_remove(t, p, &b, NULL)) return false;
+  log_freed(t, &b);
   lm_strategy_limit_give(lm_strategy_at(b.strategy), (int64_t)b.size);
   lm_lock_suspended section = lm_thread_foreign_begin(t);
   lm_provider_free(&b, on);
@@ -71,6 +79,7 @@ static bool free_from_device_pool(lm_thread *t, const void *p, const lm_stream *
   if (freed) lm_site_add_live(f.token, -(int64_t)f.size);
   lm_thread_leave(t);
   if (!freed) return false;
+  log_freed(t, &f);
   lm_strategy_limit_give(lm_strategy_at(f.strategy), (int64_t)f.size);
   lm_lock_suspended section = lm_thread_foreign_begin(t);
   if (attend) lm_device_pool_poll(attend, line);

@@ -1,13 +1,15 @@
 /* freed_log.h - to whom a freed block belonged.
  *
  * The state of a freed small object still names its token, as long as its span exists (state.h). A
- * freed large block leaves nothing behind, so each thread logs the latest ones that it freed. */
+ * freed large block leaves nothing behind, nor does a block of a device. So each thread logs the
+ * latest ones that it freed. */
 #ifndef LM_FREED_LOG_H
 #define LM_FREED_LOG_H
 
 #include "heap/pool.h"
 
-/* Logs a large block that the calling thread, whose area is `t`, has just freed. */
+/* Logs a large block, or a block of a device, that the calling thread has just freed; `t` is the
+ * thread's area. */
 LM_INLINE void lm_freed_log_add(lm_thread *t, const lm_object *object) {
   lm_assert(object->large && object->base);
   uint32_t n = atomic_load_explicit(&t->freed_count, memory_order_relaxed);

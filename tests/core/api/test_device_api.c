@@ -356,6 +356,34 @@ static void bad_frees_are_reported(void **state) {
   loam_on_event(NULL, NULL);
 }
 
+static char told[512];
+static void note_words(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind == LOAM_EVENT_BAD_FREE) snprintf(told, sizeof told, "%s", event->message);
+}
+
+/* Blocks of a pool and of a driver, and managed memory. */
+static void a_second_free_names_the_block(void **state) {
+  (void)state;
+  load("local d, n = loam.device { name = 'd' }, loam.device { name = 'n', pool = 'none' }\n"
+       "local m = loam.managed { name = 'm' }",
+       "return req.tag:is 'd' and d or req.tag:is 'n' and n or m");
+  loam_on_event(note_words, NULL);
+  for (const char *tag = "dnm"; *tag; tag++) {
+    char name[] = { *tag, 0 }, expected[128];
+    loam_site *site = loam_site_get(name);
+    char *p = *tag == 'm' ? loam_managed_alloc(site, 1024) : loam_device_alloc(site, 1024, NULL);
+    loam_free(p);
+    *told = 0;
+    loam_free(p);
+    snprintf(expected, sizeof expected,
+             "free of %p, a freed block of 1024 bytes of tag '%s' and strategy '%s'", (void *)p,
+             name, name);
+    assert_memory_equal(told, expected, strlen(expected));
+  }
+  loam_on_event(NULL, NULL);
+}
+
 static void devices_are_described(void **state) {
   (void)state;
   struct loam_device_info info;
@@ -482,6 +510,7 @@ int main(void) {
     cmocka_unit_test(the_drivers_pool_is_ordered_by_stream),
     cmocka_unit_test(what_is_collected_goes_back_by_a_trim),
     cmocka_unit_test(bad_frees_are_reported),
+    cmocka_unit_test(a_second_free_names_the_block),
     cmocka_unit_test(devices_are_described),
     cmocka_unit_test(the_figures_of_a_device_include_its_pool),
     cmocka_unit_test(the_figures_of_a_device_include_blocks_of_their_own),
