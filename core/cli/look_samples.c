@@ -33,7 +33,7 @@ static void put_frames(const lm_stack *row, lm_json *out) {
 /* Writes the frames of Python. The file follows the name, and both end with a NUL; texts that do
  * not are cut. */
 static void put_python(lm_look *look, const lm_stacks *stacks, const lm_stack *row, lm_json *out) {
-  char name[256], file[512];
+  char name[LM_PYTHON_TEXT], file[LM_PYTHON_TEXT];
   if (!row->python_frames) return;
   lm_json_open(out, "python", '[');
   for (uint32_t i = 0; i < row->python_frames; i++) {

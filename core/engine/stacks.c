@@ -11,9 +11,10 @@ static uint64_t mix(uint64_t hash, uint64_t word) {
   return hash ^ hash >> 33;
 }
 
-/* Adds a text and its terminator. Returns false if there is no room. */
-static bool add_text(lm_stacks *stacks, const char *text) {
-  size_t size = strlen(text) + 1;
+/* Adds a text object of Python. Returns false if there is no room. */
+static bool add_text(lm_stacks *stacks, const void *object) {
+  char text[LM_PYTHON_TEXT];
+  size_t size = lm_python_text(object, text);
   if (size > LM_STACK_TEXTS - stacks->text_used) return false;
   memcpy(stacks->text + stacks->text_used, text, size);
   stacks->text_used += (uint32_t)size;

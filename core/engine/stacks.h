@@ -51,7 +51,7 @@ typedef struct lm_stack {
 /* A code object of Python, and the place of its texts. */
 typedef struct lm_stack_code {
   const void *code;
-  const char *name, *file; /* tell most later code objects at that address from it */
+  const void *name, *file; /* tell most later code objects at that address from it */
   uint32_t text;
 } lm_stack_code;
 

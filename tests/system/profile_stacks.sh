@@ -157,8 +157,38 @@ PY
   [ "$(awk -v p="$frames" '$0 ~ p { s += $NF } END { printf "%.0f", s }' "$work/p")" -gt 2000000 ] ||
     fail "no frames of Python: $(head -n 3 "$work/p")"
   end
-  program=$c_program
   echo "ok: frames of Python are between those of C"
+
+  # ctypes gives the lock of the interpreter up during a call, as numpy.zeros and sqlite3 do.
+  cat > "$work/größe.py" <<'PY'
+import ctypes, sys
+libc = ctypes.CDLL(None)
+def réserve(n):
+    for _ in range(n): libc.malloc(1000)
+réserve(3000)
+def 日本(n): return [bytearray(1000) for _ in range(n)]
+日本.__code__ = 日本.__code__.replace(co_qualname="x" * 600)
+kept = 日本(3000)
+print("ready", flush=True)
+sys.stdin.read()
+PY
+  program="env PYTHONUTF8=1 python3 $work/größe.py"
+  begin LOAM_PROFILE=4KiB
+  profile "$pid" --stacks --format collapsed -o "$work/p"
+  [ "$(sum '^[^ ]*<module>;réserve;.*ffi' "$work/p")" -gt 2000000 ] ||
+    fail "no frames of a thread without the lock: $(grep -m 3 ffi "$work/p")"
+  [ "$(sum '日本.<locals>.<listcomp>' "$work/p")" -gt 2000000 ] ||
+    fail "a name that is not ASCII: $(grep -m 3 listcomp "$work/p")"
+  profile "$pid" --stacks --format speedscope -o "$work/p"
+  python3 - "$work/p" "$work/größe.py" <<'PY' || fail "wrong files: $(head -c 2000 "$work/p")"
+import json, sys
+frames = json.load(open(sys.argv[1], encoding="utf-8"))["shared"]["frames"]
+files = {f["name"]: f.get("file") for f in frames}
+sys.exit(any(files[name] != sys.argv[2] for name in ("réserve", "日本.<locals>.<listcomp>", "x" * 511)))
+PY
+  end
+  program=$c_program
+  echo "ok: frames of Python have names and files in any language, also without the interpreter's lock"
 fi
 
 begin LOAM_PROFILE=512x
