@@ -145,16 +145,30 @@ static lm_decision made_of(uint32_t bin, lm_token token, uint32_t strategy, size
                         .class_ = (uint8_t)class_ };
 }
 
-/* Makes the entry of a key keep a decision. Returns whether the request is to be sampled. */
-static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *site,
-                             const lm_decision *made) {
+/* What an entry has drawn for the next request (lm_sample_stock). */
+enum draw {
+  DRAW_NONE,   /* the entry did not hold, or counts no blocks */
+  DRAW_SAMPLE, /* the request is to be sampled */
+  DRAW_NO_SAMPLE,
+};
+
+static enum draw draw_of(const lm_decision *d, uint64_t key, const lm_decision *made) {
+  if (d->key != key || d->strategy != made->strategy || made->class_ >= LM_CLASSES)
+    return DRAW_NONE;
+  if (lm_decision_is_due(d, key)) return DRAW_SAMPLE;
+  return d->left ? DRAW_NO_SAMPLE : DRAW_NONE;
+}
+
+/* Makes the entry of a key keep a decision. Returns what the entry had drawn for the request. */
+static LM_NOINLINE enum draw fill(lm_thread *t, lm_decision_key k, const loam_site *site,
+                                  const lm_decision *made) {
   /* With LM_EPOCH_FAST a thread that is on the slow path finds the entry once it has left it. */
   uint64_t epoch = atomic_load_explicit(&t->epoch, memory_order_relaxed);
   uint64_t obeyed = atomic_load_explicit(&lm_published_obeyed.word, memory_order_relaxed);
   uint64_t key = k.key + (epoch | LM_EPOCH_FAST) + obeyed;
   lm_decision *d = lm_decision_at(t, k);
-  if (!lm_tcache_name_bin(t, made->bin)) return false;
-  bool due = lm_decision_is_due(d, key) && d->strategy == made->strategy;
+  if (!lm_tcache_name_bin(t, made->bin)) return DRAW_NONE;
+  enum draw draw = draw_of(d, key, made);
   size_t counted = made->class_ < LM_CLASSES ? lm_class_size(made->class_) : 0;
   int32_t stock = lm_sample_stock(t, counted);
   lm_stats_reuse(t, d, (lm_stats_subject){ site->index, made->strategy, made->class_, stock });
@@ -163,7 +177,7 @@ static LM_NOINLINE bool fill(lm_thread *t, lm_decision_key k, const loam_site *s
   d->state = made->state;
   d->key = key;
   lm_assert(lm_decision_is_valid(t, d));
-  return due;
+  return draw;
 }
 
 /* ---- Large blocks ------------------------------------------------------------------------- */
@@ -201,7 +215,8 @@ void *lm_decision_serve_large(lm_thread *t, const lm_request *r) {
 /* ---- Making ------------------------------------------------------------------------------- */
 
 LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
-  bool is_zeroed = false, due = false;
+  bool is_zeroed = false;
+  enum draw draw = DRAW_NONE;
   lm_assert(t == lm_thread_self && r->site && !lm_thread_is_active());
   if (t->inside || !lm_decision_can_serve(r)) return NULL;
   lm_thread_enter(t);
@@ -218,13 +233,14 @@ LM_NOINLINE void *lm_decision_make(lm_thread *t, const lm_request *r) {
     made.state = LM_STATE_LIVE + id;
     if (is_small) usable = lm_class_size(made.class_);
   }
-  if (p) due = fill(t, key_for(t, r, &c), r->site, &made);
+  if (p) draw = fill(t, key_for(t, r, &c), r->site, &made);
   if (p && c.token & LM_TOKEN_COUNTED) lm_live_count(t, r->site, (int64_t)usable);
   lm_thread_leave(t);
   if (!p) return NULL;
   unsigned counted = is_small ? lm_class_counted_as(made.class_) : lm_class_counted(usable);
   lm_stats_note(t, lm_stats_key(r->site->index, made.strategy, counted), 1, usable);
-  if (lm_sample_is_on() && (due || lm_sample_wants(t, usable)))
+  bool has_drawn = draw != DRAW_NONE;
+  if (lm_sample_is_on() && (has_drawn ? draw == DRAW_SAMPLE : lm_sample_wants(t, usable)))
     lm_sample_take(t, r->site, made.strategy, p, usable);
   return r->zero && !is_zeroed ? memset(p, 0, r->size) : p;
 }

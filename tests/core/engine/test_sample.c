@@ -222,6 +222,23 @@ static void blocks_of_handlers_and_counted_tags_are_sampled(void **state) {
   }
 }
 
+/* Near a limit the thread's cache gets one object at a time, so most requests find an entry that
+ * has drawn for them, and no object. */
+static void blocks_near_a_limit_are_drawn_for_once(void **state) {
+  enum { BLOCKS = 600, SIZE = 3000, INTERVAL = 16 << 10 };
+  static void *p[BLOCKS];
+  truth want = { 0 };
+  (void)state;
+  loam_site *of = tag("sample.near");
+  set_split_plan(LM_IN_SIZE, SIZE + 1, limited_strategy("near", 2 * LM_MIB), host("plain"));
+  begin(INTERVAL);
+  for (int i = 0; i < BLOCKS; i++) p[i] = take(of, SIZE);
+  add_to(&want, BLOCKS, lm_record_usable(p[0]), INTERVAL, 1);
+  assert_like(live_of(of), &want);
+  for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);
+  end();
+}
+
 static void samples_outlive_the_end_of_sampling_and_a_new_policy(void **state) {
   enum { EACH = 1, BLOCKS = 300 };
   static void *p[BLOCKS];
@@ -487,6 +504,7 @@ int main(void) {
     cmocka_unit_test(a_sampled_block_stays_what_it_is),
     cmocka_unit_test(other_ways_to_a_block_are_sampled),
     cmocka_unit_test(blocks_of_handlers_and_counted_tags_are_sampled),
+    cmocka_unit_test(blocks_near_a_limit_are_drawn_for_once),
     cmocka_unit_test(a_block_that_cannot_be_resized_stays_a_sample),
     cmocka_unit_test(samples_outlive_the_end_of_sampling_and_a_new_policy),
     cmocka_unit_test(a_new_interval_holds_at_once),
