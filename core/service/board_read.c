@@ -54,7 +54,8 @@ typedef struct view {
 typedef struct visit {
   view *v;
   const lm_board_reader *reader;
-  unsigned kept;   /* boards of ended trees in the present folder */
+  /* Of the present folder: boards of trees that ended earlier are not kept. 0: all are. */
+  int64_t kept_from;
   int root;        /* the directory below which folders are looked for; -1: the own root */
   char prefix[32]; /* the path of that directory; "" for the own root */
 } visit;
@@ -535,6 +536,13 @@ static bool has_just_ended(const view *v) {
   return ended_at && age_ns >= 0 && age_ns < KEPT_S * 1000000000ll;
 }
 
+/* Tells whether a board is one of the KEPT_BOARDS whose trees ended last. So is a board of which
+ * the end had not been noted when it was read. */
+static bool is_kept(const visit *t) {
+  int64_t noted = atomic_load_explicit(&t->v->head.ended_at, memory_order_relaxed);
+  return !noted || noted >= t->kept_from;
+}
+
 /* Notes in the head whether processes of the tree live. */
 static void note_tree(const view *v, bool lives) {
   int64_t noted = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
@@ -547,7 +555,7 @@ static void note_tree(const view *v, bool lives) {
 static void clean_board(visit *t, int dir, const char *name) {
   use found = use_of_board(t);
   if (found == USE_LIVES || found == USE_WORDS) note_tree(t->v, found == USE_LIVES);
-  if (found == USE_LIVES || (found == USE_WORDS && t->kept++ < KEPT_BOARDS)) return;
+  if (found == USE_LIVES || (found == USE_WORDS && is_kept(t))) return;
   remove_board(t, dir, name);
 }
 
@@ -561,7 +569,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   }
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
                   read_at(v->fd, &v->head, sizeof v->head, 0);
-  if (has_head && !t->reader && has_just_ended(v) && t->kept++ < KEPT_BOARDS) return;
+  if (has_head && !t->reader && has_just_ended(v) && is_kept(t)) return;
   bool is_ours = has_head && lm_board_file_is_ours(&v->head) &&
                  (knows_boot(&v->head) || is_since_boot(st));
   if (!is_ours || !read_at(v->fd, v->place, sizeof v->place, offsetof(lm_board, place))) {
@@ -595,13 +603,39 @@ static void visit_file(visit *t, int dir, const char *name) {
   close(v->fd);
 }
 
+/* Returns when the tree of a board was noted to have ended; 0: it was not, or the file is none. */
+static int64_t noted_end(int dir, const char *name) {
+  int64_t noted = 0;
+  int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return 0;
+  if (!read_at(fd, &noted, sizeof noted, offsetof(lm_board, head.ended_at))) noted = 0;
+  close(fd);
+  return noted;
+}
+
+/* Returns the KEPT_BOARDS-th latest of the ends that are noted in a folder, or 0. */
+static int64_t find_kept_from(DIR *dir) {
+  int64_t latest[KEPT_BOARDS] = { 0 };
+  for (struct dirent *entry; (entry = readdir(dir));) {
+    int64_t end = is_board_name(entry->d_name) ? noted_end(dirfd(dir), entry->d_name) : 0;
+    for (unsigned i = 0; i < KEPT_BOARDS; i++) {
+      int64_t other = latest[i];
+      if (end <= other) continue;
+      latest[i] = end;
+      end = other;
+    }
+  }
+  rewinddir(dir);
+  return latest[KEPT_BOARDS - 1];
+}
+
 static void visit_files(visit *t, int fd) {
   DIR *dir = fdopendir(fd);
   if (!dir) {
     close(fd);
     return;
   }
-  t->kept = 0;
+  t->kept_from = t->v->is_own ? find_kept_from(dir) : 0;
   for (struct dirent *entry; (entry = readdir(dir));)
     if (is_board_name(entry->d_name)) visit_file(t, fd, entry->d_name);
   closedir(dir);

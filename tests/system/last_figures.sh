@@ -74,3 +74,20 @@ grep -Eq 'about .* live by strategy, its last figures, of (.* ago|just now)$' "$
 [ "$(grep -vc ';default ' "$work/stacks")" = 3 ] || fail "profile: $(cat "$work/stacks")"
 "$LOAM" profile "$pid" --format svg -o "$work/last.svg" > "$work/said" 2>&1 || fail "profile: $(cat "$work/said")"
 echo "ok: a profile of these figures"
+
+# In a folder without other boards; the boards of 32 trees that have ended stay.
+mkdir -m 700 "$work/boards"
+export LOAM_CONTROL_DIR="$work/boards"
+for _ in $(seq 40); do
+  "$LOAM" run --policy "$work/three.lua" -- sh -c 'kill -KILL $$' 2> "$work/why" &
+  pid=$!
+  wait "$pid" 2> "$work/why"
+  for _ in 1 2; do # the first look removes boards
+    "$LOAM" status "$pid" > "$work/status" 2>&1 || fail "no figures of the last killed program: $(cat "$work/status")"
+  done
+done
+"$LOAM" ps --all > "$work/rows" 2> "$work/why" || fail "ps: $(cat "$work/why")"
+[ "$(grep -c ended "$work/rows")" -ge 32 ] || fail "too few are kept: $(cat "$work/rows")"
+left=("$work/boards"/*.board)
+[ "${#left[@]}" -le 33 ] || fail "${#left[@]} boards are kept"
+echo "ok: of many killed programs the last ones are kept"
