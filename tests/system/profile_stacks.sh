@@ -108,7 +108,8 @@ if [ "$has_dw" ]; then
   c_program=$program
   build linked.c "$LOAM_BUILD/libloam.a" -lm -ldl
   mkfifo "$work/input"
-  LOAM_PROFILE=4KiB "$program" < "$work/input" > "$work/out" 2> "$work/err" &
+  # The pipe is opened last, so the output file is empty once the pipe has a reader.
+  LOAM_PROFILE=4KiB "$program" > "$work/out" 2> "$work/err" < "$work/input" &
   pid=$!
   children=$pid
   exec 3> "$work/input"
