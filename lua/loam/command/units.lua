@@ -34,14 +34,14 @@ local SCALES = { { TiB, "TiB" }, { GiB, "GiB" }, { MiB, "MiB" }, { KiB, "KiB" } 
 
 -- Returns a size in words, rounded to about three digits: "4 MiB", "1.5 GiB", "100 B".
 function units.bytes(n)
+  if n < KiB then return ("%d B"):format(n) end
   for _, scale in ipairs(SCALES) do
-    if n >= scale[1] then
-      local value = n / scale[1]
-      local text = value < 100 and ("%.1f"):format(value):gsub("%.0$", "") or ("%d"):format(value)
-      return text .. " " .. scale[2]
+    local value = n / scale[1]
+    if value >= 1023.5 / 1024 then
+      local text = (value < 99.95 and "%.1f" or "%.0f"):format(value)
+      return text:gsub("%.0$", "") .. " " .. scale[2]
     end
   end
-  return ("%d B"):format(n)
 end
 
 -- Returns a size in words, exactly: "4 MiB", "4194303".

@@ -119,7 +119,7 @@ describe("loam profile", function()
     answers.files = files
     local made
     made, context = take(answers, "--base base.pb")
-    assert.equal("loam-42.001.pb.gz: inuse_space 1 MiB, 1023 KiB more than in base.pb\n",
+    assert.equal("loam-42.001.pb.gz: inuse_space 1 MiB, 1 MiB more than in base.pb\n",
       context.out)
     local by_name = {}
     for _, sample in ipairs(made.samples) do by_name[names(sample)] = sample.values[4] end
