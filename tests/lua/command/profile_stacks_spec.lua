@@ -152,6 +152,15 @@ describe("loam profile --stacks", function()
     assert.equal("process 42 samples nothing\n", context.out)
   end)
 
+  it("refuses options of a profile where it ends the samples", function()
+    for _, words in ipairs { "--keep", "--for 1s", "--on failed", "--format svg", "-o x" } do
+      local status, context = run("off " .. words, followed(samples(4 * KiB, ROWS)))
+      assert.equal(2, status, words)
+      assert.matches("`--stacks off` writes no profile", context.err, 1, true)
+      assert.same({}, wishes(context))
+    end
+  end)
+
   it("says why it has nothing to show", function()
     local function shown(rows)
       local _, context = canned.run("profile 42 --stacks -o x", followed(samples(512 * KiB, rows)))

@@ -262,6 +262,11 @@ local function stop(context, pid)
 end
 
 local function check_stacks(given)
+  for _, name in ipairs { "for", "keep", "on", "format", "sample", "base", "output" } do
+    if given.stacks == sampling.OFF and given[name] then
+      arguments.misused(("--%s: `--stacks off` writes no profile"):format(name))
+    end
+  end
   if given.on then occasion.parse(given.on) end
   if given.on and given["for"] then arguments.misused("--for: --on says when the wait ends") end
   if given.stacks then return end
