@@ -29,7 +29,7 @@ static loam_status check_device(int device) {
 /* The memory of a device in blocks that its driver has made, or mapped, for each alone. */
 typedef struct own_blocks {
   int device;
-  size_t bytes; /* without what is asleep: the device has that free */
+  size_t bytes; /* without blocks that sleep: their memory is free on the device */
 } own_blocks;
 
 static void add_own_block(void *ctx, lm_provided *block) {

@@ -245,8 +245,9 @@ size_t lm_device_pool_trim(int device);
 /* Does that for the pools of pinned memory of all devices alone. */
 size_t lm_device_pool_trim_pinned(void);
 /* Returns to the driver the free memory of a device that loam has: memory of its pools, as
- * lm_device_pool_trim, frees that are deferred, and memory of the driver's own pools. For a request
- * to the driver that found no memory. Returns the bytes. The thread is not in an active section. */
+ * lm_device_pool_trim, frees that are deferred, and memory of the driver's own pools. Called when a
+ * request to the driver found no memory. Returns the bytes. The thread is not in an active
+ * section. */
 size_t lm_device_pool_make_room(int device);
 /* Returns the bytes that loam_device_keep has set. */
 size_t lm_device_pool_keep_bytes(void);

@@ -89,7 +89,7 @@ static size_t trim_all(int device, bool is_pinned) {
 size_t lm_device_pool_trim(int device) { return trim_all(device, false); }
 size_t lm_device_pool_trim_pinned(void) { return trim_all(-1, true); }
 
-/* A pool may only defer the frees of what it gives back: so the flush comes after it. */
+/* A pool may defer the frees of memory that it gives back, so the flush comes after the trim. */
 size_t lm_device_pool_make_room(int device) {
   size_t bytes = lm_device_pool_trim(device);
   bytes += lm_manager_flush(device);

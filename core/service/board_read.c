@@ -335,9 +335,10 @@ static lm_board_life look_at(const visit *t, uint64_t *owner, uint64_t pid_names
   return lm_board_look(*owner, lm_board_own_namespace(), f);
 }
 
-/* Tells whether the kernel gives a lease for writing to the file, which is given up at once. A
- * process that opens the file in between tries again (service/board_file.c), and the kernel sends
- * this process the signal SIGURG, which does nothing unless the process handles it. */
+/* Tells whether the kernel gives this process a lease for writing to the file. The process gives
+ * the lease up immediately. A process that opens the file in between tries again
+ * (service/board_file.c), and the kernel sends this process the signal SIGURG, which does nothing
+ * unless the process handles it. */
 static bool can_lease(int fd) {
   (void)fcntl(fd, F_SETSIG, SIGURG);
   if (fcntl(fd, F_SETLEASE, F_WRLCK)) return false;
@@ -346,8 +347,8 @@ static bool can_lease(int fd) {
 }
 
 /* Tells whether surely no other process has the board open or mapped: only then the kernel gives a
- * lease. Overlayfs also gives one while the file is mapped, since what is mapped is a file of the
- * filesystem below. */
+ * lease. Overlayfs also gives one while the file is mapped, because the process has mapped the file
+ * of the filesystem below. */
 static bool is_unused(view *v) {
   struct statfs fs;
   int before = errno;
@@ -536,8 +537,8 @@ static bool has_just_ended(const view *v) {
   return ended_at && age_ns >= 0 && age_ns < KEPT_S * 1000000000ll;
 }
 
-/* Tells whether a board is one of the KEPT_BOARDS whose trees ended last. So is a board of which
- * the end had not been noted when it was read. */
+/* Tells whether a board is one of the KEPT_BOARDS whose trees ended last, or a board whose end had
+ * not been noted when it was read. */
 static bool is_kept(const visit *t) {
   int64_t noted = atomic_load_explicit(&t->v->head.ended_at, memory_order_relaxed);
   return !noted || noted >= t->kept_from;

@@ -212,8 +212,8 @@ def _listen() -> None:
 
 
 def _deliver_or_report() -> None:
-    """Delivers events. Reports an exception of a handler of `logging` as that of a thread, and goes
-    on with the next event."""
+    """Delivers events. If a handler of `logging` raises an exception, reports it as Python reports
+    an exception that ends a thread, and goes on with the next event."""
     has_failed = True
     while has_failed:
         try:

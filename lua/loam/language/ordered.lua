@@ -1,9 +1,9 @@
 -- ordered.lua - the order in which `pairs` and `next` of a policy go over a table.
 --
--- LuaJIT's order of strings differs from process to process. A policy that takes the first of
--- several rules that fit would then decide otherwise at each load. Here numbers come first, from
--- low to high, then strings, then false and true, then strategies in the order in which they were
--- made. (Other tables, and functions, come last in LuaJIT's order.)
+-- LuaJIT's order of strings differs from process to process. If several rules of a table fit, and
+-- a policy takes the one that it meets first, it would decide otherwise at each load. Here numbers
+-- come first, from low to high, then strings, then false and true, then strategies in the order in
+-- which they were made. (Other tables, and functions, come last in LuaJIT's order.)
 
 local ordered = {}
 
@@ -106,7 +106,7 @@ local function walk_of(t, is_constant)
   return walk
 end
 
--- Like Lua's next. A walk over a table that can change begins anew at its first key.
+-- Like Lua's next. A new walk over a table that can change reads its keys again.
 function ordered.next(t, key, is_constant)
   if key == nil then
     if walks[t] and not walks[t].is_constant then walks[t] = nil end
