@@ -152,6 +152,8 @@ local PAREN = { ["("] = true, [")"] = true }
 local WORD_OF_LUA = {
   ["and"] = true, ["or"] = true, ["not"] = true, ["then"] = true, ["do"] = true, ["end"] = true,
   ["else"] = true, ["elseif"] = true, ["return"] = true, ["local"] = true, ["until"] = true,
+  ["if"] = true, ["while"] = true, ["repeat"] = true, ["for"] = true, ["function"] = true,
+  ["break"] = true, ["goto"] = true, ["in"] = true,
 }
 
 -- Makes a function that is called with each piece of a text. It refuses `not req.tag == "x"`, which
