@@ -46,27 +46,46 @@ local function sorted_keys(t)
   return keys
 end
 
-local function has_all(t, keys)
+-- Returns the keys of a table, sorted, from its sorted keys at an earlier time. The result may also
+-- have keys that were removed since.
+local function renewed(t, n, keys)
+  local kept, is_kept = {}, {}
   for _, key in ipairs(keys) do
-    if rawget(t, key) == nil then return false end
+    if rawget(t, key) ~= nil then
+      kept[#kept + 1] = key
+      is_kept[key] = true
+    end
   end
-  return true
+  if #kept == n then return keys end
+  local added, all, at = {}, {}, 1
+  for key in next, t do
+    if not is_kept[key] then added[#added + 1] = key end
+  end
+  table.sort(added, is_before)
+  for _, key in ipairs(kept) do
+    while added[at] ~= nil and is_before(added[at], key) do
+      all[#all + 1] = added[at]
+      at = at + 1
+    end
+    all[#all + 1] = key
+  end
+  for i = at, #added do all[#all + 1] = added[i] end
+  return all
 end
 
 local known = setmetatable({}, { __mode = "k" }) -- table -> its keys, sorted
 local is_final = setmetatable({}, { __mode = "k" }) -- tables whose keys in `known` are constant
 
--- Returns the keys of a table in their order; nil: LuaJIT has them in this order. A table that was
--- sorted before is only compared with the result, since a loop in a loop asks many times.
+-- Returns the keys of a table in their order, and perhaps keys that were removed; nil: LuaJIT has
+-- them in this order. A table that was sorted before is not sorted again, because a loop in a loop
+-- asks many times.
 local function keys_of(t, is_constant)
   local keys = known[t]
   if is_final[t] then return keys end
   local n, is_list = count_of(t)
   if is_list then return nil end
-  if not keys or #keys ~= n or not has_all(t, keys) then
-    keys = sorted_keys(t)
-    known[t] = keys
-  end
+  keys = keys and renewed(t, n, keys) or sorted_keys(t)
+  known[t] = keys
   is_final[t] = is_constant or nil
   return keys
 end
@@ -74,7 +93,7 @@ end
 ---@param is_constant boolean whether the table does not change any more
 function ordered.pairs(t, is_constant)
   local keys, at = keys_of(t, is_constant), 0
-  if not keys then return next, t, nil end
+  if not keys then return function(_, key) return next(t, key) end, t, nil end
   return function()
     local key, value
     repeat
@@ -87,35 +106,22 @@ function ordered.pairs(t, is_constant)
   end, t, nil
 end
 
-local function first(t)
-  local least = next(t)
-  for key in next, t do
-    if is_before(key, least) then least = key end
-  end
-  return least
-end
+local walks = setmetatable({}, { __mode = "k" }) -- table -> { keys, place of each key }
 
-local walks = setmetatable({}, { __mode = "k" }) -- table -> { keys, places, is_constant }
-
-local function walk_of(t, is_constant)
-  local walk = walks[t]
-  if walk then return walk end
-  walk = { keys = keys_of(t, is_constant), places = {}, is_constant = is_constant }
-  for place, key in ipairs(walk.keys or {}) do walk.places[key] = place end
+local function begin_walk(t, is_constant)
+  local keys, walk = keys_of(t, is_constant), walks[t]
+  if walk and walk.keys == keys then return walk end
+  walk = { keys = keys, places = {} }
+  for place, key in ipairs(keys or {}) do walk.places[key] = place end
   walks[t] = walk
   return walk
 end
 
--- Like Lua's next. A new walk over a table that can change reads its keys again.
+-- Like Lua's next. A loop may remove the key that it has got: the walk goes on behind it.
 function ordered.next(t, key, is_constant)
-  if key == nil then
-    if walks[t] and not walks[t].is_constant then walks[t] = nil end
-    local least = first(t)
-    return least, rawget(t, least)
-  end
-  local walk = walk_of(t, is_constant)
-  local place = walk.places[key]
-  if not place then return next(t, key) end
+  local walk = key ~= nil and walks[t] or begin_walk(t, is_constant)
+  local place = key == nil and 0 or walk.places[key]
+  if not walk.keys or not place then return next(t, key) end
   repeat
     place = place + 1
     key = walk.keys[place]

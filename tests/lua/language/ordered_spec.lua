@@ -27,9 +27,12 @@ describe("pairs and next", function()
     local t = { [second] = 1, b = 1, [10] = 1, [-1] = 1, [true] = 1, [0.5] = 1, a = 1, [""] = 1,
                 [first] = 1, ["a.b"] = 1, [false] = 1, [1] = 1 }
     local wanted = { -1, 0.5, 1, 10, "", "a", "a.b", "b", false, true, first, second }
-    assert.same(wanted, walked(t, false))
-    assert.same(wanted, walked(t, true))
-    assert.same(wanted, walked(t, true))
+    for _, is_constant in ipairs { false, true, true } do
+      local list = walked(t, is_constant)
+      assert.same(wanted, list)
+      assert.equal(first, list[11]) -- `same` takes two empty tables for equal
+      assert.equal(second, list[12])
+    end
   end)
 
   it("go over lists, also over those with gaps and those that were filled from the end", function()
@@ -56,6 +59,22 @@ describe("pairs and next", function()
       count = count + 1
     end
     assert.equal(3, count)
+  end)
+
+  it("let a loop remove the keys that it gets", function()
+    for round = 1, 200 do
+      local t, names, seen = {}, {}, {}
+      for i = 1, 20 do
+        names[i] = ("%d.%02d"):format(round, i)
+        t[names[i]] = round
+      end
+      local key = ordered.next(t, nil, false)
+      while key do
+        seen[#seen + 1], t[key] = key, nil
+        key = ordered.next(t, key, false)
+      end
+      assert.same(names, seen)
+    end
   end)
 
   it("see the keys that a table got between a loop of the file and pick", function()
