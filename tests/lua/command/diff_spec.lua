@@ -94,6 +94,12 @@ describe("the comparison of two policies", function()
       'if req.tag:under("x") then return a end return b')
     assert.equal(1, #made.regions)
     assert.same({ 'req.tag:under("x")' }, made.regions[1].questions)
+    -- The class of part 2 was not asked for part 3.
+    local body = 'if req.tag:under("x") then if req.tag:part(2) == "hot" then return %s end '
+      .. 'if req.tag:part(3) == "big" then return b end return %s end return b'
+    made = diff(body:format("a", "a"), body:format("c", "c"))
+    assert.equal(1, #made.regions)
+    assert.same({ 'req.tag:under("x")' }, made.regions[1].questions)
     made = diff('if req.tag:under("x") then return t[req.tag:part(2)] or b end return b',
       'if req.tag:under("x") then return t[req.tag:part(2)] or c end return b',
       "local t = { k1 = a, k2 = c } ")

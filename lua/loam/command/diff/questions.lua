@@ -23,14 +23,20 @@ local function words_of_keys(step)
     more > 0 and (" and %d more"):format(more) or "")
 end
 
--- Returns the steps of a path whose answer is not no, and the questions of the others.
+-- Returns the steps of a path whose answer is not no, and the questions of the others, as a list
+-- and as a set.
 ---@param path table[] { question, answer }
 function questions.split(path)
-  local yes, no = {}, {}
+  local yes, no, is_no = {}, {}, {}
   for _, step in ipairs(path) do
-    if step[2] == false then no[#no + 1] = step[1] else yes[#yes + 1] = step end
+    if step[2] == false then
+      no[#no + 1] = step[1]
+      is_no[step[1]] = true
+    else
+      yes[#yes + 1] = step
+    end
   end
-  return yes, no
+  return yes, no, is_no
 end
 
 local function words_of_yes(steps)
@@ -50,14 +56,6 @@ local function is_about(steps, field)
   return false
 end
 
--- Returns whether a site of the region answers a question with yes.
-local function is_yes_at(question, of_region)
-  for _, site in ipairs(of_region) do
-    if question.ask(site) then return true end
-  end
-  return false
-end
-
 -- Returns whether a site with the answers of `steps` can answer a question with yes.
 local function can_be_yes(steps, question, site)
   local path = {}
@@ -65,6 +63,20 @@ local function can_be_yes(steps, question, site)
   for _, answer in ipairs(site_search.answers(question)) do
     path[#steps + 1] = { question, answer }
     if answer and site_search.on(path, site) then return true end
+  end
+  return false
+end
+
+-- Returns whether a site of some class can answer a question with yes. A class that was not asked
+-- may have sites with either answer.
+local function is_yes_in(self, classes, question)
+  for _, class in ipairs(classes) do
+    if not class.is_no[question] then
+      self.searches = self.searches + 1
+      if self.searches > MOST_SEARCHES or can_be_yes(class.path, question, class.site) then
+        return true
+      end
+    end
   end
   return false
 end
@@ -82,16 +94,16 @@ function questions.new() return { searches = 0 } end
 -- Adds the words of questions with the answer no, if another answer is possible beside `steps`:
 -- without them the words would be true for sites that are not in the region. Where no question
 -- about the string has the answer yes, the region is called that of all others.
-local function add_no(self, list, steps, no, of_region)
-  local named, asked = 0, 0
-  for _, question in ipairs(no) do
-    if is_about(steps, question.field) and not is_yes_at(question, of_region) then
+local function add_no(self, list, region)
+  local steps, named, asked = region.yes, 0, 0
+  for _, question in ipairs(region.no) do
+    if is_about(steps, question.field) and not is_yes_in(self, region.classes, question) then
       asked, self.searches = asked + 1, self.searches + 1
       if named == MOST_NO or asked > MOST_ASKED or self.searches > MOST_SEARCHES then
         list[#list + 1] = "other questions have the answer no"
         return
       end
-      if can_be_yes(steps, question, of_region[1]) then
+      if can_be_yes(steps, question, region.sites[1]) then
         named = named + 1
         list[#list + 1] = words_of_no(question)
       end
@@ -100,13 +112,11 @@ local function add_no(self, list, steps, no, of_region)
 end
 
 -- Lists what is true of a region's sites: questions about them, as a policy writes them.
----@param steps table[] the answers other than no of the site of the witness: { question, answer }
----@param no table[] the questions to which a class of the region answers no
----@param of_region table[] a site of each class of the region, that of the witness first
+---@param region loam.Region
 ---@return string[]
-function questions.words(self, steps, no, of_region)
-  local list = words_of_yes(steps)
-  add_no(self, list, steps, no, of_region)
+function questions.words(self, region)
+  local list = words_of_yes(region.yes)
+  add_no(self, list, region)
   return list
 end
 

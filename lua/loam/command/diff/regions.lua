@@ -28,6 +28,7 @@ local regions = {}
 ---@field conditions string[] conditions that are true for all its requests
 ---@field questions string[] what is true of its sites (questions.lua)
 ---@field yes table[] { question, answer } of the site of the witness, without those answered no
+---@field classes table[] the classes: the site, and the path of questions and answers
 ---@field no table[] the questions that the sites of some class answer with no
 ---@field tags "named"|"other"|"any" which tags the site of the witness stands for
 ---@field sites table[] a site of each class, with the shortest strings
@@ -103,15 +104,23 @@ local function new_region(made, found)
   return {
     kind = kind, rank = rank, options = options, old = old, new = new,
     from = range and range[1] or size.least, to = range and range[2] or size.most,
-    conditions = conditions_of(found.box), sites = {}, no = {}, is_no = {},
+    conditions = conditions_of(found.box), sites = {}, classes = {}, no = {}, is_no = {},
     point = found.point, box = found.box,
   }
 end
 
-local function add_no(region, no)
-  for _, question in ipairs(no) do
-    if not region.is_no[question] then region.no[#region.no + 1] = question end
+-- Adds a class to a region. The site of the first class in the order of sites is the witness.
+local function add_class(region, class)
+  table.insert(region.classes, class)
+  for _, question in ipairs(class.no) do
+    if not region.is_no[question] then table.insert(region.no, question) end
     region.is_no[question] = true
+  end
+  if not region.sites[1] or is_before(class.site, region.sites[1]) then
+    region.yes, region.tags = class.yes, class.tags
+    table.insert(region.sites, 1, class.site)
+  else
+    table.insert(region.sites, class.site)
   end
 end
 
@@ -128,13 +137,7 @@ local function add(made, by_key, found, class)
     list[#list + 1] = region
   end
   found.region = region
-  add_no(region, class.no)
-  if not region.sites[1] or is_before(class.site, region.sites[1]) then
-    region.yes, region.tags = class.yes, class.tags
-    table.insert(region.sites, 1, class.site)
-  else
-    region.sites[#region.sites + 1] = class.site
-  end
+  add_class(region, class)
 end
 
 local function is_region_before(a, b)
@@ -154,8 +157,8 @@ local function compare_sites(made, old, new)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
     local where = site_search.shortest(path, site)
-    local class = { site = where, tags = tags_of(path) }
-    class.yes, class.no = questions.split(path)
+    local class = { site = where, tags = tags_of(path), path = { unpack(path) } }
+    class.yes, class.no, class.is_no = questions.split(path)
     for _, one in ipairs(found) do add(made, by_key, one, class) end
   end)
 end
@@ -183,7 +186,7 @@ function regions.compare(old_text, new_text)
     table.sort(list, is_region_before)
     for _, region in ipairs(list) do
       table.sort(region.sites, is_before)
-      region.questions = questions.words(words, region.yes, region.no, region.sites)
+      region.questions = questions.words(words, region)
     end
   end
   return made
