@@ -185,14 +185,14 @@ static int device_of(const lm_strategy *s) {
   return is_on_device ? lm_provider_device(s->desc.device) : HOST;
 }
 
-/* Says whether a device has less free memory than a request is for, but as much in all. If it has
- * enough, the driver has failed for another reason. */
+/* Says whether a device has less free memory than a request takes, but as much in all. If it has
+ * enough, the driver has failed for another reason. Drivers give memory in pieces of 2 MiB. */
 static bool has_device_run_out(const lm_request *r, int device) {
   size_t free, total;
   lm_lock_suspended section = lm_thread_foreign_begin(lm_thread_self);
   bool is_known = lm_gpu_has(device) && lm_manager_memory(device, &free, &total) == LOAM_OK;
   lm_thread_foreign_end(lm_thread_self, section);
-  return is_known && r->size > free && r->size <= total;
+  return is_known && lm_align_up(r->size, 2 * LM_MIB) > free && r->size <= total;
 }
 
 /* Says whether memory itself has run out: a request for more than all that the pools have so far

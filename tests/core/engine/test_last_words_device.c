@@ -9,12 +9,14 @@ static const char policy[] =
     "local other = loam.device { name = 'other', id = 1 }\n"
     "local few = loam.device { name = 'few', id = 0, limit = 8 * loam.MiB }\n"
     "local kv = loam.device { name = 'kv', id = 0 }\n"
+    "local odd = loam.device { name = 'odd', id = 0, pool = 'none' }\n"
     "local host = loam.host { name = 'host', limit = 80 * loam.MiB }\n"
     "return loam.policy { pick = function(req)\n"
     "  if req.tag:under 'weights' then return weights end\n"
     "  if req.tag:is 'other' then return other end\n"
     "  if req.tag:is 'few' then return few end\n"
     "  if req.tag:is 'host' then return host end\n"
+    "  if req.tag:is 'odd' then return odd end\n"
     "  return kv end }\n";
 
 static int events;
@@ -78,6 +80,13 @@ TEST(a_request_that_no_device_can_serve_has_none) {
   want(is_refused("kv", 65 * MIB) && events == 0);
 }
 
+/* A pool asks the driver for pieces of 2 MiB, and 1 MiB is free. */
+TEST(small_requests_run_out_too) {
+  begin();
+  (void)take("odd", 23 * MIB);
+  want(is_refused("kv", 1000) && events == 1);
+}
+
 /* The driver fails, and the device has memory. */
 TEST(another_failure_has_none) {
   begin();
@@ -109,6 +118,7 @@ int main(void) {
     cmocka_unit_test(what_sleeps_takes_no_memory),
     cmocka_unit_test(a_limit_of_the_strategy_is_a_reason),
     cmocka_unit_test(a_request_that_no_device_can_serve_has_none),
+    cmocka_unit_test(small_requests_run_out_too),
     cmocka_unit_test(another_failure_has_none),
     cmocka_unit_test(a_child_that_cannot_use_the_device_has_none),
     cmocka_unit_test(those_of_the_host_leave_devices_out),
