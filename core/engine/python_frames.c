@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct py_object {
   intptr_t references;
@@ -74,14 +75,15 @@ _Static_assert(offsetof(py_thread, c_frame) == 56 && offsetof(py_frame, is_entry
                    offsetof(py_wide, characters) == 72,
                "the offsets of CPython 3.11");
 
-/* Functions and data of the interpreter; all NULL: there is none that is known. Written before the
- * program's main function runs. */
+/* Functions and data of the interpreter; all NULL: there is none that is known. Written when this
+ * library is loaded, `code_type` last. */
 static struct {
   const py_thread *(*holder)(void); /* of the GIL: may be another thread's */
   const py_thread *(*mine)(void);
   int (*line_of)(const py_code *, int);
   int (*is_ending)(void); /* NULL: not known */
   const void *code_type;
+  bool has_main_thread; /* this library was loaded in the main thread, so `main_thread` is known */
   pthread_t main_thread;
 } python;
 
@@ -96,8 +98,8 @@ extern const py_thread *PyGILState_GetThisThreadState(void) __attribute__((weak)
 extern const py_thread *_PyThreadState_UncheckedGet(void) __attribute__((weak));
 extern int _Py_IsFinalizing(void) __attribute__((weak));
 
-/* Chooses the interpreter here and not when a sample is taken: a constructor runs before the
- * program has other threads. */
+/* Chooses the interpreter here and not when a sample is taken. A preloaded library is loaded before
+ * the program has other threads. A package of Python may be loaded in any thread. */
 __attribute__((constructor)) static void look_for_python(void) {
   enum { VERSION = 0x030b }; /* 3.11 */
   if (!&Py_Version || Py_Version >> 16 != VERSION) return;
@@ -108,6 +110,7 @@ __attribute__((constructor)) static void look_for_python(void) {
   python.holder = _PyThreadState_UncheckedGet;
   python.line_of = PyCode_Addr2Line;
   python.is_ending = _Py_IsFinalizing;
+  python.has_main_thread = gettid() == getpid();
   python.main_thread = pthread_self();
   python.code_type = PyCode_Type;
 }
@@ -147,8 +150,8 @@ static uint32_t line_of(const py_frame *frame, bool is_locked) {
 
 /* Returns whether the calling thread may read its frames while it does not hold the lock. */
 static bool may_read_unlocked(void) {
-  return pthread_equal(pthread_self(), python.main_thread) && python.is_ending &&
-         !python.is_ending();
+  return python.has_main_thread && pthread_equal(pthread_self(), python.main_thread) &&
+         python.is_ending && !python.is_ending();
 }
 
 uint32_t lm_python_frames_read(lm_python_frame out[LM_PYTHON_FRAMES]) {
