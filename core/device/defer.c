@@ -97,11 +97,11 @@ size_t lm_defer_flush(lm_defer *queue, int device) {
   return bytes;
 }
 
-size_t lm_defer_flush_in_use(void) {
+size_t lm_defer_flush_in_use(int device) {
   size_t bytes = 0;
   lm_defer *queue = atomic_load_explicit(&queues, memory_order_acquire);
   for (; queue; queue = queue->next)
-    if (queue->before) bytes += lm_defer_flush(queue, -1);
+    if (queue->before) bytes += lm_defer_flush(queue, device);
   return bytes;
 }
 

@@ -38,9 +38,9 @@ void lm_defer_free(lm_defer *queue, int kind, int device, void *at, size_t size)
 /* Frees all pending memory of a device; -1: of all devices. Returns the bytes. Does nothing and
  * returns 0 while cleanup is deferred, and for a device that does not exist. */
 size_t lm_defer_flush(lm_defer *queue, int device);
-/* Calls lm_defer_flush for all devices and each queue whose memory work may still use
- * (queue->before), so that a request may get that memory. Returns the bytes. */
-size_t lm_defer_flush_in_use(void);
+/* Calls lm_defer_flush for a device (-1: for all devices) and each queue whose memory work may
+ * still use (queue->before), so that a request may get that memory. Returns the bytes. */
+size_t lm_defer_flush_in_use(int device);
 /* Frees all pending memory of one device, whether cleanup is deferred or not, without a call of
  * queue->before: the caller has waited for the device itself. Returns the bytes. */
 size_t lm_defer_drain(lm_defer *queue, int device);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/handler.h"
 #include "device/manager.h"
@@ -316,6 +317,19 @@ void lm_provider_free(const lm_provided *block, const lm_stream *on) {
   if (block->maker == LM_PROVIDER_SYSTEM) ((const loam_system *)block->handler)->free(block->made);
   else if (block->maker == LM_PROVIDER_HANDLER) free_handler(block);
   else free_on_device(block, on);
+}
+
+bool lm_provider_end_collected(const lm_request *request, const lm_strategy *s) {
+  lm_kind kind = s->desc.kind;
+  const lm_gpu_ops *gpu = lm_gpu_started();
+  char words[640];
+  if (kind != LM_KIND_DEVICE && kind != LM_KIND_MANAGED && kind != LM_KIND_PINNED) return false;
+  int device = lm_provider_device(s->desc.device);
+  if (!gpu || !gpu->may_record(device, request->stream)) return false;
+  snprintf(words, sizeof words, "%s", loam_error());
+  bool has_ended = lm_defer_flush_in_use(kind == LM_KIND_PINNED ? -1 : device) > 0;
+  if (!has_ended) (void)lm_error(LOAM_ENOMEM, "%s", words);
+  return has_ended;
 }
 
 bool lm_provider_can_resize(const lm_provided *b, const lm_request *request, const lm_strategy *s) {

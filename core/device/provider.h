@@ -49,6 +49,12 @@ void lm_provider_each(void (*visit)(void *ctx, lm_provided *block), void *ctx);
  * on the stream that it was allocated for. */
 void lm_provider_free(const lm_provided *block, const lm_stream *on);
 
+/* If the strategy has memory of a device, or pinned memory, ends the frees of such memory that are
+ * collected (device/defer.h), for a request that got none. Returns whether there were any; if not,
+ * the thread's error words stay. It waits for the device, so it does nothing while the request's
+ * stream is captured. */
+bool lm_provider_end_collected(const lm_request *request, const lm_strategy *s);
+
 /* Returns whether blocks of a strategy come from a pool of device_pool.h. */
 bool lm_provider_is_pooled(const lm_strategy *s);
 /* Returns that pool for a request. NULL: there is no such device or no memory, and *why is the

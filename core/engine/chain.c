@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/defer.h"
 #include "device/device_pool.h"
 #include "device/pinned.h"
 #include "device/provider.h"
@@ -255,15 +254,12 @@ static bool move_contents(lm_order *o, const lm_record *from, const lm_record *t
 
 /* ---- The chain ---------------------------------------------------------------------------- */
 
-/* If the strategy has memory of devices, or for devices, ends the frees of such memory that are
- * collected. Returns whether there were any. */
 static bool end_collected(lm_order *o, const lm_strategy *s) {
-  lm_kind kind = s->desc.kind;
-  if (kind != LM_KIND_DEVICE && kind != LM_KIND_MANAGED && kind != LM_KIND_PINNED) return false;
+  if (o->why != at_limit && o->why != lm_provider_words) return false;
   lm_lock_suspended section = lm_thread_foreign_begin(o->t);
-  size_t bytes = lm_defer_flush_in_use();
+  bool has_ended = lm_provider_end_collected(&o->r, s);
   lm_thread_foreign_end(o->t, section);
-  return bytes > 0;
+  return has_ended;
 }
 
 /* Serves the order by one member. If that is memory of a device, or for devices, and there is none,

@@ -91,7 +91,7 @@ loam_status lm_sleep_tag_put(const char *tag, const char *where, size_t *bytes) 
   loam_status status = find_place(where, &to);
   if (status != LOAM_OK) return status;
   do status = put(tag, to, where, &given);
-  while (status == LOAM_ENOMEM && lm_defer_flush_in_use() > 0);
+  while (status == LOAM_ENOMEM && lm_defer_flush_in_use(-1) > 0);
   if (status == LOAM_OK && !given) status = check_none(tag);
   if (status == LOAM_OK) *bytes = given;
   return status;
@@ -100,7 +100,7 @@ loam_status lm_sleep_tag_put(const char *tag, const char *where, size_t *bytes) 
 loam_status lm_sleep_tag_wake(const char *tag, size_t *bytes) {
   loam_status status;
   do status = wake(tag, bytes);
-  while (status == LOAM_ENOMEM && lm_defer_flush_in_use() > 0);
+  while (status == LOAM_ENOMEM && lm_defer_flush_in_use(-1) > 0);
   return status;
 }
 

@@ -95,6 +95,18 @@ static void collect(void *at, size_t size) {
 
 enum { PART = 12 * MIB, REST = 54 * MIB };
 
+/* Frees that are collected end with a wait for the device, which would end the capture. */
+TEST(a_capture_is_not_ended_to_end_frees_that_are_collected) {
+  CUgraph graph;
+  begin();
+  CUstream stream = new_stream();
+  collect(take("cache", PART), PART);
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+  want(!loam_device_alloc(loam_site_get("none"), REST, stream));
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  loam_free(take("none", REST));
+}
+
 TEST(frees_that_are_collected_serve_all) {
   static const char *const to[] = { "cache", "chunks", "none", "driver", "sleep" };
   begin();
@@ -253,6 +265,7 @@ int main(void) {
     cmocka_unit_test(memory_that_can_sleep_serves_all),
     cmocka_unit_test(a_capture_is_not_ended_to_make_room),
     cmocka_unit_test(memory_freed_in_a_capture_serves_all_later),
+    cmocka_unit_test(a_capture_is_not_ended_to_end_frees_that_are_collected),
     cmocka_unit_test(frees_that_are_collected_serve_all),
     cmocka_unit_test(frees_that_are_collected_serve_managed_memory),
     cmocka_unit_test(frees_that_are_collected_serve_what_wakes),
