@@ -80,7 +80,8 @@ static int attach(int fd, lm_board **out) {
 }
 
 /* Opens a board. O_NONBLOCK: the path may name a pipe. With it, open fails with EWOULDBLOCK while
- * the watcher has a lease on the board, which it gives up after a moment (cli/watcher.c). */
+ * the watcher (cli/watcher.c) or a reader (board_read.c) has a lease on the board, which each gives
+ * up after a moment. */
 static int open_board(const char *path, int access) {
   int fd = -1;
   for (int i = 0; i < OPEN_TRIES; i++) {

@@ -31,6 +31,8 @@ enum {
   KEPT_S = 600,     /* the last figures of a killed process stay that long */
   KEPT_BOARDS = 32, /* of trees that have ended, in one folder */
   HALF_MADE_S = 60, /* a file without a head is removed after that time */
+  OPEN_TRIES = 20,  /* to open a board while another process has a lease on it: 20 ms in all */
+  OPEN_NAP_NS = 1000000,
 };
 
 /* A board that is being read. Everything in it is a copy and may be any bytes. */
@@ -316,6 +318,11 @@ static int64_t note_end(const view *v, uint32_t place) {
   return lm_sys_file_write(v->fd, offset, &noted, sizeof noted) ? 0 : noted;
 }
 
+/* Tells whether the last figures of a process that ended then are still kept. */
+static bool is_recent(int64_t ended_at) {
+  return lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+}
+
 /* Says whether a living process is one that this board can speak of: an ordinary user can write any
  * process id on a board of their own. A board of root may have processes of any user. */
 static bool is_believed(const view *v, const lm_board_life *life) {
@@ -377,7 +384,8 @@ static void visit_place(const visit *t, uint32_t place) {
   uint64_t owner = atomic_load_explicit(&v->place[place].owner, memory_order_relaxed);
   if (!owner || f->owner != (owner & ~LM_BOARD_ENDED)) return; /* its first entry is to come */
   lm_board_life life = look_at(t, &owner, f->pid_namespace, f);
-  if (life.state == LM_BOARD_UNKNOWN && is_unused(v)) life.state = LM_BOARD_GONE;
+  bool is_unseen = life.state == LM_BOARD_UNKNOWN && is_unused(v);
+  if (is_unseen) life.state = LM_BOARD_GONE;
   row r = { .owner = owner, .uid = f->uid, .announced = owner & LM_BOARD_ENDED };
   if (r.announced && (life.state == LM_BOARD_RUNNING || life.state == LM_BOARD_STOPPED)) return;
   if (!is_believed(v, &life)) return;
@@ -386,6 +394,8 @@ static void visit_place(const visit *t, uint32_t place) {
   if (r.announced)
     r.ended_at = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
   else if (life.state == LM_BOARD_GONE) r.ended_at = note_end(v, place);
+  /* clean_board cannot tell that the process has ended, and keeps the board. */
+  if (is_unseen && r.ended_at && !is_recent(r.ended_at)) return;
   write_row(t, &r);
 }
 
@@ -413,7 +423,7 @@ static use use_of(const visit *t, uint32_t place) {
   uint64_t pid_namespace = f ? f->pid_namespace : v->head.pid_namespace;
   if (look_at(t, &owner, pid_namespace, f).state != LM_BOARD_GONE) return USE_LIVES;
   if (!f) return USE_NONE;
-  return lm_sys_unix_ns() - note_end(v, place) < KEPT_S * 1000000000ll ? USE_WORDS : USE_OLD;
+  return is_recent(note_end(v, place)) ? USE_WORDS : USE_OLD;
 }
 
 /* The greatest use of all places and of the maker, which may be about to start its program. */
@@ -533,8 +543,7 @@ static void remove_half_made(const view *v, int dir, const char *name, const str
  * at each of its places. */
 static bool has_just_ended(const view *v) {
   int64_t ended_at = atomic_load_explicit(&v->head.ended_at, memory_order_relaxed);
-  int64_t age_ns = lm_sys_unix_ns() - ended_at;
-  return ended_at && age_ns >= 0 && age_ns < KEPT_S * 1000000000ll;
+  return ended_at && ended_at <= lm_sys_unix_ns() && is_recent(ended_at);
 }
 
 /* Tells whether a board is one of the KEPT_BOARDS whose trees ended last, or a board whose end had
@@ -591,13 +600,24 @@ static bool is_board_name(const char *name) {
   return n > 6 && !strcmp(name + n - 6, ".board") && isdigit((unsigned char)*name);
 }
 
+/* Opens a file of a folder. O_NONBLOCK: it may be a pipe. With it, openat fails with EWOULDBLOCK
+ * while another process has a lease on the file, which it gives up after a moment (can_lease). */
+static int open_file(int dir, const char *name, int access) {
+  int fd = -1;
+  for (int i = 0; i < OPEN_TRIES; i++) {
+    fd = openat(dir, name, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd >= 0 || errno != EWOULDBLOCK) break;
+    lm_sys_sleep(OPEN_NAP_NS);
+  }
+  return fd;
+}
+
 /* Opens and visits a file of a folder of user `uid`. A file that another user owns, or that has a
- * second name, is none of that user's boards. O_NONBLOCK: it may be a pipe. */
+ * second name, is none of that user's boards. */
 static void visit_file(visit *t, int dir, const char *name) {
   view *v = t->v;
   struct stat st;
-  int access = v->is_own ? O_RDWR : O_RDONLY;
-  v->fd = openat(dir, name, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  v->fd = open_file(dir, name, v->is_own ? O_RDWR : O_RDONLY);
   if (v->fd < 0) return;
   if (!fstat(v->fd, &st) && S_ISREG(st.st_mode) && st.st_uid == v->uid && st.st_nlink == 1)
     visit_board(t, dir, name, &st);
@@ -607,7 +627,7 @@ static void visit_file(visit *t, int dir, const char *name) {
 /* Returns when the tree of a board was noted to have ended; 0: it was not, or the file is none. */
 static int64_t noted_end(int dir, const char *name) {
   int64_t noted = 0;
-  int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd = open_file(dir, name, O_RDONLY);
   if (fd < 0) return 0;
   if (!read_at(fd, &noted, sizeof noted, offsetof(lm_board, head.ended_at))) noted = 0;
   close(fd);
