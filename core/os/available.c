@@ -105,12 +105,13 @@ static uint64_t left_in_group(const layout *l, const char *group, bool files, ui
 /* Returns the least that a group and the groups above it allow, and lowers *limit to their lowest
  * limit. Overwrites `group`. In a container the path of the group is often not visible; then only
  * the root has files, and these are the container's. */
-static uint64_t left_in_groups(const layout *l, char *group, bool high, uint64_t *limit) {
+static uint64_t left_in_groups(const layout *l, char *group, bool high, bool files,
+                               uint64_t *limit) {
   uint64_t least = UINT64_MAX;
   for (;;) {
     uint64_t most = group_limit(l, group, high);
     if (most != UINT64_MAX) {
-      uint64_t left = left_in_group(l, group, high, most);
+      uint64_t left = left_in_group(l, group, files, most);
       if (left < least) least = left;
       if (most < *limit) *limit = most;
     }
@@ -135,25 +136,25 @@ static bool find_group(const char *text, const char *key, char *group) {
   return true;
 }
 
-static uint64_t left_for(const char *self, bool high, uint64_t *limit) {
+static uint64_t left_for(const char *self, bool high, bool files, uint64_t *limit) {
   char text[FILE_SIZE], group[PATH_SIZE];
   size_t length;
   lm_assert(limit);
   *limit = UINT64_MAX;
   if (lm_sys_read_file(self, text, sizeof text, &length)) return UINT64_MAX;
   uint64_t left = UINT64_MAX;
-  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, high, limit);
+  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, high, files, limit);
   if (find_group(text, ":memory:", group)) {
-    uint64_t other = left_in_groups(&legacy, group, high, limit);
+    uint64_t other = left_in_groups(&legacy, group, high, files, limit);
     if (other < left) left = other;
   }
   return left;
 }
 
-uint64_t lm_available_in_group(uint64_t *limit) { return left_for(self_file, false, limit); }
+uint64_t lm_available_in_group(uint64_t *limit) { return left_for(self_file, false, false, limit); }
 
 uint64_t lm_available_below_high(const char *self, uint64_t *limit) {
-  return left_for(self ? self : self_file, true, limit);
+  return left_for(self ? self : self_file, true, true, limit);
 }
 
 /* ---- Stalls */
@@ -267,6 +268,6 @@ bool lm_available_has(size_t bytes, uint64_t nodes) {
   uint64_t limit;
   if (nodes && left_on(nodes) < bytes) return false;
   if (!nodes && left_on_machine() < bytes) return false;
-  uint64_t left = lm_available_in_group(&limit);
+  uint64_t left = left_for(self_file, false, true, &limit);
   return left == UINT64_MAX || (left > GROUP_SPARE && left - GROUP_SPARE >= bytes + bytes / 256);
 }

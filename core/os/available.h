@@ -7,8 +7,10 @@
 #include "os/base.h"
 
 /* Returns whether this process can take `bytes` now, from the nodes of a mask (0: from any node).
- * Keeps a little of the free memory back, since other processes take memory too. Returns true for
- * limits that it cannot read. Makes some system calls. Any thread may call it. */
+ * All files that a control group has in the cache count as free, because the kernel drops them
+ * before it kills a process. Keeps a little of the free memory back, since other processes take
+ * memory too. Returns true for limits that it cannot read. Makes some system calls. Any thread may
+ * call it. */
 bool lm_available_has(size_t bytes, uint64_t nodes);
 
 /* Returns how many bytes the control groups of this process still allow; UINT64_MAX: there is no
