@@ -126,19 +126,20 @@ end
 
 local LIMITS = { limit = true, soft = true }
 
--- Returns whether an option with this value has an effect: `zero = false` and `guard = false` say
--- what holds without them.
-local function has_effect(option, value)
-  return value ~= nil and value ~= false and not (option == "guard" and value == 0)
+-- The options that a text leaves out: none; those without an effect, since `zero = false` and
+-- `guard = false` say what holds without them; limits too.
+local function none() return false end
+local function without_effect(option, value)
+  return value == false or option == "guard" and value == 0
 end
+local function limits_too(option, value) return LIMITS[option] or without_effect(option, value) end
 
--- The options as text, in a fixed order. Two strategies with equal text and name are one strategy.
--- `skipped` is a set of options to leave out.
-local function words(values, skipped)
+-- The options as text, in a fixed order. `is_left_out` says which options are left out.
+local function words(values, is_left_out)
   local parts = {}
   for _, option in ipairs(options.order()) do
     local value = values[option]
-    if has_effect(option, value) and option ~= "name" and not (skipped and skipped[option]) then
+    if value ~= nil and option ~= "name" and not is_left_out(option, value) then
       if option == "numa" then value = numa_text(value) end
       if LIMITS[option] then value = string.format("%d", value) end
       parts[#parts + 1] = option .. "=" .. tostring(value)
@@ -177,9 +178,10 @@ end
 -- Declares a strategy of `kind`. `given` is the policy's table of options.
 function strategy.declare(kind, given, handler)
   local values, reason = options.check(kind, given)
-  local described = words(values)
-  values.name = values.name or default_name(handler and "handler:" .. handler or kind, described)
-  local id = kind .. "\0" .. (handler or "") .. "\0" .. values.name .. "\0" .. described
+  local given_words = words(values, none)
+  values.name = values.name or default_name(handler and "handler:" .. handler or kind, given_words)
+  -- An invariant may ask whether an option is false or was not given, so these are two strategies.
+  local id = kind .. "\0" .. (handler or "") .. "\0" .. values.name .. "\0" .. given_words
   if not members[id] then
     if handler and not core.handler(handler) then
       reason = "the host has registered no handler \"" .. handler .. "\""
@@ -187,7 +189,7 @@ function strategy.declare(kind, given, handler)
     local member = {
       number = #declared + 1, name = values.name, kind = kind, values = values, given = given,
       handler = handler, line = frame.line(), reason = reason,
-      described = kind .. ":" .. (handler or "") .. ":" .. described,
+      described = kind .. ":" .. (handler or "") .. ":" .. words(values, without_effect),
       description = description(kind, values, handler),
     }
     declared[member.number] = member
@@ -205,7 +207,7 @@ end
 -- in their limits alone.
 function strategy.count_together(a, b)
   return a.kind == b.kind and a.handler == b.handler and a.name == b.name
-    and words(a.values, LIMITS) == words(b.values, LIMITS)
+    and words(a.values, limits_too) == words(b.values, limits_too)
 end
 
 ---@return string what a member is, without its name; members that give equal memory have equal text
