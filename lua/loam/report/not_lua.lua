@@ -135,12 +135,14 @@ end
 -- Long words of Lua, which are not taken for a name that is a little different.
 local WORDS = { "function", "return", "local", "elseif", "while", "repeat", "until", "break" }
 
--- Returns the word of Lua that a word of the line misspells; nil: none does.
-local function misspelt(line)
+-- Returns the word of Lua that a word of the line misspells; nil: none does. If the message has a
+-- suggestion already, only the first word of the line counts, and the word that the message names.
+local function misspelt(d, line)
   for word in string.gmatch(line, "%f[%w_]%l%l%l%l%l+%f[^%w_]") do
     local meant = diag.suggest(word, WORDS)
-    if meant == word then meant = nil end
-    if meant then return meant end
+    local counts = not d.suggestion or find(d.reason, "'" .. word .. "'", 1, true)
+      or find(line, "^%s*" .. word)
+    if meant and meant ~= word and counts then return meant end
   end
   return nil
 end
@@ -150,7 +152,7 @@ local ENDS_TABLE = { ["return"] = true, ["end"] = true, ["local"] = true, ["if"]
                      ["for"] = true, ["then"] = true, ["do"] = true, ["function"] = true }
 
 local function lacks_comma(message)
-  local word = string.match(message, "^'}' expected .*near '?([%a_\"][^']*)")
+  local word = string.match(message, "^'}' expected .*near '?([%w_\"][^']*)")
   return find(message, "^'}' expected near ''") or word and not ENDS_TABLE[word]
 end
 
@@ -177,6 +179,7 @@ end
 function not_lua.explain(d, text)
   if d.class ~= "syntax" or not d.line then return end
   local line, before, before_number = lines_at(text, d.line)
+  local code = gsub(line, "%-%-.*$", "") -- without a comment
   local entry = entry_for(d.reason, line)
   local is_decrement = find(before, DECREMENT) and not find(before, "^%s*%-%-")
   if not entry and (is_decrement or find(before, "%)%s*{%s*}?%s*$") or find(before, ":%s*$")) then
@@ -190,12 +193,12 @@ function not_lua.explain(d, text)
     d.line, d.suggestion = before_number, "write the rest of the expression"
   elseif find(d.reason, UNBALANCED) and find(text, "%f[%w_]else[ \t]+if%f[^%w_]") then
     d.suggestion = "write elseif: each `else if` needs an 'end' of its own"
-  elseif typography.advise(line) then
-    d.suggestion = typography.advise(line)
-  elseif misspelt(line) then
-    d.suggestion = "did you mean '" .. misspelt(line) .. "'?"
+  elseif typography.advise(code) then
+    d.suggestion = typography.advise(code)
   elseif lacks_comma(d.reason) then
     d.suggestion = "write a comma between the entries of a table"
+  elseif misspelt(d, code) then
+    d.suggestion = "did you mean '" .. misspelt(d, code) .. "'?"
   end
   d.reason = in_words(d.reason)
 end
