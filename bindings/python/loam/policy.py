@@ -169,6 +169,8 @@ def _ask(path: _Path, verb: str, asked: Iterable[tuple[str, object]]) -> dict[st
         if key == "tag" and not isinstance(value, str):
             raise TypeError(f"a tag is a string, not {type(value).__name__}")
         text = str(value)
+        if "\0" in text:
+            raise ValueError(f"{key} {text!r}: it contains a NUL")
         if "\n" in text:  # such texts are written in hexadecimal digits
             key, text = f"hex {key}", f"h{text.encode().hex()}"
         lines.append(f"{key} {text}")

@@ -39,7 +39,7 @@ local MAX_LED = 24 -- conditions shown on the way to a fault
 local function only_strategy(first, second)
   if strategy.members(second) then
     frame.refuse("return", "pick returned two strategies",
-      "write a:or_else(b): b serves when a cannot")
+      "write a:or_else(b): b serves when a cannot; or return one of them: return (f(req))")
   end
   return first
 end
@@ -117,17 +117,25 @@ end
 local OF_GOT = "an option that the strategy does not have is nil: write got.limit and "
   .. "got.limit < 4096"
 
--- Returns what to write where Lua refuses nil in an invariant, or nil.
+-- Returns what to write where Lua refuses nil in an invariant, or nil. Lua's message may name the
+-- variable or field that is nil.
 local function advice_on_got(problem)
-  return type(problem) == "string" and string.find(problem, "nil", 1, true) and OF_GOT or nil
+  if type(problem) ~= "string" or not string.find(problem, "nil", 1, true) then return nil end
+  local name = string.match(problem, "'([^']+)'")
+  return (not name or strategy.is_field(name)) and OF_GOT or nil
 end
 
 -- Returns what to write where Lua refuses a value that may be another parameter of pick than the
 -- first one, which is nil.
 local function advice_on_parameters(policy, problem)
-  if type(problem) ~= "string" or debug.getinfo(policy.pick, "u").nparams < 2 then return nil end
-  if not string.find(problem, "nil", 1, true) then return nil end
-  return "pick is called with one argument, the request: write function(req)"
+  if type(problem) ~= "string" or not string.find(problem, "nil", 1, true) then return nil end
+  local name = string.match(problem, "'([^']+)'")
+  for i = 2, debug.getinfo(policy.pick, "u").nparams do
+    if not name or name == debug.getlocal(policy.pick, i) then
+      return "pick is called with one argument, the request: write function(req)"
+    end
+  end
+  return nil
 end
 
 -- Makes the diagnostic of an error, with the conditions that led to it. `stage` tells whether pick

@@ -260,6 +260,9 @@ local FIELDS = {
 local IS_FIELD = {}
 for _, field in ipairs(FIELDS) do IS_FIELD[field] = true end
 
+---@return boolean|nil whether a strategy can have a field of this name
+function strategy.is_field(name) return IS_FIELD[name] end
+
 local function copy(value)
   if type(value) ~= "table" then return value end
   local out = {}

@@ -179,6 +179,9 @@ class Asking(Files):
         found = loam.policy.explain(self.path, "aligned.a\nzero 7", 100)
         self.assertEqual((found.tag, found.strategy), ("aligned.a\nzero 7", "aligned"))
         self.assertTrue(loam.policy.check(self.path, tags=["a\nb"]))
+        for tag in ("a\0b", "a\n\0b"):
+            with self.subTest(tag=tag), self.assertRaises(ValueError):
+                loam.policy.explain(self.path, tag, 1)
 
     def test_explaining_a_refused_policy_raises(self):
         self.save(BROKEN)

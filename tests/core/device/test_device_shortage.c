@@ -55,7 +55,8 @@ TEST(memory_of_one_block_serves_all) { serves_all("none"); }
 TEST(memory_of_the_drivers_pool_serves_all) { serves_all("driver"); }
 TEST(memory_that_can_sleep_serves_all) { serves_all("sleep"); }
 
-/* Memory that a captured graph may use is no free memory, and loam does not wait for the device then. */
+/* Memory that a captured graph may use is no free memory, and loam does not wait for the device
+ * then. */
 TEST(a_capture_is_not_ended_to_make_room) {
   CUgraph graph;
   begin();
