@@ -117,25 +117,25 @@ end
 local OF_GOT = "an option that the strategy does not have is nil: write got.limit and "
   .. "got.limit < 4096"
 
--- Returns what to write where Lua refuses nil in an invariant, or nil. Lua's message may name the
--- variable or field that is nil.
+-- Returns whether LuaJIT's message is about nil that may come from a local variable: it names one,
+-- or none, and no field or variable from outside.
+local function is_local_nil(problem)
+  if type(problem) ~= "string" or not string.find(problem, "nil", 1, true) then return false end
+  local kind = string.match(problem, "(%a+) '")
+  return not kind or kind == "local"
+end
+
+-- Returns what to write where Lua refuses nil in an invariant, or nil.
 local function advice_on_got(problem)
-  if type(problem) ~= "string" or not string.find(problem, "nil", 1, true) then return nil end
-  local name = string.match(problem, "'([^']+)'")
-  return (not name or strategy.is_field(name)) and OF_GOT or nil
+  local field = type(problem) == "string" and string.match(problem, "field '([^']+)'")
+  return (is_local_nil(problem) or field and strategy.is_field(field)) and OF_GOT or nil
 end
 
 -- Returns what to write where Lua refuses a value that may be another parameter of pick than the
 -- first one, which is nil.
 local function advice_on_parameters(policy, problem)
-  if type(problem) ~= "string" or not string.find(problem, "nil", 1, true) then return nil end
-  local name = string.match(problem, "'([^']+)'")
-  for i = 2, debug.getinfo(policy.pick, "u").nparams do
-    if not name or name == debug.getlocal(policy.pick, i) then
-      return "pick is called with one argument, the request: write function(req)"
-    end
-  end
-  return nil
+  if not is_local_nil(problem) or debug.getinfo(policy.pick, "u").nparams < 2 then return nil end
+  return "pick is called with one argument, the request: write function(req)"
 end
 
 -- Makes the diagnostic of an error, with the conditions that led to it. `stage` tells whether pick

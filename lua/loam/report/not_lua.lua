@@ -135,14 +135,24 @@ end
 -- Long words of Lua, which are not taken for a name that is a little different.
 local WORDS = { "function", "return", "local", "elseif", "while", "repeat", "until", "break" }
 
--- Returns the word of Lua that a word of the line misspells; nil: none does. If the message has a
--- suggestion already, only the first word of the line counts, and the word that the message names.
-local function misspelt(d, line)
+-- Returns whether a misspelt word is the fault for certain: it is named by the message, it is the
+-- first word of the line, it stands before the word that the message names, or it is called.
+local function is_blamed(word, meant, message, line)
+  local near = string.match(message, "near '([%w_]+)'")
+  return find(message, "'" .. word .. "'", 1, true) or find(line, "^%s*" .. word .. "%f[^%w_]")
+    or near and find(line, "%f[%w_]" .. word .. "%s+" .. near .. "%f[^%w_]")
+    or meant == "function" and find(line, "%f[%w_]" .. word .. "%s*%(")
+end
+
+-- Returns the word of Lua that a word of the line misspells, and whether that is the fault for
+-- certain; nil: none does. A name behind `local` is no misspelt word.
+local function misspelt(message, line)
   for word in string.gmatch(line, "%f[%w_]%l%l%l%l%l+%f[^%w_]") do
     local meant = diag.suggest(word, WORDS)
-    local counts = not d.suggestion or find(d.reason, "'" .. word .. "'", 1, true)
-      or find(line, "^%s*" .. word)
-    if meant and meant ~= word and counts then return meant end
+    local is_name = find(line, "local%s+" .. word .. "%f[^%w_]")
+    if meant and meant ~= word and not is_name then
+      return meant, is_blamed(word, meant, message, line)
+    end
   end
   return nil
 end
@@ -180,6 +190,7 @@ function not_lua.explain(d, text)
   if d.class ~= "syntax" or not d.line then return end
   local line, before, before_number = lines_at(text, d.line)
   local code = gsub(line, "%-%-.*$", "") -- without a comment
+  local meant, is_certain = misspelt(d.reason, code)
   local entry = entry_for(d.reason, line)
   local is_decrement = find(before, DECREMENT) and not find(before, "^%s*%-%-")
   if not entry and (is_decrement or find(before, "%)%s*{%s*}?%s*$") or find(before, ":%s*$")) then
@@ -195,10 +206,10 @@ function not_lua.explain(d, text)
     d.suggestion = "write elseif: each `else if` needs an 'end' of its own"
   elseif typography.advise(code) then
     d.suggestion = typography.advise(code)
-  elseif lacks_comma(d.reason) then
+  elseif lacks_comma(d.reason) and not is_certain then
     d.suggestion = "write a comma between the entries of a table"
-  elseif misspelt(d, code) then
-    d.suggestion = "did you mean '" .. misspelt(d, code) .. "'?"
+  elseif is_certain or meant and not d.suggestion then
+    d.suggestion = "did you mean '" .. meant .. "'?"
   end
   d.reason = in_words(d.reason)
 end

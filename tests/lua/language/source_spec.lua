@@ -21,6 +21,17 @@ describe("the suggestion for a syntax error", function()
     d = support.refusal("return a", nil, "local functions = { 1 2 }\n")
     assert.equal("write a comma between the entries of a table", d.suggestion)
   end)
+
+  it("is about a misspelt word wherever it stands", function()
+    for text, word in pairs {
+      ["if req.size > 4096 then retrun a end return b"] = "return",
+      ["if req.zero then f() esleif x then f() end return b"] = "elseif",
+      ["local f = fucntion(x) return x end return a"] = "function",
+      ["local t = { f = fucntion(x) f() end } return a"] = "function",
+    } do
+      assert.equal(("did you mean '%s'?"):format(word), support.refusal(text).suggestion)
+    end
+  end)
 end)
 
 describe("an option that is false", function()

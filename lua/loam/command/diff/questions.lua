@@ -72,6 +72,7 @@ end
 local function is_yes_in(self, classes, question)
   for _, class in ipairs(classes) do
     if not class.is_no[question] then
+      if question.ask(class.site) then return true end
       self.searches = self.searches + 1
       if self.searches > MOST_SEARCHES or can_be_yes(class.path, question, class.site) then
         return true
@@ -97,12 +98,14 @@ function questions.new() return { searches = 0 } end
 local function add_no(self, list, region)
   local steps, named, asked = region.yes, 0, 0
   for _, question in ipairs(region.no) do
-    if is_about(steps, question.field) and not is_yes_in(self, region.classes, question) then
+    local is_no = is_about(steps, question.field)
+      and not is_yes_in(self, region.classes, question)
+    if self.searches > MOST_SEARCHES or is_no and (named == MOST_NO or asked == MOST_ASKED) then
+      list[#list + 1] = "other questions have the answer no"
+      return
+    end
+    if is_no then
       asked, self.searches = asked + 1, self.searches + 1
-      if named == MOST_NO or asked > MOST_ASKED or self.searches > MOST_SEARCHES then
-        list[#list + 1] = "other questions have the answer no"
-        return
-      end
       if can_be_yes(steps, question, region.sites[1]) then
         named = named + 1
         list[#list + 1] = words_of_no(question)
