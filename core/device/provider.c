@@ -324,12 +324,16 @@ bool lm_provider_end_collected(const lm_request *request, const lm_strategy *s) 
   const lm_gpu_ops *gpu = lm_gpu_started();
   char words[640];
   if (kind != LM_KIND_DEVICE && kind != LM_KIND_MANAGED && kind != LM_KIND_PINNED) return false;
-  int device = lm_provider_device(s->desc.device);
-  if (!gpu || !gpu->may_record(device, request->stream)) return false;
+  if (!gpu) return false;
   snprintf(words, sizeof words, "%s", loam_error());
-  bool has_ended = lm_defer_flush_in_use(kind == LM_KIND_PINNED ? -1 : device) > 0;
-  if (!has_ended) (void)lm_error(LOAM_ENOMEM, "%s", words);
-  return has_ended;
+  size_t bytes = 0;
+  for (int device = 0; device < LM_DEVICES_MAX; device++) {
+    bool is_wanted = kind == LM_KIND_PINNED || device == lm_provider_device(s->desc.device);
+    if (is_wanted && lm_gpu_has(device) && gpu->may_record(device, request->stream))
+      bytes += lm_defer_flush_in_use(device);
+  }
+  if (!bytes) (void)lm_error(LOAM_ENOMEM, "%s", words);
+  return bytes > 0;
 }
 
 bool lm_provider_can_resize(const lm_provided *b, const lm_request *request, const lm_strategy *s) {

@@ -52,7 +52,7 @@ void lm_provider_free(const lm_provided *block, const lm_stream *on);
 /* If the strategy has memory of a device, or pinned memory, ends the frees of such memory that are
  * collected (device/defer.h), for a request that got none. Returns whether there were any; if not,
  * the thread's error words stay. It waits for the device, so it does nothing while the request's
- * stream is captured. */
+ * stream is captured. A request without a stream notices captures of blocking streams alone. */
 bool lm_provider_end_collected(const lm_request *request, const lm_strategy *s);
 
 /* Returns whether blocks of a strategy come from a pool of device_pool.h. */

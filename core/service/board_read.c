@@ -320,7 +320,7 @@ static int64_t note_end(const view *v, uint32_t place) {
 
 /* Tells whether the last figures of a process that ended then are still kept. */
 static bool is_recent(int64_t ended_at) {
-  return lm_sys_unix_ns() - ended_at < KEPT_S * 1000000000ll;
+  return ended_at > lm_sys_unix_ns() - KEPT_S * 1000000000ll;
 }
 
 /* Says whether a living process is one that this board can speak of: an ordinary user can write any
@@ -395,7 +395,7 @@ static void visit_place(const visit *t, uint32_t place) {
     r.ended_at = atomic_load_explicit(&v->place[place].ended_at, memory_order_relaxed);
   else if (life.state == LM_BOARD_GONE) r.ended_at = note_end(v, place);
   /* clean_board cannot tell that the process has ended, and keeps the board. */
-  if (is_unseen && r.ended_at && !is_recent(r.ended_at)) return;
+  if (is_unseen && !is_recent(r.ended_at ? r.ended_at : f->updated_at)) return;
   write_row(t, &r);
 }
 
