@@ -45,7 +45,7 @@ static count count_under(const char *tag) {
   return c;
 }
 
-/* For a call that put no block to sleep. Fails if device memory lives under the tag, but none of it
+/* Called when no block was put to sleep. Fails if device memory lives under the tag, but none of it
  * can ever sleep: then the policy probably lacks `pool = "sleep"`. */
 static loam_status check_none(const char *tag) {
   count c = count_under(tag);

@@ -15,7 +15,7 @@
  * the address space follows the start. */
 enum { STATE_FIELD = 3, START_FIELD = 22 };
 
-/* What /proc/PID/stat says of a process. */
+/* A process, as /proc/PID/stat describes it. */
 typedef struct process {
   char state;
   int64_t start_ms;  /* since boot */
@@ -77,7 +77,7 @@ static bool has_other_program(int pid, const lm_board_figures *figures) {
   return !stat(path, &st) && (st.st_dev != figures->exe_device || st.st_ino != figures->exe_inode);
 }
 
-/* What the lines of /proc/PID/maps say. */
+/* Whether the lines of /proc/PID/maps name any mapping, and one that only loam makes. */
 typedef struct mappings {
   bool has_any, has_loam;
 } mappings;

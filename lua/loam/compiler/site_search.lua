@@ -123,8 +123,8 @@ local function broken(path, field, where)
   return list
 end
 
--- Returns whether one of these steps excludes the last step of a path: most answers that no string
--- gives are those of a question with a wider question before it.
+-- Returns whether one of these steps excludes the last step of a path. If no string gives an
+-- answer, a wider question was mostly asked before.
 local function exclude_last(steps, path, field)
   local last = path[#path]
   for _, step in ipairs(steps) do

@@ -55,17 +55,23 @@ TEST(memory_of_one_block_serves_all) { serves_all("none"); }
 TEST(memory_of_the_drivers_pool_serves_all) { serves_all("driver"); }
 TEST(memory_that_can_sleep_serves_all) { serves_all("sleep"); }
 
+/* A request on a captured stream gets no memory, and leaves the capture as it is. Later it is
+ * served. */
+static void fails_only_in_a_capture(size_t size) {
+  CUgraph graph;
+  CUstream stream = new_stream();
+  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+  want(!loam_device_alloc(loam_site_get("none"), size, stream));
+  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+  loam_free(take("none", size));
+}
+
 /* Memory that a captured graph may use is no free memory, and loam does not wait for the device
  * then. */
 TEST(a_capture_is_not_ended_to_make_room) {
-  CUgraph graph;
   begin();
-  CUstream stream = new_stream();
   loam_free(take("cache", MOST));
-  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
-  want(!loam_device_alloc(loam_site_get("none"), MOST, stream));
-  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-  loam_free(take("none", MOST));
+  fails_only_in_a_capture(MOST);
 }
 
 /* While a stream is captured, the memory of a block that can sleep is kept. */
@@ -98,14 +104,9 @@ enum { PART = 12 * MIB, REST = 54 * MIB };
 
 /* Frees that are collected end with a wait for the device, which would end the capture. */
 TEST(a_capture_is_not_ended_to_end_frees_that_are_collected) {
-  CUgraph graph;
   begin();
-  CUstream stream = new_stream();
   collect(take("cache", PART), PART);
-  want(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
-  want(!loam_device_alloc(loam_site_get("none"), REST, stream));
-  want(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-  loam_free(take("none", REST));
+  fails_only_in_a_capture(REST);
 }
 
 TEST(frees_that_are_collected_serve_all) {

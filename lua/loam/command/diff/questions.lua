@@ -114,7 +114,7 @@ local function add_no(self, list, region)
   end
 end
 
--- Lists what is true of a region's sites: questions about them, as a policy writes them.
+-- Lists questions that hold for all sites of a region, as a policy writes them.
 ---@param region loam.Region
 ---@return string[]
 function questions.words(self, region)

@@ -95,7 +95,7 @@ end
 local MAPS_MOST = 64 * 2 ^ 20 -- bytes of a list of mappings
 
 -- Notes a look. Returns it as occasion.wait returns it. A process that ends during a look has no
--- mappings any more: then those of the look before are kept.
+-- mappings any more: then it keeps the mappings that the look before has read.
 local function note(context, pid, answer, began, before, wanted, keeps_samples)
   local samples = wanted.signal and keeps_samples and context.api.look_samples(pid, true) or nil
   local maps = samples and context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
