@@ -344,11 +344,14 @@ void *lm_tcache_take_large(lm_thread *t, uint32_t offset, size_t size, lm_token 
 
 /* ---- Giving back -------------------------------------------------------------------------- */
 
+/* Tells whether a bin has no room for another object: it is full, closed or unused. */
+static bool has_no_room(const lm_bin *bin) { return lm_tcache_bin_top(bin) == bin->high; }
+
 bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused) {
   uint32_t bin = lm_load(uint32_t, &refused.span->bin);
   lm_state state = lm_load(lm_state, refused.cell);
   if (!lm_state_is_plain(state) || !lm_tcache_bin_place(bin) ||
-      lm_tcache_bin_class(bin) >= LM_CLASSES)
+      lm_tcache_bin_class(bin) >= LM_CLASSES || !has_no_room(lm_tcache_bin_at(t, bin)))
     return false;
   if (lm_unlikely(!lm_lock_try_hold_now())) return false;
   atomic_store_explicit(refused.cell, lm_state_when_freed(state), memory_order_relaxed);
@@ -423,11 +426,11 @@ static void overflow_small(lm_thread *t, uint32_t offset, lm_cached_object item)
     return;
   }
   if (may_widen(bins_at(t, offset), class_, most)) widen(t, bin, offset);
-  if (capacity_of(bin) < 2 && lm_tcache_bin_top(bin) == bin->high) {
+  if (capacity_of(bin) < 2 && has_no_room(bin)) {
     lm_tcache_give_back(pool, class_, &item, 1);
     return;
   }
-  if (lm_tcache_bin_top(bin) == bin->high) halve(bin, pool, class_, most);
+  if (has_no_room(bin)) halve(bin, pool, class_, most);
   lm_tcache_put(bin, item);
   notify_decay_if_large(pool, bin, offset);
 }
@@ -446,7 +449,7 @@ static void overflow_large(lm_thread *t, uint32_t offset, lm_cached_object item)
 
 void lm_tcache_overflow(lm_thread *t, uint32_t offset, lm_cached_object item) {
   lm_assert(lm_state_is_cached_at(item.cell));
-  lm_assert(lm_tcache_bin_top(lm_tcache_bin_at(t, offset)) == lm_tcache_bin_at(t, offset)->high);
+  lm_assert(has_no_room(lm_tcache_bin_at(t, offset)));
   lm_lock_hold_cancel();
   if (lm_tcache_bin_class(offset) < LM_CLASSES) overflow_small(t, offset, item);
   else overflow_large(t, offset, item);

@@ -46,7 +46,8 @@ bool lm_tcache_extend(lm_thread *t, uint32_t place);
 /* ---- Frees. The calling thread is active. */
 
 /* Frees a small object that the fast path refused because its bin is full or not open. False, and
- * nothing was done: there was another reason. */
+ * nothing was done: there was another reason. That reason may be gone by now: the fast path refuses
+ * an object while its span moves to another pool or its token changes. */
 bool lm_tcache_give_full(lm_thread *t, void *p, lm_located refused);
 /* Pushes a cached object into a bin that is neither full nor closed. */
 void lm_tcache_put(lm_bin *bin, lm_cached_object item);
