@@ -24,6 +24,7 @@ from typing import Any as _Any
 
 from . import _loam, children, events, policy
 from ._loam import Arena, Array, Block, nrt_api, trim
+from .devices import DeviceInfo, device_count, device_info, device_keep, device_trim
 from .errors import Error, FileError, InvalidError, NoMemoryError, PolicyError, StateError
 from .events import Event, on_event
 from .figures import BlockCount, Owner, block_leaks, block_stats, owner, stats, totals
@@ -32,12 +33,13 @@ from .log import AllocationLog, LogRow
 from .sleeping import asleep, sleep, wake
 from .tags import current_tag, tag
 
-__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "Error", "Event", "FileError",
-           "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError", "StateError",
-           "asleep", "block_leaks", "block_stats", "current_tag", "events", "get_handler",
-           "include_path", "nrt_api", "on_block", "on_event", "on_memory", "owner", "policy",
-           "register_handler", "set_handler", "sleep", "start", "stats", "tag", "totals",
-           "tracemalloc_domain", "trim", "wake"]
+__all__ = ["AllocationLog", "Arena", "Array", "Block", "BlockCount", "DeviceInfo", "Error", "Event",
+           "FileError", "InvalidError", "LogRow", "NoMemoryError", "Owner", "PolicyError",
+           "StateError", "asleep", "block_leaks", "block_stats", "current_tag", "device_count",
+           "device_info", "device_keep", "device_trim", "events", "get_handler", "include_path",
+           "nrt_api", "on_block", "on_event", "on_memory", "owner", "policy", "register_handler",
+           "set_handler", "sleep", "start", "stats", "tag", "totals", "tracemalloc_domain", "trim",
+           "wake"]
 
 __version__ = _loam.version()
 

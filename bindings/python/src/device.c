@@ -261,6 +261,15 @@ static PyObject *device_trim(PyObject *self, PyObject *number) {
   return PyLong_FromSize_t(bytes);
 }
 
+/* Argument: a number of bytes, or None for all. */
+static PyObject *device_keep(PyObject *self, PyObject *number) {
+  (void)self;
+  size_t bytes = number == Py_None ? SIZE_MAX : PyLong_AsSize_t(number);
+  if (number != Py_None && bytes == SIZE_MAX && PyErr_Occurred()) return NULL;
+  loam_device_keep(bytes);
+  Py_RETURN_NONE;
+}
+
 static PyObject *device_sleep(PyObject *self, PyObject *args) {
   (void)self;
   const char *tag, *to;
@@ -315,6 +324,7 @@ PyMethodDef device_methods[] = {
   { "device_memory", device_memory, METH_O, NULL },
   { "device_info", device_info, METH_O, NULL },
   { "device_trim", device_trim, METH_O, NULL },
+  { "device_keep", device_keep, METH_O, NULL },
   { "device_sleep", device_sleep, METH_VARARGS, NULL },
   { "device_wake", device_wake, METH_O, NULL },
   { "device_asleep", device_asleep, METH_O, NULL },

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 from unittest import mock
 
@@ -400,6 +401,64 @@ class Memory(Called):
         self.assertEqual(_loam.torch_figures(1)[1], 1000)
         self.free.loam_torch_free(blocks[0], 1000, 1, None)
         self.assertEqual(_loam.torch_figures(1)[0], before[0])
+
+
+class Devices(Called):
+    SIZE, KEPT = 3 << 20, 64 << 20
+
+    def tearDown(self):
+        loam.device_keep(0)
+        loam.device_trim()
+        super().tearDown()
+
+    def figures(self, device):
+        info = loam.device_info(device)
+        self.assertEqual(info.total - info.free, driver.standin_used(device))
+        self.assertEqual(info.reserved, driver.standin_used(device))
+        return info.reserved, info.used
+
+    def leave_free_memory(self, device):
+        """Makes a block and frees it. Returns the bytes that the pool keeps."""
+        block = self.free.loam_torch_alloc(self.SIZE, device, None)
+        reserved, used = self.figures(device)
+        self.assertTrue(self.SIZE <= used <= reserved, (used, reserved))
+        self.free.loam_torch_free(block, self.SIZE, device, None)
+        self.assertEqual(self.figures(device), (reserved, 0))
+        return reserved
+
+    def test_kept_memory_goes_back(self):
+        loam.device_keep(None)
+        self.assertEqual(loam.device_count(), 2)
+        kept = [self.leave_free_memory(device) for device in range(2)]
+        self.assertEqual(loam.device_trim(1), kept[1])
+        self.assertEqual((self.figures(0), self.figures(1)), ((kept[0], 0), (0, 0)))
+        self.assertEqual(loam.device_trim(), kept[0])
+        self.assertEqual(self.figures(0), (0, 0))
+
+    def poll_for(self, seconds, is_over):
+        """Allocates and frees on the other device for some time, or until `is_over` holds."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not is_over():
+            self.free.loam_torch_free(self.free.loam_torch_alloc(1, 1, None), 1, 1, None)
+            time.sleep(0.05)
+        return is_over()
+
+    def test_a_pool_keeps_what_it_may(self):
+        loam.device_keep(self.KEPT)
+        kept = self.leave_free_memory(0)
+        self.assertFalse(self.poll_for(2, lambda: self.figures(0) != (kept, 0)))
+        loam.device_keep(0)
+        self.assertTrue(self.poll_for(20, lambda: self.figures(0) == (0, 0)))
+
+    def test_mistakes_are_reported_in_words(self):
+        with self.assertRaisesRegex(loam.InvalidError, "device 7"):
+            loam.device_info(7)
+        with self.assertRaisesRegex(ValueError, "device -1: devices are numbered from 0"):
+            loam.device_trim(-1)
+        self.assertEqual(loam.device_trim(7), 0)
+        for wrong, error in ((-1, OverflowError), ("1 GiB", TypeError)):
+            with self.assertRaises(error):
+                loam.device_keep(wrong)
 
 
 class Sleeping(Called):

@@ -1,0 +1,75 @@
+"""Devices (GPUs): what they are, and the device memory that loam keeps for reuse.
+
+    for device in range(loam.device_count()):
+        info = loam.device_info(device)
+        print(info.name, info.reserved - info.used, "bytes are kept for reuse")
+    loam.device_trim()         # gives the kept memory back to the driver
+    loam.device_keep(1 << 30)  # from now on each pool keeps at most 1 GiB
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import _loam
+
+__all__ = ["DeviceInfo", "device_count", "device_info", "device_keep", "device_trim"]
+
+
+class DeviceInfo(NamedTuple):
+    """The properties of a device.
+
+    name: the driver's name for the device.
+    free, total: bytes of the device that no process uses, and all of its bytes.
+    reserved: bytes that loam has from the driver, in use or kept for reuse.
+    used: bytes of `reserved` in live blocks.
+    node: the device's NUMA node; -1 means that it is not known.
+    has_ranges: whether a pool grows in one address range, so no fragments lie between its pieces.
+    has_pools: whether pool = "driver" can be served.
+    has_managed: whether loam.managed {} can be served.
+    """
+
+    name: str
+    free: int
+    total: int
+    reserved: int
+    used: int
+    node: int
+    has_ranges: bool
+    has_pools: bool
+    has_managed: bool
+
+
+def device_count() -> int:
+    """Returns the number of devices; 0 if no device can be used."""
+    return _loam.device_count()
+
+
+def device_info(device: int = 0) -> DeviceInfo:
+    """Returns the properties of a device; devices are numbered from 0.
+
+    Raises InvalidError if this device does not exist, and Error if there are no devices.
+    """
+    info = _loam.device_info(device)
+    free, _ = _loam.device_memory(device)
+    return DeviceInfo(free=free, **info)
+
+
+def device_trim(device: int | None = None) -> int:
+    """Gives the device and pinned memory that loam keeps for reuse back to the driver.
+
+    device: its number; None means all devices. Waits for work that may use freed memory. Returns
+    how many bytes went back.
+    """
+    if device is not None and device < 0:
+        raise ValueError(f"device {device}: devices are numbered from 0")
+    return _loam.device_trim(-1 if device is None else device)
+
+
+def device_keep(size: int | None) -> None:
+    """Sets how many bytes each pool of a device keeps for reuse; None means all of them.
+
+    The initial value is 0. Memory beyond that goes back to the driver without a call, after it was
+    unused for about half a second.
+    """
+    _loam.device_keep(size)
