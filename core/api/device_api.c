@@ -40,6 +40,7 @@ static void add_own_block(void *ctx, lm_provided *block) {
 
 loam_status loam_device_info(int device, struct loam_device_info *out) {
   lm_gpu_info info;
+  lm_device_figures pools;
   size_t reserved, used;
   own_blocks own = { .device = device };
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
@@ -53,11 +54,11 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
     .has_pools = info.has_pools,
     .has_managed = info.has_managed,
   };
-  lm_device_pool_figures(device, &out->reserved, &out->used);
+  lm_device_pool_figures(device, &pools);
   lm_driver_pool_figures(device, &reserved, &used);
   lm_provided_each(add_own_block, &own);
-  out->reserved += reserved + own.bytes;
-  out->used += used + own.bytes;
+  out->reserved = pools.reserved + reserved + own.bytes;
+  out->used = pools.used + used + own.bytes;
   lm_assert(memchr(info.name, 0, sizeof info.name));
   memcpy(out->name, info.name, sizeof out->name);
   return LOAM_OK;

@@ -208,6 +208,12 @@ static void put_sums(lm_look *look, lm_json *out) {
   lm_stats_json_sums(out, &s);
 }
 
+static void put_devices(lm_look *look, lm_json *out) {
+  lm_device_figures has[LM_DEVICES_MAX];
+  lm_look_devices(look, has);
+  lm_stats_json_devices(out, has);
+}
+
 /* ---- What strategies got ---- */
 
 static const lm_strategy *strategy_of(void *ctx, uint32_t id) {
@@ -260,6 +266,7 @@ static loam_status write_stats(lm_look *look, lm_json *out) {
   put_sums(look, out);
   lm_stats_json_resident(out,
                          lm_resident_of(look->remote.pid, look->map.base, look->map.base + top));
+  put_devices(look, out);
   put_rows(look, out);
   put_got(look, out);
   if (look->is_inexact) lm_json_bool(out, "inexact", true);
@@ -355,6 +362,7 @@ static loam_status write_figures(lm_look *look, bool has_got, lm_json *out) {
   lm_json_open(out, NULL, '{');
   lm_json_int(out, "pid", look->remote.pid);
   put_sums(look, out);
+  put_devices(look, out);
   put_rows(look, out);
   put_failures(look, out);
   if (has_got) put_got(look, out);

@@ -126,6 +126,9 @@ loam_status lm_look_extents(lm_look *look, lm_look_extent_fn *show, void *ctx);
 
 /* Adds provided blocks and blocks of device memory to look->sums. */
 loam_status lm_look_provided(lm_look *look);
+/* Fills in what the pools of each device have; `of` has LM_DEVICES_MAX entries. If a pool cannot be
+ * read, it and those after it in the list are left out, and the figures are not exact. */
+void lm_look_devices(lm_look *look, lm_device_figures *of);
 /* Adds the totals of all blocks ever allocated to look->sums. */
 loam_status lm_look_totals(lm_look *look);
 

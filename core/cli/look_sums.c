@@ -411,6 +411,34 @@ static bool try_devices(lm_look *look, visit_extent *visit, void *ctx) {
   return true;
 }
 
+/* Adds what one pool has. Returns false if it cannot be read or names no device. */
+static bool add_pool(lm_look *look, uintptr_t pool, lm_device_figures *of, uintptr_t *older) {
+  int device;
+  size_t mapped, live;
+  uint8_t is_gone, is_pinned; /* no bool: the process may hold any byte there */
+  lm_remote_part part[] = {
+    { pool + offsetof(lm_device_pool, device), &device, sizeof device },
+    { pool + offsetof(lm_device_pool, gone), &is_gone, sizeof is_gone },
+    { pool + offsetof(lm_device_pool, mapped), &mapped, sizeof mapped },
+    { pool + offsetof(lm_device_pool, live), &live, sizeof live },
+    { pool + offsetof(lm_device_pool, pinned.is_pinned), &is_pinned, sizeof is_pinned },
+    { pool + offsetof(lm_device_pool, older), older, sizeof *older },
+  };
+  if (!lm_remote_read_parts(&look->remote, part, LM_COUNT(part))) return false;
+  if (device < 0 || device >= LM_DEVICES_MAX) return false;
+  if (!is_gone) lm_device_figures_add(&of[device], is_pinned, mapped, live);
+  return true;
+}
+
+void lm_look_devices(lm_look *look, lm_device_figures *of) {
+  uintptr_t at, older;
+  list_end end = { .most = POOLS_MOST };
+  memset(of, 0, LM_DEVICES_MAX * sizeof *of);
+  bool ok = lm_remote_read(&look->remote, (uintptr_t)look->root.device_pools, &at, sizeof at);
+  for (; ok && at; at = older) ok = !is_endless(&end, at) && add_pool(look, at, of, &older);
+  if (!ok) look->is_inexact = true;
+}
+
 /* ---- Both ---- */
 
 static bool read_provided(lm_look *look, treap *t) {

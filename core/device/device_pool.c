@@ -689,14 +689,12 @@ void lm_device_pool_each(void (*visit)(void *ctx, lm_provided *block), void *ctx
   }
 }
 
-void lm_device_pool_figures(int device, size_t *mapped, size_t *live) {
-  *mapped = *live = 0;
+void lm_device_pool_figures(int device, lm_device_figures *out) {
+  *out = (lm_device_figures){ 0 };
   for (lm_device_pool *pool = lm_device_pool_next(NULL, device); pool;
        pool = lm_device_pool_next(pool, device)) {
-    if (pool->pinned.is_pinned) continue;
     lm_lock_take(&pool->lock);
-    *mapped += pool->mapped;
-    *live += pool->live;
+    lm_device_figures_add(out, pool->pinned.is_pinned, pool->mapped, pool->live);
     lm_lock_drop(&pool->lock);
   }
 }

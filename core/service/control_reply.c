@@ -58,6 +58,13 @@ static void answer_status(const reply *r) {
   lm_json_close(r->out, '}');
 }
 
+static void put_devices(lm_json *out) {
+  lm_device_figures has[LM_DEVICES_MAX];
+  for (int device = 0; device < LM_DEVICES_MAX; device++)
+    lm_device_pool_figures(device, &has[device]);
+  lm_stats_json_devices(out, has);
+}
+
 static void answer_stats(const reply *r) {
   lm_json *out = r->out;
   struct loam_stats stats;
@@ -69,6 +76,7 @@ static void answer_stats(const reply *r) {
   lm_json_int(out, "pid", getpid());
   lm_stats_json_sums(out, &stats);
   lm_stats_json_resident(out, lm_resident_read());
+  put_devices(out);
   lm_json_open(out, "rows", '[');
   lm_stats_each_row(lm_stats_json_row, out);
   lm_json_close(out, ']');

@@ -81,6 +81,27 @@ void lm_stats_json_resident(lm_json *out, lm_resident now) {
   lm_json_uint(out, "resident_code_bytes", now.code);
 }
 
+static void put_device(lm_json *out, int device, const lm_device_figures *has) {
+  lm_json_open(out, NULL, '{');
+  lm_json_int(out, "device", device);
+  lm_json_uint(out, "reserved_bytes", has->reserved);
+  lm_json_uint(out, "used_bytes", has->used);
+  lm_json_uint(out, "pinned_reserved_bytes", has->pinned_reserved);
+  lm_json_uint(out, "pinned_used_bytes", has->pinned_used);
+  lm_json_close(out, '}');
+}
+
+void lm_stats_json_devices(lm_json *out, const lm_device_figures *of) {
+  bool is_open = false;
+  for (int device = 0; device < LM_DEVICES_MAX; device++) {
+    if (!of[device].reserved && !of[device].pinned_reserved) continue;
+    if (!is_open) lm_json_open(out, "devices", '[');
+    is_open = true;
+    put_device(out, device, &of[device]);
+  }
+  if (is_open) lm_json_close(out, ']');
+}
+
 void lm_stats_json_got(void *ctx, const loam_got *got) {
   lm_json *out = ctx;
   lm_json_open(out, NULL, '{');

@@ -357,6 +357,44 @@ static char *answer_of(pid_t child, loam_status (*look)(int pid, lm_json *out)) 
   return text;
 }
 
+/* Checks what the reader tells about the first device. */
+static void first_device_has(bool has_memory, bool has_blocks) {
+  char *seen = answer_of(getpid(), lm_look_stats),
+       *at = strstr(seen, "\"devices\":[{\"device\":0,");
+  assert_int_equal(at != NULL, has_memory);
+  if (at) {
+    assert_in_range(figure(at, "reserved_bytes"), 1 << 20, 64 << 20);
+    assert_int_equal(figure(at, "used_bytes"), has_blocks ? 1 << 20 : 0);
+    assert_in_range(figure(at, "pinned_reserved_bytes"), 2 << 20, 64 << 20);
+    assert_int_equal(figure(at, "pinned_used_bytes"), has_blocks ? 2 << 20 : 0);
+  }
+  free(seen);
+}
+
+static void memory_that_pools_of_a_device_keep_is_shown(void **state) {
+  (void)state;
+  static const char text[] = "local d, h = loam.device {}, loam.pinned {}\n"
+                             "return loam.policy { pick = function(req)\n"
+                             "  if req.tag == 'kept.pinned' then return h end\n"
+                             "  return d\n"
+                             "end }\n";
+  if (loam_policy_load_text("kept", text) != LOAM_OK) fail_msg("%s", loam_error());
+  loam_device_keep(SIZE_MAX);
+  void *p = loam_device_alloc(loam_site_get("kept"), 1 << 20, NULL);
+  void *pinned = loam_pinned_alloc(loam_site_get("kept.pinned"), 2 << 20, 0);
+  assert_true(p && pinned);
+  same_from_outside();
+  first_device_has(true, true);
+  loam_device_free(p, NULL);
+  loam_device_free(pinned, NULL);
+  same_from_outside();
+  first_device_has(true, false);
+  assert_true(loam_device_trim(-1) > 0);
+  same_from_outside();
+  first_device_has(false, false);
+  loam_device_keep(0);
+}
+
 /* Makes memory of all kinds: live, freed, never touched, and in the quarantine of guarded
  * blocks. */
 static void take_memory_of_all_kinds(void) {
@@ -772,6 +810,7 @@ int main(void) {
     cmocka_unit_test(a_process_that_has_ended_is_reported),
     cmocka_unit_test(outside_and_inside_are_the_same),
     cmocka_unit_test(device_memory_is_the_same),
+    cmocka_unit_test(memory_that_pools_of_a_device_keep_is_shown),
     cmocka_unit_test(a_stopped_child_is_counted),
     cmocka_unit_test(a_reading_ends_after_its_patience),
     cmocka_unit_test(a_running_process_is_counted),

@@ -38,6 +38,10 @@ local CATALOG = {
   { "loam_resident_bytes", "gauge", "bytes", "Resident memory of the process." },
   { "loam_resident_loam_bytes", "gauge", "bytes",
     "Part of the resident memory in the pools of loam." },
+  { "loam_device_pool_bytes", "gauge", "bytes",
+    "Memory that the pools of a device have from its driver, in use or not." },
+  { "loam_device_pool_used_bytes", "gauge", "bytes",
+    "Part of the memory of a device's pools that is in use." },
   { "loam_node_bytes", "gauge", "bytes",
     "Examined memory of a strategy that asks for nodes, by the NUMA node it is on." },
   { "loam_placement_checked_bytes", "gauge", "bytes",
@@ -268,11 +272,22 @@ local function add_sums(add, figures)
   add("loam_bad_frees", figures.bad_frees)
 end
 
+local function add_device(add, device)
+  local function put(memory, reserved, used)
+    local label = labels("device", ("%d"):format(device.device), "memory", memory)
+    add("loam_device_pool_bytes", reserved, label)
+    add("loam_device_pool_used_bytes", used, label)
+  end
+  put("device", device.reserved_bytes, device.used_bytes)
+  put("pinned", device.pinned_reserved_bytes, device.pinned_used_bytes)
+end
+
 local function add_figures(add, found, clock)
   local figures = found.figures
   add_series(add, found.series)
   add("loam_tags_folded", found.folded)
   add_sums(add, figures)
+  for _, device in ipairs(figures.devices or {}) do add_device(add, device) end
   for _, sum in ipairs(joined(figures.got or {})) do add_got(add, sum) end
   add("loam_figures_age_seconds", math.max(0, clock - found.read_at) / 1000)
   add("loam_figures_exact", one_if(not figures.inexact))

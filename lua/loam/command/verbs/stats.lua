@@ -89,6 +89,23 @@ local function show_resident(context, answer)
   end
 end
 
+-- Shows what the pools of a device have, and how much of it they keep for reuse.
+local function show_device(context, device)
+  local function words(reserved, used)
+    return ("%s (%s kept for reuse)"):format(units.bytes(reserved),
+      units.bytes(math.max(0, reserved - used)))
+  end
+  local parts = {}
+  if device.reserved_bytes > 0 then
+    parts[1] = "pools have " .. words(device.reserved_bytes, device.used_bytes)
+  end
+  if device.pinned_reserved_bytes > 0 then
+    parts[#parts + 1] = "pinned memory "
+      .. words(device.pinned_reserved_bytes, device.pinned_used_bytes)
+  end
+  context.write(("device %d: %s\n"):format(device.device, table.concat(parts, ", ")))
+end
+
 local function show_totals(context, answer)
   context.write(("live %s in %s; ever %s in %s; %s held by pools, %s of bookkeeping\n"):format(
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"),
@@ -97,6 +114,7 @@ local function show_totals(context, answer)
   if answer.resident_bytes then
     show_resident(context, answer)
   end
+  for _, device in ipairs(answer.devices or {}) do show_device(context, device) end
   if answer.inexact then
     context.write("the program changed while it was read: the figures are not exact\n")
   end
