@@ -15,15 +15,16 @@
 
 /* ---- Address space */
 
-/* Reserves address space without memory and without access, at a multiple of `align`, which is a
- * power of two and at least LM_PAGE. The functions below say which of them need a reservation. */
-int lm_sys_reserve(size_t size, size_t align, void **out);
+/* Reserves address space without memory and without access. The functions below say which of them
+ * need a reservation. */
+int lm_sys_reserve(size_t size, void **out);
 
 /* Reserves address space at an address where nothing is mapped. EEXIST: something is mapped there,
  * which stays as it is. Any part of the reservation may be given back by lm_sys_unmap. */
 int lm_sys_reserve_at(void *at, size_t size);
 
-/* Makes part of a reservation readable and writable. Its pages are zero when first touched. */
+/* Makes part of a reservation, or of a mapping, readable and writable. Pages that were not touched
+ * before are zero. */
 int lm_sys_commit(void *at, size_t size);
 
 /* Gives back the memory of part of a reservation and takes access away; the reservation stays. */
@@ -45,7 +46,7 @@ int lm_sys_evict_file(void *at, size_t size);
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */
 int lm_sys_map(size_t size, void **out);
 
-/* Maps zeroed memory that can be read, outside any reservation. lm_sys_protect makes parts of it
+/* Maps zeroed memory that can be read, outside any reservation. lm_sys_commit makes parts of it
  * writable. Until then a part counts against no limit but that on address space. */
 int lm_sys_map_readable(size_t size, void **out);
 
@@ -62,9 +63,6 @@ void lm_sys_unmap(void *at, size_t size);
 /* Makes part of a reservation readable: it reads as zeros and takes no memory until it is
  * committed. */
 int lm_sys_make_readable(void *at, size_t size);
-
-/* Takes access to a range away (a guard page), or gives it back. */
-int lm_sys_protect(void *at, size_t size, bool access);
 
 /* Commits huge pages of exactly `page` bytes (2 MiB or 1 GiB) in part of a reservation; `at` and
  * `size` are multiples of `page`. The kernel sets the pages aside, but not on the nodes of a later

@@ -92,7 +92,7 @@ static int map(void *at, size_t size, int access, int flags, void **out) {
   return 0;
 }
 
-static void unmap(void *at, size_t size) {
+void lm_sys_unmap(void *at, size_t size) {
   if (size == 0) return;
   int before = errno;
   munmap(at, size); /* fails only if the kernel has no memory; then the range stays, unused */
@@ -107,21 +107,10 @@ static int make_reserved(void *at, size_t size) {
   return map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED, &same);
 }
 
-int lm_sys_reserve(size_t size, size_t align, void **out) {
-  lm_assert(out && size && lm_is_pow2(align) && align >= LM_PAGE);
+int lm_sys_reserve(size_t size, void **out) {
+  lm_assert(out && size);
   if (is_refused()) return ENOMEM;
-  size_t slack = align - LM_PAGE;
-  if (size > SIZE_MAX - slack) return ENOMEM;
-  void *p = NULL;
-  int error = map(NULL, size + slack, PROT_NONE, ANONYMOUS, &p);
-  if (error) return error;
-  uintptr_t start = lm_align_up((uintptr_t)p, align);
-  size_t head = start - (uintptr_t)p;
-  unmap(p, head);
-  unmap((void *)(start + size), slack - head);
-  lm_assert(start % align == 0);
-  *out = (void *)start;
-  return 0;
+  return map(NULL, size, PROT_NONE, ANONYMOUS, out);
 }
 
 /* Before Linux 4.17 the address is a hint, and the mapping is elsewhere if the place is taken. */
@@ -131,18 +120,16 @@ int lm_sys_reserve_at(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   int error = map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED_NOREPLACE, &p);
   if (error || p == at) return error;
-  unmap(p, size);
+  lm_sys_unmap(p, size);
   return EEXIST;
 }
 
-int lm_sys_protect(void *at, size_t size, bool access) {
+int lm_sys_commit(void *at, size_t size) {
   lm_assert(is_page(at));
   if (is_refused()) return ENOMEM;
   int before = errno;
-  return outcome(mprotect(at, size, access ? PROT_READ | PROT_WRITE : PROT_NONE), before);
+  return outcome(mprotect(at, size, PROT_READ | PROT_WRITE), before);
 }
-
-int lm_sys_commit(void *at, size_t size) { return lm_sys_protect(at, size, true); }
 
 int lm_sys_make_readable(void *at, size_t size) {
   lm_assert(is_page(at));
@@ -189,8 +176,6 @@ int lm_sys_map_readable(size_t size, void **out) {
   return map(NULL, size, PROT_READ, ANONYMOUS, out);
 }
 
-void lm_sys_unmap(void *at, size_t size) { unmap(at, size); }
-
 /* A fixed mapping that finds too few huge pages has already removed part of the reservation. So the
  * pages are mapped elsewhere first and then moved over the reservation. */
 int lm_sys_commit_huge(void *at, size_t size, size_t page) {
@@ -203,7 +188,7 @@ int lm_sys_commit_huge(void *at, size_t size, size_t page) {
   int before = errno;
   if (mremap(p, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED) return 0;
   error = outcome(-1, before);
-  unmap(p, size);
+  lm_sys_unmap(p, size);
   make_reserved(at, size);
   return error;
 }
@@ -280,7 +265,7 @@ int lm_sys_map_like(void *page, size_t size, void **out) {
     return 0;
   }
   int error = outcome(-1, before);
-  unmap(copy, LM_PAGE);
+  lm_sys_unmap(copy, LM_PAGE);
   return error;
 }
 

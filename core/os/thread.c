@@ -447,7 +447,7 @@ static void *map_like_another(void) {
 static lm_thread *map_area(void) {
   void *area = NULL;
   if (lm_sys_map_readable(LM_THREAD_SIZE, &area) && !(area = map_like_another())) return NULL;
-  if (!lm_sys_protect(area, writable_end(0), true)) return area;
+  if (!lm_sys_commit(area, writable_end(0))) return area;
   lm_sys_unmap(area, LM_THREAD_SIZE);
   return NULL;
 }
@@ -458,7 +458,7 @@ bool lm_thread_extend(lm_thread *t, uint32_t end) {
   size_t now = writable_end(t->bins_end), next = writable_end(end);
   if (next > now) {
     (void)lm_sys_advise_huge(t, LM_THREAD_SIZE, 0); /* few of its pages are used */
-    if (lm_sys_protect((char *)t + now, next - now, true)) return false;
+    if (lm_sys_commit((char *)t + now, next - now)) return false;
   }
   t->bins_end = end;
   return true;

@@ -68,7 +68,7 @@ static bool reserve(size_t size) {
   size_t arrays = entry_bytes(size) + time_bytes(size), align = alignment_of(size);
   size_t whole = arrays + align + size + size / 2;
   void *at;
-  if (lm_sys_reserve(whole, LM_PAGE, &at)) return false;
+  if (lm_sys_reserve(whole, &at)) return false;
   uintptr_t start = (uintptr_t)at, base = lm_align_up(start + arrays, align);
   lm_assert(base - arrays >= start && base + size <= start + whole);
   lm_sys_unmap((void *)(base + size), start + whole - base - size);
@@ -104,7 +104,7 @@ static void cover_locked(size_t bytes) {
  * close to earlier ones. If another mapping is where the arrays begin, the next place is tried. */
 static bool begin_sparse_locked(size_t limit) {
   void *now;
-  if (lm_sys_reserve(LM_PAGE, LM_PAGE, &now)) return false;
+  if (lm_sys_reserve(LM_PAGE, &now)) return false;
   lm_sys_unmap(now, LM_PAGE);
   uintptr_t base = (uintptr_t)now & ~(LM_RANGE - 1);
   for (int i = 0; i < SPARSE_PLACES && base > 2 * LM_RANGE && !range.covered; i++) {

@@ -340,9 +340,10 @@ enum { RANGE = 8 << 20 };
 
 static char *new_range(void) {
   void *at;
-  assert_int_equal(lm_sys_reserve(RANGE, 2 * LM_MIB, &at), 0);
-  assert_int_equal(lm_sys_commit(at, RANGE), 0);
-  return at;
+  assert_int_equal(lm_sys_reserve(RANGE + 2 * LM_MIB, &at), 0);
+  char *range = (char *)lm_align_up((uintptr_t)at, 2 * LM_MIB);
+  assert_int_equal(lm_sys_commit(range, RANGE), 0);
+  return range;
 }
 
 /* Returns the mode of the kernel's memory policy at an address and sets *nodes to the first 64

@@ -124,7 +124,7 @@ static void takes_all_that_a_limit_on_address_space_allows(void **state) {
 static int begin_elsewhere(void *refused) {
   long nth = *(long *)refused;
   void *now;
-  EXPECT(!lm_sys_reserve(LM_PAGE, LM_PAGE, &now));
+  EXPECT(!lm_sys_reserve(LM_PAGE, &now));
   uintptr_t base = ((uintptr_t)now & ~(LM_RANGE - 1)) - LM_RANGE;
   EXPECT(!lm_sys_reserve_at((char *)base - LM_PAGE, LM_PAGE));
   EXPECT(limit_address_space(address_space() + 100 * LM_MIB));
