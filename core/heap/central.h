@@ -137,9 +137,8 @@ uint32_t lm_central_detached_count(lm_central *c, uint32_t slot);
 void lm_central_reattach(lm_central *c, uint32_t slot);
 /* Adopt: the span becomes one of another list, of the same class. Each live object gets the token
  * that `renew` returns, if there is memory to note it. Returns the objects that are not free. */
-typedef lm_token lm_retoken_fn(void *ctx, lm_token old);
-uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew,
-                          void *ctx);
+typedef lm_token lm_retoken_fn(lm_token old);
+uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew);
 /* Abandon: the span stays detached. When its last object is freed, its slots go back to the
  * range. */
 void lm_central_abandon(lm_central *c, uint32_t slot);

@@ -109,7 +109,7 @@ void lm_central_reattach(lm_central *c, uint32_t slot) {
 
 /* Gives each live object of a span the token that `renew` returns for its old token. If there is no
  * memory to note the new token, the object keeps the old one. */
-static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew, void *ctx) {
+static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *renew) {
   lm_state_cell *states = atomic_load_explicit(&lm_map_span(slot)->cells, memory_order_relaxed);
   const char *start = lm_map_address(slot);
   size_t size = lm_class_size(class_);
@@ -117,7 +117,7 @@ static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *re
   for (uint32_t i = 0; i < count; i++) {
     lm_state state = lm_map_object_state(&states[i]);
     lm_token old = lm_state_is_live(state) ? lm_state_token(states, i, state) : LM_TOKEN_NONE;
-    lm_token now = old == LM_TOKEN_NONE ? old : renew(ctx, old);
+    lm_token now = old == LM_TOKEN_NONE ? old : renew(old);
     uint8_t hint = lm_state_hint(now);
     if (now == old ||
         !atomic_compare_exchange_strong_explicit(&states[i], &state, LM_STATE_BUSY,
@@ -129,8 +129,7 @@ static void retoken_all_locked(uint32_t slot, unsigned class_, lm_retoken_fn *re
   }
 }
 
-uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew,
-                          void *ctx) {
+uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_retoken_fn *renew) {
   lm_central *first = from->strategy < to->strategy ? from : to,
              *second = first == from ? to : from;
   lm_assert(from != to && from->class_ == to->class_);
@@ -138,7 +137,7 @@ uint32_t lm_central_adopt(lm_central *to, lm_central *from, uint32_t slot, lm_re
   lm_lock_take(&second->lock);
   lm_assert(lm_central_is_detached(from, lm_map_span(slot)) && lm_load(uint32_t, &from->detached));
   uint32_t held = lm_central_span_count(from->class_) - lm_central_free_of(lm_map_span(slot));
-  retoken_all_locked(slot, from->class_, renew, ctx);
+  retoken_all_locked(slot, from->class_, renew);
   describe_span(slot, to->strategy, to->bin);
   atomic_fetch_sub_explicit(&from->detached, 1, memory_order_relaxed);
   from->spans--;

@@ -227,9 +227,9 @@ static lm_token token_of(const lm_migration *m) {
 
 /* Objects that were freed after lm_migrate_accept are not counted in the limit of the new strategy:
  * their bytes go back to it. The old strategy gets back the bytes of the others. */
-static void adopt_span(lm_migration *m, lm_pool *to, lm_retoken_fn *renew, void *ctx) {
+static void adopt_span(lm_migration *m, lm_pool *to, lm_retoken_fn *renew) {
   uint32_t held = lm_central_adopt(&to->central[m->class_], central_of(m->from, m->class_), m->slot,
-                                   renew, ctx);
+                                   renew);
   size_t now = held * lm_class_size(m->class_);
   lm_assert(now <= m->bytes);
   give_to_limit(m, m->to, m->bytes - now);
@@ -242,23 +242,23 @@ static unsigned large_class(const lm_migration *m) {
   return bin ? lm_tcache_bin_class(bin) : 0;
 }
 
-static void adopt_large(lm_migration *m, lm_pool *to, lm_retoken_fn *renew, void *ctx) {
+static void adopt_large(lm_migration *m, lm_pool *to, lm_retoken_fn *renew) {
   unsigned class_ = large_class(m);
   lm_token old = token_of(m);
-  lm_large_adoption as = { .slot = m->slot, .old = old, .token = renew(ctx, old) };
+  lm_large_adoption as = { .slot = m->slot, .old = old, .token = renew(old) };
   if (class_) as.bin = lm_pool_bin(m->to, class_);
   lm_large_adopt(&to->large, &lm_pool_of(m->from)->large, &as);
   give_to_limit(m, m->from, m->bytes);
 }
 
-bool lm_migrate_adopt(lm_migration *m, lm_retoken_fn *renew, void *ctx) {
+bool lm_migrate_adopt(lm_migration *m, lm_retoken_fn *renew) {
   lm_assert(lm_thread_self && lm_thread_self->active);
   lm_assert(m->accepted && !m->is_undone && m->done == length_of(m));
   lm_pool *to = lm_pool_for(m->to), *from = lm_pool_of(m->from);
   if (!to) return false;
   lm_regions_add_used(&to->regions, m->slots);
-  if (m->is_span) adopt_span(m, to, renew, ctx);
-  else adopt_large(m, to, renew, ctx);
+  if (m->is_span) adopt_span(m, to, renew);
+  else adopt_large(m, to, renew);
   lm_regions_remove_used(&from->regions, m->slots);
   m->adopted = true;
   lm_assert(lm_migration_is_valid(m));

@@ -101,7 +101,7 @@ void lm_migrate_undo(lm_migration *m, int error);
 /* Gives the prepared extent to its new strategy. `renew` returns the new token for the token of
  * each live object. Returns false if there is no memory for the pool of the new strategy: then
  * nothing was done, and the caller must undo the pieces and release. Call in an active section. */
-bool lm_migrate_adopt(lm_migration *m, lm_retoken_fn *renew, void *ctx);
+bool lm_migrate_adopt(lm_migration *m, lm_retoken_fn *renew);
 
 /* Ends the claim of an adopted extent. Call in an active section, one grace period after
  * lm_migrate_adopt. */

@@ -329,8 +329,7 @@ static void advise(lm_migration *m) {
 
 /* Returns the token for an object that moves: its site in the live generation. An object that is
  * demoted keeps its token, because the policy did not decide its new place. */
-static lm_token renew(void *ctx, lm_token old) {
-  (void)ctx;
+static lm_token renew(lm_token old) {
   loam_site *site = lm_site_at(lm_site_token_index(old));
   if (job.order.demotes || !site) return old;
   /* Relaxed: lm_decision_live_plan pairs with the swap of generations. */
@@ -395,7 +394,7 @@ static void move_piece(lm_thread *t) {
 
 static bool adopt(lm_thread *t, lm_migration *m) {
   lm_thread_enter(t);
-  bool done = lm_migrate_adopt(m, renew, NULL);
+  bool done = lm_migrate_adopt(m, renew);
   if (done) report_extent(m->slot, lm_move_report_moved, moved_words(m));
   lm_thread_leave(t);
   return done;
