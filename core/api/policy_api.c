@@ -17,13 +17,13 @@ static loam_status null_argument(const char *name) {
 loam_status loam_policy_load(const char *path) {
   if (!path) return null_argument("path");
   lm_slow_call_chores();
-  return lm_policy_load_file(path, false);
+  return lm_policy_load_file(path);
 }
 
 loam_status loam_policy_load_text(const char *name, const char *text) {
   if (!text) return null_argument("text");
   lm_slow_call_chores();
-  return lm_policy_load(name ? name : "text", "", text, strlen(text));
+  return lm_policy_load(name ? name : "text", text, strlen(text));
 }
 
 loam_status loam_policy_watch(const char *path) {

@@ -79,7 +79,7 @@ static bool is_obeying_board(const loam_config *config) {
 static loam_status start_policy(const loam_config *config) {
   if (!config->policy || is_obeying_board(config)) return LOAM_OK;
   loam_status status = config->watch ? lm_policy_load_followed(config->policy, false)
-                                     : lm_policy_load_file(config->policy, false);
+                                     : lm_policy_load_file(config->policy);
   if (status && !config->lenient) return status;
   if (config->watch) status = lm_control_watch(config->policy);
   return config->lenient ? LOAM_OK : status;

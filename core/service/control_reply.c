@@ -96,7 +96,7 @@ static loam_status reload(const reply *r, struct loam_policy_info *info) {
   const char *from = *path ? path : info->path;
   if (!*from) return lm_error(LOAM_EINVAL, "the live policy came from no file: name one to reload");
   loam_status status = info->watching ? lm_policy_load_followed(from, false)
-                                      : lm_policy_load_file(from, false);
+                                      : lm_policy_load_file(from);
   if (status == LOAM_OK && info->watching && *path) status = r->follow(path);
   return status;
 }

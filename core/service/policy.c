@@ -555,11 +555,11 @@ static loam_status announce(const report *r, const char *name) {
   return lm_error(status, "%s", words);
 }
 
-loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length) {
-  lm_assert(name && path && text);
+loam_status lm_policy_load(const char *name, const char *text, size_t length) {
+  lm_assert(name && text);
   lm_policy_start();
   lock(&load_lock);
-  report result = load_text_locked(name, path, text, length);
+  report result = load_text_locked(name, "", text, length);
   unlock(&load_lock);
   return announce(&result, name);
 }
@@ -612,8 +612,8 @@ static loam_status load_file(const char *path, lm_reading reading, bool if_chang
   return known ? LOAM_OK : announce(&result, path);
 }
 
-loam_status lm_policy_load_file(const char *path, bool if_changed) {
-  return load_file(path, LM_READ_TO_LOAD, if_changed);
+loam_status lm_policy_load_file(const char *path) {
+  return load_file(path, LM_READ_TO_LOAD, false);
 }
 
 loam_status lm_policy_load_followed(const char *path, bool if_changed) {

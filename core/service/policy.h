@@ -32,15 +32,15 @@ const lm_script_limits *lm_policy_limits(void);
  * left. A load does that itself. May wait for a load; the caller is not active. */
 void lm_policy_make_room(void);
 
-/* Loads a policy's text of `length` bytes. `name` stands in messages; `path` is the absolute path
- * of the file that the text came from, "" if it came from no file. */
-loam_status lm_policy_load(const char *name, const char *path, const char *text, size_t length);
+/* Loads a policy's text of `length` bytes, which came from no file. `name` stands in messages. */
+loam_status lm_policy_load(const char *name, const char *text, size_t length);
 /* Reads a policy file and loads it. A file that is empty, cut off or changing is LOAM_EIO or
- * LOAM_EPOLICY. With `if_changed`, a file is not loaded if its text is already live or was refused
- * by the last load; LOAM_OK is returned then. */
-loam_status lm_policy_load_file(const char *path, bool if_changed);
+ * LOAM_EPOLICY. */
+loam_status lm_policy_load_file(const char *path);
 /* Like lm_policy_load_file, for a file whose later edits are loaded as well: LOAM_EIO if other
- * users can change the file (LM_READ_TO_FOLLOW in policy_file.h). */
+ * users can change the file (LM_READ_TO_FOLLOW in policy_file.h). With `if_changed`, the file is
+ * not loaded if its text is already live or was refused by the last load; LOAM_OK is returned
+ * then. */
 loam_status lm_policy_load_followed(const char *path, bool if_changed);
 /* ---- Images that were published on the board (publish.h) */
 

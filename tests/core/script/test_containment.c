@@ -132,7 +132,7 @@ static const runaway runaways[] = {
 };
 
 static void load_good(void) {
-  assert_int_equal(lm_policy_load("good.lua", "", plain_good, strlen(plain_good)), LOAM_OK);
+  assert_int_equal(lm_policy_load("good.lua", plain_good, strlen(plain_good)), LOAM_OK);
 }
 
 static uint64_t generation(void) {
@@ -144,7 +144,7 @@ static uint64_t generation(void) {
 static void refused(const char *what, const char *text, size_t length, const char *says) {
   uint64_t before = generation();
   alarm(PATIENCE_S);
-  loam_status status = lm_policy_load("bad.lua", "", text, length);
+  loam_status status = lm_policy_load("bad.lua", text, length);
   alarm(0);
   if (status == LOAM_OK) fail_msg("%s was accepted", what);
   /* Under a sanitizer a policy may exceed its time before its memory. */
@@ -276,7 +276,7 @@ static void a_long_comment_does_no_harm(void **state) {
   lm_script_limits usual = *lm_policy_limits(), patient = usual;
   patient.step_ms *= 10; /* under a sanitizer a busy machine is too slow for the usual time */
   if (SANITIZED) lm_policy_set_limits(&patient);
-  loam_status status = lm_policy_load("long.lua", "", text, strlen(text));
+  loam_status status = lm_policy_load("long.lua", text, strlen(text));
   lm_policy_set_limits(&usual);
   if (status) fail_msg("%s", loam_error());
   assert_int_equal(generation(), before + 1);

@@ -119,7 +119,7 @@ static int in_host(void (*run)(void)) {
 static void a_host_is_on_a_board(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load("told.lua", "", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
+  assert_int_equal(lm_policy_load("told.lua", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
   shows(getpid(), "\"name\":\"told\"");
   shows(getpid(), "\"program\":\"test_board\"");
   shows(getpid(), "\"state\":\"running\"");
@@ -129,7 +129,7 @@ static void a_host_is_on_a_board(void **state) {
 static void a_refusal_is_reported_in_full(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_not_equal(lm_policy_load("odd.lua", "", "return 1\n", 9), LOAM_OK);
+  assert_int_not_equal(lm_policy_load("odd.lua", "return 1\n", 9), LOAM_OK);
   shows(getpid(), "odd.lua");
   shows(getpid(), "does not return a policy");
   shows(getpid(), "\"last\":{\"ok\":false,");
@@ -140,7 +140,7 @@ static void limits_show_how_full_they_are(void **state) {
   static const char text[] = "local h = loam.host { name = 'cup', limit = 4 * loam.MiB }\n"
                              "return loam.policy { pick = function(req) return h end }\n";
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load("cup.lua", "", text, strlen(text)), LOAM_OK);
+  assert_int_equal(lm_policy_load("cup.lua", text, strlen(text)), LOAM_OK);
   void *p = loam_malloc(loam_site_get("board.cup"), 1 << 20);
   assert_non_null(p);
   lm_board_write();
@@ -198,7 +198,7 @@ static void a_stopped_child_shows_as_stopped(void **state) {
 static void a_killed_child_leaves_its_last_words(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_not_equal(lm_policy_load("last.lua", "", "return 1\n", 9), LOAM_OK);
+  assert_int_not_equal(lm_policy_load("last.lua", "return 1\n", 9), LOAM_OK);
   pid_t child = idle_child();
   end_child(child);
   shows(child, "\"state\":\"ended\"");
@@ -431,7 +431,7 @@ static void write_for_ever(void) {
   for (;;) {
     lm_policy_info_get(&info);
     snprintf(name, sizeof name, "n%llu.lua", (unsigned long long)info.loads + 1);
-    (void)lm_policy_load(name, "", "return 1\n", 9);
+    (void)lm_policy_load(name, "return 1\n", 9);
     for (int i = 0; i < 100; i++) lm_board_write();
   }
 }
@@ -458,7 +458,7 @@ static void writers_killed_at_any_moment_harm_no_reader(void **state) {
   lm_policy_info_get(&info);
   char name[32];
   snprintf(name, sizeof name, "n%llu.lua", (unsigned long long)info.loads + 1);
-  (void)lm_policy_load(name, "", "return 1\n", 9);
+  (void)lm_policy_load(name, "return 1\n", 9);
   for (int i = 0; i < KILLS; i++) {
     pid_t *one = &writer[i % AT_A_TIME];
     if (*one) end_child(*one);

@@ -88,7 +88,7 @@ static void a_socket_is_made_although_the_folder_stays_locked(void **state) {
 static void it_answers_status(void **state) {
   (void)state;
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load("told.lua", "", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
+  assert_int_equal(lm_policy_load("told.lua", ALL_OF("told"), strlen(ALL_OF("told"))), LOAM_OK);
   assert_int_equal(ask(getpid(), "status"), LOAM_OK);
   expect_words("\"name\":\"told\"");
   expect_words("\"program\":\"test_control\"");
@@ -383,7 +383,7 @@ static void serve(void) {
   use(1);
   save(ALL_OF("robbed"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
 }
 
@@ -486,7 +486,7 @@ static void a_host_that_exits_removes_its_socket(void **state) {
 static void an_edit_goes_live(void **state) {
   (void)state;
   save(ALL_OF("one"));
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   uint64_t before = generation();
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   save(ALL_OF("two"));
@@ -505,7 +505,7 @@ static void a_broken_edit_keeps_the_last_good(void **state) {
   (void)state;
   struct loam_policy_info info;
   save(ALL_OF("good"));
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   lm_policy_info_get(&info);
   uint64_t before = info.generation, refused = info.refused;
   assert_int_equal(lm_control_watch(file), LOAM_OK);
@@ -528,7 +528,7 @@ static void reloading_another_file_follows_that_one(void **state) {
   char other[128], request[160];
   save(ALL_OF("first"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   snprintf(other, sizeof other, "%s.other", file);
   snprintf(request, sizeof request, "reload %s", other);

@@ -41,7 +41,7 @@ static void serve(void) {
   use(100);
   save(ALL_OF("parent"));
   assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   assert_int_equal(lm_control_watch(file), LOAM_OK);
   use(100);
 }

@@ -47,9 +47,7 @@ static void save(const char *text, size_t length) {
 
 static void save_text(const char *text) { save(text, strlen(text)); }
 
-static loam_status load(const char *text) {
-  return lm_policy_load("test.lua", "", text, strlen(text));
-}
+static loam_status load(const char *text) { return lm_policy_load("test.lua", text, strlen(text)); }
 
 static struct loam_policy_info info(void) {
   struct loam_policy_info out;
@@ -370,14 +368,14 @@ static void a_file_is_loaded_by_its_absolute_path(void **state) {
   assert_non_null(getcwd(before, sizeof before));
   save_text(ALL_OF("filed"));
   assert_int_equal(chdir(folder), 0);
-  assert_int_equal(lm_policy_load_file("policy.lua", false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file("policy.lua"), LOAM_OK);
   assert_int_equal(chdir(before), 0);
   assert_string_equal(info().path, file);
 }
 
 static void refused_file(const char *path, loam_status expected, const char *words) {
   uint64_t before = info().generation;
-  assert_int_equal(lm_policy_load_file(path, false), expected);
+  assert_int_equal(lm_policy_load_file(path), expected);
   if (!strstr(loam_error(), words)) fail_msg("expected \"%s\" in: %s", words, loam_error());
   if (!strstr(loam_error(), path)) fail_msg("no path in: %s", loam_error());
   assert_string_equal(info().last_error, loam_error());
@@ -401,7 +399,7 @@ static int load_as_another_user(void *argument) {
   (void)argument;
   if (geteuid() == 0 && setuid(65534)) return 1;
   uint64_t before = info().generation;
-  if (lm_policy_load_file(file, false) != LOAM_EIO) return 2;
+  if (lm_policy_load_file(file) != LOAM_EIO) return 2;
   if (!strstr(loam_error(), "Permission denied")) return 3;
   return info().generation == before ? 0 : 4;
 }
@@ -439,12 +437,12 @@ static void a_file_of_more_than_a_megabyte_is_refused(void **state) {
 static void an_unchanged_file_is_left_alone(void **state) {
   (void)state;
   save_text(ALL_OF("steady"));
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   struct loam_policy_info before = info();
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(info().generation, before.generation);
   assert_int_equal(info().loads, before.loads);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   assert_int_equal(info().generation, before.generation + 1);
 }
 
@@ -477,11 +475,11 @@ static void a_file_whose_handler_was_missing_is_loaded_later(void **state) {
             "  if req.tag == 'never' then return h end\n"
             "  return usual\n"
             "end }\n");
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EPOLICY);
   assert_int_equal(info().last, LOAM_EPOLICY);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EPOLICY);
   assert_int_equal(loam_handler_register(&later), LOAM_OK);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(info().last, LOAM_OK);
 }
 
@@ -490,36 +488,36 @@ static void the_hash_of_a_refused_text_is_known_until_the_next_attempt(void **st
   const char *bad = "return 1\n";
   uint64_t hash = lm_policy_file_hash(bad, strlen(bad));
   save_text(ALL_OF("live"));
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(refused_hash(), 0);
   save_text(bad);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EPOLICY);
   assert_int_equal(refused_hash(), hash);
   unlink(file);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EIO);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EIO);
   assert_int_equal(refused_hash(), 0);
   assert_int_equal(load(bad), LOAM_EPOLICY);
   assert_int_equal(refused_hash(), hash);
   save_text(ALL_OF("live"));
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(refused_hash(), 0);
 }
 
 static void a_refused_file_is_reported_once_and_forgotten_when_mended(void **state) {
   (void)state;
   save_text(ALL_OF("mended"));
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   uint64_t generation = info().generation;
   save_text("return 1\n");
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EPOLICY);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EPOLICY);
   uint64_t refused = info().refused;
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(info().refused, refused);
   unlink(file);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_EIO);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_EIO);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   save_text(ALL_OF("mended"));
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(info().generation, generation);
   assert_int_equal(info().last, LOAM_OK);
   assert_string_equal(info().last_error, "");
@@ -548,14 +546,14 @@ static void an_image_is_loaded_like_a_text_and_not_compiled(void **state) {
   (void)state;
   save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT);
   loam_on_event(note_event, NULL);
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   loam_on_event(NULL, NULL);
   assert_null(strstr(event_words, "again"));
   assert_string_equal(picked("known.a", 10), "in.plan");
   assert_string_equal(info().name, "in.plan");
   assert_true(info().hash == lm_policy_file_hash(ALL_OF("in.text"), strlen(ALL_OF("in.text"))));
   uint64_t generation = info().generation;
-  assert_int_equal(lm_policy_load_file(file, true), LOAM_OK);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
   assert_int_equal(info().generation, generation);
 }
 
@@ -564,7 +562,7 @@ static void an_image_of_another_format_is_compiled_again(void **state) {
   char words[80];
   save_image(ALL_OF("in.plan"), ALL_OF("in.text"), LM_POLICY_IMAGE_FORMAT + 1);
   loam_on_event(note_event, NULL);
-  assert_int_equal(lm_policy_load_file(file, false), LOAM_OK);
+  assert_int_equal(lm_policy_load_file(file), LOAM_OK);
   loam_on_event(NULL, NULL);
   assert_int_equal(event_kind, LOAM_EVENT_POLICY_LIVE);
   snprintf(words, sizeof words, "it was compiled again: policy image: it has format %d",
@@ -835,10 +833,10 @@ static void tags_that_a_load_and_new_sites_count_at_one_time_are_all_known(void 
     assert_non_null(loam_site_get(tag));
   }
   snprintf(words, sizeof words, text, "late", "counted.late");
-  assert_int_equal(lm_policy_load("late", "", words, strlen(words)), LOAM_OK);
+  assert_int_equal(lm_policy_load("late", words, strlen(words)), LOAM_OK);
   assert_int_equal(pthread_create(&thread, NULL, see_new_tags, &late), 0);
   snprintf(words, sizeof words, text, "both", "counted");
-  assert_int_equal(lm_policy_load("both", "", words, strlen(words)), LOAM_OK);
+  assert_int_equal(lm_policy_load("both", words, strlen(words)), LOAM_OK);
   is_loaded = true;
   pthread_join(thread, NULL);
   uint32_t unlisted = lm_live_each(count_tag, &known);

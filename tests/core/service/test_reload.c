@@ -34,9 +34,7 @@ static void save_text(const char *text) {
   close(fd);
 }
 
-static loam_status load(const char *text) {
-  return lm_policy_load("test.lua", "", text, strlen(text));
-}
+static loam_status load(const char *text) { return lm_policy_load("test.lua", text, strlen(text)); }
 
 static uint64_t generation(void) {
   struct loam_policy_info info;
@@ -130,7 +128,7 @@ static void edits_while_four_threads_allocate(void **state) {
   int live = 0;
   for (int i = 0; i < EDITS; i++) {
     save_text(versions[i % 3]);
-    loam_status status = lm_policy_load_file(file, false);
+    loam_status status = lm_policy_load_file(file);
     if ((status == LOAM_OK) != (i % 3 != 2)) fail_msg("edit %d: %s", i, loam_error());
     live += status == LOAM_OK;
     if (status == LOAM_OK) atomic_store(&version_of[live], i % 3 ? 'o' : 'e');
