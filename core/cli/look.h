@@ -189,6 +189,5 @@ loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out);
  * list of {from, to, offset, file, build_id}. Without `is_whole`, `stacks` and `mappings` are
  * missing. On failure the text is not complete. */
 loam_status lm_look_samples(int pid, bool is_whole, lm_json *out);
-loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out);
 
 #endif

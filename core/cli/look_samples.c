@@ -196,21 +196,11 @@ static loam_status write_samples(lm_look *look, bool is_whole, lm_json *out) {
   return status;
 }
 
-static loam_status write_and_close(lm_look *look, loam_status status, bool is_whole, lm_json *out) {
-  if (status != LOAM_OK) return status;
-  status = write_samples(look, is_whole, out);
-  lm_look_close(look);
-  return status;
-}
-
 loam_status lm_look_samples(int pid, bool is_whole, lm_json *out) {
   lm_look look;
   loam_status status = lm_look_open(&look, pid);
-  return write_and_close(&look, status, is_whole, out);
-}
-
-loam_status lm_look_samples_at(int pid, uintptr_t root, bool is_whole, lm_json *out) {
-  lm_look look;
-  loam_status status = lm_look_open_at(&look, pid, root);
-  return write_and_close(&look, status, is_whole, out);
+  if (status != LOAM_OK) return status;
+  status = write_samples(&look, is_whole, out);
+  lm_look_close(&look);
+  return status;
 }

@@ -114,10 +114,6 @@ const char *lm_gpu_why(void) {
 
 int lm_gpu_count(void) { return lm_gpu() ? machine.found.count : 0; }
 
-const char *lm_gpu_text(char *buffer, size_t size) {
-  return lm_gpu_count_text(lm_gpu_count(), buffer, size);
-}
-
 bool lm_gpu_has(int device) {
   int count = lm_gpu_count();
   if (device >= 0 && device < count) return true;

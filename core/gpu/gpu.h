@@ -212,8 +212,6 @@ bool lm_gpu_is_found(void);
 const char *lm_gpu_why(void);
 /* Returns how many devices there are; 0 where lm_gpu() is NULL. */
 int lm_gpu_count(void);
-/* Writes the devices of this machine to `buffer` ("device 0", "devices 0-1"), and returns it. */
-const char *lm_gpu_text(char *buffer, size_t size);
 /* Returns whether a device with this number exists. If not, sets the error words of the thread. */
 bool lm_gpu_has(int device);
 /* Returns the NUMA node that a device, 0 to LM_DEVICES_MAX - 1, is attached to. -1: the node is not

@@ -80,7 +80,7 @@ static void finds_the_driver_and_its_devices(void **state) {
   lm_gpu_info info;
   (void)state;
   assert_int_equal(lm_gpu_count(), 2);
-  assert_string_equal(lm_gpu_text(text, sizeof text), "devices 0-1");
+  assert_string_equal(lm_gpu_count_text(lm_gpu_count(), text, sizeof text), "devices 0-1");
   good(gpu->info(1, &info));
   assert_true(info.has_vmm && info.has_pools && info.has_managed);
   assert_int_equal(info.total, 64 * MIB);
