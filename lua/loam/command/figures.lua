@@ -28,16 +28,4 @@ function figures.find(context, pid)
   return row.status, row.text, true, row.status.state ~= "ended" and words or nil
 end
 
--- Returns the process id of the only living program on a board, or else with a socket. If there are
--- several, lists them and ends the command.
----@param name string the verb
----@return integer
-function figures.choose(context, name)
-  local rows, names = boards.living(context), {}
-  if #rows == 0 then return hosts.choose(context, nil, name) end
-  if #rows == 1 then return rows[1].status.pid end
-  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
-  return hosts.list(context, names, name)
-end
-
 return figures

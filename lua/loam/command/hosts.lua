@@ -133,12 +133,8 @@ local function list(context, pids, name)
   hosts.list(context, found, name)
 end
 
--- Returns the process id that `text` holds. Without a text, returns the only host; if there are
--- several, lists them and ends the command.
----@param text string|nil
----@return integer
-function hosts.choose(context, text, name)
-  if text then return hosts.pid(text) end
+-- Returns the process id of the only host. If there are several, lists them and ends the command.
+local function choose(context, name)
   local pids = hosts.all(context)
   if #pids == 0 then context.fail("no program of yours runs under loam") end
   if #pids > 1 then list(context, pids, name) end
@@ -148,11 +144,12 @@ end
 -- Returns the process id that `text` holds. Without a text, returns the only living program on a
 -- board, or else with a socket; if there are several, lists them and ends the command.
 ---@param text string|nil
+---@param name string the verb
 ---@return integer
 function hosts.living(context, text, name)
   if text then return hosts.pid(text) end
   local rows, names = boards.living(context), {}
-  if #rows == 0 then return hosts.choose(context, nil, name) end
+  if #rows == 0 then return choose(context, name) end
   if #rows == 1 then return rows[1].status.pid end
   for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
   return hosts.list(context, names, name)

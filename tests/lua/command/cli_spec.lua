@@ -488,20 +488,20 @@ describe("loam ps, status, stats, reload", function()
 
   it("does not reload a process that has ended", function()
     local status, context = run("reload 42", { boards = { on_board { state = "ended" } } })
-    assert.equal(1, status)
-    assert.equal("loam: python3 (42) has ended\n", context.err)
+    assert.same({ 1, "loam: python3 (42) has ended\n" }, { status, context.err })
   end)
 
   it("gives a list to choose from where there are more", function()
-    local status, context = run("stats", { hosts = { 41, 42 }, [42] = STATUS })
-    assert.equal(2, status)
-    assert.matches("loam stats 42    # python3", context.err, 1, true)
+    for _, verb in ipairs { "stats", "status", "profile" } do
+      local status, context = run(verb, { hosts = { 41, 42 }, [42] = STATUS })
+      assert.equal(2, status)
+      assert.matches("loam " .. verb .. " 42    # python3", context.err, 1, true)
+    end
   end)
 
   it("says that there is no host", function()
     local status, context = run("status")
-    assert.equal(1, status)
-    assert.matches("no program of yours runs under loam", context.err)
+    assert.same({ 1, "loam: no program of yours runs under loam\n" }, { status, context.err })
   end)
 
   it("shows figures by tag", function()

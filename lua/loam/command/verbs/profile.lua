@@ -291,7 +291,7 @@ function profile.run(context, given)
   if given.output == "-" and format.is_binary and context.posix.is_terminal(1) then
     arguments.misused("-o -: standard output is a terminal, and the format is not text")
   end
-  local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "profile")
+  local pid = hosts.living(context, given[1], "profile")
   if given.stacks == sampling.OFF then return stop(context, pid) end
   local base = given.base and read_base(context, given.base, given.stacks ~= nil)
   local made = make(context, pid, given)

@@ -318,7 +318,7 @@ end
 
 function stats.run(context, given)
   local keys = stats_groups.keys(given.by)
-  local pid = given[1] and hosts.pid(given[1]) or figures.choose(context, "stats")
+  local pid = hosts.living(context, given[1], "stats")
   local answer, text, is_last, words = figures.find(context, pid)
   if words then context.warn("loam stats: " .. words .. "\n") end
   if given.json then

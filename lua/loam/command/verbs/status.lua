@@ -135,17 +135,8 @@ local function find(context, pid)
   return answer, text
 end
 
--- Returns the process id of the only living program. Without one, fails; of several, lists them.
-local function choose(context)
-  local rows, names = boards.living(context), {}
-  if #rows == 0 then context.fail("no program of yours runs under loam") end
-  if #rows == 1 then return rows[1].status.pid end
-  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
-  return hosts.list(context, names, "status")
-end
-
 function status.run(context, given)
-  local answer, text = find(context, given[1] and hosts.pid(given[1]) or choose(context))
+  local answer, text = find(context, hosts.living(context, given[1], "status"))
   if given.json then context.write(text .. "\n") else show(context, answer) end
   return 0
 end
