@@ -188,7 +188,6 @@ end
 
 new = ffi.metatype("struct {}", methods)
 
-symbol.negate = methods.__unm
 symbol.equal = methods.__eq
 symbol.add = methods.__add
 

@@ -77,16 +77,15 @@ profile.MEMORY = {
   { type = "inuse_objects", unit = "count" }, { type = "inuse_space", unit = "bytes" },
 }
 
--- Makes an empty profile.
+-- Makes an empty profile, which shows its last type first.
 ---@param types loam.ProfileType[]|nil nil: profile.MEMORY
----@param default string|nil the name of the type that is shown first; nil: the last one
 ---@return loam.Profile
-function profile.new(types, default)
+function profile.new(types)
   local made = {
-    types = types or profile.MEMORY, default = 0, samples = {}, functions = {}, locations = {},
+    types = types or profile.MEMORY, samples = {}, functions = {}, locations = {},
     mappings = {}, comments = {}, known = {},
   }
-  made.default = default and profile.type_index(made, default) or #made.types
+  made.default = #made.types
   return made
 end
 
