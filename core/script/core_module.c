@@ -319,19 +319,10 @@ static int core_strategy(lua_State *L) {
       !read_placement(L, 1, &desc.placement))
     return luaL_error(L, "a strategy's kind, huge or numa is not one of loam.core's words");
   if (!text_field(L, 1, "name", desc.name, sizeof desc.name) ||
-      !text_field(L, 1, "handler", desc.handler, sizeof desc.handler)) {
-    lm_error(LOAM_EPOLICY, "a name is longer than %d bytes", LM_STRATEGY_NAME - 1);
-    return refuse(L);
-  }
-  if (!text_field(L, 1, "shared", desc.shared, sizeof desc.shared)) {
-    lm_error(LOAM_EPOLICY, "the name of a shared limit is longer than %d bytes",
-             LM_STRATEGY_NAME - 1);
-    return refuse(L);
-  }
-  if (!text_field(L, 1, "dir", desc.dir, sizeof desc.dir)) {
-    lm_error(LOAM_EPOLICY, "the path of a folder is longer than %d bytes", LM_STRATEGY_DIR - 1);
-    return refuse(L);
-  }
+      !text_field(L, 1, "handler", desc.handler, sizeof desc.handler) ||
+      !text_field(L, 1, "shared", desc.shared, sizeof desc.shared) ||
+      !text_field(L, 1, "dir", desc.dir, sizeof desc.dir))
+    return luaL_error(L, "a strategy's name, handler, shared or dir is too long");
   desc.align = (size_t)number_field(L, 1, "align", 0);
   desc.limit = (size_t)number_field(L, 1, "limit", 0);
   desc.soft = (size_t)number_field(L, 1, "soft", 0);
