@@ -135,6 +135,7 @@ static void expect_refused(const lm_desc *desc, const char *words) {
 
 static void what_makes_no_sense_is_refused_in_words(void **state) {
   (void)state;
+  enum { DEVICES = 32 };
   lm_desc desc = named("bad");
   desc.align = 48;
   expect_refused(&desc, "align 48: a power of two up to 1 GiB is possible");
@@ -158,6 +159,17 @@ static void what_makes_no_sense_is_refused_in_words(void **state) {
   expect_refused(&desc, "dir \"spill\": a file strategy has the absolute path of a folder");
   memset(desc.dir, '/', sizeof desc.dir);
   expect_refused(&desc, "a folder's path is longer than 255 bytes");
+  desc = named("bad");
+  desc.kind = LM_KIND_DEVICE;
+  desc.supply = (lm_device_pool_kind)LM_DEVICE_POOL_KINDS;
+  expect_refused(&desc, "pool 6: there are pools 0-5");
+  desc.supply = 0;
+  desc.device = DEVICES + 1;
+  expect_refused(&desc, "device 32: devices are 0-31");
+  desc.device = DEVICES;
+  desc.kind = LM_KIND_MANAGED;
+  desc.prefer = DEVICES + 2;
+  expect_refused(&desc, "prefer 32: devices are 0-31");
   desc = named("bad");
   desc.kind = LM_KIND_HANDLER;
   expect_refused(&desc, "a handler strategy without the handler's name");

@@ -134,12 +134,21 @@ static void without_swap_nothing_is_paged_out(void **state) {
 static void bad_arguments_are_refused(void **state) {
   (void)state;
   loam_demote_options demotion = { .size = sizeof demotion, .tag = "x", .node = 63 };
+  char long_tag[257] = "";
+  memset(long_tag, 'x', 256);
   assert_int_equal(loam_demote(NULL, NULL, NULL, NULL), LOAM_EINVAL);
   assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "node 63"));
   demotion.node = -2;
   assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
   assert_non_null(strstr(loam_error(), "node -2: this machine has node"));
+  demotion.to = (loam_demote_to)3;
+  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "loam_demote: options.to is 3; 0, 1 and 2 are possible");
+  demotion.to = LOAM_TO_NODE;
+  demotion.tag = long_tag;
+  assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
+  assert_string_equal(loam_error(), "options.tag: it has 256 bytes; at most 255 are possible");
   demotion.tag = NULL;
   assert_int_equal(loam_demote(&demotion, NULL, NULL, NULL), LOAM_EINVAL);
 }

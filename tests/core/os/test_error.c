@@ -106,6 +106,33 @@ static void a_listener_hears_events_until_it_is_taken_away(void **state) {
   assert_int_equal(h.n, 1);
 }
 
+static char heard_words[2 * LM_ERROR_SIZE];
+
+static void copy_words(void *ctx, const loam_event *event) {
+  (void)ctx;
+  snprintf(heard_words, sizeof heard_words, "%s", event->message);
+}
+
+/* A short message is formatted on the stack, a long one elsewhere. */
+static void events_have_long_messages_whole_in_one_line(void **state) {
+  (void)state;
+  static char tag[2 * LM_ERROR_SIZE];
+  loam_on_event(copy_words, NULL);
+  for (size_t n = 1; n < LM_ERROR_SIZE - 3; n++) {
+    memset(tag, 'x', n);
+    lm_error_event(LOAM_EVENT_SHORTFALL, 1, NULL, "a\n%s%d", tag, 7);
+    assert_int_equal(strlen(heard_words), n + 3);
+    assert_true(heard_words[0] == 'a' && heard_words[n + 2] == '7' && !strchr(heard_words, '\n'));
+  }
+  memset(tag, 'x', sizeof tag - 1);
+  lm_error_event(LOAM_EVENT_SHORTFALL, 1, NULL, "%s", tag);
+  assert_int_equal(strlen(heard_words), LM_ERROR_SIZE - 1);
+  memset(tag, '\n', 1000);
+  lm_error_event(LOAM_EVENT_POLICY_REFUSED, 1, NULL, "%s", tag);
+  assert_non_null(strchr(heard_words, '\n'));
+  loam_on_event(NULL, NULL);
+}
+
 static void replace_listener(void *ctx, const loam_event *event) {
   loam_on_event(listen, ctx);
   lm_error_event(event->kind, event->generation, NULL, "again");
@@ -185,6 +212,7 @@ int main(void) {
     cmocka_unit_test(a_failure_without_memory_for_words_passes_through),
     cmocka_unit_test(each_status_has_words),
     cmocka_unit_test(a_listener_hears_events_until_it_is_taken_away),
+    cmocka_unit_test(events_have_long_messages_whole_in_one_line),
     cmocka_unit_test(a_listener_may_call_loam),
     cmocka_unit_test(a_listener_and_its_context_go_together),
     cmocka_unit_test(quotes_what_is_not_printable),

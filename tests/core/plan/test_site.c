@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "os/error.h"
+#include "pages/provided.h"
 #include "test.h"
 
 static loam_site *tag(const char *text) {
@@ -278,6 +279,19 @@ static void a_slot_comes_back_once_no_block_carries_it(void **state) {
   assert_int_equal(lm_pool_free(lm_thread_get(), p, &object), LM_FREE_DONE);
 }
 
+static void a_slot_stays_while_a_handlers_block_carries_it(void **state) {
+  (void)state;
+  uint32_t kept = lm_site_generation_slot(200);
+  lm_provided stale, block = { .base = &block, .made = &block, .size = 1, .device = -1 };
+  block.maker = LM_PROVIDER_HANDLER;
+  block.token = lm_site_token(tag("generations"), kept);
+  assert_true(lm_provided_put(&block, NULL, &stale));
+  for (uint64_t g = 201; g < 201 + 3 * LM_GENERATION_SLOTS; g++)
+    assert_int_not_equal(lm_site_generation_slot(g), kept);
+  assert_int_equal(lm_site_generation_of(kept), 200);
+  assert_true(lm_provided_take(&block, &stale, NULL));
+}
+
 static void more_generations_with_live_blocks_than_slots_are_reported_together(void **state) {
   (void)state;
   enum { MORE = LM_GENERATION_SLOTS + 10 };
@@ -380,6 +394,7 @@ int main(void) {
     cmocka_unit_test(a_new_tag_needs_no_walk),
     cmocka_unit_test(a_token_names_its_site_and_generation),
     cmocka_unit_test(a_slot_comes_back_once_no_block_carries_it),
+    cmocka_unit_test(a_slot_stays_while_a_handlers_block_carries_it),
     cmocka_unit_test(more_generations_with_live_blocks_than_slots_are_reported_together),
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_forked_child_makes_sites_at_once),
