@@ -629,6 +629,29 @@ static void without_memory_a_small_request_gets_a_larger_object(void **state) {
   assert_int_equal(used(s), 0);
 }
 
+/* Each block of a handler needs an entry in the table of provided blocks. Blocks are allocated
+ * until loam has no memory for an entry. The handler gets that block back. */
+static void without_memory_for_its_entry_a_handlers_block_goes_back(void **state) {
+  (void)state;
+  (void)counting_strategy();
+  lm_desc desc = { .kind = LM_KIND_HANDLER, .limit = LM_GIB };
+  strcpy(desc.handler, "counting");
+  lm_strategy *s = intern(desc, "unkept");
+  CHAIN(s);
+  size_t before = handler_live, count = 0;
+  lm_sys_refuse_from(1);
+  void **last = take_all(64, &count);
+  lm_sys_refuse_from(0);
+  if (!strstr(loam_error(), "loam has no memory to keep its block")) fail_msg("%s", loam_error());
+  assert_true(count > 0 && lm_provided_is_valid());
+  size_t each = owner(last).size;
+  assert_int_equal(s->used, count * each);
+  assert_int_equal(handler_live, before + count * each);
+  put_all(last);
+  assert_int_equal(s->used, 0);
+  assert_int_equal(handler_live, before);
+}
+
 /* ---- threads and fork ---- */
 
 static void *free_it(void *p) {
@@ -728,6 +751,7 @@ int main(void) {
     cmocka_unit_test(survives_each_refusal_of_memory),
     cmocka_unit_test(a_request_leaves_the_stack_to_a_handler),
     cmocka_unit_test(without_memory_a_small_request_gets_a_larger_object),
+    cmocka_unit_test(without_memory_for_its_entry_a_handlers_block_goes_back),
     cmocka_unit_test(any_thread_may_free),
     cmocka_unit_test(a_thread_that_ends_serves_nothing_from_its_bins),
     cmocka_unit_test(a_forked_child_allocates_at_once),
