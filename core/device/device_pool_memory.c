@@ -71,18 +71,21 @@ static size_t zone_bytes(const lm_device_pool *pool, int zone) {
   return lm_align_up(most, pool->granularity);
 }
 
+/* Returns whether the addresses of a zone are reserved. Ranges that a manager allocated have no
+ * pieces. */
 static bool has_range(lm_device_pool *pool, int zone) {
   for (const lm_extent_range *r = pool->ranges; r; r = r->next)
-    if (r->shift == shifts[zone]) return true;
+    if (r->piece && r->shift == shifts[zone]) return true;
   return false;
 }
 
-/* Reserves the addresses of a zone, once. Returns false if the driver refuses. */
-static bool reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zone) {
+/* Reserves the addresses of a zone, once. LM_GPU_UNSUPPORTED: the driver refuses.
+ * LM_GPU_NO_MEMORY: the host has no memory for the index of the addresses now. */
+static lm_gpu_result reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zone) {
   lm_devptr at;
   size_t size = zone_bytes(pool, zone);
-  if (has_range(pool, zone)) return true;
-  if (gpu->reserve(pool->device, size, &at) != LM_GPU_OK) return false;
+  if (has_range(pool, zone)) return LM_GPU_OK;
+  if (gpu->reserve(pool->device, size, &at) != LM_GPU_OK) return LM_GPU_UNSUPPORTED;
   lm_device_piece *pieces = NULL;
   void *mapped;
   size_t bytes = size / pool->granularity * sizeof *pieces;
@@ -91,14 +94,14 @@ static bool reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zone) {
   if (!r) {
     if (pieces) lm_sys_unmap(pieces, lm_align_up(bytes, LM_PAGE));
     (void)gpu->unreserve(at, size);
-    return false;
+    return LM_GPU_NO_MEMORY;
   }
   lm_lock_take(&pool->lock);
   r->piece = pieces;
   r->first->state = LM_EXTENT_BUSY;
   lm_device_pool_make_hole_locked(pool, r->first);
   lm_lock_drop(&pool->lock);
-  return true;
+  return LM_GPU_OK;
 }
 
 /* ---- Memory that is mapped */
@@ -197,7 +200,6 @@ static lm_extent *take_hole(lm_device_pool *pool, lm_stream_queue *q, int zone, 
 static lm_gpu_result grow_by_mapping(lm_device_pool *pool, const lm_gpu_ops *gpu,
                                      lm_stream_queue *q, size_t size, lm_extent **out) {
   int zone = lm_device_pool_zone(size);
-  if (!reserve(pool, gpu, zone)) return LM_GPU_UNSUPPORTED;
   lm_extent *e = lm_device_pool_add_nodes(pool) ? take_hole(pool, q, zone, size) : NULL;
   if (!e) {
     lm_error(LOAM_ENOMEM, "device %d: no %zu bytes of address space left", pool->device, size);
@@ -332,11 +334,17 @@ static lm_gpu_result grow_by_chunks(lm_device_pool *pool, lm_stream_queue *q, si
 
 /* ---- Both */
 
+/* Where the host has no memory for the index of all addresses, a range with a small index serves
+ * this request. A later request tries to reserve the addresses again. */
 lm_gpu_result lm_device_pool_grow(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                   size_t size, lm_extent **out) {
   lm_gpu_result result = LM_GPU_UNSUPPORTED;
   *out = NULL;
-  if (lm_device_pool_maps(pool)) result = grow_by_mapping(pool, gpu, q, size, out);
+  if (lm_device_pool_maps(pool)) {
+    result = reserve(pool, gpu, lm_device_pool_zone(size));
+    if (result == LM_GPU_NO_MEMORY) return grow_by_chunks(pool, q, size, out);
+    if (result == LM_GPU_OK) result = grow_by_mapping(pool, gpu, q, size, out);
+  }
   if (result != LM_GPU_UNSUPPORTED) return result;
   lm_device_pool_end_mapping(pool);
   return grow_by_chunks(pool, q, size, out);

@@ -157,11 +157,11 @@ static size_t begins_bytes(const lm_extent_range *r) {
 static bool map_index(lm_extent_range *r) {
   void *start, *begins;
   if (lm_sys_map(start_bytes(r), &start)) return false;
-  r->start = start;
   if (lm_sys_map(begins_bytes(r), &begins)) {
     lm_sys_unmap(start, start_bytes(r));
     return false;
   }
+  r->start = start;
   r->begins = begins;
   return true;
 }
@@ -169,6 +169,7 @@ static bool map_index(lm_extent_range *r) {
 static void unmap_index(lm_extent_range *r) {
   lm_sys_unmap(r->start, start_bytes(r));
   lm_sys_unmap(r->begins, begins_bytes(r));
+  r->start = NULL;
 }
 
 bool lm_extent_range_init(lm_extent_range *r, uintptr_t base, size_t size, unsigned shift,
@@ -194,7 +195,6 @@ void lm_extent_range_finish(lm_extent_range *r) {
   lm_assert(r->start && r->begins);
   remove_range(r);
   unmap_index(r);
-  r->start = NULL;
 }
 
 lm_extent *lm_extent_range_start(const lm_extent_range *r, uintptr_t at) {
