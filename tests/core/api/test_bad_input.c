@@ -257,6 +257,32 @@ static void answer(const char *request) {
   lm_json_finish(&json);
 }
 
+/* The answer to a request that makes no sense says so. */
+static void requests_that_make_no_sense_are_refused_in_words(void **state) {
+  (void)state;
+  static const char *const wrong[][2] = {
+    { "sample ", "sample \\\"\\\": it is a number of bytes, at most" },
+    { "sample x", "sample \\\"x\\\": it is a number of bytes, at most" },
+    { "sample -1", "sample \\\"-1\\\": it is a number of bytes, at most" },
+    { "sample 1x", "sample \\\"1x\\\": it is a number of bytes, at most" },
+    { "sample 99999999999999999999", "it is a number of bytes, at most" },
+    { "sleep host", "sleep: write a place and tag=" },
+    { "sleep  tag=x", "sleep: write a place and tag=" },
+    { "share 12", "a key and an offset are expected" },
+    { "device 12 ab", "a base, a key and an address are expected" },
+  };
+  for (size_t i = 0; i < LM_COUNT(wrong); i++) {
+    lm_json json = { 0 };
+    int given = -1;
+    lm_control_reply(wrong[i][0], lm_control_watch, &json, &given);
+    check_json(&json);
+    if (!strstr(json.text, "\"ok\":false") || !strstr(json.text, wrong[i][1]))
+      fail_msg("%s: %s", wrong[i][0], json.text);
+    assert_int_equal(given, -1);
+    lm_json_finish(&json);
+  }
+}
+
 static void odd_tags_are_distinguished_and_reported_in_json(void **state) {
   (void)state;
   void *kept[LM_COUNT(odd_tags)];
@@ -490,6 +516,41 @@ static void handlers_are_whole_or_refused(void **state) {
   fails(loam_handler_register(&h), LOAM_EINVAL, "realloc");
 }
 
+static void functions_of_arrays_name_an_argument_that_is_null(void **state) {
+  (void)state;
+  loam_array *out = NULL, *array = NULL;
+  loam_type *type;
+  loam_block *block = loam_block_new(NULL, 64);
+  const char *name = "x";
+  static char some[8];
+  void *schema = some;
+  assert_int_equal(loam_type_parse("2 * int32", &type), LOAM_OK);
+  assert_int_equal(loam_array_wrap(block, 0, type, NULL, &array), LOAM_OK);
+  fails(loam_array_wrap(NULL, 0, type, NULL, &out), LOAM_EINVAL, "block: it is NULL");
+  fails(loam_array_wrap(block, 0, NULL, NULL, &out), LOAM_EINVAL, "type: it is NULL");
+  fails(loam_array_wrap(block, 0, type, NULL, NULL), LOAM_EINVAL, "out: it is NULL");
+  fails(loam_array_append(NULL, some), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_append(array, NULL), LOAM_EINVAL, "element: it is NULL");
+  fails(loam_array_set_text(NULL, "x", 1), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_set_text(array, NULL, 1), LOAM_EINVAL, "bytes: it is NULL");
+  fails(loam_array_field(NULL, "x", &out), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_field(array, NULL, &out), LOAM_EINVAL, "name: it is NULL");
+  fails(loam_array_field(array, "x", NULL), LOAM_EINVAL, "out: it is NULL");
+  fails(loam_array_fields(NULL, 1, &name, &out), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_fields(array, 1, NULL, &out), LOAM_EINVAL, "names: it is NULL");
+  fails(loam_array_fields(array, 1, &name, NULL), LOAM_EINVAL, "out: it is NULL");
+  fails(loam_array_to_arrow(NULL, 0, schema, schema), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_to_arrow(array, 0, NULL, schema), LOAM_EINVAL, "schema: it is NULL");
+  fails(loam_array_to_arrow(array, 0, schema, NULL), LOAM_EINVAL, "out: it is NULL");
+  fails(loam_array_from_arrow(NULL, schema, 0, &out), LOAM_EINVAL, "schema: it is NULL");
+  fails(loam_array_from_arrow(schema, NULL, 0, &out), LOAM_EINVAL, "array: it is NULL");
+  fails(loam_array_from_arrow(schema, schema, 0, NULL), LOAM_EINVAL, "out: it is NULL");
+  assert_null(out);
+  loam_array_release(array);
+  loam_type_release(type);
+  loam_block_release(block);
+}
+
 static void ignore_row(void *ctx, const loam_stats_row *row) { (void)ctx, (void)row; }
 static void ignore_pid(void *ctx, int pid) { (void)ctx, (void)pid; }
 
@@ -538,6 +599,7 @@ int main(void) {
     cmocka_unit_test(a_failed_aligned_request_leaves_the_check_of_sizes_as_it_was),
     cmocka_unit_test(tags_have_at_most_255_bytes),
     cmocka_unit_test(other_strings_of_a_site_may_be_long),
+    cmocka_unit_test(requests_that_make_no_sense_are_refused_in_words),
     cmocka_unit_test(odd_tags_are_distinguished_and_reported_in_json),
     cmocka_unit_test(paths_of_policies_are_refused_in_words),
     cmocka_unit_test(texts_of_policies_are_refused_in_words),
@@ -545,6 +607,7 @@ int main(void) {
     cmocka_unit_test(questions_that_make_no_sense_are_refused),
     cmocka_unit_test(scopes_may_be_left_too_often_and_entered_too_deep),
     cmocka_unit_test(handlers_are_whole_or_refused),
+    cmocka_unit_test(functions_of_arrays_name_an_argument_that_is_null),
     cmocka_unit_test(figures_have_a_place_to_go),
     cmocka_unit_test(asking_an_unknown_process_fails),
   };
