@@ -55,6 +55,15 @@ local function type_of(value)
   return "a " .. type(value)
 end
 
+-- Returns what to write where pick returned a value that is not a strategy. A function is mostly a
+-- constructor that was not called, such as loam.deny.
+local function advice_on(value)
+  if type(value) == "function" then
+    return "call a constructor above pick, as in local full = loam.deny {}, and return its result"
+  end
+  return "return a strategy on every path, also at the end of pick"
+end
+
 -- ---- leaves
 
 local function ids_of(served)
@@ -70,7 +79,7 @@ local function end_of(chain)
   if ends[chain] then return ends[chain] end
   if not strategy.members(chain) then
     frame.refuse("return", "pick returned " .. type_of(chain) .. ", not a strategy",
-      "return a strategy on every path, also at the end of pick")
+      advice_on(chain))
   end
   local ids, key = ids_of(strategy.served(chain)), ""
   -- The key has all members, also those that this machine cannot serve: tests compare whole chains.
