@@ -98,6 +98,14 @@ static int make_socket(void) {
   return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
+/* Returns whether this process listens at the other end of `fd`. It does where another copy of loam
+ * is in the process, for example in a plugin that contains the static library. */
+static bool is_own(int fd) {
+  struct ucred peer;
+  socklen_t size = sizeof peer;
+  return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.pid == getpid();
+}
+
 /* Removes the socket at `address` if it is left over from a process that has ended: connect(2) then
  * fails with ECONNREFUSED. ENOENT means that the socket has been removed already. Fails if another
  * process listens there, for example a process of another container whose id is equal to ours.
@@ -108,9 +116,11 @@ static loam_status remove_stale(const struct sockaddr_un *address) {
   int fd = make_socket();
   if (fd < 0) return fail_path(path);
   int failure = connect(fd, (const struct sockaddr *)address, sizeof *address) ? errno : 0;
+  const char *who = !failure && is_own(fd) ? "another copy of loam in this process"
+                                           : "another process";
   close(fd);
   if (!failure || failure == EAGAIN)
-    return lm_error(LOAM_EIO, "control socket: %s: another process listens there", path);
+    return lm_error(LOAM_EIO, "control socket: %s: %s listens there", path, who);
   errno = failure;
   bool is_gone = failure == ENOENT || (failure == ECONNREFUSED && !unlink(path));
   return is_gone ? LOAM_OK : fail_path(path);
