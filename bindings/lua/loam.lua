@@ -102,22 +102,28 @@ end
 
 -- ---- Life and policy
 
--- The least number of a field of loam_config, and the first that it does not hold. Others are int.
-local holds = { max_leaves = { 0, 2 ^ 32 }, step_ms = { 0, 2 ^ 32 }, step_bytes = { 0, 2 ^ 53 } }
-local int = { -2 ^ 31, 2 ^ 31 }
+-- The fields of loam_config: texts, and numbers from the first of two on and below the second.
+local int, uint = { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
+local settings = {
+  policy = "text", control_dir = "text", watch = int, control = int, lenient = int,
+  guard_report = int, leaks = int, guest = int, max_leaves = uint, step_ms = uint,
+  step_bytes = { 0, 2 ^ 53 },
+}
 
 local function must_hold(name, value)
-  local range = holds[name] or int
+  local range = settings[name]
+  if type(value) == "boolean" then return end
   if is_index(value) and value >= range[1] and value < range[2] then return end
   error(("%s %s: a whole number from %.0f to %.0f is expected")
-    :format(tostring(name), tostring(value), range[1], range[2] - 1), 3)
+    :format(name, tostring(value), range[1], range[2] - 1), 3)
 end
 
 -- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
 function loam.start(config)
-  config = without_nuls(config or {})
+  config = config or {}
+  must_know(config, "start", settings)
   for name, value in pairs(config) do
-    if type(value) == "number" then must_hold(name, value) end
+    if settings[name] == "text" then must_be_text(value, name) else must_hold(name, value) end
   end
   return check(native.start(config))
 end

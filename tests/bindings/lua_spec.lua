@@ -84,8 +84,11 @@ describe("loam for Lua", function()
       assert.has_error(function() loam.block("of.type", 10):slice(large, 1) end)
       assert.has_error(function() loam.array("of.type", "var * int8"):resize(large) end)
     end
-    assert.has_error(function() loam.start { no_such_field = 1 } end)
-    assert.has_error(function() loam.start { policy = {} } end)
+    assert.has_error(function() loam.start { size = 100 } end, "start: there is no size")
+    local expected = ": a string expected, got table"
+    assert.has_error(function() loam.start { policy = {} } end, "policy" .. expected)
+    local _, blamed = pcall(function() loam.start { watch = "x" } end)
+    assert.matches("^[^:]*lua_spec.lua:%d+: watch x: a whole number from ", blamed)
     local words = " -1: a whole number from 0 to 4294967295 is expected"
     assert.has_error(function() loam.start { max_leaves = -1 } end, "max_leaves" .. words)
     assert.has_error(function() loam.start { step_ms = 2 ^ 32 } end)
