@@ -69,7 +69,9 @@ private:
   loam_site *site_ = nullptr;
 };
 
-/* A scope: while the object lives, allocations of its thread without a site use this site. */
+/* A scope: while the object lives, allocations of its thread without a site use this site. It may
+ * not live across a co_await: until the coroutine goes on, other code of the thread would use the
+ * site, and the coroutine may go on in another thread. */
 class scope {
 public:
   explicit scope(site of) noexcept { loam_scope_enter(of.get()); }
@@ -184,6 +186,19 @@ template <class Tag> void *make_or_null(std::size_t size, std::size_t alignment)
 
 } // namespace detail
 
+/* The argument of `new (loam::at("tag")) T`: the site for which one object is allocated. `delete`
+ * does not know that the memory is loam's: end the object by loam::destroy, or give it to a
+ * std::unique_ptr<T, loam::deleter>. There is no such form for arrays: use std::vector with
+ * loam::allocator. */
+class at {
+public:
+  explicit at(site of) noexcept : site_(of) {}
+  loam_site *get_site() const noexcept { return site_.get(); }
+
+private:
+  site site_;
+};
+
 /* A base class: `new` allocates objects of a class that derives from it, and arrays of them, for a
  * tag. Tag is a type that names the tag:
  *
@@ -191,11 +206,11 @@ template <class Tag> void *make_or_null(std::size_t size, std::size_t alignment)
  *   class mesh : public loam::tagged_by<mesh_tag> {};
  *
  * The base class adds no member and no virtual function. Classes that derive from `mesh` have its
- * tag. `delete` tells loam the size of an object, unless the object needs a greater alignment than
- * a plain `new` gives. So if a derived class is deleted through a base class without a virtual
- * destructor, that becomes an event (BAD_FREE) where loam_free_sized sees the difference.
- * std::make_shared and containers do not call a class's operator new: use std::allocate_shared with
- * loam::allocator. */
+ * tag; the site of `new (loam::at(site)) mesh` goes before it. `delete` tells loam the size of an
+ * object, unless the object needs a greater alignment than a plain `new` gives. So if a derived
+ * class is deleted through a base class without a virtual destructor, that becomes an event
+ * (BAD_FREE) where loam_free_sized sees the difference. std::make_shared and containers do not call
+ * a class's operator new: use std::allocate_shared with loam::allocator. */
 template <class Tag> class tagged_by {
 public:
   static void *operator new(std::size_t size) {
@@ -212,6 +227,12 @@ public:
     return detail::make_or_null<Tag>(size, static_cast<std::size_t>(alignment));
   }
   static void *operator new(std::size_t, void *place) noexcept { return place; }
+  static void *operator new(std::size_t size, const at &where) {
+    return detail::make(where.get_site(), size, 1);
+  }
+  static void *operator new(std::size_t size, std::align_val_t alignment, const at &where) {
+    return detail::make(where.get_site(), size, static_cast<std::size_t>(alignment));
+  }
 
   static void *operator new[](std::size_t size) {
     return detail::make(detail::site_of<Tag>(), size, 1);
@@ -234,12 +255,14 @@ public:
   static void operator delete[](void *ptr) noexcept { loam_free(ptr); }
   static void operator delete[](void *ptr, std::align_val_t) noexcept { loam_free(ptr); }
 
-  /* Called if a constructor throws in an expression with std::nothrow, or at a place. */
+  /* Called if a constructor throws in an expression with std::nothrow or loam::at, or at a place. */
   static void operator delete(void *ptr, const std::nothrow_t &) noexcept { loam_free(ptr); }
   static void operator delete(void *ptr, std::align_val_t, const std::nothrow_t &) noexcept {
     loam_free(ptr);
   }
   static void operator delete(void *, void *) noexcept {}
+  static void operator delete(void *ptr, const at &) noexcept { loam_free(ptr); }
+  static void operator delete(void *ptr, std::align_val_t, const at &) noexcept { loam_free(ptr); }
   static void operator delete[](void *ptr, const std::nothrow_t &) noexcept { loam_free(ptr); }
   static void operator delete[](void *ptr, std::align_val_t, const std::nothrow_t &) noexcept {
     loam_free(ptr);
@@ -275,19 +298,6 @@ protected:
   ~tagged() = default;
 };
 #endif
-
-/* The argument of `new (loam::at("tag")) T`: the site for which one object is allocated. `delete`
- * does not know that the memory is loam's: end the object by loam::destroy, or give it to a
- * std::unique_ptr<T, loam::deleter>. There is no such form for arrays: use std::vector with
- * loam::allocator. */
-class at {
-public:
-  explicit at(site of) noexcept : site_(of) {}
-  loam_site *get_site() const noexcept { return site_.get(); }
-
-private:
-  site site_;
-};
 
 /* Ends an object that `new (loam::at(site)) T` made; nullptr does nothing. The pointer may point to
  * a base class, if that has a virtual destructor. */

@@ -138,6 +138,20 @@ struct alignas(128) wide_shader {
   char bytes[200] = {};
 };
 
+void an_expression_goes_before_the_tag_of_a_class(void **) {
+  auto one = new (loam::at("scene.other")) mesh;
+  auto wide = new (loam::at("scene.other")) wide_mesh;
+  assert_string_equal(tag_of(one), "scene.other");
+  assert_true(is_aligned(wide));
+  assert_true(throws([] { (void)new (loam::at("scene.other")) mesh(true); }));
+  assert_true(throws([] { (void)new (loam::at("scene.other")) wide_mesh(true); }));
+  assert_int_equal(live_under("scene.other"), 2);
+  delete one;
+  loam::destroy(wide);
+  assert_int_equal(live_under("scene.other"), 0);
+  assert_int_equal(live_under("scene.mesh"), 0);
+}
+
 void an_expression_names_its_site(void **) {
   {
     std::unique_ptr<shader, loam::deleter> one(new (loam::at("scene.shader")) shader);
@@ -249,6 +263,7 @@ int main() {
     cmocka_unit_test(a_constructor_that_throws_leaves_no_memory),
     cmocka_unit_test(an_object_can_be_made_at_a_place),
     cmocka_unit_test(an_expression_names_its_site),
+    cmocka_unit_test(an_expression_goes_before_the_tag_of_a_class),
     cmocka_unit_test(what_cannot_be_allocated_throws_or_is_null),
     cmocka_unit_test(a_tag_that_is_not_valid_is_an_error),
     cmocka_unit_test(a_wrong_size_is_reported),
