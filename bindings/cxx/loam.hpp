@@ -255,7 +255,7 @@ public:
   static void operator delete[](void *ptr) noexcept { loam_free(ptr); }
   static void operator delete[](void *ptr, std::align_val_t) noexcept { loam_free(ptr); }
 
-  /* Called if a constructor throws in an expression with std::nothrow or loam::at, or at a place. */
+  /* Called if a constructor throws in an expression with std::nothrow, loam::at or a place. */
   static void operator delete(void *ptr, const std::nothrow_t &) noexcept { loam_free(ptr); }
   static void operator delete(void *ptr, std::align_val_t, const std::nothrow_t &) noexcept {
     loam_free(ptr);

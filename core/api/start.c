@@ -55,7 +55,8 @@ static loam_status read_config(const loam_config *given, loam_config *out) {
   *out = (loam_config){ .size = sizeof *out };
   if (!given) return LOAM_OK;
   if (given->size < offsetof(loam_config, control))
-    return lm_error(LOAM_EINVAL, "loam_config.size %zu: it is sizeof(loam_config)", given->size);
+    return lm_error(LOAM_EINVAL, "loam_config.size %zu: it must be sizeof(loam_config)",
+                    given->size);
   memcpy(out, given, given->size < sizeof *out ? given->size : sizeof *out);
   const char *missing = out->system ? missing_function(out->system) : NULL;
   if (missing) return lm_error(LOAM_EINVAL, "loam_config.system: it has no %s", missing);

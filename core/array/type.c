@@ -504,17 +504,18 @@ bool lm_type_find_category(const loam_type *type, const char *name, size_t lengt
 
 /* ---- Dimensions of any size */
 
-/* Returns whether loam_type_sized can give a dimension of a type its size: it enters no struct. */
-static bool takes_size(const loam_type *type) {
+/* Returns to how many dimensions of a type loam_type_sized gives a size: it enters no struct. */
+static size_t count_sizes(const loam_type *type) {
+  size_t count = 0;
   for (; type; type = type->element)
-    if (type->kind == LOAM_TYPE_FIXED && type->count == LOAM_ANY) return true;
-  return false;
+    count += type->kind == LOAM_TYPE_FIXED && type->count == LOAM_ANY;
+  return count;
 }
 
 loam_status lm_type_check_sized(const loam_type *type) {
   char words[LM_TYPE_WORDS];
   if (!type->is_symbolic) return LOAM_OK;
-  if (!takes_size(type))
+  if (!count_sizes(type))
     return lm_error(LOAM_EINVAL, "type %s: a `fixed *` in a struct gets no size: write a number",
                     lm_type_words(words, type));
   return lm_error(LOAM_EINVAL,
@@ -524,20 +525,15 @@ loam_status lm_type_check_sized(const loam_type *type) {
 
 /* Makes a type from `type`, in which the dimensions of any size get the sizes at *shape. Moves
  * *shape past the sizes that are used. */
-static loam_status give_sizes(const loam_type *type, size_t *count, const size_t **shape,
-                              loam_type **out) {
+static loam_status give_sizes(const loam_type *type, const size_t **shape, loam_type **out) {
   loam_type *element = NULL;
   if (!type->is_symbolic || type->kind == LOAM_TYPE_STRUCT) {
     *out = loam_type_retain(type);
     return LOAM_OK;
   }
   size_t size = type->count;
-  if (type->kind == LOAM_TYPE_FIXED && size == LOAM_ANY) {
-    if (!*count) return lm_error(LOAM_EINVAL, "type %.64s: more sizes are needed", type->text);
-    size = *(*shape)++;
-    --*count;
-  }
-  loam_status status = give_sizes(type->element, count, shape, &element);
+  if (type->kind == LOAM_TYPE_FIXED && size == LOAM_ANY) size = *(*shape)++;
+  loam_status status = give_sizes(type->element, shape, &element);
   if (status) return status;
   if (type->kind == LOAM_TYPE_FIXED) return lm_type_fixed(size, element, out);
   return type->kind == LOAM_TYPE_VAR ? lm_type_var(element, out) : lm_type_pointer(element, out);
@@ -546,12 +542,13 @@ static loam_status give_sizes(const loam_type *type, size_t *count, const size_t
 loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
                             loam_type **out) {
   loam_type *made = NULL;
+  char words[LM_TYPE_WORDS];
   if (!type || !out || (count && !shape))
     return lm_error(LOAM_EINVAL, "type, shape or out: it is NULL");
-  loam_status status = give_sizes(type, &count, &shape, &made);
-  if (!status && count)
-    status = lm_error(LOAM_EINVAL, "%zu sizes too many for the dimensions of type %.64s", count,
-                      type->text);
+  if (count != count_sizes(type))
+    return lm_error(LOAM_EINVAL, "type %s: the number of sizes must be %zu, not %zu",
+                    lm_type_words(words, type), count_sizes(type), count);
+  loam_status status = give_sizes(type, &shape, &made);
   if (!status) status = lm_type_check_sized(made);
   if (status) loam_type_release(made);
   else *out = made;

@@ -17,12 +17,12 @@
  *     Out-parameters are written last, and only on success.
  *   - A pointer argument may be NULL only where its comment says so. A function that returns a
  *     loam_status fails when another argument is NULL, mostly with LOAM_EINVAL.
- *   - loam owns every `const char *` that it returns; the comment says how long the string lives.
- *     loam copies the strings and structs that it is given, unless the comment says otherwise.
+ *   - A callback or handler returns to loam: no exception, longjmp or error of Lua may leave it.
+ *   - loam owns a `const char *` that it returns; the comment says how long the string lives. loam
+ *     copies the strings and structs that it is given, unless the comment says otherwise.
  *   - A struct is plain data of its owner, without a lock, unless its comment says otherwise: loam
  *     reads it or fills it in during the call, and no other thread may write to it at that time.
- *   - "Block" alone means one live allocation. A loam_block is an owner of memory that counts its
- *     references.
+ *   - "Block" alone means one live allocation. A loam_block owns memory and counts references.
  *
  * Versions are semantic. A program that was compiled with this header runs with every later library
  * of the same major number. So functions, their arguments, values of constants and the layout of
@@ -226,8 +226,8 @@ LOAM_API const char *loam_version(void);
  * change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
-/* Loads a policy from `text` and makes it live; error messages show `name` in place of a file name
- * (NULL: "text"). Fails like loam_policy_load, except that there is no file to read. */
+/* Loads a policy from `text`, which ends with a newline, and makes it live; messages show `name` in
+ * place of a file name (NULL: "text"). Fails like loam_policy_load, without errors of a file. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 
 /* Loads the policy file at `path` and follows it: the file is loaded again after it is saved in
@@ -1568,19 +1568,19 @@ LOAM_API loam_status loam_machine(loam_write_fn write, void *ctx);
 
 #ifndef LOAM_CDEF
 
-/* The site of the place where the macro stands: LOAM_SITE("tensor.weights"). The first use looks
- * the site up and keeps it in a static variable. Acquire and release pair up, so that a thread
- * which reads the pointer sees the whole site. */
-#define LOAM_SITE(name)                                                    \
-  (__extension__({                                                         \
-    static loam_site *loam_here_;                                          \
-    loam_site *loam_now_ = __atomic_load_n(&loam_here_, __ATOMIC_ACQUIRE); \
-    if (!loam_now_) {                                                      \
-      loam_where loam_at_ = { (name), __FILE__, __func__, 0, __LINE__ };   \
-      loam_now_ = loam_site_at(&loam_at_);                                 \
-      __atomic_store_n(&loam_here_, loam_now_, __ATOMIC_RELEASE);          \
-    }                                                                      \
-    loam_now_;                                                             \
+/* The site of the place, in a function, where the macro stands: LOAM_SITE("tensor.weights"). The
+ * first use looks the site up and keeps it in a static variable. Acquire and release pair up, so
+ * that a thread which reads the pointer sees the whole site. */
+#define LOAM_SITE(name)                                                     \
+  (__extension__({                                                          \
+    static loam_site *loam_here_;                                           \
+    loam_site *loam_now_ = __atomic_load_n(&loam_here_, __ATOMIC_ACQUIRE);  \
+    if (!loam_now_) {                                                       \
+      loam_where loam_at_ = { (name), __FILE__, __func__, NULL, __LINE__ }; \
+      loam_now_ = loam_site_at(&loam_at_);                                  \
+      __atomic_store_n(&loam_here_, loam_now_, __ATOMIC_RELEASE);           \
+    }                                                                       \
+    loam_now_;                                                              \
   }))
 
 /* Values of a loam_index: LOAM_AT(i) selects element i, LOAM_RANGE(start, stop) a range, in which

@@ -1,4 +1,5 @@
--- header.lua - C99, C++11 and LuaJIT's ffi.cdef accept loam.h without a change.
+-- header.lua - C99, C++11 and LuaJIT's ffi.cdef accept loam.h without a change, and the macros too
+-- give none of the warnings that hosts turn on.
 package.path = "tests/check/?.lua;" .. package.path
 local files = require("_files")
 local header = require("_header")
@@ -7,17 +8,27 @@ local ffi = require("ffi")
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 local cc, cxx = os.getenv("CC") or "cc", os.getenv("CXX") or "c++"
 
--- Compiles only the header. Each warning is an error.
+local program = [[
+#include <loam.h>
+void use(void);
+void use(void) {
+  const loam_index at[] = { LOAM_AT(1), LOAM_RANGE(0, 2), LOAM_ALL };
+  loam_free(loam_malloc(LOAM_SITE("tag"), sizeof at));
+}
+]]
+local warnings = "-Wall -Wextra -Werror -Wpedantic -Wconversion -Wshadow"
+
+-- Compiles the header and its macros. Each warning is an error.
 local function compile(compiler, language)
-  local ok, words = pcall(files.lines_of, ("echo '#include <loam.h>' | %s -fsyntax-only "
-    .. "-Wall -Wextra -Werror -Wpedantic -Icore/include %s - 2>&1"):format(compiler, language))
+  local line = "echo '%s' | %s -fsyntax-only %s -Icore/include %s - 2>&1"
+  local ok, words = pcall(files.lines_of, line:format(program, compiler, warnings, language))
   if not ok then files.complain("core/include/loam.h", "%s %s\n%s", compiler, language, words) end
 end
 
 compile(cc, "-std=c99 -x c")
 compile(cc, "-std=gnu17 -x c")
-compile(cxx, "-std=c++11 -x c++")
-compile(cxx, "-std=c++20 -x c++")
+compile(cxx, "-std=c++11 -Wzero-as-null-pointer-constant -Wold-style-cast -x c++")
+compile(cxx, "-std=c++20 -Wzero-as-null-pointer-constant -Wold-style-cast -x c++")
 
 for _, name in ipairs { "cdef", "plan_cdef" } do
   local text = dofile(("%s/embed/loam/%s.lua"):format(build, name))

@@ -315,7 +315,8 @@ static int start_wrongly(void *unused) {
   (void)unused;
   loam_system none = { malloc, calloc, realloc, free, NULL, NULL };
   char *path = repeated('p', 10000);
-  fails(loam_start(&(loam_config){ 0 }), LOAM_EINVAL, "loam_config.size 0");
+  fails(loam_start(&(loam_config){ 0 }), LOAM_EINVAL,
+        "loam_config.size 0: it must be sizeof(loam_config)");
   fails(loam_start(&(loam_config){ .size = 3 }), LOAM_EINVAL, "loam_config.size 3");
   fails(loam_start(&(loam_config){ .size = sizeof(loam_config), .system = &none }), LOAM_EINVAL,
         "aligned_alloc");

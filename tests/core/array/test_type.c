@@ -109,6 +109,10 @@ static void dimensions_of_any_size_get_their_sizes(void **state) {
   expect_sized("2 * int8", 0, "2 * int8");
   expect_sized("fixed * int8", 0, NULL);
   expect_sized("fixed * int8", 2, NULL);
+  assert_string_equal(loam_error(), "type fixed * int8: the number of sizes must be 1, not 2");
+  expect_sized("fixed * var * fixed * int8", 1, NULL);
+  assert_string_equal(loam_error(),
+                      "type fixed * var * fixed * int8: the number of sizes must be 2, not 1");
   expect_sized("fixed * {x: fixed * int8}", 1, NULL);
   assert_int_equal(loam_type_sized(NULL, 0, NULL, &type), LOAM_EINVAL);
 }
