@@ -30,7 +30,7 @@ int main(int count, char **argument) {
   loam_free(make_frame()); /* loads the policy before there are threads */
   for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work_on, NULL);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
-  static char **names; /* points to memory of malloc from a block of loam */
+  static char **volatile names; /* points to memory of malloc from a block of loam */
   names = loam_malloc(LOAM_SITE("names"), 100);
   names[0] = malloc(100);
   char *frame = make_frame();
