@@ -63,12 +63,13 @@ local function without_nul(value, what, level)
 end
 
 -- Raises an error for what is no text, or one that C cannot read. `what` names it in the error.
--- The error is blamed on the caller of the function that checks.
-local function must_be_text(value, what)
+-- The error is blamed on the caller of the function that checks, or by `level`.
+local function must_be_text(value, what, level)
+  level = level or 3
   if type(value) ~= "string" then
-    error(("%s: a string expected, got %s"):format(what, type(value)), 3)
+    error(("%s: a string expected, got %s"):format(what, type(value)), level)
   end
-  without_nul(value, what, 4)
+  without_nul(value, what, level + 1)
 end
 
 local function must_be_bytes(value)
@@ -77,20 +78,28 @@ local function must_be_bytes(value)
   end
 end
 
--- Raises an error if a table of named values has another name than those of `known`.
-local function must_know(values, what, known)
+-- Fields of structs in C: the least number that a field holds, and the first that it does not hold.
+-- A flag also takes a boolean.
+local flag, int, uint = { -2 ^ 31, 2 ^ 31 }, { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
+
+-- Raises an error if a table of named values has another name than those of `fields`, or a value
+-- that its field does not hold. A field may also be "text".
+local function must_know(values, what, fields)
   if type(values) ~= "table" then
     error(("%s: a table expected, got %s"):format(what, type(values)), 3)
   end
-  for name in pairs(values) do
-    if not known[name] then error(("%s: there is no %s"):format(what, tostring(name)), 3) end
+  for name, value in pairs(values) do
+    local field = fields[name]
+    if not field then
+      error(("%s: there is no %s"):format(what, tostring(name)), 3)
+    elseif field == "text" then
+      must_be_text(value, name, 4)
+    elseif not (field == flag and type(value) == "boolean"
+      or is_index(value) and value >= field[1] and value < field[2]) then
+      error(("%s %s: a whole number from %.0f to %.0f is expected")
+        :format(name, tostring(value), field[1], field[2] - 1), 3)
+    end
   end
-end
-
--- Like without_nul, for each text in a table of named values.
-local function without_nuls(values)
-  for name, value in pairs(values) do without_nul(value, tostring(name), 4) end
-  return values
 end
 
 function loam.version() return native.version() end
@@ -102,29 +111,16 @@ end
 
 -- ---- Life and policy
 
--- The fields of loam_config: texts, and numbers from the first of two on and below the second.
-local int, uint = { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
 local settings = {
-  policy = "text", control_dir = "text", watch = int, control = int, lenient = int,
-  guard_report = int, leaks = int, guest = int, max_leaves = uint, step_ms = uint,
+  policy = "text", control_dir = "text", watch = flag, control = flag, lenient = flag,
+  guard_report = flag, leaks = flag, guest = flag, max_leaves = uint, step_ms = uint,
   step_bytes = { 0, 2 ^ 53 },
 }
-
-local function must_hold(name, value)
-  local range = settings[name]
-  if type(value) == "boolean" then return end
-  if is_index(value) and value >= range[1] and value < range[2] then return end
-  error(("%s %s: a whole number from %.0f to %.0f is expected")
-    :format(name, tostring(value), range[1], range[2] - 1), 3)
-end
 
 -- Starts the engine. `config` has fields of loam_config: strings, numbers or booleans.
 function loam.start(config)
   config = config or {}
   must_know(config, "start", settings)
-  for name, value in pairs(config) do
-    if settings[name] == "text" then must_be_text(value, name) else must_hold(name, value) end
-  end
   return check(native.start(config))
 end
 function loam.stop() native.stop() end
@@ -178,13 +174,13 @@ local function site_of(site)
   return found
 end
 
-local parts_of_site = { tag = true, file = true, func = true, module = true, line = true }
+local parts_of_site = { tag = "text", file = "text", func = "text", module = "text", line = int }
 
 -- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
 function loam.site(what)
   if type(what) == "string" then return site_of(what) end
   must_know(what, "site", parts_of_site)
-  return given(native.site_at(without_nuls(what)))
+  return given(native.site_at(what))
 end
 
 -- Returns the site of a tag at the line that calls this function.
@@ -383,13 +379,12 @@ function arena:finalize() return kept(self, check(native.arena_finalize(live(sel
 native.define("arena", arena, arena.size)
 
 local ZEROED, RESIZABLE = 1, 2 -- LOAM_ARENA_*
-local arena_options = { zeroed = true, resizable = true, first = true }
+local arena_options = { zeroed = flag, resizable = flag, first = { 0, 2 ^ 53 } }
 
 -- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
 function loam.arena(site, options)
   local o = options or {}
   must_know(o, "arena", arena_options)
-  whole(o.first or 0, "first")
   local flags = (o.zeroed and ZEROED or 0) + (o.resizable and RESIZABLE or 0)
   return make("arena", native.arena_new, site_of(site), flags, o.first or 0)
 end
@@ -405,6 +400,11 @@ local function c_index(index, level)
     return { index > 0 and index - 1 or index, nil, 0 }
   elseif type(index) ~= "table" then
     error(("element %s: a whole number or a range is expected"):format(tostring(index)), level)
+  end
+  for key in pairs(index) do
+    if key ~= 1 and key ~= 2 and key ~= 3 then
+      error(("a range is {first, last, step}: there is no %s"):format(tostring(key)), level)
+    end
   end
   local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1
   local are_whole = is_index(first) and is_index(last) and is_index(step)

@@ -69,7 +69,7 @@ describe("arrays of loam for Lua", function()
     assert.equal("[10,20,30,40,50]", (assert(a:at({})):json():gsub("%s", "")))
     assert.has_error(function() a:at(0) end)
     for _, wrong in ipairs { "2", true, 1.5, 0 / 0, 2 ^ 64, -2 ^ 63, { 1.5 }, { 1, 2, 0 },
-      { 1, 2, 0 / 0 }, { -2 ^ 63 }, { 1, 1e300 } } do
+      { 1, 2, 0 / 0 }, { -2 ^ 63 }, { 1, 1e300 }, { first = 1 }, { 1, 2, 1, 1 } } do
       assert.has_error(function() a:at(wrong) end)
       assert.has_error(function() a:get(wrong) end)
     end

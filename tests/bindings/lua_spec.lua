@@ -89,6 +89,11 @@ describe("loam for Lua", function()
     assert.has_error(function() loam.start { policy = {} } end, "policy" .. expected)
     local _, blamed = pcall(function() loam.start { watch = "x" } end)
     assert.matches("^[^:]*lua_spec.lua:%d+: watch x: a whole number from ", blamed)
+    for _, line in ipairs { "x", 1.5, 2 ^ 31 } do
+      _, blamed = pcall(function() loam.site { tag = "of.type", line = line } end)
+      assert.matches("^[^:]*lua_spec.lua:%d+: line .*: a whole number from ", blamed)
+    end
+    assert.has_error(function() loam.site { tag = 5 } end, "tag: a string expected, got number")
     local words = " -1: a whole number from 0 to 4294967295 is expected"
     assert.has_error(function() loam.start { max_leaves = -1 } end, "max_leaves" .. words)
     assert.has_error(function() loam.start { step_ms = 2 ^ 32 } end)
