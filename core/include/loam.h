@@ -925,8 +925,8 @@ LOAM_API void *loam_arena_alloc(loam_block *arena, size_t alignment, size_t size
  * plain and the piece is not its last; the arena is finalized. */
 LOAM_API void *loam_arena_resize(loam_block *arena, void *piece, size_t size);
 
-/* Frees all pieces together, so that the arena can be used again, and keeps one chunk for that if it
- * was not finalized. LOAM_ESTATE: it has several references; other owners may use the pieces. */
+/* Frees all pieces together, so that the arena can be used again. Keeps one chunk for that if the
+ * arena is not finalized. LOAM_ESTATE: it has several references; other owners may use pieces. */
 LOAM_API loam_status loam_arena_reset(loam_block *arena);
 
 /* Ends allocating and resizing in an arena, until a reset. A plain arena gives an empty chunk back.
