@@ -15,6 +15,7 @@
 #include "api/handler_api.h"
 #include "api/memory.h"
 #include "block/ledger.h"
+#include "engine/bad_free.h"
 #include "engine/engine.h"
 #include "os/error.h"
 
@@ -219,14 +220,12 @@ static LM_NOINLINE void report_wrong_count(loam_block *b, uint32_t was, const ch
     return;
   }
   atomic_store_explicit(&b->references, 0, memory_order_relaxed);
-  atomic_fetch_add_explicit(&lm_stats_bad_frees, 1, memory_order_relaxed);
-  lm_error_event(LOAM_EVENT_BAD_FREE, 0, b, "%p: %s a block that its last owner has released",
-                 (void *)b, verb);
+  lm_bad_free_wrong(verb, b);
 }
 
 /* Completes a retain when the count is wrong or blocks are watched. `was` is the count before. */
 static LM_NOINLINE loam_block *retain_slow(loam_block *b, uint32_t was) {
-  if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retained");
+  if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retain");
   if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
   return b;
 }
@@ -242,7 +241,7 @@ loam_block *loam_block_retain(loam_block *b) {
  * and reports a count that no live block has. Other counts need nothing more. */
 static LM_NOINLINE void end_or_report(loam_block *b, uint32_t was) {
   if (was == 1) end(b);
-  else if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "released");
+  else if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "release");
 }
 
 /* A whole release, with a note in the ledger if blocks are watched. */

@@ -272,11 +272,23 @@ static void a_block_beyond_the_address_space_is_null(void **state) {
   expect_nothing_live();
 }
 
+static char words_of_event[400];
 static void note_event(void *ctx, const loam_event *event) {
   ended *log = ctx;
   assert_int_equal(event->kind, LOAM_EVENT_BAD_FREE);
+  snprintf(words_of_event, sizeof words_of_event, "%s", event->message);
   log->n++;
   log->ptr = (void *)event->pointer;
+}
+
+/* Fails unless the last event has these words. */
+static void LM_PRINTF(1, 2) expect_event(const char *format, ...) {
+  char expected[200];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(expected, sizeof expected, format, arguments);
+  va_end(arguments);
+  if (!strstr(words_of_event, expected)) fail_msg("no \"%s\": %s", expected, words_of_event);
 }
 
 static void one_release_too_many_is_an_event_and_does_nothing(void **state) {
@@ -292,8 +304,11 @@ static void one_release_too_many_is_an_event_and_does_nothing(void **state) {
   loam_block_release(b);
   assert_int_equal(log.n, 2);
   assert_ptr_equal(log.ptr, b);
+  expect_event("release of %p, a freed block of ", (void *)b);
+  expect_event("bytes of tag 'test.block' and strategy ");
   loam_block_retain(b);
   assert_int_equal(log.n, 3);
+  expect_event("retain of %p, a freed block of ", (void *)b);
   loam_on_event(NULL, NULL);
   loam_stats(&after);
   assert_int_equal(after.bad_frees - before.bad_frees, 3);
