@@ -74,7 +74,7 @@ private:
  * site, and the coroutine may go on in another thread. */
 class scope {
 public:
-  explicit scope(site of) noexcept { loam_scope_enter(of.get()); }
+  [[nodiscard]] explicit scope(site of) noexcept { loam_scope_enter(of.get()); }
   ~scope() { loam_scope_leave(); }
   scope(const scope &) = delete;
   scope &operator=(const scope &) = delete;

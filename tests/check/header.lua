@@ -30,6 +30,13 @@ compile(cc, "-std=gnu17 -x c")
 compile(cxx, "-std=c++11 -Wzero-as-null-pointer-constant -Wold-style-cast -x c++")
 compile(cxx, "-std=c++20 -Wzero-as-null-pointer-constant -Wold-style-cast -x c++")
 
+-- A scope without a name ends at once, and the compiler says so.
+local unnamed = ("echo '#include <loam.hpp>\nvoid use() { loam::scope(\"tag\"); }' | %s "
+  .. "-std=c++17 -x c++ -fsyntax-only -Icore/include -Ibindings/cxx - 2>&1"):format(cxx)
+if not table.concat(files.lines_of(unnamed), " "):find("nodiscard", 1, true) then
+  files.complain("bindings/cxx/loam.hpp", "no warning of a scope without a name")
+end
+
 for _, name in ipairs { "cdef", "plan_cdef" } do
   local text = dofile(("%s/embed/loam/%s.lua"):format(build, name))
   local ok, words = pcall(ffi.cdef, text)
