@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -121,15 +120,17 @@ static loam_status make_locked(const char *path, const char *boot_id) {
 }
 
 /* Makes the file while it holds the lock on the folder. Without the lock, a process could replace
- * the table that another process has just made. So a file system without such locks gets none. */
+ * the table that another process has just made. So a file system without such locks gets none. Any
+ * user who may read the folder can keep it locked, so the wait has an end. */
 static loam_status make_in(const char *folder, const char *path, const char *boot_id) {
-  int lock = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error;
-  if (lock < 0) return fail(folder, errno);
-  while ((error = flock(lock, LOCK_EX) ? errno : 0) == EINTR) continue;
-  loam_status status = error ? lm_error(LOAM_EIO, "shared limits: %s cannot be locked: %s", folder,
-                                        strerrordesc_np(error))
-                             : make_locked(path, boot_id);
-  close(lock);
+  enum { LOCK_MS = 2000 };
+  int lock = lm_control_lock(folder, LOCK_MS);
+  if (lock < 0)
+    return lm_error(LOAM_EIO, "shared limits: %s cannot be locked: %s", folder,
+                    errno == EWOULDBLOCK ? "another process keeps it locked"
+                                         : strerrordesc_np(errno));
+  loam_status status = make_locked(path, boot_id);
+  lm_control_unlock(lock);
   return status;
 }
 

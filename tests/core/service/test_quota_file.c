@@ -57,6 +57,22 @@ static void the_file_is_made_once_with_all_its_room(void **state) {
   assert_int_equal(table_stat().st_ino, first.st_ino);
 }
 
+/* Any user who may read a folder can lock it, and keep it locked. */
+static void a_folder_that_stays_locked_holds_nobody_up(void **state) {
+  (void)state;
+  assert_int_equal(chmod(folder, 0755), 0);
+  int locked = open(folder, O_RDONLY | O_DIRECTORY);
+  assert_int_equal(flock(locked, LOCK_EX), 0);
+  alarm(20); /* ends a test that waits for ever */
+  assert_int_equal(lm_quota_file_make(folder), LOAM_EIO);
+  alarm(0);
+  assert_non_null(strstr(loam_error(), "another process keeps it locked"));
+  assert_false(is_good_table());
+  close(locked);
+  assert_int_equal(lm_quota_file_make(folder), LOAM_OK);
+  assert_true(is_good_table());
+}
+
 static void damage(off_t at) {
   int fd = open(table_path(), O_WRONLY);
   assert_int_equal(pwrite(fd, "?", 1, at), 1);
@@ -448,6 +464,7 @@ int main(void) {
 #define IN_FOLDER(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
   const struct CMUnitTest tests[] = {
     IN_FOLDER(the_file_is_made_once_with_all_its_room),
+    IN_FOLDER(a_folder_that_stays_locked_holds_nobody_up),
     IN_FOLDER(what_is_no_table_is_replaced),
     IN_FOLDER(a_link_is_replaced_and_not_followed),
     IN_FOLDER(what_cannot_be_replaced_is_named),
