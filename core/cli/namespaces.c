@@ -30,7 +30,8 @@ static struct {
     int inner, outer;       /* the id of the process there and here */
   } process[PROCESSES];
   unsigned processes;
-  bool is_whole; /* it has all processes of the machine that are in other PID namespaces */
+  bool is_whole;   /* it has all processes of the machine that are in other PID namespaces */
+  int64_t read_ms; /* since boot, when the reading began */
 } found;
 
 /* The unusual folders in which living processes have their boards. */
@@ -148,6 +149,7 @@ static void look_at_proc(void) {
        is_due = !elsewhere.read_ns || now_ns - elsewhere.read_ns > MAPS_NS;
   DIR *proc = opendir("/proc");
   found.mounts = found.processes = 0;
+  found.read_ms = lm_sys_boot_ns() / 1000000;
   found.is_whole = proc && own == FIRST_PID_NAMESPACE;
   note_mount("self", namespace_of("self", "mnt"));
   for (struct dirent *entry; proc && (entry = readdir(proc));) {
@@ -168,11 +170,13 @@ static int find_noted(uint64_t pid_namespace, int pid) {
   return 0;
 }
 
-/* lm_board_reader.find_pid. A process may have started since /proc was read, so it is read again
- * before a process counts as ended. */
-static int find_pid(uint64_t pid_namespace, int pid) {
+/* lm_board_reader.find_pid. A process that lived before /proc was read, and was not found there,
+ * has ended. One that came later may be there now, so /proc is read again. To read it for each
+ * process that has ended would take as long as any user wants, who writes boards. */
+static int find_pid(uint64_t pid_namespace, int pid, int64_t since_ms) {
   int outer = find_noted(pid_namespace, pid);
   if (outer || !pid_namespace || !found.is_whole) return outer;
+  if (since_ms < found.read_ms) return -1;
   look_at_proc();
   outer = find_noted(pid_namespace, pid);
   return outer || !found.is_whole ? outer : -1;
@@ -188,9 +192,13 @@ static void set_folders(lm_board_reader *reader, uint64_t mount, const char *fol
 }
 
 int lm_namespaces_boards(loam_write_fn write, void *ctx) {
+  static lm_board_shares shares;
   const char *folder[FOLDERS];
   int error = 0;
-  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid, .error = &error };
+  lm_board_reader reader = {
+    .write = write, .ctx = ctx, .find_pid = find_pid, .shares = &shares, .error = &error
+  };
+  shares.users = shares.folders = 0;
   look_at_proc();
   set_folders(&reader, found.mount[0], folder);
   lm_board_each(&reader);
