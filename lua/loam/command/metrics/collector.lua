@@ -68,6 +68,18 @@ local function find(self)
   return list
 end
 
+-- Returns a row of each strategy that has a limit. The other rows of a reading are needed no more:
+-- the program of any user may have hundreds of thousands.
+local function with_limits(rows)
+  local out, is_known = {}, {}
+  for _, row in ipairs(rows) do
+    if row.limit and not is_known[row.strategy] then
+      is_known[row.strategy], out[#out + 1] = true, row
+    end
+  end
+  return out
+end
+
 -- Reads the memory of one process. A reading that fails leaves the earlier figures.
 local function read(self, found, patience_ms)
   local begin = self.context.posix.clock()
@@ -78,6 +90,7 @@ local function read(self, found, patience_ms)
   if figures then
     found.figures, found.read_at = figures, now
     found.series, found.folded = folded_tags.fold(found.tags, figures.rows, self.tags)
+    figures.rows = with_limits(figures.rows)
   end
   local rest = math.max(KEPT_MS, SHARE * (now - begin))
   found.due_at = now + (figures and rest or math.max(rest, REFUSED_MS))

@@ -9,6 +9,7 @@
 local folded_tags = {}
 
 local OTHER = "other"
+local SPARE = 1024 -- rows that a process no longer has are remembered up to that number at least
 
 -- The memory of the command about a process, from one reading of it to the next.
 ---@class loam.FoldedTags
@@ -102,6 +103,18 @@ local function add_to_other(state, sum, bytes, blocks)
   other.total_blocks = other.total_blocks + blocks
 end
 
+-- Forgets the rows that the process no longer has, where they are more than those that it has. The
+-- rows of a program stay as long as it runs, but a hostile one may show new ones each time.
+local function forget_gone(state, sums)
+  local known, peak, last = 0, {}, {}
+  for _ in pairs(state.last) do known = known + 1 end
+  if known <= 2 * #sums + SPARE then return end
+  for _, sum in ipairs(sums) do
+    peak[sum.tag], last[sum.key] = state.peak[sum.tag], state.last[sum.key]
+  end
+  state.peak, state.last = peak, last
+end
+
 local function by_labels(a, b)
   if a.tag ~= b.tag then return a.tag < b.tag end
   if a.strategy ~= b.strategy then return a.strategy < b.strategy end
@@ -124,6 +137,7 @@ function folded_tags.fold(state, rows, most)
     local bytes, blocks = advance(state, sum)
     if shown[sum.tag] then out[#out + 1] = sum else add_to_other(state, sum, bytes, blocks) end
   end
+  forget_gone(state, sums)
   for _, other in pairs(state.other) do out[#out + 1] = other end
   table.sort(out, by_labels)
   return out, math.max(0, #tags - most)
