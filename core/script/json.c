@@ -76,7 +76,7 @@ bool lm_json_is_utf8(const char *text, size_t length) {
   return true;
 }
 
-/* Writes the escape sequence of a byte that JSON does not allow inside a string. */
+/* Writes the escape sequence of a character below 256. */
 static void escape(lm_json *json, unsigned char c) {
   static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
   const char *known = c ? strchr(plain, c) : NULL;
@@ -86,6 +86,12 @@ static void escape(lm_json *json, unsigned char c) {
   lm_json_raw(json, text, (size_t)n);
 }
 
+/* Tells whether the sequence of `n` bytes is a control character from U+0080 to U+009F. JSON allows
+ * them, but terminals obey them, and some texts come from other users. */
+static bool is_control(const unsigned char *s, size_t n) {
+  return n == 2 && s[0] == 0xc2 && s[1] < 0xa0;
+}
+
 static void write_quoted(lm_json *json, const char *text, size_t length) {
   const unsigned char *s = (const unsigned char *)text;
   lm_json_raw(json, "\"", 1);
@@ -93,6 +99,9 @@ static void write_quoted(lm_json *json, const char *text, size_t length) {
     size_t n = utf8_length(s + i, length - i);
     if (!n || s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] == 0x7f) {
       escape(json, s[i++]);
+    } else if (is_control(s + i, n)) {
+      escape(json, s[i + 1]); /* the number of such a character is its second byte */
+      i += n;
     } else {
       lm_json_raw(json, text + i, n);
       i += n;

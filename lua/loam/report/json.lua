@@ -79,9 +79,11 @@ function json.repaired(text)
   return concat(out)
 end
 
+-- Also escapes the control characters U+0080 to U+009F, which terminals obey.
 local function string_text(text)
   if find(text, "[\128-\255]") then text = json.repaired(text) end
-  return '"' .. gsub(text, '[%c"\\\127]', escape) .. '"'
+  text = gsub(text, '[%c"\\\127]', escape)
+  return '"' .. gsub(text, "\194([\128-\159])", escape) .. '"'
 end
 
 -- JSON has neither NaN nor infinity: null says "no such number".

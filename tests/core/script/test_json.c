@@ -40,6 +40,15 @@ static void a_byte_that_is_not_utf8_is_written_as_latin1(void **state) {
   assert_false(lm_json_is_utf8("\xf4\x90\x80\x80", 4));
 }
 
+/* Terminals obey the control characters U+0080 to U+009F. */
+static void control_characters_above_ascii_are_escaped(void **state) {
+  lm_json out = { 0 };
+  (void)state;
+  lm_json_text(&out, NULL, "\xc2\x80\xc2\x9b\xc2\xa0\xc3\x9b");
+  assert_string_equal(out.text, "\"\\u0080\\u009b\xc2\xa0\xc3\x9b\"");
+  lm_json_finish(&out);
+}
+
 /* When the system has no memory, the text keeps what fitted, and later calls do nothing. */
 static void without_memory_it_fails_and_stays_valid(void **state) {
   lm_json out = { 0 };
@@ -77,6 +86,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_get_keys_and_commas),
     cmocka_unit_test(a_byte_that_is_not_utf8_is_written_as_latin1),
+    cmocka_unit_test(control_characters_above_ascii_are_escaped),
     cmocka_unit_test(without_memory_it_fails_and_stays_valid),
     cmocka_unit_test(a_wrong_length_is_not_valid),
   };

@@ -516,6 +516,17 @@ describe("loam metrics", function()
     assert.equal(1, value_of(read_page(context.out, "text"), "loam_processes"))
   end)
 
+  it("shows no control characters of tags on a terminal", function()
+    local answers = { boards = { on_board() },
+                      seen = { [42] = seen { rows = { row("\27[2J", 1) } } } }
+    for is_terminal, tag in pairs { [false] = 'tag="\27[2J"', [true] = 'tag="\\027[2J"' } do
+      local _, context = canned.run("metrics", answers, nil, nil, function(context)
+        context.terminal = is_terminal
+      end)
+      assert.matches(tag, context.out, 1, true)
+    end
+  end)
+
   it("names a wrong argument", function()
     local function refuses(args, words)
       local status, context = canned.run("metrics " .. args, {})

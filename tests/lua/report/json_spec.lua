@@ -33,6 +33,7 @@ describe("json.encode", function()
 
   it("keeps UTF-8, and shows other bytes as the characters with their numbers", function()
     assert.equal('"é€😀"', json.encode("é€😀"))
+    assert.equal('"\\u0080\\u009b\\u009b\194\160"', json.encode("\194\128\194\155\155\194\160"))
     assert.equal('"Ã(í\194\160"', json.encode("\195(\237\160"))
   end)
 

@@ -3,6 +3,7 @@
 local arguments = require("loam.command.arguments")
 local http = require("loam.command.metrics.http")
 local pages = require("loam.command.metrics.pages")
+local terminal = require("loam.command.terminal")
 local textfile = require("loam.command.metrics.textfile")
 
 local metrics = {
@@ -108,6 +109,11 @@ local function collect_more_often()
   collectgarbage("setpause", GC_PAUSE)
 end
 
+-- Returns a page as it may be shown on a terminal: both formats let labels have control characters.
+local function shown(page)
+  return (page:gsub("[^\n]+", terminal.plain))
+end
+
 function metrics.run(context, given)
   check(given)
   if given.listen or given.textfile then collect_more_often() end
@@ -117,7 +123,8 @@ function metrics.run(context, given)
   elseif given.textfile then
     textfile.run(context, given.textfile, given.every or EVERY_MS, source)
   else
-    context.write(pages.get(source, "text"))
+    local page = pages.get(source, "text")
+    context.write(context.posix.is_terminal(1) and shown(page) or page)
   end
   return 0
 end
