@@ -62,6 +62,7 @@ static bool find_interpreter(const head *h, char out[PATH_ROOM]) {
 /* Returns the path of the dynamic linker that an ELF file of `length` bytes names; NULL: none. */
 static const char *linker_of(const head *h, size_t length) {
   const Elf64_Ehdr *e = &h->elf;
+  if (e->e_phoff > length) return NULL; /* so that no sum below overflows */
   for (size_t i = 0; i < e->e_phnum; i++) {
     Elf64_Phdr part;
     size_t at = e->e_phoff + i * e->e_phentsize;
@@ -75,7 +76,8 @@ static const char *linker_of(const head *h, size_t length) {
 static const char *why_not_elf(const head *h, size_t length, const struct stat *about) {
   if (length < sizeof h->elf) return NULL;
   if (h->elf.e_ident[EI_CLASS] != ELFCLASS64) return "a program of 32 bits";
-  bool has_tables = h->elf.e_phoff + h->elf.e_phnum * (size_t)h->elf.e_phentsize <= length;
+  bool has_tables = h->elf.e_phoff <= length &&
+                    h->elf.e_phoff + h->elf.e_phnum * (size_t)h->elf.e_phentsize <= length;
   const char *linker = linker_of(h, length);
   if (!linker) return has_tables ? "linked statically" : NULL;
   if (strstr(linker, "musl")) return "linked to another C library, musl";

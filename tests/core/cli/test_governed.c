@@ -2,6 +2,7 @@
 #include "cli/governed.h"
 
 #include <elf.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,6 +53,20 @@ static void the_head_of_a_program_gives_the_reason(void **state) {
   assert_string_equal(why_not("static"), "linked statically");
   assert_string_equal(why_not("small"), "a program of 32 bits");
   assert_string_equal(why_not("other"), "linked to another C library, musl");
+}
+
+/* The sum of the offset and the size of the program headers overflows. */
+static void headers_before_the_file_are_not_read(void **state) {
+  (void)state;
+  char path[128];
+  Elf64_Off wild = UINT64_MAX - 15;
+  write_elf("wild", ELFCLASS64, NULL);
+  snprintf(path, sizeof path, "%s/wild", folder);
+  int fd = open(path, O_WRONLY);
+  assert_int_equal(pwrite(fd, &wild, sizeof wild, offsetof(Elf64_Ehdr, e_phoff)), sizeof wild);
+  close(fd);
+  assert_null(why_not("wild"));
+  assert_int_equal(unlink(path), 0);
 }
 
 static void the_interpreter_of_a_script_gives_the_reason(void **state) {
@@ -107,6 +122,7 @@ static void what_cannot_be_read_is_for_exec_to_refuse(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_head_of_a_program_gives_the_reason),
+    cmocka_unit_test(headers_before_the_file_are_not_read),
     cmocka_unit_test(the_interpreter_of_a_script_gives_the_reason),
     cmocka_unit_test(a_name_is_searched_in_path),
     cmocka_unit_test(what_cannot_be_read_is_for_exec_to_refuse),
