@@ -263,17 +263,6 @@ describe("the series of loam metrics", function()
     assert.equal(1, value_of(samples, "loam_processes"))
   end)
 
-  it("tell what the pools of each device have", function()
-    local samples = samples_of(on_board(), seen { rows = {}, devices = { {
-      device = 1, reserved_bytes = 7, used_bytes = 5, pinned_reserved_bytes = 3,
-      pinned_used_bytes = 2 } } })
-    local of, of_pinned = { device = "1", memory = "device" }, { device = "1", memory = "pinned" }
-    assert.equal(7, value_of(samples, "loam_device_pool_bytes", of))
-    assert.equal(5, value_of(samples, "loam_device_pool_used_bytes", of))
-    assert.equal(3, value_of(samples, "loam_device_pool_bytes", of_pinned))
-    assert.equal(2, value_of(samples, "loam_device_pool_used_bytes", of_pinned))
-  end)
-
   it("tell of a shared limit what the process uses, and what all use", function()
     local of_kv = { strategy = "kv" }
     local samples = samples_of(on_board(), seen {
