@@ -324,7 +324,7 @@ static void nothing_is_lost_whatever_the_system_refuses(void **state) {
 
 static void every_call_of_the_path_was_refused(void **state) {
   static const char *const wanted[] = {
-    "reserve",      "protect",     "decommit", "purge",         "map_readable", "advise_huge",
+    "reserve",      "commit",      "decommit", "purge",         "map_readable", "advise_huge",
     "prefault",     "mlock",       "move",     "bind",          "membarrier",   "file_memfd",
     "file_unnamed", "file_resize", "file_map", "file_allocate", "file_punch"
   };
