@@ -57,12 +57,25 @@ static void tell_object(const char *what, const void *p, const lm_object *object
   tell(object->token, p, "%s of %p, %sa %s of %s", what, p, into, state, describe(whose, object));
 }
 
+/* `what` was done to the address `at`, which is beside this block. `of` is the word between the
+ * two, and `p` the pointer of the event. */
+static void tell_beside(const char *what, const char *of, const char *at, const void *p,
+                        const lm_object *object) {
+  char whose[WORDS];
+  const char *start = object->base, *end = start + object->size;
+  lm_assert(at < start || at >= end);
+  size_t distance = (size_t)(at < start ? start - at : at - end);
+  tell(object->token, p, "%s %s %p, %zu %s %s a block of %s", what, of, (const void *)at, distance,
+       bytes_word(distance), at < start ? "before" : "past the end of", describe(whose, object));
+}
+
 void lm_bad_free_wrong(const char *what, const void *p) {
   lm_record b;
   lm_object object;
   if (lm_record_find(p, &b))
     tell_object(what, p, &(lm_object){ b.base, b.size, b.token, b.strategy, true, NULL }, "block");
   else if (lm_freed_log_find(p, &object)) tell_object(what, p, &object, "freed block");
+  else if (lm_pool_find_beside(p, &object)) tell_beside(what, "of", p, p, &object);
   else
     tell(LM_TOKEN_NONE, p, "%s of %p, %s", what, p,
          lm_pool_owns(p) ? "where no block lives: it was freed before"
@@ -77,12 +90,8 @@ void lm_bad_free_double(const void *p, lm_object *object) {
 }
 
 void lm_bad_free_damaged(const void *p, const lm_object *object) {
-  char whose[WORDS];
-  const char *at = object->damage, *start = object->base, *end = start + object->size;
-  lm_assert(p == object->base && (at < start || at >= end));
-  size_t distance = (size_t)(at < start ? start - at : at - end);
-  tell(object->token, p, "write at %p, %zu %s %s a block of %s", (const void *)at, distance,
-       bytes_word(distance), at < start ? "before" : "past the end of", describe(whose, object));
+  lm_assert(p == object->base);
+  tell_beside("write", "at", object->damage, p, object);
 }
 
 void lm_bad_free_check_size(const void *p, size_t size) {

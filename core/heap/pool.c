@@ -212,18 +212,25 @@ static uint32_t extent_of(const void *p) {
   return slot;
 }
 
-/* What is wrong with the address of a free that is in no object: it is foreign; or it is behind the
- * usable bytes of a block; or it is in free slots, so an object must have been there. */
+bool lm_pool_find_beside(const void *p, lm_object *out) {
+  lm_map_object place;
+  if (!lm_map_owns(p)) return false;
+  const lm_span *span = lm_map_span(extent_of(p));
+  uint32_t use = atomic_load(&span->use);
+  if (!lm_map_use_is_large(use) && use != LM_USE_GUARDED) return false;
+  if (!lm_map_find((void *)atomic_load(&span->start), &place)) return false;
+  if (!lm_state_is_live(place.state) || (uintptr_t)p - place.base < place.size) return false;
+  describe(&place, out);
+  return true;
+}
+
+/* What is wrong with the address of a free that is in no object: it is foreign; or it is beside the
+ * usable bytes of a live block; or it is in free slots, so an object must have been there. */
 static lm_free_result classify_miss(const void *p, lm_object *out) {
   *out = (lm_object){ .base = (void *)(uintptr_t)p };
   if (!lm_map_owns(p)) return LM_FREE_FOREIGN;
-  uint32_t slot = extent_of(p), use = atomic_load(&lm_map_span(slot)->use);
-  if (use == LM_USE_METADATA) return LM_FREE_FOREIGN;
-  lm_map_object place;
-  bool found = lm_map_use_is_large(use) || use == LM_USE_GUARDED;
-  if (!found || !lm_map_find(lm_map_address(slot), &place)) return LM_FREE_DOUBLE;
-  describe(&place, out);
-  return LM_FREE_INTERIOR;
+  if (atomic_load(&lm_map_span(extent_of(p))->use) == LM_USE_METADATA) return LM_FREE_FOREIGN;
+  return lm_pool_find_beside(p, out) ? LM_FREE_INTERIOR : LM_FREE_DOUBLE;
 }
 
 /* Gives back an object of a detached span. The span may go to another pool at this moment, so its

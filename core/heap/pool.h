@@ -91,6 +91,9 @@ void lm_pool_release(void *p);
 bool lm_pool_is_guarded(const void *p);
 /* Describes the live object that p points at or into. False: there is none. Takes no lock. */
 bool lm_pool_find(const void *p, lm_object *out);
+/* Describes the live block with slots of its own in whose slots p is, before the block or behind
+ * its usable bytes. False: there is none. Walks the page map, so it takes long. */
+bool lm_pool_find_beside(const void *p, lm_object *out);
 /* Tells whether the address is in the range of the pools, below the highest extent. */
 LM_INLINE bool lm_pool_owns(const void *p) { return lm_map_owns(p); }
 

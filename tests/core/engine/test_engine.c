@@ -509,6 +509,25 @@ static void reports_a_free_of_foreign_memory(void **state) {
   put(NULL);
 }
 
+/* The rest of the slots of a large block, and the guard pages around a guarded one, were never
+ * freed. The test is the first, so no other block was at these addresses. */
+static void a_bad_free_beside_a_live_block_names_the_block(void **state) {
+  (void)state;
+  CHAIN(host("plain"));
+  char *large = get(70000);
+  size_t usable = owner(large).size;
+  assert_true(usable < 2 * LM_SLOT - 3);
+  expect_bad_free(put, large + usable, ", 0 bytes past the end of a block of ");
+  expect_bad_free(put, large + 2 * LM_SLOT - 3, "tag 'engine.test' and strategy 'plain'");
+  expect_bad_free(realloc_it, large + usable + 1, ", 1 byte past the end of a block of ");
+  put(large);
+  CHAIN(intern((lm_desc){ .guard = 1 }, "guarded"));
+  char *guarded = get(5000);
+  expect_bad_free(put, guarded + 6000, ", 1000 bytes past the end of a block of 5000 bytes");
+  expect_bad_free(put, guarded - 3000, ", 3000 bytes before a block of 5000 bytes");
+  put(guarded);
+}
+
 static void free_with_5000(void *p) { lm_engine_free(p, 5000, NULL); }
 
 static void reports_a_sized_free_of_too_much_and_frees(void **state) {
@@ -718,6 +737,7 @@ static void a_forked_child_allocates_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_bad_free_beside_a_live_block_names_the_block),
     cmocka_unit_test(aligns_several_blocks_of_nearly_64_KiB),
     cmocka_unit_test(an_aligned_request_is_decided_by_what_was_asked),
     cmocka_unit_test(serves_any_size_and_alignment),
