@@ -20,10 +20,19 @@ loam_status loam_policy_load(const char *path) {
   return lm_policy_load_file(path);
 }
 
+/* A file without a newline at its end may be cut off, so it is refused. A text is whole: it gets
+ * the newline. */
 loam_status loam_policy_load_text(const char *name, const char *text) {
   if (!text) return null_argument("text");
   lm_slow_call_chores();
-  return lm_policy_load(name ? name : "text", text, strlen(text));
+  size_t length = strlen(text);
+  char *whole = lm_metadata_take(length + 1);
+  if (!whole) return lm_error(LOAM_ENOMEM, "%s: no memory for its text", name ? name : "text");
+  memcpy(whole, text, length);
+  if (length && text[length - 1] != '\n') whole[length++] = '\n';
+  loam_status status = lm_policy_load(name ? name : "text", whole, length);
+  lm_metadata_free(whole);
+  return status;
 }
 
 loam_status loam_policy_watch(const char *path) {

@@ -226,7 +226,7 @@ LOAM_API const char *loam_version(void);
  * change the file: loam_policy_watch has the rule. */
 LOAM_API loam_status loam_policy_load(const char *path);
 
-/* Loads a policy from `text`, which ends with a newline, and makes it live; messages show `name` in
+/* Loads a policy from `text`, of which it takes a copy, and makes it live; messages show `name` in
  * place of a file name (NULL: "text"). Fails like loam_policy_load, without errors of a file. */
 LOAM_API loam_status loam_policy_load_text(const char *name, const char *text);
 

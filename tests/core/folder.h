@@ -39,7 +39,7 @@ static inline void write_two_nodes(void) {
 static inline int remove_folder(void **state) {
   (void)state;
   char command[64];
-  snprintf(command, sizeof command, "rm -r %s", folder);
+  snprintf(command, sizeof command, "/bin/rm -r %s", folder);
   return system(command);
 }
 

@@ -68,7 +68,6 @@ def load(path: _Path | None = None, *, text: str | None = None, name: str = "pol
         if text is None:
             _loam.policy_load(path)
         else:
-            text = text if text.endswith("\n") else text + "\n"
             _loam.policy_load_text(name, text)
     if text is None:
         children.note_live()

@@ -409,6 +409,9 @@ static void texts_of_policies_are_refused_in_words(void **state) {
   assert_int_equal(generation(), before);
   assert_int_equal(loam_policy_load_text(name, good), LOAM_OK);
   assert_int_equal(loam_policy_load_text("", good), LOAM_OK);
+  text[strlen(good) - 1] = 0; /* a text needs no newline at its end, as a file does */
+  memcpy(text, good, strlen(good) - 1);
+  assert_int_equal(loam_policy_load_text("short", text), LOAM_OK);
   assert_int_equal(loam_policy_load_text("new\nline", good), LOAM_OK);
   answer("status");
   free(name);
