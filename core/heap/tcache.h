@@ -307,12 +307,12 @@ LM_INLINE bool lm_tcache_locate_in(const lm_span *s, const void *p, lm_located *
 /* Finds the object that begins at any address p, by the bounds of the range. Works on the slow path
  * too, and for a range that is not whole. The thread need not be active if it knows that a live
  * object begins at p. The acquire of lm_map.top (lm_load_first with lm_load_fence) pairs with the
- * release in range.c that raises `top`: the entries below it are readable. */
+ * release in range.c that raises `top`: the base is set, and the entries below it are readable. */
 LM_INLINE bool lm_tcache_locate(const void *p, lm_located *out) {
-  uintptr_t place = (uintptr_t)p - lm_map.base;
-  size_t bin;
-  if (lm_unlikely(place >= lm_load_first(size_t, &lm_map.top))) return false;
+  size_t bin, top = lm_load_first(size_t, &lm_map.top);
   lm_load_fence();
+  uintptr_t place = (uintptr_t)p - lm_map.base;
+  if (lm_unlikely(place >= top)) return false;
   return lm_tcache_locate_in(lm_map_span(place >> LM_SLOT_SHIFT), p, out, &bin);
 }
 /* Finds the object that begins at any address p, by the thread's `reach`. Finds nothing while

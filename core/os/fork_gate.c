@@ -23,7 +23,7 @@ enum { YIELDS = 16, ASK_KERNEL_AFTER = 64, NAP_NS = 50000 };
 #define FOREIGN_NS ((int64_t)50000000)
 
 /* The pause after which a store of one processor is seen by all others, where the kernel refuses
- * membarrier(2). The store buffer of an x86 processor is empty after microseconds. */
+ * membarrier(2). A processor keeps a store to itself for microseconds at most. */
 #define SETTLE_NS ((int64_t)10000000)
 
 _Atomic uint32_t lm_fork_gate_phase;

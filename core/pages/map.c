@@ -161,7 +161,8 @@ lm_state lm_map_object_state_in(const lm_span *s, uint32_t version, lm_state_cel
 /* ---- Finding objects ---------------------------------------------------------------------- */
 
 static lm_token token_of_large(lm_state_cell *cell) {
-  return atomic_load_explicit(&lm_map_span_of_state(cell)->token, memory_order_relaxed);
+  /* Acquire: the version of the entry is read after it. */
+  return atomic_load_explicit(&lm_map_span_of_state(cell)->token, memory_order_acquire);
 }
 
 /* Finds the object at p if the entry of `slot` describes it. The entry of a large block does so for

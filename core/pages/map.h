@@ -272,8 +272,9 @@ bool lm_map_find(const void *p, lm_map_object *out);
 /* Like lm_map_find, but finds live objects alone, and reads their entry once: false does not mean
  * that there is no object. Does not set `span`, `version` and `cell` of *out. */
 LM_INLINE bool lm_map_find_fast(const void *p, lm_map_object *out) {
+  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire); /* as in lm_map_owns */
   uintptr_t place = (uintptr_t)p - lm_map.base;
-  if (lm_unlikely(place >= atomic_load_explicit(&lm_map.top, memory_order_acquire))) return false;
+  if (lm_unlikely(place >= top)) return false;
   const lm_span *s = lm_map_span(place >> LM_SLOT_SHIFT);
   uint32_t version = atomic_load_explicit(&s->version, memory_order_acquire);
   uint64_t key = atomic_load_explicit(&s->key, memory_order_acquire);
@@ -303,6 +304,7 @@ LM_INLINE bool lm_map_find_fast(const void *p, lm_map_object *out) {
     else return false;
     out->base += index * out->size;
   }
+  lm_load_fence(); /* the token was read before the version is read again */
   return lm_map_is_unchanged(s, version);
 }
 /* Writes the counted token of a span's palette into each slot of the span. `span` is one of its
