@@ -240,13 +240,18 @@ int lm_sys_page_out(void *at, size_t size) {
   return advise(at, size, ADVICE_PAGE_OUT);
 }
 
-/* REMAP_DONTUNMAP keeps a mapping at `from`, so no mmap of another thread can take that range. */
+/* REMAP_DONTUNMAP keeps a mapping at `from`, so no mmap of another thread can take that range.
+ * Linux 6.1 unmaps `to` also when it then fails. */
 int lm_sys_move(void *from, size_t size, void *to) {
   lm_assert(is_page(to) && size && size % LM_PAGE == 0);
   if (is_refused()) return ENOMEM;
   int before = errno;
   int flags = MREMAP_MAYMOVE | MREMAP_FIXED | REMAP_DONTUNMAP;
-  if (mremap(from, size, size, flags, to) == MAP_FAILED) return outcome(-1, before);
+  if (mremap(from, size, size, flags, to) == MAP_FAILED) {
+    int error = outcome(-1, before);
+    make_reserved(to, size);
+    return error;
+  }
   make_reserved(from, size); /* if it fails, `from` is empty and accessible, which is harmless */
   return 0;
 }
