@@ -282,7 +282,8 @@ static void start(void) {
   loam_on_event(on_event, NULL);
   loam_status status = loam_start(&config);
   if (status == LOAM_OK || status == LOAM_ESTATE) return;
-  if (!strict) return tell("warning: loam did not start as configured: %s", loam_error());
+  if (!strict && status != LOAM_EUNSUPPORTED)
+    return tell("warning: loam did not start as configured: %s", loam_error());
   tell("the program is not started: %s", loam_error());
   _exit(2);
 }

@@ -20,6 +20,7 @@
 #include "os/pressure.h"
 #include "os/sys.h"
 #include "os/thread.h"
+#include "pages/range.h"
 #include "plan/policy_image.h"
 #include "service/board.h"
 #include "service/control.h"
@@ -147,7 +148,7 @@ static bool begin(bool may_follow_stop, uint32_t *before) {
 loam_status loam_start(const loam_config *given) {
   loam_config config;
   loam_status status = read_config(given, &config);
-  if (status) return status;
+  if (status || (status = lm_range_check())) return status;
   lm_sys_cancel_off();
   uint32_t before;
   bool is_first = begin(true, &before);

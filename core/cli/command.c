@@ -9,6 +9,7 @@
 
 #include "cli/native.h"
 #include "os/error.h"
+#include "pages/range.h"
 #include "script/core_module.h"
 #include "script/luajit.h"
 #include "script/vm_alloc.h"
@@ -135,7 +136,7 @@ int lm_command(int argc, char **argv) {
   arguments a = { argc, argv, INTERNAL_ERROR };
   fill_closed();
   survive_long_files();
-  if (lm_luajit_open() != LOAM_OK) return fail("", loam_error());
+  if (lm_range_check() || lm_luajit_open()) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);
   if (!L) return fail("", "no memory for a Lua state");
   if (lua_cpcall(L, run_main, &a)) fail("internal error: ", lua_tolstring(L, -1, NULL));

@@ -15,6 +15,10 @@
 
 /* ---- Address space */
 
+/* Returns the bytes of a page of this kernel. loam has memory only where they are LM_PAGE: kernels
+ * for AArch64 may have pages of 16 or 64 KiB (pages/range.c). */
+size_t lm_sys_page_size(void);
+
 /* Reserves address space without memory and without access. The functions below say which of them
  * need a reservation. */
 int lm_sys_reserve(size_t size, void **out);

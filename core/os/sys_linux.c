@@ -99,6 +99,8 @@ void lm_sys_unmap(void *at, size_t size) {
   errno = before;
 }
 
+size_t lm_sys_page_size(void) { return getauxval(AT_PAGESZ); }
+
 /* Replaces the mapping of a range in one step, so no other mapping can take the range in between.
  * The new mapping also has no node policy, advice or locks, which mprotect would keep. */
 static int make_reserved(void *at, size_t size) {

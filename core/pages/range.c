@@ -117,8 +117,16 @@ static bool begin_sparse_locked(size_t limit) {
   return range.covered > 0;
 }
 
+loam_status lm_range_check(void) {
+  size_t page = lm_sys_page_size();
+  if (page == LM_PAGE) return LOAM_OK;
+  return lm_error(LOAM_EUNSUPPORTED, "loam needs a kernel with pages of %zu KiB: this one has %zu",
+                  LM_PAGE / LM_KIB, page / LM_KIB);
+}
+
 static bool begin_locked(void) {
   if (lm_map.base) return true;
+  if (lm_sys_page_size() != LM_PAGE) return false;
   bool begun = reserve(LM_RANGE);
   size_t limit = begun ? SIZE_MAX : lm_sys_address_limit();
   if (limit != SIZE_MAX) begun = begin_sparse_locked(limit);

@@ -7,6 +7,7 @@
 #ifndef LM_RANGE_H
 #define LM_RANGE_H
 
+#include "os/error.h"
 #include "pages/map.h"
 
 /* Takes `slots` neighbouring slots that begin at a multiple of `align` (a power of two) bytes:
@@ -31,6 +32,10 @@ bool lm_range_reserves(const void *p);
  * only as far as the limit allows. A limit that cannot be read changes nothing. Any thread that is
  * in no active section; takes the range's lock. */
 void lm_range_limit_changed(void);
+
+/* Returns LOAM_EUNSUPPORTED, with the reason as the thread's error, where there is never a range:
+ * where the kernel's pages are not of LM_PAGE bytes. */
+loam_status lm_range_check(void);
 
 /* Returns the bytes of the range that are taken. */
 size_t lm_range_used(void);
