@@ -169,7 +169,7 @@ LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) 
 /* Serves a request of a site, and keeps the decision under `code` if the request is small and a key
  * has room for that address. */
 static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
-  bool fits = site && code && size <= LM_SMALL_MAX && (uintptr_t)code >> LM_DECISION_CODE_BITS == 0;
+  bool fits = site && code && size <= LM_SMALL_MAX && !((uintptr_t)code & ~LM_DECISION_CODE);
   lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;

@@ -115,7 +115,7 @@ static bool is_by_plan(const lm_decision *d) {
 
 /* Returns the place (lm_decision_key.place) of an entry by its key. */
 static uint64_t place_of(const lm_decision *d) {
-  uint64_t code = d->key & (((uint64_t)1 << LM_DECISION_CODE_BITS) - 1);
+  uint64_t code = d->key & LM_DECISION_CODE;
   uint64_t class_ = d->key >> LM_DECISION_CODE_CLASS & 63;
   if (is_by_plan(d)) return d->key + place_by_strategy(d->strategy);
   if (d->key & LM_SITE_KEY_BIT) return d->key;

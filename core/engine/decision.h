@@ -50,9 +50,9 @@
  *              0 to 31
  *              flags of a pinned request: bits 48 to 50; pinned: bit 51
  *              LM_DECISION_BY_PLAN: bit 53; LM_SITE_KEY_BIT: bit 55
- *   by code    return address: bits 0 to 46; class: bits 48 to 53
- *   both       the published word (os/published.h): bits 47, 54 and 56 to 58; epoch: bits 59 to
- *              61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
+ *   by code    return address: bits 0 to 46, on AArch64 bits 2 to 47; class: bits 48 to 53
+ *   both       the published word (os/published.h): bits 47 (on AArch64 0), 54 and 56 to 58;
+ *              epoch: bits 59 to 61; LM_SCOPED: bit 62; LM_EPOCH_FAST: bit 63
  *
  * LM_DECISION_STEP is the bytes of an entry. So the low bits of a key by site are the byte offset
  * of its entry; with LM_DECISION_BY_PLAN the strategy adds to that offset. LM_DECISION_STRIDE has a
@@ -63,7 +63,13 @@
  * No entry's key has LM_SCOPED, and each has LM_EPOCH_FAST. So a thread with a scope finds nothing
  * by a code address, and a thread on the slow path finds nothing at all. The number of an epoch is
  * never 0, so no request has the key 0 of an unused entry. */
-enum { LM_DECISION_CODE_BITS = 47, LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
+enum { LM_DECISION_CODE_CLASS = 48, LM_DECISION_FLAGS = 48 };
+/* The bits that a return address may have. */
+#ifdef __aarch64__
+#define LM_DECISION_CODE (((uint64_t)1 << 48) - 4)
+#else
+#define LM_DECISION_CODE (((uint64_t)1 << 47) - 1)
+#endif
 #define LM_DECISION_PINNED ((uint64_t)1 << 51)
 #define LM_DECISION_BY_PLAN ((uint64_t)1 << 53)
 
@@ -72,6 +78,7 @@ _Static_assert(((uint64_t)1 << LM_SITE_BITS) * LM_DECISION_STRIDE < (uint64_t)1 
                    LM_CLASSES_ALL * LM_DECISION_STEP < 1 << 12 &&
                    LM_CLASSES <= 1 << (54 - LM_DECISION_CODE_CLASS) &&
                    (uint64_t)LM_GPU_PINNED_FLAGS << LM_DECISION_FLAGS < LM_DECISION_PINNED &&
+                   !(LM_DECISION_CODE & (uint64_t)1 << LM_PUBLISHED_LOW) &&
                    LM_SITE_KEY_BIT == (uint64_t)1 << 55 && LM_EPOCH_FIRST == (uint64_t)1 << 59,
                "the parts of a key do not overlap");
 

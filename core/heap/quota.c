@@ -339,7 +339,7 @@ int64_t lm_quota_take(uint32_t quota, uint64_t limit, size_t size, uint32_t want
       reduce(drawn, (int64_t)(n * size));
       was_above = true;
     }
-    if (was_above) __builtin_ia32_pause();
+    if (was_above) lm_pause();
   }
   return 0;
 }

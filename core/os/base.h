@@ -46,9 +46,9 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 /* Marks tables that begin as zeros and of which a process uses a small part. The linker puts them
  * together behind all other variables, so they share few pages with those. */
 #define LM_SPARSE __attribute__((section(".sbss.loam")))
-/* Marks a large variable whose first values are not all zeros and that few programs touch. GNU ld
- * puts it into a mapping of its own. Next to other variables, up to 64 KiB of it would come into
- * memory whenever a program touches one of them. */
+/* Marks a large variable whose first values are not all zeros and that few programs touch. On
+ * x86-64 GNU ld puts it into a mapping of its own. Next to other variables, up to 64 KiB of it
+ * would come into memory whenever a program touches one of them. */
 #define LM_APART __attribute__((section(".ldata")))
 #define LM_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define LM_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -57,7 +57,7 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 #define LM_MIB (LM_KIB * 1024)
 #define LM_GIB (LM_MIB * 1024)
 #define LM_CACHE_LINE 64
-#define LM_PAGE ((size_t)4096) /* the smallest page of every port */
+#define LM_PAGE ((size_t)4096) /* the page of every kernel that loam supports */
 
 /* lm_load(type, object) is a relaxed load of an _Atomic object of this type. It is written as a
  * plain load: gcc can make a plain load part of another instruction, but gives an atomic load an
@@ -124,6 +124,16 @@ LM_INLINE bool lm_count_down(int32_t *count) {
 }
 #endif
 
+/* Lets other threads of the processor's core run for a moment, in a loop that waits for another
+ * thread. On AArch64 an isb takes about as long as the pause of x86-64; a yield takes no time. */
+#if defined(__x86_64__)
+LM_INLINE void lm_pause(void) { __builtin_ia32_pause(); }
+#elif defined(__aarch64__) && defined(__AARCH64EL__)
+LM_INLINE void lm_pause(void) { __asm__ volatile("isb"); }
+#else
+#error "loam runs on x86-64 and on little-endian AArch64"
+#endif
+
 LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }
 
 /* Round n up or down to a multiple of `align`, which is a power of two. Rounding up wraps to 0 near
@@ -131,7 +141,8 @@ LM_INLINE bool lm_is_pow2(size_t n) { return n && !(n & (n - 1)); }
 LM_INLINE size_t lm_align_up(size_t n, size_t align) { return (n + align - 1) & ~(align - 1); }
 LM_INLINE size_t lm_align_down(size_t n, size_t align) { return n & ~(align - 1); }
 
-/* The largest size that loam accepts, since user addresses have 47 bits. */
+/* The largest size that loam accepts, since the addresses of the range have 47 bits
+ * (lm_sys_reserve). */
 #define LM_SIZE_MAX ((size_t)1 << 47)
 
 /* Sets *out to a * b and returns true, or returns false if the product needs more than 64 bits. */

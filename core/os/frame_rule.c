@@ -302,6 +302,7 @@ lm_frame_rule lm_frame_rule_read(uintptr_t ra) {
   struct dwarf_eh_bases bases;
   cie common;
   bytes program;
+  if (!LM_FRAME_HAS_RULES) return LM_FRAME_OTHER;
   const uint8_t *fde = _Unwind_Find_FDE((void *)(ra - 1), &bases);
   if (!fde) return LM_FRAME_LAST;
   if (!open_fde(&common, &program, fde)) return LM_FRAME_OTHER;

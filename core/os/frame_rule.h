@@ -36,6 +36,13 @@ LM_INLINE uint32_t lm_frame_saved(lm_frame_rule rule) {
   return rule >> LM_FRAME_SAVED_SHIFT & LM_FRAME_SAVED;
 }
 
+/* Whether there are rules: on x86-64. Elsewhere every frame has LM_FRAME_OTHER. */
+#ifdef __x86_64__
+enum { LM_FRAME_HAS_RULES = 1 };
+#else
+enum { LM_FRAME_HAS_RULES = 0 };
+#endif
+
 /* Reads the rule of the frame to which a call returns at the return address `ra`. The stack ends
  * where there are no tables. Takes no lock with glibc 2.35 and libgcc 12, or later ones. */
 lm_frame_rule lm_frame_rule_read(uintptr_t ra);

@@ -7,8 +7,6 @@
 
 enum { SPINS = 64 };
 
-LM_INLINE void pause_cpu(void) { __builtin_ia32_pause(); }
-
 /* loam holds a lock for a fraction of a microsecond, so a short spin usually succeeds. */
 static bool spin(lm_lock *lock) {
   for (int i = 0; i < SPINS; i++) {
@@ -16,7 +14,7 @@ static bool spin(lm_lock *lock) {
     if (atomic_compare_exchange_weak_explicit(&lock->state, &free, 1, memory_order_acquire,
                                               memory_order_relaxed))
       return true;
-    pause_cpu();
+    lm_pause();
   }
   return false;
 }

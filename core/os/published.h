@@ -76,8 +76,15 @@ extern lm_published_page lm_published __attribute__((visibility("hidden")));
  * again. */
 extern lm_published_words lm_published_obeyed __attribute__((visibility("hidden")));
 
-/* The bits of a key that the word uses: no other part of a key has them (engine/decision.h). */
-enum { LM_PUBLISHED_LOW = 47, LM_PUBLISHED_MIDDLE = 54, LM_PUBLISHED_HIGH = 56 };
+/* The bits of a key that the word uses: no other part of a key has them (engine/decision.h). The
+ * address of an instruction has 47 bits on x86-64. On AArch64 it has 48, of which the lowest two
+ * are zeros. */
+#ifdef __aarch64__
+enum { LM_PUBLISHED_LOW = 0 };
+#else
+enum { LM_PUBLISHED_LOW = 47 };
+#endif
+enum { LM_PUBLISHED_MIDDLE = 54, LM_PUBLISHED_HIGH = 56 };
 #define LM_PUBLISHED_WORDS 32 /* different words: after so many publications one comes again */
 
 /* Returns the word after `number` publications, wishes and alarms together. */

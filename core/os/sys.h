@@ -19,8 +19,8 @@
  * for AArch64 may have pages of 16 or 64 KiB (pages/range.c). */
 size_t lm_sys_page_size(void);
 
-/* Reserves address space without memory and without access. The functions below say which of them
- * need a reservation. */
+/* Reserves address space without memory and without access, below LM_SIZE_MAX, because LuaJIT takes
+ * memory only there. The functions below say which of them need a reservation. */
 int lm_sys_reserve(size_t size, void **out);
 
 /* Reserves address space at an address where nothing is mapped. EEXIST: something is mapped there,

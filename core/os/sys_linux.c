@@ -1,5 +1,5 @@
-/* sys_linux.c - the operating system, for Linux on x86-64: address space, NUMA nodes,
- * threads, faults, clocks. Small files are in sys_read.c, files as memory in sys_file.c. */
+/* sys_linux.c - the operating system, for Linux: address space, NUMA nodes, threads, faults,
+ * clocks. Small files are in sys_read.c, files as memory in sys_file.c. */
 #define _GNU_SOURCE 1
 #include "os/sys.h"
 
@@ -109,10 +109,23 @@ static int make_reserved(void *at, size_t size) {
   return map(at, size, PROT_NONE, ANONYMOUS | MAP_FIXED, &same);
 }
 
+/* Where the kernel has put the mapping above LM_SIZE_MAX, as AArch64 does, the place with the same
+ * lower bits is asked for, and then places further and further down. So the place is as random as
+ * the kernel's own. */
 int lm_sys_reserve(size_t size, void **out) {
+  void *p = NULL;
   lm_assert(out && size);
   if (is_refused()) return ENOMEM;
-  return map(NULL, size, PROT_NONE, ANONYMOUS, out);
+  int error = map(NULL, size, PROT_NONE, ANONYMOUS, &p);
+  uintptr_t hint = (uintptr_t)p % LM_SIZE_MAX;
+  for (size_t step = size; !error && (uintptr_t)p + size > LM_SIZE_MAX; step *= 2) {
+    lm_sys_unmap(p, size);
+    if (hint <= step) return ENOMEM;
+    error = map((void *)hint, size, PROT_NONE, ANONYMOUS, &p);
+    hint -= step;
+  }
+  if (!error) *out = p;
+  return error;
 }
 
 /* Before Linux 4.17 the address is a hint, and the mapping is elsewhere if the place is taken. */

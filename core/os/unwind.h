@@ -9,7 +9,8 @@
  * call it, also while some thread is inside the dynamic loader. With an older glibc no stack has
  * frames.
  *
- * Most stacks and frames were seen before, so most tables are not read.
+ * Most stacks and frames were seen before, so most tables are not read. On AArch64 there are no
+ * rules and no stack is recognised: libgcc's unwinder reads each stack.
  *
  * A loop that allocates has one stack again and again. A thread keeps where on its stack the return
  * addresses of the last stack stand. If the thread is at the same depth and all these words are

@@ -512,10 +512,10 @@ static int ask_by_code(const void *code, const char *tag, const char *whose) {
 }
 
 static void code_is_remembered_until_it_goes(void **state) {
-  static const char code[8192];
+  static const char code[8192] __attribute__((aligned(4)));
   (void)state;
   assert_int_equal(ask_by_code(code + 40, "code.a", "code.a"), 0);
-  assert_int_equal(ask_by_code(code + 41, "code.b", "code.b"), 0);
+  assert_int_equal(ask_by_code(code + 44, "code.b", "code.b"), 0);
   assert_int_equal(ask_by_code(code + 40, "code.c", "code.a"), 0);
   loam_scope_enter(loam_site_get("code.scope"));
   assert_int_equal(ask_by_code(code + 40, "code.c", "code.scope"), 1);
@@ -552,14 +552,14 @@ static int ask_zeroed_by_code(const void *code, const char *tag, const char *str
 }
 
 static void zeroed_memory_is_asked_by_code_too(void **state) {
-  static const char code[64];
+  static const char code[64] __attribute__((aligned(4)));
   (void)state;
   load(
       "local all = loam.host { name = 'all' } return loam.policy { pick = function(req) return all "
       "end }\n");
-  assert_int_equal(ask_zeroed_by_code(code + 1, "code.zeroed", "all"), 0);
-  assert_int_equal(ask_by_code(code + 1, "code.other", "code.zeroed"), 0);
-  char *large = loam_code_calloc(1 << 20, code + 1, find_code_zeroed);
+  assert_int_equal(ask_zeroed_by_code(code + 4, "code.zeroed", "all"), 0);
+  assert_int_equal(ask_by_code(code + 4, "code.other", "code.zeroed"), 0);
+  char *large = loam_code_calloc(1 << 20, code + 4, find_code_zeroed);
   assert_int_equal(code_misses, 1);
   assert_int_equal(large[0] | large[(1 << 20) - 1], 0);
   loam_free(large);
@@ -568,7 +568,7 @@ static void zeroed_memory_is_asked_by_code_too(void **state) {
 /* A policy may treat zeroed requests in another way. Then a decision for the other requests of the
  * code must not serve them. */
 static void a_policy_may_distinguish_zeroed_requests_of_a_code(void **state) {
-  static const char code;
+  static const char code __attribute__((aligned(4)));
   (void)state;
   load("local some, clean = loam.host { name = 'some' }, loam.host { name = 'clean' } "
        "return loam.policy { pick = function(req) return req.zero and clean or some end }\n");
@@ -578,7 +578,7 @@ static void a_policy_may_distinguish_zeroed_requests_of_a_code(void **state) {
 }
 
 static void code_without_a_site_or_an_address_is_not_remembered(void **state) {
-  static const char code;
+  static const char code __attribute__((aligned(4)));
   (void)state;
   assert_int_equal(ask_by_code(&code, NULL, ""), 1);
   assert_int_equal(ask_by_code(NULL, "code.a", "code.a"), 1);

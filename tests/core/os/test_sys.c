@@ -59,6 +59,7 @@ static void reserves_address_space_without_access(void **state) {
   (void)state;
   char *at = reserve(3 * LM_PAGE);
   assert_int_equal((uintptr_t)at % LM_PAGE, 0);
+  assert_true((uintptr_t)at <= LM_SIZE_MAX - 3 * LM_PAGE);
   assert_true(is_taken(at, LM_PAGE) && is_taken(at + 2 * LM_PAGE, LM_PAGE));
   assert_false(has_access(at));
   lm_sys_unmap(at, 3 * LM_PAGE);
