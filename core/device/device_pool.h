@@ -278,14 +278,16 @@ void lm_device_pool_forget(lm_device_pool *pool);
 LM_INLINE bool lm_device_pool_maps(const lm_device_pool *pool) {
   return atomic_load_explicit(&pool->uses_vmm, memory_order_relaxed);
 }
-/* What the pools of a device have. The part that is not in live blocks is kept for reuse. */
+/* What loam's own pools of a device have: not the driver's pools, nor memory that can sleep. */
 typedef struct lm_device_figures {
+  size_t pools;
   size_t reserved, used;               /* bytes of the device, and those in live blocks */
   size_t pinned_reserved, pinned_used; /* bytes of the host, pinned for the device */
 } lm_device_figures;
 /* Adds what a pool has. `mapped` and `live` are its figures. */
 LM_INLINE void lm_device_figures_add(lm_device_figures *to, bool is_pinned, size_t mapped,
                                      size_t live) {
+  to->pools++;
   *(is_pinned ? &to->pinned_reserved : &to->reserved) += mapped;
   *(is_pinned ? &to->pinned_used : &to->used) += live;
 }

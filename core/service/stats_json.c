@@ -94,7 +94,7 @@ static void put_device(lm_json *out, int device, const lm_device_figures *has) {
 void lm_stats_json_devices(lm_json *out, const lm_device_figures *of) {
   bool is_open = false;
   for (int device = 0; device < LM_DEVICES_MAX; device++) {
-    if (!of[device].reserved && !of[device].pinned_reserved) continue;
+    if (!of[device].pools) continue;
     if (!is_open) lm_json_open(out, "devices", '[');
     is_open = true;
     put_device(out, device, &of[device]);

@@ -14,8 +14,8 @@
 void lm_stats_json_sums(lm_json *out, const struct loam_stats *s);
 /* Writes the bytes in memory into an object that is open; nothing if the kernel does not tell. */
 void lm_stats_json_resident(lm_json *out, lm_resident now);
-/* Writes the list of devices whose pools have memory into an object that is open; nothing if there
- * is none. `of` has LM_DEVICES_MAX entries. */
+/* Writes the list of devices that have pools into an object that is open; nothing if there is none.
+ * `of` has LM_DEVICES_MAX entries. */
 void lm_stats_json_devices(lm_json *out, const lm_device_figures *of);
 /* Writes a row of tag and strategy, with its figures by class, into a list that is open. `ctx` is
  * an lm_json. It is an lm_stats_row_visit. */

@@ -16,6 +16,8 @@ STANDIN = os.environ.get("LOAM_STANDIN", "")
 os.environ.update(LOAM_CUDA_DRIVER=STANDIN, STANDIN_MEMORY="64M", STANDIN_DEVICES="2",
                   STANDIN_LOG=os.devnull)
 
+import numpy
+
 import loam
 from loam import _loam, tags
 
@@ -451,14 +453,19 @@ class Devices(Called):
         self.assertTrue(self.poll_for(20, lambda: self.figures(0) == (0, 0)))
 
     def test_mistakes_are_reported_in_words(self):
-        with self.assertRaisesRegex(loam.InvalidError, "device 7"):
-            loam.device_info(7)
-        with self.assertRaisesRegex(ValueError, "device -1: devices are numbered from 0"):
-            loam.device_trim(-1)
-        self.assertEqual(loam.device_trim(7), 0)
-        for wrong, error in ((-1, OverflowError), ("1 GiB", TypeError)):
+        for call in (loam.device_info, loam.device_trim):
+            for device in (7, -1):
+                with self.assertRaisesRegex(loam.InvalidError, f"device {device}"):
+                    call(device)
+            with self.assertRaises(TypeError):
+                call("0")
+        with self.assertRaisesRegex(loam.InvalidError, "size -1: it is negative"):
+            loam.device_keep(-1)
+        for wrong, error in ((1 << 64, OverflowError), ("1 GiB", TypeError)):
             with self.assertRaises(error):
                 loam.device_keep(wrong)
+        loam.device_keep(numpy.int64(0))
+        self.assertEqual(loam.device_trim(numpy.int64(0)), 0)
 
 
 class Sleeping(Called):

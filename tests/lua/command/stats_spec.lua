@@ -68,18 +68,19 @@ describe("loam stats", function()
     return (context.out:gsub("live 0 B in.*$", ""))
   end
 
-  it("shows what the pools of a device keep for reuse", function()
+  it("shows what the pools of a device have", function()
     local function device(number, has, used, pinned, pinned_used)
       return { device = number, reserved_bytes = has * 2 ^ 20, used_bytes = used * 2 ^ 20,
                pinned_reserved_bytes = pinned * 2 ^ 20, pinned_used_bytes = pinned_used * 2 ^ 20 }
     end
     local with_devices = with(with({}, FIGURES), { devices = {
-      device(0, 64, 24, 16, 12), device(1, 8, 8, 0, 0), device(3, 0, 0, 4, 0) } })
+      device(0, 64, 24, 16, 12), device(1, 8, 8, 0, 0), device(2, 0, 0, 0, 0),
+      device(3, 0, 0, 4, 0) } })
     local _, context = run("stats 42", { seen = { [42] = with_devices } })
-    assert.matches("device 0: pools have 64 MiB (40 MiB kept for reuse), "
-      .. "pinned memory 16 MiB (4 MiB kept for reuse)\n"
-      .. "device 1: pools have 8 MiB (0 B kept for reuse)\n"
-      .. "device 3: pinned memory 4 MiB (4 MiB kept for reuse)\n", context.out, 1, true)
+    assert.matches("device 0: pools have 64 MiB, of which 24 MiB are in use; "
+      .. "pinned memory 16 MiB, of which 12 MiB are in use\n"
+      .. "device 1: pools have 8 MiB, of which 8 MiB are in use\n"
+      .. "device 3: pinned memory 4 MiB, of which 0 B are in use\n", context.out, 1, true)
   end)
 
   it("shows what is asleep, where something is", function()

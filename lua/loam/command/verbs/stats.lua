@@ -89,21 +89,19 @@ local function show_resident(context, answer)
   end
 end
 
--- Shows what the pools of a device have, and how much of it they keep for reuse.
+-- Shows what the pools of a device have, and how much of it is in live blocks.
 local function show_device(context, device)
-  local function words(reserved, used)
-    return ("%s (%s kept for reuse)"):format(units.bytes(reserved),
-      units.bytes(math.max(0, reserved - used)))
-  end
   local parts = {}
-  if device.reserved_bytes > 0 then
-    parts[1] = "pools have " .. words(device.reserved_bytes, device.used_bytes)
+  local function add(words, reserved, used)
+    if reserved == 0 then return end
+    parts[#parts + 1] = ("%s %s, of which %s are in use"):format(words, units.bytes(reserved),
+      units.bytes(used))
   end
-  if device.pinned_reserved_bytes > 0 then
-    parts[#parts + 1] = "pinned memory "
-      .. words(device.pinned_reserved_bytes, device.pinned_used_bytes)
+  add("pools have", device.reserved_bytes, device.used_bytes)
+  add("pinned memory", device.pinned_reserved_bytes, device.pinned_used_bytes)
+  if #parts > 0 then
+    context.write(("device %d: %s\n"):format(device.device, table.concat(parts, "; ")))
   end
-  context.write(("device %d: %s\n"):format(device.device, table.concat(parts, ", ")))
 end
 
 local function show_totals(context, answer)
