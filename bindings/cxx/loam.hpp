@@ -101,9 +101,9 @@ inline void *allocate(loam_site *site, std::size_t size, std::size_t alignment) 
 
 /* A memory resource that allocates for a site, for containers of std::pmr. All resources are equal:
  * each can free the memory of the others. With -fno-rtti a resource cannot know that another one is
- * of loam and equals only itself: containers then copy where they could hand memory over. Where the
- * program has RTTI, do not compile a plugin with -fno-rtti and compare its resources: that crashes.
- * A resource must outlive the containers that use it, but not their memory. */
+ * of loam and equals only itself: containers then copy where they could hand memory over. In a
+ * program with RTTI, resources of a plugin with -fno-rtti must not be compared: that crashes. A
+ * resource must outlive the containers that use it, but not their memory. */
 class resource : public std::pmr::memory_resource {
 public:
   explicit resource(site of = {}) noexcept : site_(of) {}

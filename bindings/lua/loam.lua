@@ -78,9 +78,9 @@ local function must_be_bytes(value)
   end
 end
 
--- Fields of structs in C: the least number that a field holds, and the first that it does not hold.
--- A flag also takes a boolean.
-local flag, int, uint = { -2 ^ 31, 2 ^ 31 }, { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
+-- Fields in C: the least number that one holds, and the first beyond. A flag takes a boolean.
+local int, uint = { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
+local flag, boolean = { -2 ^ 31, 2 ^ 31, is_flag = true }, { 0, 0, is_flag = true }
 
 -- Raises an error if a table of named values has another name than those of `fields`, or a value
 -- that its field does not hold. A field may also be "text".
@@ -90,13 +90,13 @@ local function must_know(values, what, fields)
   end
   for name, value in pairs(values) do
     local field = fields[name]
-    if not field then
-      error(("%s: there is no %s"):format(what, tostring(name)), 3)
-    elseif field == "text" then
+    if not field then error(("%s: there is no %s"):format(what, tostring(name)), 3) end
+    if field == "text" then
       must_be_text(value, name, 4)
-    elseif not (field == flag and type(value) == "boolean"
+    elseif not (field.is_flag and type(value) == "boolean"
       or is_index(value) and value >= field[1] and value < field[2]) then
-      error(("%s %s: a whole number from %.0f to %.0f is expected")
+      local form = field.is_flag and "true or false" or "a whole number from %.0f to %.0f"
+      error(("%s %s: " .. form .. " is expected")
         :format(name, tostring(value), field[1], field[2] - 1), 3)
     end
   end
@@ -379,7 +379,7 @@ function arena:finalize() return kept(self, check(native.arena_finalize(live(sel
 native.define("arena", arena, arena.size)
 
 local ZEROED, RESIZABLE = 1, 2 -- LOAM_ARENA_*
-local arena_options = { zeroed = flag, resizable = flag, first = { 0, 2 ^ 53 } }
+local arena_options = { zeroed = boolean, resizable = boolean, first = { 0, 2 ^ 53 } }
 
 -- Makes an arena. `options`: resizable, zeroed (booleans), first (bytes of the first chunk).
 function loam.arena(site, options)
@@ -403,7 +403,7 @@ local function c_index(index, level)
   end
   for key in pairs(index) do
     if key ~= 1 and key ~= 2 and key ~= 3 then
-      error(("a range is {first, last, step}: there is no %s"):format(tostring(key)), level)
+      error(("a range is a list such as {2, 8, 2}: it has no %s"):format(tostring(key)), level)
     end
   end
   local first, last, step = index[1] or 1, index[2] or -1, index[3] or 1

@@ -88,7 +88,9 @@ describe("loam for Lua", function()
     local expected = ": a string expected, got table"
     assert.has_error(function() loam.start { policy = {} } end, "policy" .. expected)
     local _, blamed = pcall(function() loam.start { watch = "x" } end)
-    assert.matches("^[^:]*lua_spec.lua:%d+: watch x: a whole number from ", blamed)
+    assert.matches("^[^:]*lua_spec.lua:%d+: watch x: true or false is expected$", blamed)
+    _, blamed = pcall(function() loam.arena("of.type", { resizable = 0 }) end)
+    assert.matches("^[^:]*lua_spec.lua:%d+: resizable 0: true or false is expected$", blamed)
     for _, line in ipairs { "x", 1.5, 2 ^ 31 } do
       _, blamed = pcall(function() loam.site { tag = "of.type", line = line } end)
       assert.matches("^[^:]*lua_spec.lua:%d+: line .*: a whole number from ", blamed)

@@ -75,6 +75,8 @@ if command -v valgrind > "$work/log"; then
   "${valgrind[@]}" "$work/plain" mistake > "$report" 2>&1
   [ $? = 9 ] || fail "Valgrind sees nothing: $(tail -n 30 "$report")"
   sees 'Invalid read of size 1' Valgrind
+else
+  echo "not tried with Valgrind, which is not installed"
 fi
 
 build_as thread -fsanitize=thread

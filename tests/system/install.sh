@@ -229,7 +229,7 @@ for wanted in "$((major + 1)).0" "$major.$((minor + 1))" "$major.$minor.99 EXACT
   if finds "$wanted"; then echo "find_package(loam $wanted) finds loam $version"; exit 1; fi
   grep -q 'loam' "$work/log" || { cat "$work/log"; exit 1; }
 done
-grep -q '"other" is no component: there are loam, static and cxx' "$work/log" || { cat "$work/log"; exit 1; }
+grep -q 'the component "other" is not here; the components are loam, static and cxx' "$work/log" || { cat "$work/log"; exit 1; }
 echo "find_package: versions and components"
 
 want=$version

@@ -59,7 +59,7 @@ end
 -- constructor that was not called, such as loam.deny.
 local function advice_on(value)
   if type(value) == "function" then
-    return "call a constructor above pick, as in local full = loam.deny {}, and return its result"
+    return "call the function; call a constructor above pick, as in local plain = loam.host {}"
   end
   return "return a strategy on every path, also at the end of pick"
 end

@@ -30,8 +30,18 @@ describe("what is kept of a program", function()
     end
     local tags, rows = 0, 0
     for _ in pairs(state.peak) do tags = tags + 1 end
-    for _ in pairs(state.last) do rows = rows + 1 end
+    for _ in pairs(state.bytes) do rows = rows + 1 end
     assert.is_true(tags < 1100 and rows < 1100)
     assert.is_not_nil(state.peak.same)
+  end)
+
+  it("is bounded if the program has other strategies at each reading", function()
+    local state, shown = folded_tags.new(), nil
+    for i = 1, 2000 do shown = folded_tags.fold(state, { row("a", "s"), row("b", "s" .. i) }, 1) end
+    local blocks = 0
+    for _, sum in ipairs(shown) do blocks = blocks + sum.total_blocks end
+    assert.is_true(#shown < 300)
+    assert.equal(2001, blocks)
+    assert.equal("other", shown[2].strategy)
   end)
 end)

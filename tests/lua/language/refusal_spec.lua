@@ -428,7 +428,7 @@ describe("what pick returns", function()
     refused("return req.size", { class = "return", reason = "number of the request" })
     refused("return req.tag", { class = "return", reason = "string of the request" })
     refused("return 'a'", { class = "return", hint = "^return a strategy on every path" })
-    refused("return loam.deny", { class = "return", hint = "^call a constructor above pick" })
+    refused("return loam.deny", { class = "return", hint = "^call the function; call" })
   end)
 
   it("is refused where it is two strategies, of which one would never serve", function()

@@ -10,16 +10,19 @@ local folded_tags = {}
 
 local OTHER = "other"
 local SPARE = 1024 -- rows that a process no longer has are remembered up to that number at least
+local OTHERS = 256 -- strategies and kinds for which `other` has rows of their own
 
 -- The memory of the command about a process, from one reading of it to the next.
 ---@class loam.FoldedTags
 ---@field peak table<string, number> the most live bytes that a tag was seen to have
----@field last table<string, table> the counters of a row at the last reading
+---@field bytes table<string, number> the bytes that a row had counted at the last reading
+---@field blocks table<string, number> the blocks likewise
 ---@field other table<string, table> the counters of `other`, by strategy and kind
+---@field others number the number of rows in `other`
 
 ---@return loam.FoldedTags
 function folded_tags.new()
-  return { peak = {}, last = {}, other = {} }
+  return { peak = {}, bytes = {}, blocks = {}, other = {}, others = 0 }
 end
 
 -- Adds the bytes that sleep. A row without sleeping memory has no such number.
@@ -70,20 +73,25 @@ end
 -- large once, and then the earlier number stays. Returns the bytes and blocks that the row has
 -- counted since the reading before.
 local function advance(state, sum)
-  local last = state.last[sum.key] or { bytes = 0, blocks = 0 }
-  sum.total_bytes = math.max(sum.total_bytes, last.bytes)
-  sum.total_blocks = math.max(sum.total_blocks, last.blocks)
-  state.last[sum.key] = { bytes = sum.total_bytes, blocks = sum.total_blocks }
-  return sum.total_bytes - last.bytes, sum.total_blocks - last.blocks
+  local bytes, blocks = state.bytes[sum.key] or 0, state.blocks[sum.key] or 0
+  sum.total_bytes = math.max(sum.total_bytes, bytes)
+  sum.total_blocks = math.max(sum.total_blocks, blocks)
+  state.bytes[sum.key], state.blocks[sum.key] = sum.total_bytes, sum.total_blocks
+  return sum.total_bytes - bytes, sum.total_blocks - blocks
 end
 
+-- Returns the row of `other` for the strategy and kind of a row. After so many strategies, all
+-- further ones have one row of the strategy `other`.
 local function other_of(state, sum)
-  local key = sum.strategy .. "\0" .. sum.kind
+  local strategy, kind = sum.strategy, sum.kind
+  if not state.other[strategy .. "\0" .. kind] and state.others >= OTHERS then
+    strategy, kind = OTHER, "other"
+  end
+  local key = strategy .. "\0" .. kind
   local other = state.other[key]
   if not other then
-    other = { tag = OTHER, strategy = sum.strategy, kind = sum.kind, total_bytes = 0,
-              total_blocks = 0 }
-    state.other[key] = other
+    other = { tag = OTHER, strategy = strategy, kind = kind, total_bytes = 0, total_blocks = 0 }
+    state.other[key], state.others = other, state.others + 1
   end
   return other
 end
@@ -106,13 +114,14 @@ end
 -- Forgets the rows that the process no longer has, where they are more than those that it has. The
 -- rows of a program stay as long as it runs, but a hostile one may show new ones each time.
 local function forget_gone(state, sums)
-  local known, peak, last = 0, {}, {}
-  for _ in pairs(state.last) do known = known + 1 end
+  local known, peak, bytes, blocks = 0, {}, {}, {}
+  for _ in pairs(state.bytes) do known = known + 1 end
   if known <= 2 * #sums + SPARE then return end
   for _, sum in ipairs(sums) do
-    peak[sum.tag], last[sum.key] = state.peak[sum.tag], state.last[sum.key]
+    peak[sum.tag] = state.peak[sum.tag]
+    bytes[sum.key], blocks[sum.key] = state.bytes[sum.key], state.blocks[sum.key]
   end
-  state.peak, state.last = peak, last
+  state.peak, state.bytes, state.blocks = peak, bytes, blocks
 end
 
 local function by_labels(a, b)
