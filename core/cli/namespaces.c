@@ -16,10 +16,10 @@
 #include "service/control_client.h"
 
 /* MOUNTS: further mount namespaces are not looked into. PROCESSES: further processes of other PID
- * namespaces are shown as `unknown`. FOLDERS: further folders are not looked into. FOLDERS_A_USER:
- * nor are further folders in which processes of one user have boards, since that user could fill
- * the list and hide the programs of others. */
-enum { MOUNTS = 4096, PROCESSES = 16384, FOLDERS = 256, FOLDERS_A_USER = 32 };
+ * namespaces are shown as `unknown`. FOLDERS: further folders are not looked into. READINGS: /proc
+ * is read at most that often for one list of boards, since any user can write a board with a
+ * thousand processes that have ended. */
+enum { MOUNTS = 4096, PROCESSES = 16384, FOLDERS = 1024, READINGS = 16 };
 
 /* The namespaces that one reading of /proc found. No lock guards them: the command has one
  * thread. */
@@ -32,15 +32,14 @@ static struct {
     int inner, outer;       /* the id of the process there and here */
   } process[PROCESSES];
   unsigned processes;
-  bool is_whole;   /* it has all processes of the machine that are in other PID namespaces */
-  int64_t read_ms; /* since boot, when the reading began */
+  bool is_whole;     /* it has all processes of the machine that are in other PID namespaces */
+  unsigned readings; /* of /proc for the present list */
 } found;
 
 /* The unusual folders in which living processes have their boards. */
 static struct {
   struct {
     uint64_t mount; /* the mount namespace that the path belongs to */
-    unsigned uid;   /* of the process that has a board there */
     char *path;
   } folder[FOLDERS];
   unsigned count;
@@ -115,46 +114,14 @@ static bool is_usual(const char *folder) {
   return lm_control_dir(NULL, own, sizeof own) == LOAM_OK && !strcmp(folder, own);
 }
 
-/* Returns the real user of a process. */
-static unsigned user_of(const char *pid) {
-  char path[64], text[4096];
-  size_t length;
-  unsigned uid;
-  snprintf(path, sizeof path, "/proc/%.16s/status", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length)) return 0;
-  const char *line = strstr(text, "\nUid:");
-  return line && sscanf(line + strlen("\nUid:"), "%u", &uid) == 1 ? uid : 0;
-}
-
-/* Tells whether enough folders are noted for a user. User 0 may be the root of many containers, and
- * counts in each mount namespace by itself. */
-static bool has_enough(unsigned uid, uint64_t mount) {
-  unsigned n = 0;
-  for (unsigned i = 0; i < elsewhere.count; i++)
-    n += elsewhere.folder[i].uid == uid && (uid || elsewhere.folder[i].mount == mount);
-  return n >= FOLDERS_A_USER;
-}
-
-/* A process and its mount namespace. */
-typedef struct owner {
-  const char *pid;
-  uint64_t mount;
-} owner;
-
-static void note_folder(const owner *by, const char *folder) {
+static void note_folder(uint64_t mount, const char *folder) {
   if (is_usual(folder) || elsewhere.count == FOLDERS) return;
   for (unsigned i = 0; i < elsewhere.count; i++)
-    if (elsewhere.folder[i].mount == by->mount && !strcmp(elsewhere.folder[i].path, folder)) return;
-  unsigned uid = user_of(by->pid);
-  char *path = has_enough(uid, by->mount) ? NULL : strdup(folder);
+    if (elsewhere.folder[i].mount == mount && !strcmp(elsewhere.folder[i].path, folder)) return;
+  char *path = strdup(folder);
   if (!path) return;
-  elsewhere.folder[elsewhere.count].mount = by->mount;
-  elsewhere.folder[elsewhere.count].uid = uid;
+  elsewhere.folder[elsewhere.count].mount = mount;
   elsewhere.folder[elsewhere.count++].path = path;
-}
-
-static void forget_folders(void) {
-  while (elsewhere.count) free(elsewhere.folder[--elsewhere.count].path);
 }
 
 /* Notes the folder of the board, if this line of /proc/PID/maps names one. */
@@ -167,33 +134,38 @@ static void note_line(void *ctx, const char *line) {
     return;
   memcpy(folder, path, n + 1);
   *strrchr(folder, '/') = 0;
-  if (*folder) note_folder(ctx, folder);
+  if (*folder) note_folder(*(const uint64_t *)ctx, folder);
 }
 
 static void note_folders(const char *pid, uint64_t mount) {
   char path[64];
-  owner by = { pid, mount };
   snprintf(path, sizeof path, "/proc/%.16s/maps", pid);
-  if (mount) (void)lm_sys_each_line(path, note_line, &by);
+  if (mount) (void)lm_sys_each_line(path, note_line, &mount);
 }
 
-/* `is_first`: the list of boards begins, and no reader has the folders yet. */
-static void look_at_proc(bool is_first) {
+/* Forgets the folders, whose programs may have ended. */
+static void forget_folders(void) {
+  while (elsewhere.count) free(elsewhere.folder[--elsewhere.count].path);
+}
+
+/* Reads the processes in /proc. The first reading for a list of boards also finds the mount
+ * namespaces and the folders, which the list then goes through. */
+static void look_at_proc(void) {
   uint64_t own = namespace_of("self", "pid");
   const char *named = lm_sys_getenv("LOAM_CONTROL_DIR");
   int64_t now_ns = lm_sys_clock_ns();
-  bool may_be_elsewhere = !named || !*named,
+  bool is_first = !found.readings++, may_be_elsewhere = !named || !*named,
        is_due = is_first && (!elsewhere.read_ns || now_ns - elsewhere.read_ns > MAPS_NS);
   DIR *proc = opendir("/proc");
-  found.mounts = found.processes = 0;
-  found.read_ms = lm_sys_boot_ns() / 1000000;
+  found.processes = 0;
   found.is_whole = proc && own == FIRST_PID_NAMESPACE;
-  if (is_due) forget_folders(); /* of programs that have ended */
-  note_mount("self", namespace_of("self", "mnt"));
+  if (is_due) forget_folders();
+  if (is_first) found.mounts = 0;
+  if (is_first) note_mount("self", namespace_of("self", "mnt"));
   for (struct dirent *entry; proc && (entry = readdir(proc));) {
     if (!isdigit((unsigned char)*entry->d_name)) continue;
-    uint64_t mount = namespace_of(entry->d_name, "mnt");
-    note_mount(entry->d_name, mount);
+    uint64_t mount = is_first ? namespace_of(entry->d_name, "mnt") : 0;
+    if (is_first) note_mount(entry->d_name, mount);
     note_process(entry->d_name, own);
     if (may_be_elsewhere && is_due) note_folders(entry->d_name, mount);
   }
@@ -208,14 +180,13 @@ static int find_noted(uint64_t pid_namespace, int pid) {
   return 0;
 }
 
-/* lm_board_reader.find_pid. A process that lived before /proc was read, and was not found there,
- * has ended. One that came later may be there now, so /proc is read again. To read it for each
- * process that has ended would take as long as any user wants, who writes boards. */
-static int find_pid(uint64_t pid_namespace, int pid, int64_t since_ms) {
+/* lm_board_reader.find_pid. A process may have started since /proc was read, so it is read again
+ * before a process counts as ended. */
+static int find_pid(uint64_t pid_namespace, int pid) {
   int outer = find_noted(pid_namespace, pid);
   if (outer || !pid_namespace || !found.is_whole) return outer;
-  if (since_ms < found.read_ms) return -1;
-  look_at_proc(false);
+  if (found.readings == READINGS) return -1;
+  look_at_proc();
   outer = find_noted(pid_namespace, pid);
   return outer || !found.is_whole ? outer : -1;
 }
@@ -230,14 +201,11 @@ static void set_folders(lm_board_reader *reader, uint64_t mount, const char *fol
 }
 
 int lm_namespaces_boards(loam_write_fn write, void *ctx) {
-  static lm_board_shares shares;
   const char *folder[FOLDERS];
   int error = 0;
-  lm_board_reader reader = {
-    .write = write, .ctx = ctx, .find_pid = find_pid, .shares = &shares, .error = &error
-  };
-  shares.users = shares.folders = 0;
-  look_at_proc(true);
+  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid, .error = &error };
+  found.readings = 0;
+  look_at_proc();
   set_folders(&reader, found.mount[0], folder);
   lm_board_each(&reader);
   for (unsigned i = 1; !geteuid() && i < found.mounts; i++) {

@@ -58,18 +58,9 @@ typedef struct visit {
   const lm_board_reader *reader;
   /* Of the present folder: boards of trees that ended earlier are not kept. 0: all are. */
   int64_t kept_from;
-  int root;              /* the directory below which folders are looked for; -1: the own root */
-  int root_pid;          /* the process whose root directory that is; 0 for the own root */
-  char prefix[32];       /* the path of that directory; "" for the own root */
-  lm_board_share *share; /* of the owner of the present folder; NULL: it is not bounded */
-  int64_t share_ends_ns; /* lm_sys_clock_ns when the time of the share is over */
+  int root;        /* the directory below which folders are looked for; -1: the own root */
+  char prefix[32]; /* the path of that directory; "" for the own root */
 } visit;
-
-/* Tells whether enough was read of the boards of a user. */
-static bool is_share_spent(const visit *t) {
-  return t->share &&
-         (t->share->bytes >= LM_BOARD_SHARE_BYTES || lm_sys_clock_ns() >= t->share_ends_ns);
-}
 
 static bool read_at(int fd, void *to, size_t size, size_t offset) {
   return pread(fd, to, size, (off_t)offset) == (ssize_t)size;
@@ -313,7 +304,6 @@ static void write_row(const visit *t, const row *r) {
   lm_json_text(&out, "folder", v->folder);
   put_board(&out, v);
   lm_json_close(&out, '}');
-  if (t->share) t->share->bytes += out.length;
   if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
   lm_json_finish(&out);
 }
@@ -345,7 +335,7 @@ static lm_board_life look_at(const visit *t, uint64_t *owner, uint64_t pid_names
                              const lm_board_figures *f) {
   lm_board_life life = lm_board_look(*owner, pid_namespace, f);
   if (life.state != LM_BOARD_UNKNOWN || !t->reader || !t->reader->find_pid) return life;
-  int pid = t->reader->find_pid(pid_namespace, lm_board_pid(*owner), lm_board_since_ms(*owner));
+  int pid = t->reader->find_pid(pid_namespace, lm_board_pid(*owner));
   if (pid < 0) life.state = LM_BOARD_GONE;
   if (pid <= 0) return life;
   *owner = (*owner & ~LM_BOARD_PID) | (uint64_t)pid;
@@ -598,7 +588,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   }
   bool has_news = t->reader && read_at(v->fd, &v->news, sizeof v->news, offsetof(lm_board, news));
   v->has_watcher = has_news && find_watcher(t);
-  for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES && !is_share_spent(t); i++)
+  for (uint32_t i = 0; has_news && i < LM_BOARD_PLACES; i++)
     if (atomic_load_explicit(&v->place[i].owner, memory_order_relaxed)) visit_place(t, i);
   if (v->is_own) clean_board(t, dir, name);
 }
@@ -667,7 +657,7 @@ static void visit_files(visit *t, int fd) {
     return;
   }
   t->kept_from = t->v->is_own ? find_kept_from(dir) : 0;
-  for (struct dirent *entry; !is_share_spent(t) && (entry = readdir(dir));)
+  for (struct dirent *entry; (entry = readdir(dir));)
     if (is_board_name(entry->d_name)) visit_file(t, fd, entry->d_name);
   closedir(dir);
 }
@@ -676,30 +666,6 @@ static void visit_files(visit *t, int fd) {
 static int open_folder(const visit *t, const char *path) {
   if (t->root >= 0) return lm_sys_open_below(t->root, path);
   return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-}
-
-/* Writes the row of a user of whose boards some are left out. */
-static void write_left_out(const visit *t) {
-  lm_json out = { 0 };
-  lm_json_open(&out, NULL, '{');
-  lm_json_text(&out, "left_out", t->v->folder);
-  lm_json_uint(&out, "uid", t->v->uid);
-  lm_json_close(&out, '}');
-  if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
-  lm_json_finish(&out);
-}
-
-/* Visits the files of a folder of another user, as far as the share of that user goes. */
-static void visit_shared(visit *t, int fd) {
-  lm_board_share *share = lm_board_shares_of(t->reader->shares, t->v->uid, t->root_pid);
-  int64_t began_ns = lm_sys_clock_ns();
-  t->share = share;
-  t->share_ends_ns = began_ns + LM_BOARD_SHARE_MS * 1000000ll - share->ns;
-  visit_files(t, fd);
-  if (is_share_spent(t) && !share->is_told) write_left_out(t);
-  share->is_told |= is_share_spent(t);
-  share->ns += lm_sys_clock_ns() - began_ns;
-  t->share = NULL;
 }
 
 /* Visits the boards of a folder. `owner` is the user that must own the folder; -1: the effective
@@ -712,16 +678,14 @@ static void visit_folder(visit *t, const char *path, int64_t owner) {
   snprintf(whole, sizeof whole, "%s%s", t->prefix, path);
   bool is_sound = !fstat(fd, &st) && !(st.st_mode & 022);
   bool is_right = owner >= 0 ? st.st_uid == owner : !geteuid() || st.st_uid == geteuid();
-  lm_board_shares *shares = t->reader ? t->reader->shares : NULL;
-  if (!is_sound || !is_right || (shares && !lm_board_shares_note(shares, &st))) {
+  if (!is_sound || !is_right) {
     close(fd);
     return;
   }
   t->v->folder = whole;
   t->v->uid = st.st_uid;
   t->v->is_own = t->root < 0 && st.st_uid == geteuid();
-  if (shares && !t->v->is_own) visit_shared(t, fd);
-  else visit_files(t, fd);
+  visit_files(t, fd);
 }
 
 /* Visits the folders that processes of user `uid` use if LOAM_CONTROL_DIR is not set. */
@@ -804,7 +768,7 @@ void lm_board_each(const lm_board_reader *reader) {
 }
 
 void lm_board_each_below(const lm_board_reader *reader, int pid) {
-  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader, .root_pid = pid };
+  visit t = { .v = lm_metadata_alloc(sizeof(view)), .reader = reader };
   lm_assert(reader->write && reader->error);
   if (!t.v) *reader->error = ENOMEM;
   if (!t.v) return;

@@ -7,22 +7,18 @@
 
 #include "loam.h"
 #include "os/base.h"
-#include "service/board_share.h"
 
 /* Who reads boards, and what for. */
 typedef struct lm_board_reader {
   loam_write_fn write; /* gets a row: one JSON object for a process */
   void *ctx;           /* for `write` */
   /* Returns the process id, as the caller sees it, of the process that has the id `pid` in another
-   * PID namespace; 0: the caller cannot see that process; -1: the process has ended. The process
-   * lived `since_ms` milliseconds after boot. NULL: the caller sees no such process. */
-  int (*find_pid)(uint64_t pid_namespace, int pid, int64_t since_ms);
+   * PID namespace; 0: the caller cannot see that process; -1: the process has ended. NULL: the
+   * caller sees no such process. */
+  int (*find_pid)(uint64_t pid_namespace, int pid);
   /* Further folders with boards, `folder_count` of them. */
   const char *const *folders;
   unsigned folder_count;
-  /* Bounds what is read of the boards of other users. NULL: nothing is bounded, and a folder that
-   * is visited twice gives its rows twice. */
-  lm_board_shares *shares;
   int *error; /* becomes 0, or an errno value: without descriptors or memory there are no rows */
 } lm_board_reader;
 
@@ -34,9 +30,8 @@ typedef struct lm_board_reader {
  * `board` and `published`, `latest` if an image was published, and `pressure` if a watcher has
  * looked. A board of another version of loam has one row instead, with the keys `other_version`
  * (the name of its file), `folder` and `file` (its device and inode), and stays until the next
- * boot. A user whose boards go beyond the bounds has one row with the keys `left_out` (a folder
- * whose boards were not all read) and `uid`. Removes boards of the effective user whose processes
- * have all ended. Makes no call to any of these processes. */
+ * boot. Removes boards of the effective user whose processes have all ended. Makes no call to any
+ * of these processes. */
 void lm_board_each(const lm_board_reader *reader);
 /* Like lm_board_each, for the boards that lie below the root directory of the process `pid`, which
  * is in another mount namespace: a container, or a service with a private /tmp. Removes no board.

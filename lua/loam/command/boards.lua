@@ -39,9 +39,8 @@ end
 -- boards: a program that is not shown would seem not to run.
 ---@return loam.BoardRow[] one for each process id, in ascending order
 ---@return string[] the paths of boards of other versions of loam, which cannot be read
----@return table[] users of whose boards some were left out: `uid`, and a folder, `left_out`
 function boards.read(context)
-  local by_pid, rows, others, is_known, left_out = {}, {}, {}, {}, {}
+  local by_pid, rows, others, is_known = {}, {}, {}, {}
   local texts, words = context.api.boards()
   if words then error({ words = "the boards of programs cannot be read: " .. words }, 0) end
   for _, text in ipairs(texts) do
@@ -52,8 +51,6 @@ function boards.read(context)
       local file = status.file -- a folder may be visited twice, also under two paths
       if not is_known[file] then others[#others + 1] = path end
       is_known[file] = true
-    elseif row and status.left_out then
-      left_out[#left_out + 1] = status
     elseif row and not is_command(context, status) then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end
@@ -61,17 +58,17 @@ function boards.read(context)
   for _, row in pairs(by_pid) do rows[#rows + 1] = row end
   table.sort(rows, function(a, b) return a.status.pid < b.status.pid end)
   table.sort(others)
-  return rows, others, left_out
+  return rows, others
 end
 
 ---@return loam.BoardRow[] the living processes
----@return string[], table[] as of boards.read
+---@return string[] as of boards.read
 function boards.living(context)
-  local rows, all, others, left_out = {}, boards.read(context)
+  local rows, all, others = {}, boards.read(context)
   for _, row in ipairs(all) do
     if is_alive(row.status) then rows[#rows + 1] = row end
   end
-  return rows, others, left_out
+  return rows, others
 end
 
 ---@return loam.BoardRow|nil

@@ -251,8 +251,7 @@ static void the_id_of_a_maker_elsewhere_means_no_process_here(void **state) {
   close(fd);
 }
 
-static int find_self(uint64_t pid_namespace, int pid, int64_t since_ms) {
-  (void)since_ms;
+static int find_self(uint64_t pid_namespace, int pid) {
   return pid_namespace == lm_board_own_namespace() + 1 ? pid : 0;
 }
 
@@ -271,87 +270,6 @@ static void a_watcher_elsewhere_is_found_by_the_id_it_has_here(void **state) {
   lm_board_each(
       &(lm_board_reader){ .write = keep_row, .find_pid = find_self, .error = &read_error });
   assert_non_null(strstr(row_of(getpid()), "\"watching\":true"));
-}
-
-/* ---- bounds */
-
-/* Makes a board on which `count` processes have ended whose rows are long: the bytes of their texts
- * are shown as numbers. */
-static void make_long_rows(uint32_t count) {
-  char path[PATH_MAX];
-  lm_board *board;
-  assert_int_equal(lm_board_file_make(folder, path, &board), LOAM_OK);
-  uint64_t first = lm_board_owner_now(getpid()) & ~LM_BOARD_PID;
-  for (uint32_t i = 0; i < count; i++) {
-    lm_board_entry *e = &board->slot[i].entry[0];
-    e->figures.owner = first | (1000 + i);
-    e->figures.updated_at = lm_sys_unix_ns();
-    e->figures.error_bytes = sizeof e->last_error;
-    memset(e->last_error, 1, sizeof e->last_error - 1);
-    e->figures.tags = LM_BOARD_USES;
-    for (int n = 0; n < LM_BOARD_USES; n++) memset(e->tag[n].tag, 1, sizeof e->tag[n].tag - 1);
-    atomic_store(&board->place[i].owner, e->figures.owner | LM_BOARD_ENDED);
-    atomic_store(&board->place[i].seq, 2);
-  }
-  lm_board_file_unmap(board);
-}
-
-static size_t bytes_of_rows(void) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < rows; i++) bytes += strlen(row[i]);
-  return bytes;
-}
-
-/* Reads the boards of this folder under several names, as those of another root directory: then
- * they do not count as boards of this user. */
-static void look_below(lm_board_shares *shares) {
-  char again[96];
-  snprintf(again, sizeof again, "%s/.", folder);
-  const char *folders[] = { folder, again, folder };
-  while (rows) free(row[--rows]);
-  lm_board_each_below(&(lm_board_reader){ .write = keep_row,
-                                          .folders = folders,
-                                          .folder_count = LM_COUNT(folders),
-                                          .shares = shares,
-                                          .error = &read_error },
-                      getpid());
-}
-
-static void a_folder_with_several_names_is_read_once(void **state) {
-  (void)state;
-  static lm_board_shares shares;
-  make_long_rows(20);
-  look_below(NULL);
-  assert_int_equal(rows, 60);
-  look_below(&shares);
-  assert_int_equal(rows, 20);
-  look_below(&shares);
-  assert_int_equal(rows, 0);
-}
-
-static void boards_of_another_user_beyond_a_share_are_left_out(void **state) {
-  (void)state;
-  static lm_board_shares shares;
-  enum { MANY = 400, ROW_MOST = 1 << 17 };
-  make_long_rows(MANY);
-  look();
-  assert_int_equal(rows, MANY); /* all boards of this user */
-  assert_true(bytes_of_rows() > LM_BOARD_SHARE_BYTES + ROW_MOST);
-  look_below(&shares);
-  assert_true(rows > 1 && rows < MANY);
-  assert_true(bytes_of_rows() < LM_BOARD_SHARE_BYTES + ROW_MOST);
-  assert_non_null(strstr(row[rows - 1], "{\"left_out\":\""));
-}
-
-static void each_user_has_one_share(void **state) {
-  (void)state;
-  static lm_board_shares shares;
-  lm_board_share *one = lm_board_shares_of(&shares, 1000, 0);
-  assert_ptr_equal(lm_board_shares_of(&shares, 1000, 77), one);
-  assert_ptr_not_equal(lm_board_shares_of(&shares, 0, 0), lm_board_shares_of(&shares, 0, 77));
-  for (unsigned uid = 1; uid < 2 * LM_BOARD_SHARES; uid++) lm_board_shares_of(&shares, uid, 0);
-  assert_true(lm_board_shares_is_valid(&shares));
-  assert_ptr_equal(lm_board_shares_of(&shares, 1000, 0), one);
 }
 
 /* ---- the file */
@@ -642,9 +560,6 @@ int main(void) {
     TEST(a_program_that_took_the_id_is_no_host),
     TEST(the_id_of_a_maker_elsewhere_means_no_process_here),
     TEST(a_watcher_elsewhere_is_found_by_the_id_it_has_here),
-    TEST(a_folder_with_several_names_is_read_once),
-    TEST(boards_of_another_user_beyond_a_share_are_left_out),
-    TEST(each_user_has_one_share),
     TEST(a_board_under_a_lease_is_opened_a_moment_later),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),

@@ -61,7 +61,7 @@ local function show(context, rows)
 end
 
 function ps.run(context, given)
-  local rows, others, left_out = (given.all and boards.read or boards.living)(context)
+  local rows, others = (given.all and boards.read or boards.living)(context)
   for _, found in ipairs(rows) do rank.add(context, found) end
   if given.json then
     local texts = {}
@@ -69,16 +69,12 @@ function ps.run(context, given)
     context.write('{"programs":[' .. table.concat(texts, ",") .. "]}\n")
   elseif #rows > 0 then
     show(context, rows)
-  elseif #others + #left_out == 0 then
+  elseif #others == 0 then
     context.warn("no program of yours runs under loam\n")
   end
   for _, path in ipairs(others) do
     context.warn(("loam ps: %s: programs on this board have another version of loam than this "
       .. "command, %s, and are not listed\n"):format(terminal.plain(path), context.api.version()))
-  end
-  for _, user in ipairs(left_out) do
-    context.warn(("loam ps: %s: user %d has more boards than are read of one user; some programs "
-      .. "of this user are not listed\n"):format(terminal.plain(user.left_out), user.uid))
   end
   return 0
 end
