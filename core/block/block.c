@@ -225,7 +225,7 @@ static LM_NOINLINE void report_wrong_count(loam_block *b, uint32_t was, const ch
 
 /* Completes a retain when the count is wrong or blocks are watched. `was` is the count before. */
 static LM_NOINLINE loam_block *retain_slow(loam_block *b, uint32_t was) {
-  if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retain");
+  if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "retain after the end");
   if (lm_block_watch_is_on()) lm_ledger_note(LOAM_BLOCK_RETAINED, b, was + 1);
   return b;
 }
@@ -241,7 +241,7 @@ loam_block *loam_block_retain(loam_block *b) {
  * and reports a count that no live block has. Other counts need nothing more. */
 static LM_NOINLINE void end_or_report(loam_block *b, uint32_t was) {
   if (was == 1) end(b);
-  else if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "release");
+  else if (was - 1 >= MOST_REFERENCES) report_wrong_count(b, was, "release after the end");
 }
 
 /* A whole release, with a note in the ledger if blocks are watched. */

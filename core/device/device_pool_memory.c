@@ -71,11 +71,9 @@ static size_t zone_bytes(const lm_device_pool *pool, int zone) {
   return lm_align_up(most, pool->granularity);
 }
 
-/* Returns whether the addresses of a zone are reserved. Ranges that a manager allocated have no
- * pieces. */
 static bool has_range(lm_device_pool *pool, int zone) {
   for (const lm_extent_range *r = pool->ranges; r; r = r->next)
-    if (r->piece && r->shift == shifts[zone]) return true;
+    if (r->shift == shifts[zone]) return true;
   return false;
 }
 
@@ -94,6 +92,7 @@ static lm_gpu_result reserve(lm_device_pool *pool, const lm_gpu_ops *gpu, int zo
   if (!r) {
     if (pieces) lm_sys_unmap(pieces, lm_align_up(bytes, LM_PAGE));
     (void)gpu->unreserve(at, size);
+    lm_error(LOAM_ENOMEM, "device %d: the host has no memory to list its addresses", pool->device);
     return LM_GPU_NO_MEMORY;
   }
   lm_lock_take(&pool->lock);
@@ -334,17 +333,12 @@ static lm_gpu_result grow_by_chunks(lm_device_pool *pool, lm_stream_queue *q, si
 
 /* ---- Both */
 
-/* Where the host has no memory for the index of all addresses, a range with a small index serves
- * this request. A later request tries to reserve the addresses again. */
 lm_gpu_result lm_device_pool_grow(lm_device_pool *pool, const lm_gpu_ops *gpu, lm_stream_queue *q,
                                   size_t size, lm_extent **out) {
   lm_gpu_result result = LM_GPU_UNSUPPORTED;
   *out = NULL;
-  if (lm_device_pool_maps(pool)) {
-    result = reserve(pool, gpu, lm_device_pool_zone(size));
-    if (result == LM_GPU_NO_MEMORY) return grow_by_chunks(pool, q, size, out);
-    if (result == LM_GPU_OK) result = grow_by_mapping(pool, gpu, q, size, out);
-  }
+  if (lm_device_pool_maps(pool)) result = reserve(pool, gpu, lm_device_pool_zone(size));
+  if (result == LM_GPU_OK) result = grow_by_mapping(pool, gpu, q, size, out);
   if (result != LM_GPU_UNSUPPORTED) return result;
   lm_device_pool_end_mapping(pool);
   return grow_by_chunks(pool, q, size, out);

@@ -304,11 +304,11 @@ static void one_release_too_many_is_an_event_and_does_nothing(void **state) {
   loam_block_release(b);
   assert_int_equal(log.n, 2);
   assert_ptr_equal(log.ptr, b);
-  expect_event("release of %p, a freed block of ", (void *)b);
+  expect_event("release after the end of %p, a freed block of ", (void *)b);
   expect_event("bytes of tag 'test.block' and strategy ");
   loam_block_retain(b);
   assert_int_equal(log.n, 3);
-  expect_event("retain of %p, a freed block of ", (void *)b);
+  expect_event("retain after the end of %p, a freed block of ", (void *)b);
   loam_on_event(NULL, NULL);
   loam_stats(&after);
   assert_int_equal(after.bad_frees - before.bad_frees, 3);
