@@ -152,6 +152,28 @@ gives answer 1 reload "$pid" "$work/broken.lua"
 kill "$pid"
 wait "$pid" 2> "$work/why"
 children=
+
+# A program with memory of a device, which the stand-in for CUDA's driver gives.
+cat > "$work/device.c" <<'C'
+#include <loam.h>
+#include <unistd.h>
+
+int main(void) {
+  void *p = loam_device_alloc(loam_site_get("schema.device"), 1 << 20, NULL);
+  return p && write(1, "ready\n", 6) == 6 ? pause() : 1;
+}
+C
+"$CC" -Icore/include "$work/device.c" -o "$work/device" -L"$LOAM_BUILD" -lloam -Wl,-rpath,"$LOAM_BUILD"
+LOAM_CUDA_DRIVER=$LOAM_STANDIN STANDIN_LOG=/dev/null "$work/device" > "$work/said" 2> "$work/err" &
+pid=$!
+children=$pid
+for _ in $(seq 600); do grep -q ready "$work/said" && break; sleep 0.1; done
+gives answer 0 stats "$pid"
+grep -q '"devices":\[{"device":0,"reserved_bytes":' "$work/out" || fail "no device: $(cat "$work/out" "$work/err")"
+kill "$pid"
+wait "$pid" 2> "$work/why"
+children=
+
 gives failure 1 owner 1 7f00
 gives failure 1 top 1
 for verb in status stats pages reload rebalance "demote --tag x" "sleep --tag x" wake; do
