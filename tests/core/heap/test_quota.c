@@ -365,6 +365,7 @@ static _Noreturn void take_and_give(children *all, int own, uint32_t quota) {
     lm_quota_give(quota, back);
     all->steps++;
   }
+  all->has[own] = 0; /* others may take these bytes once the parent has waited for this child */
   _exit(0);
 }
 
