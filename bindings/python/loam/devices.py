@@ -1,4 +1,4 @@
-"""Devices (GPUs): what they are, and the device memory that loam keeps for reuse.
+"""The properties of devices (GPUs), and the device memory that loam has.
 
     for device in range(loam.device_count()):
         info = loam.device_info(device)

@@ -79,7 +79,7 @@ function json.repaired(text)
   return concat(out)
 end
 
--- Also escapes the control characters U+0080 to U+009F, which terminals obey.
+-- Returns a text in quotes. Control characters up to U+009F, which terminals obey, are escaped.
 local function string_text(text)
   if find(text, "[\128-\255]") then text = json.repaired(text) end
   text = gsub(text, '[%c"\\\127]', escape)
