@@ -500,10 +500,11 @@ static void many_slots_become_few_cells(void **state) {
   ends(child);
 }
 
+enum { SCATTERED = THREAD_SANITIZED ? 2048 : 8192 };
+
 /* Each block shrinks to its first two slots. The other six go back to the system. */
 static void take_scattered_slots(void) {
-  enum { BLOCKS = 8192 };
-  for (int i = 0; i < BLOCKS; i++) {
+  for (int i = 0; i < SCATTERED; i++) {
     void *p = loam_malloc(loam_site_get("scattered"), 8 * LM_SLOT);
     if (!p || loam_realloc(loam_site_get("scattered"), p, 2 * LM_SLOT) != p) abort();
   }
@@ -515,7 +516,7 @@ static void many_gaps_become_few_cells(void **state) {
   pid_t child = stopped_after(take_scattered_slots);
   char *pages = answer_of(child, lm_look_pages);
   int cells = 0;
-  assert_true(figure(pages, "returned_bytes") > (uint64_t)8192 * 5 * LM_SLOT);
+  assert_true(figure(pages, "returned_bytes") > (uint64_t)SCATTERED * 5 * LM_SLOT);
   for (const char *at = pages; (at = strstr(at, "{\"at\":")); at++) cells++;
   assert_in_range(cells, 1000, 8192 + 64);
   free(pages);
@@ -552,8 +553,9 @@ static const uintptr_t wild[] = { 0,
 static void wild_addresses_of_tables(void **state) {
   (void)state;
   enum { FIRST = offsetof(lm_outside, map) / 8, WORDS = sizeof(lm_outside) / 8 };
+  enum { EACH = THREAD_SANITIZED ? 3 : 1 };
   for (size_t word = FIRST; word < WORDS; word++)
-    for (size_t i = 0; i < LM_COUNT(wild); i++) {
+    for (size_t i = word % EACH; i < LM_COUNT(wild); i += EACH) {
       lm_outside root = lm_outside_root;
       memcpy((char *)&root + word * 8, &wild[i], 8);
       look_at(&root);
@@ -623,7 +625,7 @@ static void damaged_entries(void **state) {
   size_t words = SLOTS * sizeof(lm_span) / 8;
   size_t own = lm_map.top >> LM_SLOT_SHIFT;
   if (own > SLOTS) own = SLOTS;
-  for (int round = 0; round < 300; round++) {
+  for (int round = 0; round < (THREAD_SANITIZED ? 50 : 300); round++) {
     memset(entry, 0, SLOTS * sizeof *entry);
     memcpy(entry + SLOTS - own, lm_map_span(own - 1), own * sizeof *entry);
     for (int i = 0; i < 1 + round % 8; i++) {
@@ -648,7 +650,7 @@ static void damaged_states(void **state) {
   lm_outside root;
   lm_span *entry = forged_entries(&map, &root) + SLOTS - 1 - LM_MAP_FIRST;
   uint64_t seed = 7;
-  for (int round = 0; round < 100; round++) {
+  for (int round = 0; round < (THREAD_SANITIZED ? 20 : 100); round++) {
     uint8_t *bytes = (uint8_t *)&span;
     for (size_t i = 0; i < sizeof span; i++) bytes[i] = (uint8_t)next_random(&seed);
     span.palette.count = round & 1 ? 4096 : UINT32_MAX;

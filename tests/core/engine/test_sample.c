@@ -137,7 +137,8 @@ static void pairs_of_malloc_and_free_are_sampled_in_proportion(void **state) {
 }
 
 static void live_samples_stand_for_live_memory(void **state) {
-  enum { BLOCKS = 4000, STEPS = 4500000, INTERVAL = 4096 }; /* about a million samples */
+  enum { SAMPLES = THREAD_SANITIZED ? 100000 : 1000000 };
+  enum { BLOCKS = 4000, STEPS = SAMPLES / 2 * 9, INTERVAL = 4096 };
   static void *p[BLOCKS];
   truth want = { 0 };
   uint64_t seed = 3;
@@ -152,7 +153,7 @@ static void live_samples_stand_for_live_memory(void **state) {
     *at = take(of, 1 + roll(&seed, roll(&seed, 50) ? 2000 : 400000));
     add_to(&want, 1, lm_record_usable(*at), INTERVAL, 1);
   }
-  assert_true(live_of(of).samples > BLOCKS / 20 && total_of(of).samples > 1000000);
+  assert_true(live_of(of).samples > BLOCKS / 20 && total_of(of).samples > SAMPLES);
   assert_like(live_of(of), &want);
   assert_true(lm_sample_is_valid());
   for (int i = 0; i < BLOCKS; i++) loam_free(p[i]);

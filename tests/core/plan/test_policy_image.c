@@ -187,7 +187,7 @@ static void follows_no_changed_byte_under_a_good_checksum(void **state) {
   (void)state;
   static const unsigned char change[] = { 1, 2, 4, 8, 16, 32, 64, 128, 255 };
   unsigned opened = 0;
-  for (size_t at = 0; at < size; at++) {
+  for (size_t at = 0; at < size; at += THREAD_SANITIZED ? 7 : 1) {
     for (size_t i = 0; i < LM_COUNT(change); i++) {
       loam_status status;
       char *bytes = bytes_copy(good, size);
