@@ -240,17 +240,33 @@ static void device_memory_is_the_same(void **state) {
 
 /* ---- A process that cannot help ---- */
 
-static void a_stopped_child_is_counted(void **state) {
-  (void)state;
+/* Runs `act` in a child, which then stops. Returns the child. The child ends together with this
+ * process, so a failed test leaves no stopped process. */
+static pid_t stopped_after(void (*act)(void)) {
   int status;
   pid_t child = fork();
   if (!child) {
-    keep("child.only", 48, 1000);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    act();
     raise(SIGSTOP);
     _exit(0);
   }
   assert_int_equal(waitpid(child, &status, WUNTRACED), child);
   assert_true(WIFSTOPPED(status));
+  return child;
+}
+
+static void ends(pid_t child) {
+  int status;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+}
+
+static void keep_a_thousand(void) { keep("child.only", 48, 1000); }
+
+static void a_stopped_child_is_counted(void **state) {
+  (void)state;
+  pid_t child = stopped_after(keep_a_thousand);
   lm_json out = { 0 };
   if (lm_look_stats(child, &out) != LOAM_OK) fail_msg("%s", loam_error());
   char *text = text_of(&out);
@@ -259,8 +275,7 @@ static void a_stopped_child_is_counted(void **state) {
   assert_non_null(strstr(row, "\"live_bytes\":48000,\"live_blocks\":1000,"));
   assert_null(strstr(text, "inexact"));
   free(text);
-  kill(child, SIGKILL);
-  waitpid(child, &status, 0);
+  ends(child);
   assert_int_equal(lm_look_stats(child, &out), LOAM_EIO);
   assert_non_null(strstr(loam_error(), "no such process"));
 }
@@ -325,28 +340,6 @@ static const char *group_of(const char *text, const char *strategy) {
   const char *at = strstr(text, key);
   if (!at) fail_msg("no group of %s", strategy);
   return at;
-}
-
-/* Runs `act` in a child, which then stops. Returns the child. The child ends together with this
- * process, so a failed test leaves no stopped process. */
-static pid_t stopped_after(void (*act)(void)) {
-  int status;
-  pid_t child = fork();
-  if (!child) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    act();
-    raise(SIGSTOP);
-    _exit(0);
-  }
-  assert_int_equal(waitpid(child, &status, WUNTRACED), child);
-  assert_true(WIFSTOPPED(status));
-  return child;
-}
-
-static void ends(pid_t child) {
-  int status;
-  kill(child, SIGKILL);
-  waitpid(child, &status, 0);
 }
 
 static char *answer_of(pid_t child, loam_status (*look)(int pid, lm_json *out)) {

@@ -423,11 +423,12 @@ static void a_refused_call_leaves_a_whole_process(void **state) {
 
 /* ---- writers that are killed, boards of any bytes */
 
-/* Loads policies that are refused, without end. The name of each policy contains the number of the
- * load. */
+/* Loads policies that are refused, until the parent ends. The name of each policy contains the
+ * number of the load. */
 static void write_for_ever(void) {
   char name[32];
   struct loam_policy_info info;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (;;) {
     lm_policy_info_get(&info);
     snprintf(name, sizeof name, "n%llu.lua", (unsigned long long)info.loads + 1);
