@@ -484,9 +484,9 @@ static void subtract_slots(lm_pool *pool, void *regions) {
 /* The slots of all regions are the slots of all registered pools: so free runs are in regions too,
  * and no region is in two pools. */
 bool lm_pinned_is_valid(void) {
-  review r = { .least = lm_map_first(), .is_valid = true };
+  review r = { .least = LM_MAP_FIRST, .is_valid = true };
   lm_lock_suspended section = lm_lock_take_long(&lm_pools_pinned_lock);
-  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
+  uint32_t end = lm_map_end();
   for (uint32_t slot = r.least; slot < end; slot = lm_map_next(slot)) {
     if (is_guard_slot(slot)) review_guard_slot(&r, slot);
     else if (!r.begin && has_registered_object(slot)) r.begin = slot;

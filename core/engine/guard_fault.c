@@ -59,14 +59,6 @@ static void add_bytes(uint64_t n) {
 
 /* ---- The block ---------------------------------------------------------------------------- */
 
-/* Returns the first slot of the extent that holds p, which is in the range of the pools. */
-static uint32_t extent_of(const void *p) {
-  uint32_t slot = lm_map_first(), target = lm_map_slot(p);
-  lm_assert(slot <= target);
-  for (uint32_t next; (next = lm_map_next(slot)) <= target && next > slot;) slot = next;
-  return slot;
-}
-
 /* A block at which a fault occurred. */
 typedef struct faulted {
   lm_span_info span;
@@ -77,7 +69,7 @@ typedef struct faulted {
 /* Finds the block to which the extent at p belongs, or belonged before it was freed. False: the
  * extent holds no guarded and no large block. */
 static bool find_block(const void *p, faulted *out) {
-  uint32_t version, slot = extent_of(p);
+  uint32_t version, slot = lm_map_extent_of(p);
   const lm_span *head = lm_map_span(slot);
   uint32_t use = atomic_load_explicit(&head->use, memory_order_relaxed);
   if (use != LM_USE_GUARDED && !lm_map_use_is_large(use)) return false;

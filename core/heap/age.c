@@ -61,10 +61,9 @@ void lm_age_wake(void) {
 /* The rounds are declared idle before the walk: a block that is made behind it then ends that. */
 void lm_age_tick(void) {
   bool any = false;
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
-  uint32_t time = now(), end = (uint32_t)(top >> LM_SLOT_SHIFT);
+  uint32_t time = now(), end = lm_map_end();
   atomic_store_explicit(&lm_age_idle, true, memory_order_relaxed);
-  for (uint32_t slot = lm_map_first(); slot < end;) {
+  for (uint32_t slot = LM_MAP_FIRST; slot < end;) {
     uint32_t next = lm_map_next(slot);
     if (is_large(slot)) {
       date(slot, time);

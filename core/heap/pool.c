@@ -204,18 +204,10 @@ static void describe(const lm_map_object *place, lm_object *out) {
   out->damage = NULL;
 }
 
-/* The first slot of the extent that the address p, which is in the range, is in. */
-static uint32_t extent_of(const void *p) {
-  lm_assert(lm_map_owns(p));
-  uint32_t slot = lm_map_first(), target = lm_map_slot(p);
-  for (uint32_t next; (next = lm_map_next(slot)) <= target && next > slot;) slot = next;
-  return slot;
-}
-
 bool lm_pool_find_beside(const void *p, lm_object *out) {
   lm_map_object place;
   if (!lm_map_owns(p)) return false;
-  const lm_span *span = lm_map_span(extent_of(p));
+  const lm_span *span = lm_map_span(lm_map_extent_of(p));
   uint32_t use = atomic_load(&span->use);
   if (!lm_map_use_is_large(use) && use != LM_USE_GUARDED) return false;
   if (!lm_map_find((void *)atomic_load(&span->start), &place)) return false;
@@ -229,7 +221,8 @@ bool lm_pool_find_beside(const void *p, lm_object *out) {
 static lm_free_result classify_miss(const void *p, lm_object *out) {
   *out = (lm_object){ .base = (void *)(uintptr_t)p };
   if (!lm_map_owns(p)) return LM_FREE_FOREIGN;
-  if (atomic_load(&lm_map_span(extent_of(p))->use) == LM_USE_METADATA) return LM_FREE_FOREIGN;
+  if (atomic_load(&lm_map_span(lm_map_extent_of(p))->use) == LM_USE_METADATA)
+    return LM_FREE_FOREIGN;
   return lm_pool_find_beside(p, out) ? LM_FREE_INTERIOR : LM_FREE_DOUBLE;
 }
 

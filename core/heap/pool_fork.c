@@ -32,8 +32,7 @@ static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
  * become one view. */
 static void inherit_blocks(void) {
   lm_pool *pool = NULL;
-  uint32_t slot = lm_map_first(), from = slot;
-  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
+  uint32_t slot = LM_MAP_FIRST, from = slot, end = lm_map_end();
   for (; slot < end; slot = lm_map_next(slot)) {
     lm_span *span = lm_map_span(slot);
     lm_pool *of = backed_pool(span);

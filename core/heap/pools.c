@@ -188,8 +188,8 @@ typedef struct census {
 } census;
 
 static void count_extents(census *c) {
-  uint32_t end = (uint32_t)(atomic_load(&lm_map.top) >> LM_SLOT_SHIFT);
-  for (uint32_t slot = lm_map_first(); slot < end; slot = lm_map_next(slot)) {
+  uint32_t end = lm_map_end();
+  for (uint32_t slot = LM_MAP_FIRST; slot < end; slot = lm_map_next(slot)) {
     const lm_span *span = lm_map_span(slot);
     uint32_t use = atomic_load(&span->use);
     if (use != LM_USE_SMALL && !lm_map_use_is_large(use)) continue;

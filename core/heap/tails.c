@@ -96,8 +96,8 @@ static bool claim_locked(uint32_t slot) {
 }
 
 static void begin_locked(void) {
-  walk.at = lm_map_first();
-  walk.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
+  walk.at = LM_MAP_FIRST;
+  walk.end = lm_map_end();
 }
 
 /* Claims up to CLAIMS blocks from walk.at on, waits until no thread resizes or caches one of them,

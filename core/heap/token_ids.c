@@ -61,9 +61,7 @@ static bool look_at(uint32_t slot, lm_central_look_fn *look, void *ctx) {
 }
 
 static bool look_at_all(lm_central_look_fn *look, void *ctx) {
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
-  uint32_t end = (uint32_t)(top >> LM_SLOT_SHIFT);
-  for (uint32_t slot = lm_map_first(); slot < end;) {
+  for (uint32_t slot = LM_MAP_FIRST, end = lm_map_end(); slot < end;) {
     uint32_t next = lm_map_next(slot); /* the length of the extent seen here, or an older one */
     if (!look_at(slot, look, ctx)) return false;
     slot = next > slot ? next : slot + 1;

@@ -49,13 +49,8 @@ static void visit_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
   }
 }
 
-static bool holds_objects(uint32_t slot) {
-  uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
-  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_map_use_is_large(use);
-}
-
 void lm_walk_extent(uint32_t slot, lm_walk_visit *visit, void *ctx) {
-  if (holds_objects(slot)) visit_extent(slot, visit, ctx);
+  if (lm_map_has_objects(slot)) visit_extent(slot, visit, ctx);
 }
 
 /* Eight states in one word. The live ones are those with the bit of LIVE and without the bit of
@@ -103,13 +98,11 @@ static void count_extent(uint32_t slot, lm_walk_count *visit, void *ctx) {
 /* Goes over all extents, and calls `visit` or `count`; one of the two is NULL. */
 static void go(lm_walk_visit *visit, lm_walk_count *count, void *ctx) {
   lm_assert(!visit != !count);
-  size_t top = atomic_load_explicit(&lm_map.top, memory_order_acquire);
-  uint32_t end = (uint32_t)(top >> LM_SLOT_SHIFT);
-  for (uint32_t slot = lm_map_first(); slot < end;) {
+  for (uint32_t slot = LM_MAP_FIRST, end = lm_map_end(); slot < end;) {
     /* The length is read before the objects: it belongs to the extent that is seen here, or to an
      * older one. */
     uint32_t next = lm_map_next(slot);
-    if (holds_objects(slot)) {
+    if (lm_map_has_objects(slot)) {
       if (visit) visit_extent(slot, visit, ctx);
       else count_extent(slot, count, ctx);
     }

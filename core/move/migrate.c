@@ -18,10 +18,8 @@ static lm_central *central_of(const lm_strategy *s, unsigned class_) {
   return &lm_pool_of(s)->central[class_];
 }
 
-static size_t length_of(const lm_migration *m) { return (size_t)m->slots << LM_SLOT_SHIFT; }
-
 bool lm_migration_is_valid(const lm_migration *m) {
-  if (m->done > length_of(m)) return false;
+  if (m->done > lm_migration_bytes(m)) return false;
   if (m->accepted != (m->to != NULL)) return false;
   if (m->adopted && !m->accepted) return false;
   if (m->keeps_strategy && m->accepted) return false;
@@ -129,7 +127,8 @@ const char *lm_migrate_accept(lm_migration *m, lm_strategy *to) {
   if (to->desc.guard == 1) return "a live block cannot be given a guard page";
   if (!is_aligned(m, to->desc.align))
     return "its address is less aligned than the strategy requires";
-  const char *why = lm_migrate_pages_refusal(&from, &how, lm_map_address(m->slot), length_of(m));
+  const char *why = lm_migrate_pages_refusal(&from, &how, lm_map_address(m->slot),
+                                             lm_migration_bytes(m));
   if (why) return why;
   if (!lm_strategy_limit_is_shared(m->from, to) && !lm_strategy_limit_take(to, m->bytes))
     return "the strategy is at its limit";
@@ -183,40 +182,35 @@ lm_migrate_progress lm_migrate_prepare(lm_migration *m, size_t most) {
   most = lm_align_up(most ? most : 1, LM_SLOT);
   if (m->is_undone) return bring_back(m, most);
   char *at = (char *)lm_map_address(m->slot) + m->done;
-  size_t n = piece_of((uintptr_t)at, length_of(m) - m->done, most);
+  size_t n = piece_of((uintptr_t)at, lm_migration_bytes(m) - m->done, most);
   int error = prepare_piece(m, at, n);
   if (!lm_migrate_pages_is_barred(error)) m->done += n;
   lm_assert(lm_migration_is_valid(m));
   if (error) lm_migrate_undo(m, error);
-  else if (m->done == length_of(m)) return LM_MIGRATE_DONE;
+  else if (m->done == lm_migration_bytes(m)) return LM_MIGRATE_DONE;
   return LM_MIGRATE_MORE;
 }
 
 /* ---- Pages that spilled over to other nodes */
 
-static size_t extent_bytes(uint32_t slot) {
-  return (size_t)atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed)
-         << LM_SLOT_SHIFT;
-}
-
 bool lm_migrate_has_spilled(uint32_t slot, const lm_strategy *s) {
   lm_preparation how = lm_pool_prepare(&s->desc);
   if (!how.placement || !how.placement->nodes || how.page || how.backing) return false;
-  return lm_numa_spilled(lm_map_address(slot), extent_bytes(slot), how.placement);
+  return lm_numa_spilled(lm_map_address(slot), lm_map_extent_bytes(slot), how.placement);
 }
 
 bool lm_migrate_fetch(lm_migration *m, size_t most) {
   lm_assert(m->keeps_strategy && lm_migration_is_valid(m));
   lm_preparation how = lm_pool_prepare(&m->from->desc);
   char *at = (char *)lm_map_address(m->slot) + m->done;
-  size_t n = piece_of((uintptr_t)at, length_of(m) - m->done, most), left;
+  size_t n = piece_of((uintptr_t)at, lm_migration_bytes(m) - m->done, most), left;
   int why;
   m->fetched += lm_migrate_pages_fetch(&how, at, n, &left, &why);
   m->misplaced += left;
   if (why) m->misplaced_error = why;
   m->done += n;
   lm_assert(lm_migration_is_valid(m));
-  return m->done < length_of(m);
+  return m->done < lm_migration_bytes(m);
 }
 
 /* ---- The end of a claim */
@@ -253,7 +247,7 @@ static void adopt_large(lm_migration *m, lm_pool *to, lm_retoken_fn *renew) {
 
 bool lm_migrate_adopt(lm_migration *m, lm_retoken_fn *renew) {
   lm_assert(lm_thread_self && lm_thread_self->active);
-  lm_assert(m->accepted && !m->is_undone && m->done == length_of(m));
+  lm_assert(m->accepted && !m->is_undone && m->done == lm_migration_bytes(m));
   lm_pool *to = lm_pool_for(m->to), *from = lm_pool_of(m->from);
   if (!to) return false;
   lm_regions_add_used(&to->regions, m->slots);

@@ -53,6 +53,10 @@ typedef struct lm_migration {
   int misplaced_error; /* the errno that says why they stayed */
 } lm_migration;
 
+/* Returns the bytes of the extent. */
+LM_INLINE size_t lm_migration_bytes(const lm_migration *m) {
+  return (size_t)m->slots << LM_SLOT_SHIFT;
+}
 /* Returns whether the fields obey the law above. */
 bool lm_migration_is_valid(const lm_migration *m);
 

@@ -111,16 +111,6 @@ static const char *error_words(int error) {
   }
 }
 
-static size_t extent_bytes(uint32_t slot) {
-  return (size_t)atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed)
-         << LM_SLOT_SHIFT;
-}
-
-static bool is_live_extent(uint32_t slot) {
-  uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
-  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_map_use_is_large(use);
-}
-
 /* ---- A batch ------------------------------------------------------------------------------- */
 
 /* Returns whether the job gives the kernel advice about pages, instead of moving them. */
@@ -262,8 +252,8 @@ static void walk(lm_thread *t) {
   for (uint32_t i = 0; i < EXTENTS_PER_STEP && seen < OBJECTS_PER_STEP; i++) {
     if (job.at >= job.end || job.n == BATCH || bytes >= BATCH_BYTES) break;
     uint32_t next = lm_map_next(job.at), before = job.n;
-    if (is_live_extent(job.at)) {
-      size_t size = extent_bytes(job.at);
+    if (lm_map_has_objects(job.at)) {
+      size_t size = lm_map_extent_bytes(job.at);
       lm_thread_enter(t);
       seen += survey_and_claim(job.at);
       lm_thread_leave(t);
@@ -294,12 +284,10 @@ static void delay_for_rate(size_t bytes) {
   job.due_ns = (job.due_ns > now ? job.due_ns : now) + delay;
 }
 
-static size_t length_of(const lm_migration *m) { return (size_t)m->slots << LM_SLOT_SHIFT; }
-
 /* Gives the kernel the advice for one piece of an extent. */
 static void advise_piece(lm_migration *m) {
   char *at = (char *)lm_map_address(m->slot) + m->done;
-  size_t left = length_of(m) - m->done, n = left < PIECE ? left : PIECE;
+  size_t left = lm_migration_bytes(m) - m->done, n = left < PIECE ? left : PIECE;
   bool out = job.order.to == LOAM_TO_PAGEOUT;
   if (out) m->resident += lm_numa_resident(at, n);
   int error = out ? lm_sys_page_out(at, n) : lm_sys_advise_cold(at, n);
@@ -321,7 +309,7 @@ static const char *advice_refusal(const lm_migration *m) {
 static void advise(lm_migration *m) {
   if (job.cancelled) m->error = EINTR;
   else advise_piece(m);
-  if (!job.cancelled && m->done < length_of(m)) return;
+  if (!job.cancelled && m->done < lm_migration_bytes(m)) return;
   const char *why = advice_refusal(m);
   report_extent(m->slot, why ? lm_move_report_refused : lm_move_report_moved, why ? why : "");
   job.next++;
@@ -340,7 +328,7 @@ static lm_token renew(lm_token old) {
 /* The note for an extent that was moved. If more than a sixteenth of it stayed on other nodes,
  * which a strategy that only prefers its nodes allows, the note says so. */
 static const char *moved_words(const lm_migration *m) {
-  if (m->misplaced <= length_of(m) / 16) return "";
+  if (m->misplaced <= lm_migration_bytes(m) / 16) return "";
   return m->misplaced_error == ENOSPC ? "in part: its nodes have no room for all"
                                       : "in part: the kernel left pages where they were";
 }
@@ -424,7 +412,7 @@ static void finish_batch(lm_thread *t) {
     for (uint32_t i = 0; i < job.n; i++) lm_migrate_finish(&job.batch[i]);
     lm_thread_leave(t);
   }
-  for (uint32_t i = 0; i < job.n; i++) job.progress.done += length_of(&job.batch[i]);
+  for (uint32_t i = 0; i < job.n; i++) job.progress.done += lm_migration_bytes(&job.batch[i]);
   job.n = job.next = 0;
   job.phase = WALKING;
 }
@@ -501,9 +489,9 @@ int64_t lm_rebalance_step(lm_job_owner owner) {
 /* Bytes of all live extents below slot `end`. */
 static uint64_t sum_of_extents(uint32_t end) {
   uint64_t sum = 0;
-  for (uint32_t slot = lm_map_first(); slot < end;) {
+  for (uint32_t slot = LM_MAP_FIRST; slot < end;) {
     uint32_t next = lm_map_next(slot);
-    if (is_live_extent(slot)) sum += extent_bytes(slot);
+    if (lm_map_has_objects(slot)) sum += lm_map_extent_bytes(slot);
     slot = next > slot ? next : slot + 1;
   }
   return sum;
@@ -521,9 +509,8 @@ static void begin_locked(const lm_job_order *order, lm_job_owner owner) {
   job.due_ns = job.unwatched_ns = 0;
   job.last_step_ns = lm_sys_clock_ns();
   job.is_watched = false;
-  job.at = lm_map_first();
-  /* Acquire pairs with the raise of lm_map.top in lm_range_take. */
-  job.end = (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
+  job.at = LM_MAP_FIRST;
+  job.end = lm_map_end();
   job.progress = (loam_progress){ .bytes = sum_of_extents(job.end), .running = 1 };
   job.phase = WALKING;
   lm_assert(is_valid_locked());

@@ -3,7 +3,12 @@
 
 lm_map_state lm_map;
 
-uint32_t lm_map_first(void) { return LM_MAP_FIRST; }
+uint32_t lm_map_extent_of(const void *p) {
+  uint32_t slot = LM_MAP_FIRST, target = lm_map_slot(p);
+  lm_assert(lm_map_owns(p) && slot <= target);
+  for (uint32_t next; (next = lm_map_next(slot)) <= target && next > slot;) slot = next;
+  return slot;
+}
 
 /* ---- Writing entries ---------------------------------------------------------------------- */
 

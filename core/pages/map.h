@@ -193,8 +193,25 @@ LM_INLINE void lm_map_extent(uint32_t slot, uint32_t slots, uint32_t use) {
 LM_INLINE uint32_t lm_map_next(uint32_t slot) {
   return slot + atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_acquire);
 }
-/* Returns the first slot of the first extent. */
-uint32_t lm_map_first(void);
+/* Returns the bytes of the extent that begins at `slot`. Relaxed: the extent is the caller's, or
+ * the bytes are a figure. */
+LM_INLINE size_t lm_map_extent_bytes(uint32_t slot) {
+  return (size_t)atomic_load_explicit(&lm_map_span(slot)->slots, memory_order_relaxed)
+         << LM_SLOT_SHIFT;
+}
+/* Returns whether the extent that begins at `slot` holds objects, live or not. */
+LM_INLINE bool lm_map_has_objects(uint32_t slot) {
+  uint32_t use = atomic_load_explicit(&lm_map_span(slot)->use, memory_order_relaxed);
+  return use == LM_USE_SMALL || use == LM_USE_GUARDED || lm_map_use_is_large(use);
+}
+/* Returns the slot behind the last extent. Acquire pairs with the release that raises `top`: the
+ * extents below it are described. */
+LM_INLINE uint32_t lm_map_end(void) {
+  return (uint32_t)(atomic_load_explicit(&lm_map.top, memory_order_acquire) >> LM_SLOT_SHIFT);
+}
+/* Returns the first slot of the extent that holds p, which is in the range (lm_map_owns). Walks the
+ * extents before it, so it takes long. Takes no lock, so a signal handler may call it. */
+uint32_t lm_map_extent_of(const void *p);
 
 /* A copy of the fields of an entry that describe objects: see lm_span. */
 typedef struct lm_span_info {
