@@ -246,6 +246,7 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
   if (is_quick && lm_engine_realloc_stays(t, ptr, size, &of, &from)) return ptr;
   void *p = from ? move_object(t, of, ptr, from, size) : NULL;
   if (lm_likely(p != NULL)) return p;
+  if (!ptr) return loam_malloc(site, size);
   if (lm_unlikely(!lm_slow_call_begin_realloc(site, ptr, size, &p))) return p;
   int before = errno;
   lm_slow_call_chores();

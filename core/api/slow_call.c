@@ -47,18 +47,20 @@ bool lm_slow_call_begin_free(void *ptr, const lm_stream *on) {
  * pool moves to spare memory, unless the host requested it as pinned; any other block waits for the
  * fork. */
 bool lm_slow_call_begin_realloc(loam_site *site, void *ptr, size_t size, void **out) {
-  lm_object object = { 0 };
+  lm_object object;
   size_t from = lm_spare_usable(ptr);
   bool is_spare = from;
   *out = is_spare && size <= from ? ptr : NULL;
   if (*out) return false;
   if (lm_likely(!is_spare && lm_lock_try_hold())) return true;
-  if (!lm_record_is_nested(ptr) && lm_pool_find(ptr, &object)) from = object.size;
-  bool stays_pinned = lm_strategy_at(object.strategy)->desc.asked;
-  if (is_spare) *out = loam_malloc(site, size);
-  else if (object.base == ptr && !stays_pinned) /* `ptr` may be NULL */
+  if (is_spare) {
+    *out = loam_malloc(site, size);
+  } else if (!lm_record_is_nested(ptr) && lm_pool_find(ptr, &object) && object.base == ptr &&
+             !lm_strategy_at(object.strategy)->desc.asked) {
+    from = object.size;
     *out = lm_spare_alloc(size, 16);
-  if (*out && ptr) {
+  }
+  if (*out) {
     memcpy(*out, ptr, from < size ? from : size);
     loam_free(ptr);
   }

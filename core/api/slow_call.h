@@ -19,7 +19,8 @@
 void *lm_slow_call_begin(const lm_request *r);
 /* Begins a slow free. Returns false if the block is free, or will be freed after the fork. */
 bool lm_slow_call_begin_free(void *ptr, const lm_stream *on);
-/* Begins a slow realloc. Returns false if it has done the realloc; *out is then the result. */
+/* Begins a slow realloc of the block at `ptr`, which is not NULL. Returns false if it has done the
+ * realloc; *out is then the result. */
 bool lm_slow_call_begin_realloc(loam_site *site, void *ptr, size_t size, void **out);
 
 /* Does what waits for a slow call. Starts loam from the environment if nothing has started it. Then

@@ -397,6 +397,22 @@ static void an_empty_guarded_block_is_replaced(void **state) {
   put(p);
 }
 
+/* The entry of the decision cache counts the block, and not a tally. */
+static void realloc_of_null_is_served_from_the_decision_cache(void **state) {
+  (void)state;
+  lm_strategy *s = host("plain");
+  CHAIN(s);
+  loam_free(loam_malloc(site, 100));
+  uint64_t key = lm_stats_key(site->index, s->id, lm_class_of(100));
+  const lm_tally *tally = lm_stats_entry(lm_thread_get(), key);
+  uint64_t before = tally->blocks;
+  assert_int_equal(tally->key, key);
+  char *p = loam_realloc(site, NULL, 100);
+  assert_string_equal(owner(p).tag, "engine.test");
+  assert_int_equal(tally->blocks, before);
+  loam_free(p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(realloc_moves_when_the_answer_differs),
@@ -414,6 +430,7 @@ int main(void) {
     cmocka_unit_test(a_handler_may_be_built_on_loam_itself),
     cmocka_unit_test(the_hosts_malloc_may_be_loam),
     cmocka_unit_test(an_empty_guarded_block_is_replaced),
+    cmocka_unit_test(realloc_of_null_is_served_from_the_decision_cache),
   };
   return cmocka_run_group_tests(tests, set_up, NULL);
 }
