@@ -207,10 +207,7 @@ uint32_t *lm_plan_write(const lm_plan *plan, void *image) {
   return (uint32_t *)(void *)out;
 }
 
-void lm_plan_destroy(lm_plan *plan) {
-  if (!plan) return;
-  lm_metadata_free(plan);
-}
+void lm_plan_destroy(lm_plan *plan) { lm_metadata_free(plan); }
 
 bool lm_plan_is_valid(const lm_plan *plan) {
   if (check(plan)) return false;

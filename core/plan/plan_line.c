@@ -145,9 +145,7 @@ loam_status lm_plan_at_line(const lm_plan *plan, long line, lm_plan **out) {
   *out = NULL;
   work w = { .plan = plan, .request = { .line = line, .fixed = none } };
   w.head.magic = LM_PLAN_MAGIC;
-  size_t size = sizeof w.head + plan->nodes * sizeof(lm_node) + plan->codes * sizeof(lm_code) +
-                plan->leaves * sizeof(lm_leaf) + plan->chains * sizeof(uint32_t);
-  char *image = lm_metadata_alloc(size);
+  char *image = lm_metadata_alloc(lm_plan_image_size(plan));
   w.way = lm_metadata_alloc(plan->nodes * 2 * sizeof *w.way);
   if (w.way) w.number = w.way + plan->nodes;
   loam_status status = image && w.way
