@@ -831,7 +831,6 @@ static void end_lost(lm_thread *lost) {
 void lm_thread_begin_child(void) {
   lm_assert(!lm_lock_cancel_holds);
   atomic_store_explicit(&lm_thread_owes_child, false, memory_order_relaxed);
-  lm_fork_gate_open_in_child();
   renew_locks();
   lm_spare_fork_child();
   lm_lock_take(&list.lock);
