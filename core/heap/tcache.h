@@ -42,7 +42,6 @@
  *   lm_tcache_give_to            frees a located object whose bin is known
  *   lm_tcache_give_located       frees a located object: reads its bin from the page map
  *   lm_tcache_give_counted       frees a located object whose token is counted
- *   lm_tcache_give_or_locate     locates and frees an object, or says where the object is
  *   lm_tcache_give               locates and frees an object
  *   lm_tcache_give_in_section    lm_tcache_give for a thread that is not active
  *
@@ -385,25 +384,14 @@ LM_INLINE bool lm_tcache_give_located(lm_thread *t, void *p, lm_located met) {
   return lm_tcache_give_to(t, p, met, lm_load(uint32_t, &met.span->bin));
 }
 
-/* Frees the object that begins at p by lm_tcache_locate_fast and lm_tcache_give_to. Returns false,
- * and has done nothing, if one of the two refuses. If lm_tcache_give_to refuses, *refused says
- * where the object is; else *refused keeps its value. */
-LM_INLINE bool lm_tcache_give_or_locate(lm_thread *t, void *p, lm_located *refused) {
-  lm_located met;
-  size_t bin;
-  if (lm_unlikely(!lm_tcache_locate_fast(t, p, &met, &bin))) return false;
-  if (lm_likely(lm_tcache_give_to(t, p, met, bin))) return true;
-  *refused = met;
-  return false;
-}
-
 /* Frees the object that begins at p by the fast path. Returns false, and has done nothing, if the
  * fast path refuses; lm_pool_free then frees the object. It always refuses while the thread has
  * LM_SLOW_COUNTING, since `reach` is LM_REACH_NONE then. lm_pool_free changes states by compare and
  * exchange during that time, so that no lm_pool_retoken of another thread is lost. */
 LM_INLINE bool lm_tcache_give(lm_thread *t, void *p) {
-  lm_located refused;
-  return lm_tcache_give_or_locate(t, p, &refused);
+  lm_located met;
+  size_t bin;
+  return lm_likely(lm_tcache_locate_fast(t, p, &met, &bin)) && lm_tcache_give_to(t, p, met, bin);
 }
 /* Enters an active section, calls lm_tcache_give and leaves the section. */
 LM_INLINE bool lm_tcache_give_in_section(lm_thread *t, void *p) {
