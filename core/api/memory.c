@@ -3,7 +3,7 @@
  * Each allocating function makes the key of its request and tries lm_decision_serve, which is
  * inlined and serves most requests. For any other request, and each one with an alignment above 16,
  * it describes the request (lm_request), and `serve` serves it by the thread cache (serve_cached)
- * or by the engine (lm_memory_alloc).
+ * or by the engine (lm_memory_alloc). A large block is first looked for by lm_decision_serve_large.
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
  * lm_memory_free. Slow calls begin as api/slow_call.h says, because another thread may fork.
@@ -257,8 +257,8 @@ void *loam_realloc(loam_site *site, void *ptr, size_t size) {
 
 /* ---- free --------------------------------------------------------------------------------- */
 
-/* Frees an object for which the thread cache has no room, that is not live, or whose free has to do
- * more than to count. Ends the active section. */
+/* Frees an object for which the thread cache has no room, that the profiler knows, or that is not
+ * live. Ends the active section. */
 static LM_NOINLINE void free_full(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   int before = errno;
   bool done = lm_tcache_give_full(t, ptr, met) || lm_sampled_free(t, ptr, met);
@@ -267,8 +267,8 @@ static LM_NOINLINE void free_full(void *ptr, lm_thread *t, lm_located met, const
   if (!done) lm_memory_free(ptr, SIZE_MAX, NULL, caller);
 }
 
-/* Frees an object that lm_tcache_give_to refused: its token is counted, or its bin is full, or it
- * is not live. Ends the active section. */
+/* Frees an object that lm_tcache_give_to refused: its token is counted, its bin is full, the
+ * profiler knows it, or it is not live. Ends the active section. */
 static LM_NOINLINE void free_refused(void *ptr, lm_thread *t, lm_located met, const void *caller) {
   lm_assert(met.cell && met.span && lm_thread_is_active());
   if (lm_likely(lm_engine_free_counted(t, ptr, met))) lm_thread_leave(t);

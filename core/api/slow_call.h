@@ -24,9 +24,10 @@ bool lm_slow_call_begin_free(void *ptr, const lm_stream *on);
 bool lm_slow_call_begin_realloc(loam_site *site, void *ptr, size_t size, void **out);
 
 /* Does what waits for a slow call. Starts loam from the environment if nothing has started it. Then
- * revives the service thread in a forked child, obeys a policy that was published, writes figures
- * to the board, gives memory back under memory pressure, and does the frees that were noted during
- * a fork. Keeps errno. Any thread may call it, while not active. */
+ * revives the service thread in a forked child, gives idle memory of devices back, obeys a policy
+ * that was published, writes figures to the board, gives memory back under memory pressure, and
+ * does the frees that were noted during a fork. Keeps errno. Any thread may call it, while not
+ * active. */
 void lm_slow_call_chores(void);
 
 #endif

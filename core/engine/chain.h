@@ -10,7 +10,7 @@ typedef struct lm_order {
   lm_request r;    /* r.site is not NULL */
   lm_token token;  /* of the site, in the generation of the plan that names the chain */
   const char *why; /* why the last member that was tried could not serve */
-  size_t takes;    /* of that member, at its limit: bytes of the block that it made; 0: none */
+  size_t takes;    /* bytes of the block that the member made and its limit refused; 0: none */
 } lm_order;
 
 /* Serves the order by the first member of its chain that can. `was` is the block that a realloc

@@ -135,8 +135,9 @@ LM_INLINE lm_decision *lm_decision_at(lm_thread *t, lm_decision_key k) {
 
 /* Serves most allocations, without a call: takes an object from the bin that the request's entry
  * names. Sets *holds to whether an entry holds for the request. Returns NULL, and has done nothing,
- *   - if no entry holds, or the entry has served all blocks that it may serve. Then
- *     lm_decision_make serves the request;
+ *   - if no entry holds. Then lm_decision_make serves the request;
+ *   - if the entry has served all blocks that it may serve. Then lm_sampled_serve takes a sample
+ *     (engine/sampled.h), or lm_decision_make serves the request;
  *   - if the entry's bin is empty, or the palette of the last object's span lacks the entry's token
  *     (heap/tcache.h). Then lm_decision_refill serves the request.
  * The thread is not active. This function enters a section, and loam waits for the end of such

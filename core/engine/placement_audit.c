@@ -102,7 +102,8 @@ static row *row_of(look *l, const lm_object *object) {
   return at == UINT32_MAX ? NULL : &l->row[at];
 }
 
-/* Nodes that are right for a page; local memory of a whole is on any. */
+/* Returns the nodes that are right for a page of a strategy: each node, if the strategy names
+ * none. */
 static uint64_t nodes_wanted(const lm_strategy *s) {
   const lm_placement *p = &s->desc.placement;
   return p->nodes ? p->nodes : UINT64_MAX;
@@ -138,7 +139,8 @@ static void add_page(look *l, row *r, uintptr_t page, uint64_t wanted) {
   if (++l->n == BATCH) flush(l);
 }
 
-/* The first page of an object that no object before it is on, and the end of its last. */
+/* Returns where the pages of an object begin, without a page that an object before it was counted
+ * on. Sets *end to where they end. */
 static uintptr_t first_page(look *l, const lm_object *object, uintptr_t *end) {
   uintptr_t from = lm_align_down((uintptr_t)object->base, LM_PAGE);
   *end = lm_align_up((uintptr_t)object->base + object->size, LM_PAGE);

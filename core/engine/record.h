@@ -4,7 +4,8 @@
  * or a driver made are entries in a table of provided blocks (pages/provided.h).
  *
  * Law: the bytes of a live block are counted as live bytes of its tag exactly if its token is
- * COUNTED. They are counted in strategy->used exactly if its strategy has a limit.
+ * COUNTED. They are counted in the `used` of its strategy's account (heap/strategy.h) exactly if
+ * the strategy has a limit.
  *
  * A nested block is a handler's block in memory of loam's pools, because the handler itself
  * allocates from loam. loam knows it twice. The page map has it with a COUNTED token of the

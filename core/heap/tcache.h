@@ -338,9 +338,9 @@ LM_INLINE void lm_tcache_update_reach(lm_thread *t) {
 
 /* Frees a located object: makes it cached and pushes it into the thread's bin at this offset.
  * Returns false, and has done nothing, if the bin is full or not open, or if the state of the
- * object is not plain: the object is free, cached (a double free), busy or counted. The state is
- * read and written relaxed: a program that passes an address from one thread to another orders the
- * malloc before the free by its own means. */
+ * object is not plain: the object is free, cached (a double free), busy, counted or sampled. The
+ * state is read and written relaxed: a program that passes an address from one thread to another
+ * orders the malloc before the free by its own means. */
 LM_INLINE bool lm_tcache_give_to(lm_thread *t, void *p, lm_located met, size_t bin) {
   lm_state state = lm_load(lm_state, met.cell);
   if (lm_unlikely(!lm_state_is_plain(state))) return false;

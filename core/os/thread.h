@@ -51,11 +51,11 @@
 #define LM_SCOPED ((uint64_t)1 << 62)      /* in lm_thread.scoped only, never in an epoch */
 #define LM_EPOCH_FAST ((uint64_t)1 << 63) /* set while the thread has no reason for the slow path */
 
-/* Blocks and bytes that the thread allocated under one site and strategy, and that are not in the
- * common totals yet (engine/stats.c). The thread writes `blocks` and `bytes`; any thread may read
- * them. `key` changes only while the lock of the totals is held. */
+/* Blocks and bytes that the thread allocated under one site, strategy and class, and that are not
+ * in the common totals yet (engine/stats.c). The thread writes `blocks` and `bytes`; any thread may
+ * read them. `key` changes only while the lock of the totals is held. */
 typedef struct lm_tally {
-  _Atomic uint64_t key; /* index of the site, and id of the strategy from bit 32 on; 0: unused */
+  _Atomic uint64_t key; /* lm_stats_key (engine/stats.h); 0: unused */
   _Atomic uint64_t blocks, bytes;
 } lm_tally;
 
@@ -447,7 +447,7 @@ bool lm_thread_are_others_guarded(bool asks_kernel, bool or_interrupted);
 
 /* ---- Hooks for the end of a thread and for fork */
 
-/* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register: 16 do in a
+/* The hooks of one module; any of them may be NULL. At most LM_HOOKS modules register: 14 do in a
  * process that uses all parts of loam.
  *
  * fork_prepare and fork_child run in the order of registration, and exit in the reverse order, so a
@@ -475,7 +475,7 @@ void lm_thread_hold_forks(void);
 void lm_thread_allow_forks(void);
 
 /* Makes a forked child renew the lock. At most LM_FORK_LOCKS locks; a lock that is already known is
- * not added again. A process that uses all parts of loam adds about twenty. */
+ * not added again. A process that uses all parts of loam adds 25. */
 enum { LM_FORK_LOCKS = 32 };
 void lm_thread_add_fork_lock(lm_lock *lock);
 

@@ -89,8 +89,8 @@ typedef struct lm_span {
   _Atomic uintptr_t start;        /* address of the first object; 0: no object is described here */
   _Atomic uint32_t bin;           /* offset of its bin in a thread's area; 0: it has none */
   _Atomic uint16_t strategy;      /* id */
-  /* State of the large block that begins here. In the first slot of a span of small objects:
-   * the list that the span is in (heap/central.c, under its lock). */
+  /* State of the large block that begins here. In the first slot of a span of small objects: the
+   * note of the span (heap/central_parts.h), under the lock of its central list. */
   lm_state_cell cell;
   _Atomic size_t size;      /* usable bytes of an object */
   _Atomic uint32_t version; /* odd while the fields above change */

@@ -409,9 +409,10 @@ static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
   ((bool *)ctx)[lm_site_token_slot(provided->token)] = true;
 }
 
-/* Frees the slots that no live block carries. No thread is about to set a token of an older
- * generation: each swap of generations waits, by a grace period, for the requests that were decided
- * before it. */
+/* Frees the slots that no live block carries. Each swap of generations waits, by a grace period,
+ * for the requests that were decided before it, so no thread is about to set a token of an older
+ * generation. Where a swap waits for no grace (lm_thread_refuse_graces), a thread may be: its block
+ * then counts for the generation that gets the slot. */
 static void slots_reclaim_locked(void) {
   lm_assert(lm_lock_is_held(&slots_lock));
   bool kept[LM_GENERATION_SLOTS] = { false };
