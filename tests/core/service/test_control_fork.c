@@ -1,5 +1,6 @@
 /* test_control_fork.c - the service thread of a forked child: control.h. */
 #include <dirent.h>
+#include <sched.h>
 
 #include "control_fixture.h"
 #include "loam.h"
@@ -190,6 +191,47 @@ static void a_forked_child_keeps_no_descriptor_of_ours(void **state) {
   for (int i = 0; i < 20; i++) assert_int_equal(run_in_child(check_wakers, &before), 0);
 }
 
+enum { REFUSED = 77 }; /* the result where the system allows no such namespaces */
+
+static int follows_an_edit(void *unused) {
+  (void)unused;
+  use(MUCH);
+  uint64_t before = generation();
+  save(ALL_OF("child"));
+  return reaches(before + 1) ? 0 : 30;
+}
+
+static void *fork_into_a_namespace(void *result) {
+  *(int *)result = unshare(CLONE_NEWPID) ? REFUSED : run_in_child(follows_an_edit, NULL);
+  return NULL;
+}
+
+/* The child loses a thread of its parent whose number is the child's own. */
+static int fork_beside_the_main_thread(void *unused) {
+  (void)unused;
+  int result;
+  save(ALL_OF("parent"));
+  if (lm_control_start(NULL, false) || lm_policy_load_file(file) || lm_control_watch(file))
+    return 31;
+  pthread_join(start_thread(fork_into_a_namespace, &result), NULL);
+  return result;
+}
+
+/* Both are process 1 of a PID namespace. */
+static int fork_with_one_id(void *unused) {
+  (void)unused;
+  if (unshare(CLONE_NEWUSER | CLONE_NEWPID)) return REFUSED;
+  return run_in_child(fork_beside_the_main_thread, NULL);
+}
+
+static void a_child_with_its_parents_process_id_is_served_too(void **state) {
+  (void)state;
+  int result = ARE_CHILDREN_SERVED ? run_in_child(fork_with_one_id, NULL) : REFUSED;
+  if (result == REFUSED) print_message("not tried: there can be no PID namespace, or service\n");
+  if (result == REFUSED) skip();
+  assert_int_equal(result, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(a_forked_child_that_allocates_much_is_served),
@@ -199,6 +241,7 @@ int main(void) {
     TEST(a_forked_child_removes_sockets_of_those_that_are_gone),
     TEST(a_forked_child_begins_with_no_client),
     TEST(a_forked_child_keeps_no_descriptor_of_ours),
+    TEST(a_child_with_its_parents_process_id_is_served_too),
   };
   setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the socket */
   return cmocka_run_group_tests(tests, NULL, NULL);
