@@ -30,9 +30,9 @@ enum { ROWS = 4096, SHOWN = 5 };
 /* The rows are reserved, because the system gives no memory when they are needed. A process that
  * never tells last words never touches them. One thread at a time uses them, that of `teller`. */
 static LM_SPARSE lm_sums rows[ROWS];
-/* The process of the thread that tells last words; 0: no thread does. In a forked child the number
- * of the parent means no thread. */
-static _Atomic pid_t teller;
+/* 1 + lm_thread_forks in the process of the thread that tells last words; 0: no thread does. In a
+ * forked child the number of the parent means no thread. */
+static _Atomic uint32_t teller;
 
 static void add(lm_sums_table *table, uint64_t key, size_t size) {
   lm_sums *row = lm_sums_get(table, key);
@@ -206,7 +206,7 @@ static bool has_run_out(const lm_request *r, int device) {
 
 /* Makes the calling thread the one that tells. Returns false if another thread is that now. */
 static bool begin_to_tell(void) {
-  pid_t now = atomic_load_explicit(&teller, memory_order_relaxed), self = getpid();
+  uint32_t now = atomic_load_explicit(&teller, memory_order_relaxed), self = 1 + lm_thread_forks;
   return now != self && atomic_compare_exchange_strong_explicit(
                             &teller, &now, self, memory_order_acquire, memory_order_relaxed);
 }

@@ -4,6 +4,7 @@
 #include "engine/last_words.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -145,6 +146,36 @@ static void a_child_that_is_forked_amid_last_words_has_its_own(void **state) {
   assert_int_equal(result, 0);
 }
 
+enum { REFUSED = 77 }; /* the result where the system allows no such namespaces */
+
+static int fail_in_a_namespace(void) {
+  return unshare(CLONE_NEWPID) ? REFUSED : run_in_child(last_words_are_sent, NULL);
+}
+
+static int fork_amid_last_words(void *unused) {
+  (void)unused;
+  int result = -1;
+  run_in_other_thread = fail_in_a_namespace;
+  loam_on_event(fail_in_other_thread, &result);
+  fill("cache", BLOCK, MOST);
+  return result;
+}
+
+/* Both are process 1 of a PID namespace. */
+static int fork_with_one_id(void *unused) {
+  (void)unused;
+  if (unshare(CLONE_NEWUSER | CLONE_NEWPID)) return REFUSED;
+  return run_in_child(fork_amid_last_words, NULL);
+}
+
+static void a_child_with_its_parents_process_id_has_its_own_too(void **state) {
+  (void)state;
+  int result = run_in_child(fork_with_one_id, NULL);
+  if (result == REFUSED) print_message("not tried: there can be no PID namespace here\n");
+  if (result == REFUSED) skip();
+  assert_int_equal(result, 0);
+}
+
 static void memory_of_the_system_counts(void **state) {
   (void)state;
   fill("own", 30000, MOST);
@@ -183,6 +214,7 @@ int main(void) {
     TEST(they_are_sent_once_a_generation),
     TEST(a_thread_at_work_does_not_use_up_the_turn_of_another),
     TEST(a_child_that_is_forked_amid_last_words_has_its_own),
+    TEST(a_child_with_its_parents_process_id_has_its_own_too),
     TEST(memory_of_the_system_counts),
     TEST(a_request_that_no_machine_can_serve_has_none),
     TEST(many_tags_are_cut_to_five),
