@@ -89,8 +89,8 @@ static bool free_from_device_pool(lm_thread *t, const void *p, const lm_stream *
 
 void lm_engine_free(void *ptr, size_t size, const lm_stream *on) {
   lm_thread *t = lm_thread_get();
-  lm_assert(ptr && !lm_thread_is_active());
-  if (!t) return; /* no memory for a thread's area: the block is lost, the host is not */
+  lm_assert(!lm_thread_is_active());
+  if (!ptr || !t) return; /* no memory for a thread's area: the block is lost, the host is not */
   if (size != SIZE_MAX) lm_bad_free_check_size(ptr, size);
   lm_sample_end(ptr);
   if (lm_record_is_nested(ptr) && free_provided(t, ptr, on)) return;
