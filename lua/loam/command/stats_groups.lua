@@ -69,14 +69,15 @@ end
 -- Sorts groups: the pairs of tag and strategy with the most live bytes first, each with its classes
 -- from the smallest on.
 local function sort(groups, keys)
-  local live, place = {}, {}
-  local function name(g) return ("%s\0%s\0%s"):format(g.tag, g.strategy, g.kind) end
+  local live, place, names = {}, {}, {}
   for i, g in ipairs(groups) do
-    live[name(g)] = (live[name(g)] or 0) + g.live_bytes
-    place[name(g)] = place[name(g)] or i
+    local name = ("%s\0%s\0%s"):format(g.tag, g.strategy, g.kind)
+    names[g] = name
+    live[name] = (live[name] or 0) + g.live_bytes
+    place[name] = place[name] or i
   end
   table.sort(groups, function(a, b)
-    local x, y = name(a), name(b)
+    local x, y = names[a], names[b]
     if x ~= y then
       if live[x] ~= live[y] then return live[x] > live[y] end
       return place[x] < place[y]

@@ -175,7 +175,10 @@ local function fail(at, what)
   error({ at = at, what = what }, 0)
 end
 
+local SPACE = 32 -- the byte; all other white space of JSON is below it
+
 local function skip(text, at)
+  if (byte(text, at) or 0) > SPACE then return at end
   return match(text, "^[ \t\r\n]*()", at)
 end
 
@@ -193,7 +196,8 @@ local function unicode(text, at)
   return utf8(0x10000 + (high - 0xd800) * 0x400 + low - 0xdc00), at + 12
 end
 
-local function read_string(text, at)
+-- Reads a string that has escapes.
+local function read_escaped(text, at)
   local out, from = {}, at + 1
   while true do
     local stop = find(text, '[%c"\\]', from) or fail(at, "a string without end")
@@ -210,6 +214,12 @@ local function read_string(text, at)
       from = stop + 2
     end
   end
+end
+
+local function read_string(text, at)
+  local plain, stop = match(text, '^"([^%c"\\]*)"()', at)
+  if plain then return plain, stop end
+  return read_escaped(text, at)
 end
 
 local read
@@ -259,8 +269,10 @@ end
 
 local function read_number(text, at)
   local stop = match(text, "^-?%d+()", at) or fail(at, "a value expected")
-  stop = match(text, "^%.%d+()", stop) or stop
-  stop = match(text, "^[eE][+-]?%d+()", stop) or stop
+  if find(text, "^[.eE]", stop) then
+    stop = match(text, "^%.%d+()", stop) or stop
+    stop = match(text, "^[eE][+-]?%d+()", stop) or stop
+  end
   return tonumber(sub(text, at, stop - 1)), stop
 end
 
