@@ -46,6 +46,9 @@ static struct {
   int64_t read_ns; /* when they were last looked for; 0: never */
 } elsewhere;
 
+/* The folders that were visited for the present list of boards. */
+static lm_board_visited visited;
+
 /* The maps of all processes are read at most that often: `loam top` looks each second, and the maps
  * of a large program have thousands of lines. */
 static const int64_t MAPS_NS = 10000000000;
@@ -203,7 +206,10 @@ static void set_folders(lm_board_reader *reader, uint64_t mount, const char *fol
 int lm_namespaces_boards(loam_write_fn write, void *ctx) {
   const char *folder[FOLDERS];
   int error = 0;
-  lm_board_reader reader = { .write = write, .ctx = ctx, .find_pid = find_pid, .error = &error };
+  lm_board_reader reader = {
+    .write = write, .ctx = ctx, .find_pid = find_pid, .visited = &visited, .error = &error
+  };
+  visited.count = 0;
   found.readings = 0;
   look_at_proc();
   set_folders(&reader, found.mount[0], folder);

@@ -517,17 +517,12 @@ static bool is_of_unknown_boot(const lm_board_head *head, const struct stat *st)
          is_since_boot(st);
 }
 
-/* Writes the row of a board of another version, which is about the board alone. Several mount
- * namespaces may have the folder, each under a path of its own: `file` is alike for all of them. */
-static void write_other_version(const visit *t, const struct stat *st) {
-  char file[48];
+/* Writes the row of a board of another version, which is about the board alone. */
+static void write_other_version(const visit *t) {
   lm_json out = { 0 };
-  snprintf(file, sizeof file, "%llu:%llu", (unsigned long long)st->st_dev,
-           (unsigned long long)st->st_ino);
   lm_json_open(&out, NULL, '{');
   lm_json_text(&out, "other_version", t->v->name);
   lm_json_text(&out, "folder", t->v->folder);
-  lm_json_text(&out, "file", file);
   lm_json_close(&out, '}');
   if (!out.failed) t->reader->write(t->reader->ctx, out.text, out.length);
   lm_json_finish(&out);
@@ -574,7 +569,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   v->name = name;
   v->by_kernel = USE_NOT_KNOWN;
   if (is_of_other_version(v, st)) {
-    if (t->reader) write_other_version(t, st);
+    if (t->reader) write_other_version(t);
     return;
   }
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&
@@ -668,6 +663,19 @@ static int open_folder(const visit *t, const char *path) {
   return open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
+/* Tells whether the reader has visited a folder before; if not, it has from now on. */
+static bool was_visited(const lm_board_reader *reader, const struct stat *st) {
+  lm_board_visited *visited = reader ? reader->visited : NULL;
+  if (!visited) return false;
+  for (unsigned i = 0; i < visited->count; i++)
+    if (visited->folder[i].inode == st->st_ino && visited->folder[i].device == st->st_dev)
+      return true;
+  if (visited->count == LM_BOARD_VISITED) return false;
+  visited->folder[visited->count].device = st->st_dev;
+  visited->folder[visited->count++].inode = st->st_ino;
+  return false;
+}
+
 /* Visits the boards of a folder. `owner` is the user that must own the folder; -1: the effective
  * user, or for root any user. Folders that other users can write are left alone. */
 static void visit_folder(visit *t, const char *path, int64_t owner) {
@@ -678,7 +686,7 @@ static void visit_folder(visit *t, const char *path, int64_t owner) {
   snprintf(whole, sizeof whole, "%s%s", t->prefix, path);
   bool is_sound = !fstat(fd, &st) && !(st.st_mode & 022);
   bool is_right = owner >= 0 ? st.st_uid == owner : !geteuid() || st.st_uid == geteuid();
-  if (!is_sound || !is_right) {
+  if (!is_sound || !is_right || was_visited(t->reader, &st)) {
     close(fd);
     return;
   }
@@ -727,8 +735,7 @@ static void visit_all_users(visit *t) {
   visit_users(t, "/tmp", "loam-", "");
 }
 
-/* Visits each folder that a process of the user may have used. A folder that is visited twice gives
- * its rows twice. */
+/* Visits each folder that a process of the user may have used. */
 static void visit_all(visit *t) {
   char path[LM_CONTROL_PATH], runtime[PATH_MAX];
   const char *own = lm_sys_getenv("XDG_RUNTIME_DIR");

@@ -8,6 +8,16 @@
 #include "loam.h"
 #include "os/base.h"
 
+/* Folders that were visited, each by its device and its inode. Zeroed, it is empty. Folders that
+ * have no room here are visited again under each of their paths. */
+enum { LM_BOARD_VISITED = 4096 };
+typedef struct lm_board_visited {
+  unsigned count;
+  struct {
+    uint64_t device, inode;
+  } folder[LM_BOARD_VISITED];
+} lm_board_visited;
+
 /* Who reads boards, and what for. */
 typedef struct lm_board_reader {
   loam_write_fn write; /* gets a row: one JSON object for a process */
@@ -19,6 +29,9 @@ typedef struct lm_board_reader {
   /* Further folders with boards, `folder_count` of them. */
   const char *const *folders;
   unsigned folder_count;
+  /* A folder in it is passed over, and other folders are added: one folder may have several paths,
+   * and many mount namespaces may have it. NULL: a folder with two paths gives its rows twice. */
+  lm_board_visited *visited;
   int *error; /* becomes 0, or an errno value: without descriptors or memory there are no rows */
 } lm_board_reader;
 
@@ -29,9 +42,8 @@ typedef struct lm_board_reader {
  * `classes_left_out`, `tags`, `tags_left_out`, `folder`; of a process that follows the board also
  * `board` and `published`, `latest` if an image was published, and `pressure` if a watcher has
  * looked. A board of another version of loam has one row instead, with the keys `other_version`
- * (the name of its file), `folder` and `file` (its device and inode), and stays until the next
- * boot. Removes boards of the effective user whose processes have all ended. Makes no call to any
- * of these processes. */
+ * (the name of its file) and `folder`, and stays until the next boot. Removes boards of the
+ * effective user whose processes have all ended. Makes no call to any of these processes. */
 void lm_board_each(const lm_board_reader *reader);
 /* Like lm_board_each, for the boards that lie below the root directory of the process `pid`, which
  * is in another mount namespace: a container, or a service with a private /tmp. Removes no board.

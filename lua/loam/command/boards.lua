@@ -40,17 +40,14 @@ end
 ---@return loam.BoardRow[] one for each process id, in ascending order
 ---@return string[] the paths of boards of other versions of loam, which cannot be read
 function boards.read(context)
-  local by_pid, rows, others, is_known = {}, {}, {}, {}
+  local by_pid, rows, others = {}, {}, {}
   local texts, words = context.api.boards()
   if words then error({ words = "the boards of programs cannot be read: " .. words }, 0) end
   for _, text in ipairs(texts) do
     local status = json.decode(text)
     local row = status and { status = status, text = text }
     if row and status.other_version then
-      local path = status.folder .. "/" .. status.other_version
-      local file = status.file -- a folder may be visited twice, also under two paths
-      if not is_known[file] then others[#others + 1] = path end
-      is_known[file] = true
+      others[#others + 1] = status.folder .. "/" .. status.other_version
     elseif row and not is_command(context, status) then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end
