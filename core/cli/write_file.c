@@ -43,16 +43,27 @@ static loam_status write_into(const char *path, const char *bytes, size_t size) 
   return error ? fail_errno(path) : LOAM_OK;
 }
 
+/* Opens a new temporary file for writing. A process with this id that was killed in a write may
+ * have left one of that name: in a container, the command may have the same id each time. Returns a
+ * descriptor; -1 with errno. */
+static int open_new(const char *name, mode_t mode) {
+  if (unlink(name) && errno != ENOENT) return -1;
+  return open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+}
+
 /* Writes a temporary file and waits until the disk has it, then gives it the name `file`. `path` is
- * the name that the user gave. */
-static loam_status replace(const char *path, const char *file, const char *bytes, size_t size) {
+ * the name that the user gave. `old` is the file that is replaced, whose access rights the new file
+ * gets; NULL: there is none. */
+static loam_status replace(const char *path, const char *file, const struct stat *old,
+                           const char *bytes, size_t size) {
   char name[PATH_MAX];
   int length = snprintf(name, sizeof name, "%s.%d.tmp", file, (int)getpid());
   if (length >= (int)sizeof name) errno = ENAMETOOLONG;
-  int fd = length < (int)sizeof name ? open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666)
-                                     : -1;
+  int fd = length < (int)sizeof name ? open_new(name, old ? 0600 : 0666) : -1;
   if (fd < 0) return fail_errno(path);
-  bool is_written = write_whole(fd, bytes, size) && !fsync(fd);
+  bool is_written = write_whole(fd, bytes, size);
+  if (old) (void)fchmod(fd, old->st_mode & 0777); /* some filesystems have no access rights */
+  is_written = is_written && !fsync(fd);
   is_written = !close(fd) && is_written && !rename(name, file);
   loam_status status = is_written ? LOAM_OK : fail_errno(path);
   if (!is_written) unlink(name);
@@ -63,7 +74,7 @@ loam_status lm_write_file(const char *path, const char *bytes, size_t size) {
   struct stat st;
   char real[PATH_MAX];
   lm_assert(path && (bytes || !size));
-  if (stat(path, &st)) return replace(path, path, bytes, size);
+  if (stat(path, &st)) return replace(path, path, NULL, bytes, size);
   if (!S_ISREG(st.st_mode)) return write_into(path, bytes, size);
-  return replace(path, realpath(path, real) ? real : path, bytes, size);
+  return replace(path, realpath(path, real) ? real : path, &st, bytes, size);
 }

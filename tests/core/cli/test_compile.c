@@ -91,6 +91,27 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_int_equal(lm_vet(out, vetted, &needs, NULL), LOAM_OK);
 }
 
+static void what_a_killed_process_of_this_id_has_left_is_replaced(void **state) {
+  (void)state;
+  lm_compiled made;
+  char left[32];
+  snprintf(left, sizeof left, "p.image.%d.tmp", getpid());
+  write_file(left, "half");
+  if (lm_compile(in, out, &made)) fail_msg("%s", loam_error());
+  assert_int_equal(number_of_files(), 2);
+}
+
+static void a_new_image_has_the_access_rights_of_the_old_one(void **state) {
+  (void)state;
+  lm_compiled made;
+  struct stat st;
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  assert_int_equal(chmod(out, 0600), 0);
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  assert_int_equal(stat(out, &st), 0);
+  assert_int_equal(st.st_mode & 0777, 0600);
+}
+
 static void an_image_does_not_replace_its_policy(void **state) {
   (void)state;
   lm_compiled made;
@@ -163,6 +184,8 @@ int main(void) {
     cmocka_unit_test(an_image_of_a_policy_is_written),
     cmocka_unit_test(an_image_can_be_compiled_and_vetted_as_its_text_can),
     cmocka_unit_test(a_failure_leaves_the_old_image),
+    cmocka_unit_test(what_a_killed_process_of_this_id_has_left_is_replaced),
+    cmocka_unit_test(a_new_image_has_the_access_rights_of_the_old_one),
     cmocka_unit_test(an_image_does_not_replace_its_policy),
     cmocka_unit_test(standard_output_gets_the_image_alone),
     cmocka_unit_test(a_link_is_followed),
