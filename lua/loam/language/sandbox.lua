@@ -98,29 +98,36 @@ function guard.__newindex()
     "store the result in a local variable")
 end
 
-local sweep
-
-local function sweep_upvalues(f, seen)
+local function visit_upvalues(f, visit)
   for i = 1, 255 do
     local name, upvalue = debug.getupvalue(f, i)
     if not name then return end
-    sweep(upvalue, seen)
+    visit(upvalue)
   end
 end
 
--- Gives the guard to every table that can be reached from `value` through tables and the upvalues
--- of the policy's functions. Tables that have a metatable already are loam's own.
-function sweep(value, seen)
-  local kind = type(value)
-  if kind ~= "table" and kind ~= "function" or seen[value] then return end
-  seen[value] = true
-  if kind == "function" then
-    if debug.getinfo(value, "S").source == frame.chunk() then sweep_upvalues(value, seen) end
-  elseif not getmetatable(value) then
-    setmetatable(value, guard)
-    for k, v in next, value do
-      sweep(k, seen)
-      sweep(v, seen)
+-- Gives the guard to every table that can be reached from `first` through tables and the upvalues
+-- of the policy's functions. Tables that have a metatable already are loam's own. What is still to
+-- be visited is in a list: a recursion would overflow Lua's stack at a long chain of tables.
+local function sweep(first, seen)
+  local waiting = {}
+  local function visit(value)
+    local kind = type(value)
+    if kind ~= "table" and kind ~= "function" or seen[value] then return end
+    seen[value] = true
+    waiting[#waiting + 1] = value
+  end
+  visit(first)
+  while #waiting > 0 do
+    local value = table.remove(waiting)
+    if type(value) == "function" then
+      if debug.getinfo(value, "S").source == frame.chunk() then visit_upvalues(value, visit) end
+    elseif not getmetatable(value) then
+      setmetatable(value, guard)
+      for k, v in next, value do
+        visit(k)
+        visit(v)
+      end
     end
   end
 end

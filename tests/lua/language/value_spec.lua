@@ -193,3 +193,13 @@ describe("a file", function()
     end
   end)
 end)
+
+describe("a table", function()
+  it("may be the begin of a long chain of tables, and pick may not write to the last", function()
+    local chain = "local s, last = loam.host {}, {}\nlocal first = last\n"
+      .. "for _ = 1, 10000 do first = { first } end\n"
+      .. "return loam.policy { pick = function() %s return first and s end }\n"
+    assert.is_nil(support.refused(chain:format("")))
+    refused(chain:format("last.x = 1"), "write", "pick writes to a table")
+  end)
+end)
