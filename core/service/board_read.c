@@ -595,8 +595,9 @@ static bool is_board_name(const char *name) {
   return n > 6 && !strcmp(name + n - 6, ".board") && isdigit((unsigned char)*name);
 }
 
-/* Opens a file of a folder. O_NONBLOCK: it may be a pipe. With it, openat fails with EWOULDBLOCK
- * while another process has a lease on the file, which it gives up after a moment (can_lease). */
+/* Opens a file below the folder `dir`. O_NONBLOCK: it may be a pipe. With it, openat fails with
+ * EWOULDBLOCK while another process has a lease on the file, which it gives up after a moment
+ * (can_lease). */
 static int open_file(int dir, const char *name, int access) {
   int fd = -1;
   for (int i = 0; i < OPEN_TRIES; i++) {
@@ -805,7 +806,7 @@ void lm_board_clean(const char *dir) {
 static int open_board(const char *path) {
   struct stat st;
   lm_board_head head;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  int fd = open_file(AT_FDCWD, path, O_RDONLY);
   if (fd < 0) return -1;
   bool is_board = !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)LM_BOARD_FILE &&
                   (!geteuid() || st.st_uid == geteuid()) && read_at(fd, &head, sizeof head, 0) &&

@@ -311,23 +311,41 @@ static void hold_lease(const char *path, int result_fd) {
   _exit(0);
 }
 
-static void a_board_under_a_lease_is_opened_a_moment_later(void **state) {
-  (void)state;
+/* Makes a board, and a process that holds a lease on it, which it returns. */
+static pid_t make_leased(char path[PATH_MAX], char *is_held) {
   int ends[2];
-  char path[PATH_MAX], is_held = 0;
   lm_board *board;
   assert_int_equal(lm_board_file_make(folder, path, &board), LOAM_OK);
   lm_board_file_unmap(board);
   assert_int_equal(pipe(ends), 0);
   pid_t holder = fork();
   if (!holder) hold_lease(path, ends[1]);
-  assert_int_equal(read(ends[0], &is_held, 1), 1);
-  board = lm_board_file_map(path);
+  assert_int_equal(read(ends[0], is_held, 1), 1);
+  close(ends[0]);
+  close(ends[1]);
+  return holder;
+}
+
+static void a_board_under_a_lease_is_opened_a_moment_later(void **state) {
+  (void)state;
+  char path[PATH_MAX], is_held = 0;
+  pid_t holder = make_leased(path, &is_held);
+  lm_board *board = lm_board_file_map(path);
   if (is_held) assert_non_null(board);
   lm_board_file_unmap(board);
   end_child(holder);
-  close(ends[0]);
-  close(ends[1]);
+  unlink(path);
+}
+
+static void an_image_is_read_a_moment_after_a_lease(void **state) {
+  (void)state;
+  char path[PATH_MAX], is_held = 0;
+  void *bytes;
+  size_t size;
+  pid_t holder = make_leased(path, &is_held);
+  assert_int_equal(lm_board_read_image(path, 7, &bytes, &size), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "the board has no image"));
+  end_child(holder);
   unlink(path);
 }
 
@@ -583,6 +601,7 @@ int main(void) {
     TEST(a_watcher_elsewhere_is_found_by_the_id_it_has_here),
     TEST(a_folder_with_several_paths_is_visited_once),
     TEST(a_board_under_a_lease_is_opened_a_moment_later),
+    TEST(an_image_is_read_a_moment_after_a_lease),
     TEST(the_last_of_a_tree_removes_the_file),
     TEST(a_board_of_last_words_is_kept_for_a_time),
     TEST(a_board_of_another_version_is_reported_and_kept),
