@@ -112,20 +112,6 @@ static int64_t last_published_at(const lm_publisher *p) {
 
 /* ---- Publishing */
 
-/* Writes all bytes at an offset of the file: a full filesystem is an error here, and would be
- * SIGBUS with a mapping. Returns 0 or an errno value. */
-static int write_whole(int fd, const char *bytes, size_t size, size_t offset) {
-  while (size > 0) {
-    ssize_t n = pwrite(fd, bytes, size, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n ? errno : ENOSPC;
-    bytes += n;
-    offset += (size_t)n;
-    size -= (size_t)n;
-  }
-  return 0;
-}
-
 bool lm_publisher_reads_nodes(uint64_t reads) { return reads & 1u << LM_IN_NODE_FREE; }
 bool lm_publisher_reads_pressure(uint64_t reads) { return reads & 1u << LM_IN_PRESSURE; }
 
@@ -139,7 +125,9 @@ static loam_status write_image_locked(lm_publisher *p, const lm_policy_image *im
   if (size > LM_BOARD_HALF)
     return lm_error(LOAM_EBUDGET, "%s: its image has %zu bytes, and a board has room for %zu", path,
                     size, LM_BOARD_HALF);
-  int error = write_whole(p->fd, bytes, size, LM_BOARD_HALVES_AT + (number & 1) * LM_BOARD_HALF);
+  /* A full filesystem is an error here, and would be SIGBUS with a mapping. */
+  int error = lm_sys_file_write(p->fd, LM_BOARD_HALVES_AT + (number & 1) * LM_BOARD_HALF, bytes,
+                                size);
   if (error)
     return lm_error(LOAM_EIO, "%s: its image cannot be written on the board: %s", path,
                     strerrordesc_np(error));
@@ -231,7 +219,7 @@ static int place_of(const lm_publisher *p, uint64_t owner) {
 static loam_status wish_locked(lm_publisher *p, int place, uint64_t wish) {
   size_t at = offsetof(lm_board, place) + (size_t)place * sizeof(lm_board_place) +
               offsetof(lm_board_place, sample_wish);
-  int error = write_whole(p->fd, (const char *)&wish, sizeof wish, at);
+  int error = lm_sys_file_write(p->fd, at, &wish, sizeof wish);
   if (error) return lm_error(LOAM_EIO, "board: %s", strerrordesc_np(error));
   atomic_fetch_add_explicit(&p->news->wishes, 1, memory_order_relaxed);
   change_word_locked(p);
