@@ -342,7 +342,9 @@ static int open_pidfd(int pid) {
 }
 
 /* Tells whether another process has the board open or mapped: only then the kernel refuses a lease
- * for writing. True where the filesystem has no leases. */
+ * for writing. True where the filesystem has no leases. On overlayfs the kernel gives a lease also
+ * while the board is mapped (is_unused in service/board_read.c): a tree that lives on only in
+ * another PID namespace then counts as ended. */
 static bool is_board_used(void) {
   if (fcntl(self.to.fd, F_SETLEASE, F_WRLCK)) return true;
   (void)fcntl(self.to.fd, F_SETLEASE, F_UNLCK);
