@@ -160,9 +160,10 @@ def _arguments() -> dict[str, bool] | None:
     return {"sites": _sites, "touch": _touch, "everywhere": everywhere}
 
 
-def _enter(name: str) -> contextvars.Token[Any] | None:
-    """Enters a tag, unless this context has a handler that is not loam's."""
-    return _variable.set(_handler(name)) if _numpy.is_ours(_variable.get()) else None
+def _enter(name: str) -> tuple[contextvars.ContextVar[Any], Any] | None:
+    """Returns the variable and the handler of a tag, or None if this context has a handler that is
+    not loam's."""
+    return (_variable, _handler(name)) if _numpy.is_ours(_variable.get()) else None
 
 
 def _after_fork() -> None:

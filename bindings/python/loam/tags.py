@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
-from types import TracebackType
 from typing import Any, Callable, TypeVar
 
 from . import _loam
@@ -14,92 +13,54 @@ __all__ = ["current_tag", "tag"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_current: contextvars.ContextVar[str | None] = contextvars.ContextVar("loam.tag", default=None)
-
-# The tags that this context has entered, outermost first. A tag may be entered in several contexts
-# at a time, so it cannot keep this itself. An entry has the tag, the token that takes _current
-# back, the token that takes NumPy's handler back or None, and its key in _everywhere.
 _Token = contextvars.Token[Any]
-_Entry = tuple["tag", _Token, "_Token | None", object]
-_entered: contextvars.ContextVar[tuple[_Entry, ...]] = contextvars.ContextVar(
-    "loam.entered", default=())
+
+# The name of the innermost tag of a context, and the tags that it has entered, outermost first. An
+# entry has the tag, the token that takes _current back, the token that takes NumPy's handler back
+# or None, and its key in _everywhere or None. A tag may be entered in several contexts at a time,
+# so it cannot keep this itself. src/tags.c enters and leaves tags.
+_current = _loam.tags_current
+_entered = _loam.tags_entered
 
 # The tags with `everywhere` that are entered, each by a key of its own; the last one is in force.
 # All threads use it without a lock, which a forked child could find locked for good: each use is
 # one step of the interpreter.
-_everywhere: dict[object, tag] = {}
+_everywhere: dict[object, tag] = _loam.tags_everywhere
 
-# Enters a tag for NumPy. loam.numpy sets it; this module imports neither loam.numpy nor NumPy.
-_enter: Callable[[str], "_Token | None"] | None = None
+# Returns NumPy's variable and its value inside a tag, or None if NumPy is not to see the tag.
+# loam.numpy sets it; this module imports neither loam.numpy nor NumPy.
+_enter: Callable[[str], tuple[contextvars.ContextVar[Any], Any] | None] | None = None
 
 # Called when the first tag is entered: children of this process are to enter it too. loam.children
 # sets it, and takes it away.
 _on_first: Callable[[], None] | None = None
-
-# True once libraries allocate through C functions, in threads that Python does not know.
-_is_told = False
 
 
 def current_tag() -> str | None:
     """Returns the innermost tag of this context, else the tag in force everywhere, else None."""
     own = _current.get()
     if own is None and _everywhere:
-        own = _of_everyone()
+        entered = list(_everywhere.values())
+        own = entered[-1].name if entered else None
     return own
-
-
-def _of_everyone() -> str | None:
-    entered = list(_everywhere.values())
-    return entered[-1].name if entered else None
-
-
-def _tell() -> None:
-    """Stores the present tags for C functions that are called without the interpreter's lock."""
-    _loam.entries_tag(_current.get(), _of_everyone())
 
 
 def tell_entries() -> None:
     """Makes tags available to C functions from now on. loam.torch and loam.cupy call it."""
-    global _is_told
-    if not _is_told:
-        _loam.entries_variable(_current)
-        _is_told = True
-    _tell()
+    _loam.tags_tell()
 
 
-def _take_back(token: _Token, is_last: bool) -> _Token:
-    """Gives a variable the value that it had before an entry.
-
-    If later entries are in force, the variable keeps its value: then the token that this function
-    returns gives it the earlier one. Raises ValueError if another context made the entry.
-    """
-    variable = token.var
-    now = variable.get()
-    variable.reset(token)
-    return token if is_last else variable.set(now)
+def _prepare(name: str) -> tuple[contextvars.ContextVar[Any], Any] | None:
+    """What precedes each entry of a tag. It may fail; nothing has changed then."""
+    if _on_first:
+        _on_first()
+    return _enter(name) if _enter else None
 
 
-def _leave(left: tag) -> object:
-    """Removes the latest entry of a tag in this context, and returns its key in _everywhere.
-
-    Generators may leave their tags in another order than they entered them. So the entry behind
-    the removed one gets new tokens: they bring back the values from before both entries. Raises
-    ValueError if this context has not entered the tag.
-    """
-    entered = _entered.get()
-    at = max((i for i, entry in enumerate(entered) if entry[0] is left), default=None)
-    if at is None:
-        raise ValueError
-    _, token, of_numpy, key = entered[at]
-    after = list(entered[at + 1:])
-    token = _take_back(token, is_last=not after)
-    if of_numpy is not None:
-        of_numpy = _take_back(of_numpy, is_last=not after)
-    if after:
-        later, _, of_later, later_key = after[0]
-        after[0] = (later, token, of_numpy or of_later, later_key)
-    _entered.set((*entered[:at], *after))
-    return key
+def _token(name: str) -> _Token | None:
+    """Enters a tag for NumPy, if NumPy is to see it."""
+    pair = _enter(name) if _enter else None
+    return pair[0].set(pair[1]) if pair else None
 
 
 def leave_numpy() -> None:
@@ -121,12 +82,11 @@ def leave_numpy() -> None:
 
 def enter_numpy() -> None:
     """Enters the tags of this context for NumPy again, after leave_numpy()."""
-    if _enter:
-        _entered.set(tuple((entered, token, _enter(entered.name), key)
-                           for entered, token, _, key in _entered.get()))
+    _entered.set(tuple((entered, token, _token(entered.name), key)
+                       for entered, token, _, key in _entered.get()))
 
 
-class tag:
+class tag(_loam.Scope):
     """A context manager that gives a tag to the memory that is allocated inside it.
 
     >>> with loam.tag("training.batch"):
@@ -157,29 +117,6 @@ class tag:
         self.name = name
         self.everywhere = everywhere
 
-    def __enter__(self) -> tag:
-        if _on_first:
-            _on_first()
-        of_numpy = _enter(self.name) if _enter else None  # may fail, so it comes first
-        key = object()
-        _entered.set((*_entered.get(), (self, _current.set(self.name), of_numpy, key)))
-        if self.everywhere:
-            _everywhere[key] = self
-        if _is_told:
-            _tell()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        try:
-            key = _leave(self)
-        except ValueError:
-            raise RuntimeError(f"{self!r} is left where it was not entered: another thread or task "
-                               "entered it") from None
-        _everywhere.pop(key, None)
-        if _is_told:
-            _tell()
-
     def __call__(self, function: _F) -> _F:
         name, everywhere = self.name, self.everywhere
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -198,3 +135,6 @@ class tag:
 
     def __repr__(self) -> str:
         return f"loam.tag({self.name!r}{', everywhere=True' if self.everywhere else ''})"
+
+
+_loam.tags_start(_prepare)

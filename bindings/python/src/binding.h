@@ -73,6 +73,7 @@ const loam_handler *binding_handler(PyObject *capsule);
 
 /* The methods of the parts; each list ends in a zero. */
 extern PyMethodDef policy_methods[], figures_methods[], events_methods[], nrt_methods[],
-    device_methods[], entries_methods[], torch_methods[], hooks_methods[], handler_methods[];
+    device_methods[], entries_methods[], torch_methods[], hooks_methods[], handler_methods[],
+    tags_methods[];
 
 #endif

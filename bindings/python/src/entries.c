@@ -11,7 +11,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-static PyObject *variable;              /* loam.tags' context variable */
+#include "tags.h"
+
+static bool is_listening;               /* entries_tell stores tags */
 static _Thread_local loam_site *here;   /* the innermost tag entered in this thread */
 static _Atomic(loam_site *) everywhere; /* relaxed: sites are never freed, nor changed */
 
@@ -23,10 +25,11 @@ EXPORT void loam_cupy_free(void *param, void *ptr, int device);
 /* Returns the site of the context's tag, or NULL. Needs the interpreter's lock; leaves no
  * exception. */
 static loam_site *site_of_context(void) {
-  PyObject *name = NULL, *type, *value, *traceback;
+  PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
+  PyObject *name = tags_current();
   loam_site *site = NULL;
-  if (!PyContextVar_Get(variable, NULL, &name) && name && PyUnicode_Check(name)) {
+  if (name && PyUnicode_Check(name)) {
     const char *utf8 = PyUnicode_AsUTF8(name);
     if (utf8) site = loam_site_get(utf8);
   }
@@ -36,9 +39,7 @@ static loam_site *site_of_context(void) {
 }
 
 loam_site *entries_site(const char *otherwise) {
-  loam_site *site = NULL;
-  if (!binding_has_lock()) site = here;
-  else if (variable) site = site_of_context();
+  loam_site *site = binding_has_lock() ? site_of_context() : here;
   if (!site) site = atomic_load_explicit(&everywhere, memory_order_relaxed);
   return site ? site : loam_site_get(otherwise);
 }
@@ -52,25 +53,15 @@ static int site_of(PyObject *name, loam_site **out) {
   return -1;
 }
 
-/* entries_tag(own, everywhere): stores the tag of this context and the tag in force everywhere (or
- * None), for calls without the interpreter's lock. */
-static PyObject *entries_tag(PyObject *self, PyObject *args) {
-  (void)self;
-  PyObject *own, *all;
+int entries_tell(PyObject *own, PyObject *all) {
   loam_site *of_all;
-  if (!PyArg_ParseTuple(args, "OO", &own, &all)) return NULL;
-  if (site_of(all, &of_all) || site_of(own, &here)) return NULL;
+  if (!is_listening) return 0;
+  if (site_of(all, &of_all) || site_of(own, &here)) return -1;
   atomic_store_explicit(&everywhere, of_all, memory_order_relaxed);
-  Py_RETURN_NONE;
+  return 0;
 }
 
-static PyObject *entries_variable(PyObject *self, PyObject *given) {
-  (void)self;
-  Py_INCREF(given);
-  Py_XDECREF(variable);
-  variable = given;
-  Py_RETURN_NONE;
-}
+void entries_listen(void) { is_listening = true; }
 
 /* ---- Memory */
 
@@ -174,8 +165,6 @@ static PyObject *entries_capsule(PyObject *self, PyObject *capsule) {
 }
 
 PyMethodDef entries_methods[] = {
-  { "entries_tag", entries_tag, METH_VARARGS, NULL },
-  { "entries_variable", entries_variable, METH_O, NULL },
   { "entries_cupy", entries_cupy, METH_NOARGS, NULL },
   { "entries_capsule", entries_capsule, METH_O, NULL },
   { "entries_free", entries_free, METH_O, NULL },

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "tags.h"
+
 static PyObject *version(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -50,12 +52,13 @@ static int execute(PyObject *module) {
     return -1;
   }
   if (!is_of_one_version()) return -1;
-  PyMethodDef *const parts[] = { own_methods,   policy_methods, figures_methods, events_methods,
-                                 nrt_methods,   device_methods, entries_methods, torch_methods,
-                                 hooks_methods, handler_methods };
+  PyMethodDef *const parts[] = { own_methods,   policy_methods,  figures_methods, events_methods,
+                                 nrt_methods,   device_methods,  entries_methods, torch_methods,
+                                 hooks_methods, handler_methods, tags_methods };
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
     if (PyModule_AddFunctions(module, parts[i])) return -1;
   if (PyModule_AddIntConstant(module, "TRACEMALLOC_DOMAIN", BINDING_DOMAIN)) return -1;
+  if (tags_add(module)) return -1;
   return block_add(module) || arena_add(module) || array_add(module) ? -1 : 0;
 }
 

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 import ctypes
 import gc
+import signal
 import sys
 import tempfile
 import threading
@@ -302,6 +303,19 @@ class Tags(Installed):
             with self.assertRaises(loam.NoMemoryError):
                 loam.tag("refused").__enter__()
         self.assertIsNone(loam.current_tag())
+
+    def test_an_interrupt_at_any_moment_leaves_the_tag(self):
+        def interrupt(number, frame):
+            raise KeyboardInterrupt
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        for i in range(100):
+            with self.assertRaises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 5e-4 + i * 1e-6)
+                while True:
+                    with loam.tag("interrupted"):
+                        pass
+            self.assertEqual((loam.current_tag(), tag_now()), (None, "numpy.data"))
 
     def test_a_task_cannot_leave_the_tag_of_another(self):
         async def produce():
