@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 __all__ = ["Error", "FileError", "InvalidError", "NoMemoryError", "PolicyError", "StateError"]
@@ -10,6 +12,9 @@ __all__ = ["Error", "FileError", "InvalidError", "NoMemoryError", "PolicyError",
 # "FILE:LINE: CLASS: REASON"; ":LINE" may be missing.
 _PLACE = re.compile(r"(?P<file>[^\n]*?)(?::(?P<line>\d+))?: "
                     r"(?P<kind>[a-z][a-z -]*): (?P<reason>.*)")
+
+# The numbers of the system's errors, by the words with which loam's texts end.
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 
 
 class Error(Exception):
@@ -50,9 +55,16 @@ class PolicyError(Error):
 
 
 class FileError(Error, OSError):
-    """A file or a socket could not be used."""
+    """A file or a socket could not be used.
+
+    `errno` is the system's number of the error, such as errno.ENOENT; None if loam itself refused.
+    """
 
     status = -4
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.errno = _NUMBERS.get(words.rpartition(": ")[2])  # type: ignore[assignment]
 
 
 class StateError(Error, RuntimeError):

@@ -1,8 +1,10 @@
 """test_policy - loading, following, checking and explaining policies; figures; events."""
 
 import ctypes
+import errno
 import logging
 import os
+import pickle
 import tempfile
 import threading
 import time
@@ -78,6 +80,11 @@ class Loading(Files):
                 function(self.path)
             self.assertIsInstance(caught.exception, loam.Error)
             self.assertIn(self.path, str(caught.exception))
+            again = pickle.loads(pickle.dumps(caught.exception))
+            self.assertEqual((again.errno, str(again)), (errno.ENOENT, str(caught.exception)))
+        with self.assertRaises(loam.FileError) as caught:
+            loam.policy.load("")
+        self.assertIsNone(caught.exception.errno)
 
     def test_paths_of_any_kind_are_taken(self):
         import pathlib
