@@ -103,9 +103,9 @@ static Py_ssize_t piece_length(PyObject *self) { return ((Piece *)self)->size; }
 
 static PyMethodDef piece_methods[] = {
   { "resize", piece_resize, METH_O,
-    "resize(size): gives the piece a new size and keeps its contents. In an arena that is not\n"
-    "resizable, only the last piece can be resized (StateError). BufferError while buffers of it\n"
-    "are in use." },
+    "resize($self, size, /)\n--\n\n"
+    "Gives the piece a new size and keeps its contents. In an arena that is not resizable, only\n"
+    "the last piece can be resized (StateError). BufferError while buffers of it are in use." },
   { 0 },
 };
 
@@ -209,13 +209,15 @@ static PyObject *arena_tag(PyObject *self, void *none) {
 
 static PyMethodDef arena_methods[] = {
   { "alloc", (PyCFunction)(void (*)(void))arena_alloc, METH_VARARGS | METH_KEYWORDS,
-    "alloc(size, align=16): returns a new piece of `size` bytes; `align` is a power of two.\n"
-    "StateError once the arena is finalized." },
+    "alloc($self, size, align=16)\n--\n\n"
+    "Returns a new piece of `size` bytes; `align` is a power of two. StateError once the arena\n"
+    "is finalized." },
   { "reset", arena_reset, METH_NOARGS,
-    "reset(): frees all pieces. StateError while a piece is still referenced." },
+    "reset($self, /)\n--\n\n"
+    "Frees all pieces. StateError while a piece is still referenced." },
   { "finalize", arena_finalize, METH_NOARGS,
-    "finalize(): allows no more pieces and no more resizing until a reset, and gives spare memory\n"
-    "back." },
+    "finalize($self, /)\n--\n\n"
+    "Allows no more pieces and no more resizing until a reset, and gives spare memory back." },
   { 0 },
 };
 

@@ -567,42 +567,53 @@ static PyGetSetDef properties[] = {
 
 static PyMethodDef methods[] = {
   { "from_dlpack", array_from_dlpack, METH_O | METH_CLASS,
-    "from_dlpack(tensor): makes an array over the memory of an object with __dlpack__, without a\n"
-    "copy." },
+    "from_dlpack($type, tensor, /)\n--\n\n"
+    "Makes an array over the memory of an object with __dlpack__, without a copy." },
   { "from_buffer", (PyCFunction)(void (*)(void))array_from_buffer,
     METH_VARARGS | METH_KEYWORDS | METH_CLASS,
-    "from_buffer(buffer, type=None, tag=None): makes an array over the memory of a buffer, "
-    "without\n"
-    "a copy; of a read-only buffer, a read-only array. The buffer's format gives the type. With\n"
-    "`type`, a datashape, the array is laid out over the buffer's bytes from their beginning." },
+    "from_buffer($type, buffer, type=None, tag=None)\n--\n\n"
+    "Makes an array over the memory of a buffer, without a copy; of a read-only buffer, a\n"
+    "read-only array. The buffer's format gives the type. With `type`, a datashape, the array\n"
+    "is laid out over the buffer's bytes from their beginning." },
   { "from_arrow", (PyCFunction)(void (*)(void))array_from_arrow,
     METH_VARARGS | METH_KEYWORDS | METH_CLASS,
-    "from_arrow(array, *, copy=False, tag=None): makes a read-only array over the memory of an\n"
-    "object with __arrow_c_array__. With `copy`, values that Arrow orders in another way are\n"
-    "copied, otherwise they are refused (StateError). `tag` is the tag of the copies; None means\n"
-    "the tag of the context, or else \"python.array\"." },
+    "from_arrow($type, array, *, copy=False, tag=None)\n--\n\n"
+    "Makes a read-only array over the memory of an object with __arrow_c_array__. With `copy`,\n"
+    "values that Arrow orders in another way are copied, otherwise they are refused\n"
+    "(StateError). `tag` is the tag of the copies; None means the tag of the context, or else\n"
+    "\"python.array\"." },
   { "resize", array_resize, METH_O,
-    "resize(count): gives a row of a var dimension `count` elements; new elements are zero.\n"
-    "BufferError while views of row elements are in use." },
+    "resize($self, count, /)\n--\n\n"
+    "Gives a row of a var dimension `count` elements; new elements are zero. BufferError while\n"
+    "views of row elements are in use." },
   { "append", array_append, METH_O,
-    "append(value): appends an element to a row of a var dimension.\n"
-    "BufferError while views of row elements are in use." },
+    "append($self, value, /)\n--\n\n"
+    "Appends an element to a row of a var dimension. BufferError while views of row elements\n"
+    "are in use." },
   { "tolist", array_tolist, METH_NOARGS,
-    "tolist(): returns the contents: lists for dimensions, dicts for structs, None for missing\n"
-    "values." },
+    "tolist($self, /)\n--\n\n"
+    "Returns the contents: lists for dimensions, dicts for structs, None for missing values." },
   { "debug", array_debug, METH_NOARGS,
-    "debug(): returns lines of text that describe the type, the metadata, the data, and each\n"
-    "block with its references." },
+    "debug($self, /)\n--\n\n"
+    "Returns lines of text that describe the type, the metadata, the data, and each block with\n"
+    "its references." },
   { "__dlpack__", (PyCFunction)(void (*)(void))array_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): returns a DLPack\n"
-    "capsule of the scalars, of version 0. BufferError for a copy, and for another device." },
-  { "__reduce__", array_reduce, METH_NOARGS, "For pickle and copy: a copy of the contents." },
+    "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+    "Returns a DLPack capsule of the scalars, of version 0. BufferError for a copy, and for\n"
+    "another device." },
+  { "__reduce__", array_reduce, METH_NOARGS,
+    "__reduce__($self, /)\n--\n\n"
+    "For pickle and copy: a copy of the contents." },
   { "to_arrow", (PyCFunction)(void (*)(void))array_to_arrow, METH_VARARGS | METH_KEYWORDS,
-    "to_arrow(*, copy=False): returns two capsules, Arrow's schema and array. With `copy`, values\n"
-    "that Arrow orders in another way are copied, otherwise they are refused (StateError)." },
+    "to_arrow($self, *, copy=False)\n--\n\n"
+    "Returns two capsules, Arrow's schema and array. With `copy`, values that Arrow orders in\n"
+    "another way are copied, otherwise they are refused (StateError)." },
   { "__arrow_c_array__", (PyCFunction)(void (*)(void))array_arrow, METH_VARARGS | METH_KEYWORDS,
-    "__arrow_c_array__(requested_schema=None): like to_arrow(copy=True)." },
-  { "__dlpack_device__", array_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
+    "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
+    "Like to_arrow(copy=True)." },
+  { "__dlpack_device__", array_dlpack_device, METH_NOARGS,
+    "__dlpack_device__($self, /)\n--\n\n"
+    "Returns (1, 0): host memory." },
   { 0 },
 };
 

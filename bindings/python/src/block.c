@@ -94,10 +94,12 @@ loam_block *block_over(loam_site *site, Py_buffer *view, void *begin, size_t siz
   return NULL;
 }
 
-static PyObject *block_wrap(PyObject *type, PyObject *arguments) {
+static PyObject *block_wrap(PyObject *type, PyObject *arguments, PyObject *keywords) {
+  static const char *names[] = { "buffer", "tag", NULL };
   PyObject *of;
   const char *tag = NULL;
-  if (!PyArg_ParseTuple(arguments, "O|z", &of, &tag)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|z", (char **)names, &of, &tag))
+    return NULL;
   loam_site *site = binding_site(tag, "python.block");
   Py_buffer *view = site ? block_buffer(of) : NULL;
   if (!view) return NULL;
@@ -314,18 +316,25 @@ static PyGetSetDef properties[] = {
 };
 
 static PyMethodDef methods[] = {
-  { "wrap", block_wrap, METH_VARARGS | METH_CLASS,
-    "wrap(buffer, tag=None): makes a block over the memory of another object, which it keeps\n"
-    "alive; of read-only memory, a read-only block. The bytes are in the order of the memory,\n"
-    "also for a buffer in Fortran's order." },
+  { "wrap", (PyCFunction)(void (*)(void))block_wrap, METH_VARARGS | METH_KEYWORDS | METH_CLASS,
+    "wrap($type, buffer, tag=None)\n--\n\n"
+    "Makes a block over the memory of another object, which it keeps alive; of read-only\n"
+    "memory, a read-only block. The bytes are in the order of the memory, also for a buffer in\n"
+    "Fortran's order." },
   { "release", block_release, METH_NOARGS,
-    "release(): releases this object's reference now. BufferError while buffers of the block\n"
-    "are in use, and once its __array_interface__ was read." },
-  { "__reduce__", block_reduce, METH_NOARGS, "For pickle and copy: a copy of the bytes." },
+    "release($self, /)\n--\n\n"
+    "Releases this object's reference now. BufferError while buffers of the block are in use,\n"
+    "and once its __array_interface__ was read." },
+  { "__reduce__", block_reduce, METH_NOARGS,
+    "__reduce__($self, /)\n--\n\n"
+    "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
-    "__dlpack__(*, stream=None, max_version=None, dl_device=None, copy=None): returns a DLPack\n"
-    "capsule of the bytes, of version 0. BufferError for a copy, and for another device." },
-  { "__dlpack_device__", block_dlpack_device, METH_NOARGS, "Returns (1, 0): host memory." },
+    "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+    "Returns a DLPack capsule of the bytes, of version 0. BufferError for a copy, and for\n"
+    "another device." },
+  { "__dlpack_device__", block_dlpack_device, METH_NOARGS,
+    "__dlpack_device__($self, /)\n--\n\n"
+    "Returns (1, 0): host memory." },
   { 0 },
 };
 

@@ -26,7 +26,10 @@ static PyObject *trim(PyObject *self, PyObject *none) {
 
 static PyMethodDef own_methods[] = {
   { "version", version, METH_NOARGS, NULL },
-  { "trim", trim, METH_NOARGS, NULL },
+  { "trim", trim, METH_NOARGS,
+    "trim()\n--\n\n"
+    "Gives idle memory of the host back to the system, and returns the number of bytes. Most\n"
+    "idle memory goes back without this call." },
   { 0 },
 };
 

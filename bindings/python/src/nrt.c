@@ -42,7 +42,6 @@ static PyObject *nrt_allocator_of(PyObject *self, PyObject *tag) {
   return PyLong_FromVoidPtr(made);
 }
 
-/* nrt_api(): returns the address of loam's table of NRT's functions, a loam_nrt. */
 static PyObject *nrt_api(PyObject *self, PyObject *none) {
   (void)self;
   (void)none;
@@ -50,7 +49,9 @@ static PyObject *nrt_api(PyObject *self, PyObject *none) {
 }
 
 PyMethodDef nrt_methods[] = {
-  { "nrt_api", nrt_api, METH_NOARGS, NULL },
+  { "nrt_api", nrt_api, METH_NOARGS,
+    "nrt_api()\n--\n\n"
+    "Returns the address of loam's table of NRT's functions, a loam_nrt of loam.h, for C code." },
   { "nrt_allocator", nrt_allocator_of, METH_O, NULL },
   { 0 },
 };

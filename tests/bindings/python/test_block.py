@@ -146,6 +146,7 @@ class Lending(Case):
         self.assertIsNotNone(gone())
         del block
         self.assertIsNone(gone())
+        self.assertEqual(loam.Block.wrap(b"abc", tag="block.named").tag, "block.named")
         with self.assertRaises(TypeError):
             loam.Block.wrap(7)
 

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import ctypes
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -471,6 +472,17 @@ class Names(Case):
             self.assertNotIn(name, names)
         for name in ("numpy", "numba", "Block", "policy", "__version__"):
             self.assertIn(name, names)
+
+    def test_what_is_public_says_what_it_does_and_takes(self):
+        classes = (loam.Block, loam.Array, loam.Arena, type(loam.Arena().alloc(1)))
+        found = [getattr(loam, name) for name in loam.__all__]
+        found += [getattr(one, name) for one in classes for name in vars(one)
+                  if name[0] != "_" or name in ("__dlpack__", "__arrow_c_array__")]
+        for one in filter(callable, found):
+            with self.subTest(one):
+                self.assertTrue(one.__doc__)
+                if not (isinstance(one, type) and issubclass(one, loam.Error)):
+                    self.assertIsNotNone(inspect.signature(one))
 
 
 if __name__ == "__main__":
