@@ -102,6 +102,9 @@ class tag(_loam.Scope):
 
     One object can be entered in several threads and tasks, also at the same time.
 
+    A task that leaves an asynchronous generator early, by break, stays in the generator's tags.
+    contextlib.aclosing ends them.
+
     A name has dots between its parts and at most 255 bytes (ValueError).
     """
 

@@ -189,7 +189,10 @@ static PyObject *scope_exit(PyObject *self, PyObject *exception) {
   if (PyErr_ExceptionMatches(PyExc_ValueError)) {
     PyErr_Clear();
     PyErr_Format(PyExc_RuntimeError,
-                 "%R is left where it was not entered: another thread or task entered it", self);
+                 "%R is left where it was not entered: another thread or task entered it; an "
+                 "asynchronous generator that is left early is to be closed, as by "
+                 "contextlib.aclosing",
+                 self);
   }
   return NULL;
 }

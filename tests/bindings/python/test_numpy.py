@@ -341,6 +341,30 @@ class Tags(Installed):
         entered.__exit__(None, None, None)
         self.assertIsNone(loam.current_tag())
 
+    def test_an_asynchronous_generator_that_is_left_early_is_closed_by_its_task(self):
+        async def produce():
+            with loam.tag("produced"):
+                yield tag_now()
+                yield tag_now()
+
+        async def main(close):
+            unheard = []
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _, context: unheard.append(str(context["exception"])))
+            async with close(produce()) as produced:
+                async for tag in produced:
+                    self.assertEqual(tag, "produced")
+                    break
+            after = loam.current_tag()
+            del produced
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return after, unheard
+        self.assertEqual(asyncio.run(main(contextlib.aclosing)), (None, []))
+        after, unheard = asyncio.run(main(contextlib.nullcontext))
+        self.assertEqual((after, tag_now()), ("produced", "numpy.data"))
+        self.assertIn("contextlib.aclosing", *unheard)
+
     def test_a_generator_is_not_decorated(self):
         with self.assertRaisesRegex(TypeError, "the generator .*later: use with inside it"):
             @loam.tag("decorated")
