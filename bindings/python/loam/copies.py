@@ -9,14 +9,19 @@ from typing import Any
 
 from ._loam import Array, Block
 
-__all__ = ["array", "block"]
+__all__ = ["array", "block", "plain"]
 
 
-def block(data: bytes, tag: str) -> Block:
-    """Returns a Block with a copy of `data`."""
-    made = Block(len(data), tag)
-    view: Any = made
-    memoryview(view)[:] = data
+def _fill(made: Any, data: Any) -> None:
+    """Copies the bytes of `data` to an object of this size. Both are objects with a buffer."""
+    to: Any = Block.wrap(made)
+    memoryview(to)[:] = Block.wrap(data)  # type: ignore[call-overload]
+
+
+def block(data: Any, tag: str) -> Block:
+    """Returns a Block with a copy of the bytes of `data`."""
+    made = Block(memoryview(data).nbytes, tag)
+    _fill(made, data)
     return made
 
 
@@ -24,4 +29,13 @@ def array(type: str, value: Any, tag: str) -> Array:
     """Returns an Array of a type that holds `value`."""
     made = Array(type, tag=tag)
     made[()] = value
+    return made
+
+
+def plain(type: str, data: Any, tag: str, count: int) -> Array:
+    """Returns an Array of scalars with a copy of the bytes of `data`, which has `count` rows."""
+    made = Array(type, tag=tag)
+    if type.startswith("var "):
+        made.resize(count)
+    _fill(made, data)
     return made

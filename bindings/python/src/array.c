@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "block.h"
+
 enum { MOST = ARRAY_MOST };
 
 static PyTypeObject *array_type; /* there is one, because the module serves one interpreter */
@@ -469,17 +471,29 @@ static PyObject *array_tolist(PyObject *self, PyObject *none) {
   return contents(self);
 }
 
+/* Returns how many rows an array of scalars has whose elements follow one another, so that its
+ * bytes are its contents; 0 without dimensions, and -1 for all other arrays. */
+static Py_ssize_t count_plain(PyObject *self) {
+  Py_buffer view;
+  if (array_kind(array_of(self)) == LOAM_TYPE_POINTER) return -1;
+  if (PyObject_GetBuffer(self, &view, PyBUF_ND | PyBUF_FORMAT)) return PyErr_Clear(), -1;
+  Py_ssize_t count = strchr(view.format, '{') ? -1 : view.ndim ? view.shape[0] : 0;
+  PyBuffer_Release(&view);
+  return count;
+}
+
 /* A copy is made from the contents, and has memory of its own under the tag of the data. */
-static PyObject *array_reduce(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *array_reduce(PyObject *self, PyObject *protocol) {
   struct loam_array_info info;
+  Py_ssize_t count = count_plain(self);
   loam_status status = loam_array_info(array_of(self), &info);
   PyObject *copies = status ? binding_fail(status) : PyImport_ImportModule("loam.copies");
-  PyObject *make = copies ? PyObject_GetAttrString(copies, "array") : NULL;
-  PyObject *value = make ? contents(self) : NULL;
-  PyObject *made = value ? Py_BuildValue("(O(sOs))", make, type_text(self), value,
-                                         loam_block_tag(info.block))
-                         : NULL;
+  PyObject *make = copies ? PyObject_GetAttrString(copies, count < 0 ? "array" : "plain") : NULL;
+  PyObject *value = !make ? NULL : count < 0 ? contents(self) : block_bytes(self, protocol);
+  PyObject *made = NULL;
+  const char *tag = status ? NULL : loam_block_tag(info.block);
+  if (value && count < 0) made = Py_BuildValue("(O(sOs))", make, type_text(self), value, tag);
+  else if (value) made = Py_BuildValue("(O(sOsn))", make, type_text(self), value, tag, count);
   Py_XDECREF(value);
   Py_XDECREF(make);
   Py_XDECREF(copies);
@@ -601,8 +615,8 @@ static PyMethodDef methods[] = {
     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
     "Returns a DLPack capsule of the scalars, of version 0. BufferError for a copy, and for\n"
     "another device." },
-  { "__reduce__", array_reduce, METH_NOARGS,
-    "__reduce__($self, /)\n--\n\n"
+  { "__reduce_ex__", array_reduce, METH_O,
+    "__reduce_ex__($self, protocol, /)\n--\n\n"
     "For pickle and copy: a copy of the contents." },
   { "to_arrow", (PyCFunction)(void (*)(void))array_to_arrow, METH_VARARGS | METH_KEYWORDS,
     "to_arrow($self, *, copy=False)\n--\n\n"

@@ -243,15 +243,20 @@ static const char *kind_text(loam_block_kind kind) {
   return (size_t)kind < sizeof texts / sizeof texts[0] ? texts[kind] : "";
 }
 
+PyObject *block_bytes(PyObject *of, PyObject *protocol) {
+  long version = PyLong_AsLong(protocol);
+  if (version == -1 && PyErr_Occurred()) return NULL;
+  return version < 5 ? PyBytes_FromObject(of) : PyPickleBuffer_FromObject(of);
+}
+
 /* A copy is made from the bytes, and has memory of its own under the tag. */
-static PyObject *block_reduce(PyObject *self, PyObject *none) {
-  (void)none;
+static PyObject *block_reduce(PyObject *self, PyObject *protocol) {
   loam_block *block = block_of(self);
   PyObject *copies = block ? PyImport_ImportModule("loam.copies") : NULL;
   PyObject *make = copies ? PyObject_GetAttrString(copies, "block") : NULL;
-  PyObject *made = make ? Py_BuildValue("(O(y#s))", make, (const char *)loam_block_data(block),
-                                        (Py_ssize_t)loam_block_size(block), loam_block_tag(block))
-                        : NULL;
+  PyObject *bytes = make ? block_bytes(self, protocol) : NULL;
+  PyObject *made = bytes ? Py_BuildValue("(O(Os))", make, bytes, loam_block_tag(block)) : NULL;
+  Py_XDECREF(bytes);
   Py_XDECREF(make);
   Py_XDECREF(copies);
   return made;
@@ -325,8 +330,8 @@ static PyMethodDef methods[] = {
     "release($self, /)\n--\n\n"
     "Releases this object's reference now. BufferError while buffers of the block are in use,\n"
     "and once its __array_interface__ was read." },
-  { "__reduce__", block_reduce, METH_NOARGS,
-    "__reduce__($self, /)\n--\n\n"
+  { "__reduce_ex__", block_reduce, METH_O,
+    "__reduce_ex__($self, protocol, /)\n--\n\n"
     "For pickle and copy: a copy of the bytes." },
   { "__dlpack__", (PyCFunction)(void (*)(void))block_dlpack, METH_VARARGS | METH_KEYWORDS,
     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"

@@ -17,4 +17,8 @@ void block_buffer_end(Py_buffer *view);
  * set; the buffer has ended then. */
 loam_block *block_over(loam_site *site, Py_buffer *view, void *begin, size_t size);
 
+/* Returns what pickle keeps of an object's buffer: from protocol 5 on a PickleBuffer, which pickle
+ * need not copy; before, a bytes object. NULL with an exception set. */
+PyObject *block_bytes(PyObject *of, PyObject *protocol);
+
 #endif

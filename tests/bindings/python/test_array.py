@@ -757,6 +757,33 @@ class Copying(Case):
         view = loam.Array(TYPE, VALUE)[::2, "x"]
         self.assertEqual(copy.copy(view).tolist(), view.tolist())
 
+    def test_arrays_of_scalars_are_pickled_as_their_bytes(self):
+        view = loam.Array("3 * 2 * int32", [[1, 2], [3, 4], [5, 6]])
+        for array in [loam.Array("1000 * float64", range(1000)), loam.Array("int8", 7),
+                      loam.Array("var * 2 * int16", [[1, 2], [3, 4]]), loam.Array("0 * int8"),
+                      loam.Array("var * int64"), loam.Array("2 * complex128", [1, 2j]),
+                      loam.Array.from_buffer(b"abc"), view[1:], view[:, 1], view.T,
+                      loam.Array("2 * var * int64", [[1, 2], [3]])[0],
+                      loam.Array("pointer[3 * int8]", [1, 2, 3]), loam.Array("pointer[int8]"),
+                      loam.Array("2 * 3 * bool", [[True, False, True]] * 2)]:
+            for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+                made = pickle.loads(pickle.dumps(array, protocol))
+                self.assertEqual((made.type, made.tolist(), made.readonly),
+                                 (array.type, array.tolist(), False))
+        size = len(pickle.dumps(loam.Array("1000 * float64")))
+        self.assertLess(size, 8200)
+
+    def test_bytes_are_pickled_out_of_band(self):
+        block = loam.Block(1000, "copy.block", zero=True)
+        array = loam.Array("100 * float64", range(100), "copy.array")
+        for one in (block, array, block[10:20]):
+            lent = []
+            text = pickle.dumps(one, 5, buffer_callback=lent.append)
+            self.assertEqual((len(text) < 200, len(lent)), (True, 1))
+            made = pickle.loads(text, buffers=lent)
+            self.assertEqual((bytes(made), loam.owner(made).tag), (bytes(one), loam.owner(one).tag))
+            self.assertNotEqual(made.address, one.address)
+
     def test_a_block_is_copied_with_its_bytes_and_tag(self):
         block = loam.Block(100, "copy.block", zero=True)
         memoryview(block)[7] = 9
