@@ -641,8 +641,63 @@ static PyObject *list_elements(const loam_type *type, PyObject *value) {
   return items;
 }
 
+/* An array's fixed dimensions, and the type behind them. */
+typedef struct extent {
+  size_t ndim, shape[ARRAY_MOST];
+  int64_t strides[ARRAY_MOST];
+  const loam_type *type;
+} extent;
+
+static extent extent_of(const loam_array *array) {
+  extent e = { .type = loam_array_type(array) };
+  e.ndim = loam_array_dims(array, ARRAY_MOST, e.shape, e.strides);
+  for (size_t i = 0; i < e.ndim; i++) e.type = info_of(e.type).element;
+  return e;
+}
+
+/* Returns whether two formats of one size mean equal values: NumPy calls an int64 "l". */
+static bool is_one_format(const char *a, const char *b) {
+  static const char *const integers[] = { "bhilq", "BHILQ" };
+  for (int i = 0; i < 2; i++)
+    if (*a && *b && !a[1] && !b[1] && strchr(integers[i], *a) && strchr(integers[i], *b))
+      return true;
+  return !strcmp(a, b);
+}
+
+/* Returns whether a buffer in C order has the shape and the numbers of an array without gaps. */
+static bool is_like(const extent *e, const Py_buffer *view, const char *format) {
+  bool is = e->ndim <= ARRAY_MOST && (size_t)view->ndim == e->ndim &&
+            (size_t)view->itemsize == info_of(e->type).size &&
+            is_one_format(view->format ? view->format : "B", format);
+  int64_t stride = (int64_t)view->itemsize;
+  for (size_t i = e->ndim; is && i-- > 0; stride *= (int64_t)e->shape[i])
+    is = (size_t)view->shape[i] == e->shape[i] && e->strides[i] == stride;
+  return is;
+}
+
+/* Copies numbers from a buffer that is laid out as the array is, such as an array of NumPy. Returns
+ * false for all other values, which are assigned one by one. */
+static bool copy_numbers(loam_array *array, PyObject *value) {
+  if (!PyObject_CheckBuffer(value) || PyBytes_Check(value) || array_is_readonly(array))
+    return false;
+  extent e = extent_of(array);
+  loam_type_kind kind = info_of(e.type).kind;
+  const char *format = array_format(e.type);
+  if (!format || kind == LOAM_TYPE_BOOL || kind == LOAM_TYPE_OPTION) return false;
+  Py_buffer view;
+  if (PyObject_GetBuffer(value, &view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)) {
+    PyErr_Clear();
+    return false;
+  }
+  bool is = is_like(&e, &view, format);
+  if (is) memmove(loam_array_data(array), view.buf, (size_t)view.len);
+  PyBuffer_Release(&view);
+  return is;
+}
+
 static int write_sequence(loam_array *array, bool is_var, PyObject *value, const array_rows *rows) {
   const loam_type *type = loam_array_type(array);
+  if (!is_var && copy_numbers(array, value)) return 0;
   PyObject *detached = detach(type, value);
   PyObject *items = detached ? list_elements(type, detached) : NULL;
   int status = items ? write_list(array, is_var, items, rows) : -1;

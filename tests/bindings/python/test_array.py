@@ -8,6 +8,8 @@ import gc
 import pickle
 import struct
 import threading
+import tracemalloc
+import warnings
 from unittest import mock
 
 import numpy
@@ -743,6 +745,55 @@ class Ending(Case):
                 ("pointer[int8]", None, "None"), ("string", "a" * 1000, "'" + "a" * 59 + "...")]:
             self.assertEqual(repr(loam.Array(text, value)), f"<loam.Array {text} {shown}>")
         self.assertLess(len(repr(loam.Array("100 * 100 * 100 * 100 * int8"))), 500)
+
+
+class Numbers(Case):
+    def test_numbers_of_numpy_are_copied_at_once(self):
+        numbers = numpy.arange(1_000_000.0)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        array = loam.Array("1000000 * float64", numbers)
+        array[()] = numbers
+        self.assertLess(tracemalloc.get_traced_memory()[1], 16_000_000)  # the array, and no floats
+        self.assertEqual((array[7], array[-1]), (7.0, 999_999.0))
+
+    def test_numbers_of_any_layout_are_those_of_numpy(self):
+        quiet = warnings.catch_warnings()
+        quiet.__enter__()
+        self.addCleanup(quiet.__exit__)
+        warnings.simplefilter("ignore")  # NumPy warns where it drops an imaginary part
+        base = numpy.arange(24).reshape(4, 6) % 5
+        for kind in ("bool", "int8", "uint8", "int16", "uint32", "int64", "uint64", "float16",
+                     "float32", "float64", "complex64", "complex128", ">i4", ">f8", "longlong"):
+            for value in (base.astype(kind), numpy.asfortranarray(base.astype(kind)),
+                          base.astype(kind)[::-1], base.astype(kind)[:, ::-1]):
+                for to in ("bool", "int8", "int64", "uint64", "float32", "float64", "?float64",
+                           "complex128"):
+                    array = loam.Array(f"4 * 6 * {to}")
+                    expected = value.astype(to.strip("?")).tolist()
+                    try:
+                        array[()] = value
+                    except (TypeError, ValueError, OverflowError):
+                        with self.assertRaises((TypeError, ValueError, OverflowError)):
+                            array[()] = value.tolist()
+                    else:
+                        self.assertEqual(array.tolist(), expected)
+        array = loam.Array("2 * 3 * int32")
+        array[1] = numpy.arange(3, dtype="int32")
+        array[:, 0] = numpy.array([7, 8], "int32")
+        self.assertEqual(array.tolist(), [[7, 0, 0], [8, 1, 2]])
+        for wrong in (numpy.zeros((3, 2), "int32"), numpy.zeros(6, "int32"), b"abcdef"):
+            with self.assertRaises((TypeError, ValueError)):
+                array[()] = wrong
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            loam.Array.from_buffer(bytes(12), "3 * int32")[()] = numpy.zeros(3, "int32")
+
+    def test_an_array_is_assigned_to_a_part_of_itself(self):
+        array = loam.Array("6 * int32", range(6))
+        array[1:5] = numpy.asarray(array)[2:6]
+        self.assertEqual(array.tolist(), [0, 2, 3, 4, 5, 5])
+        array[1:5] = array[0:4]
+        self.assertEqual(array.tolist(), [0, 0, 2, 3, 4, 5])
 
 
 class Copying(Case):
