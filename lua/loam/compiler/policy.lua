@@ -229,6 +229,15 @@ function policy.compile_all()
   return errors
 end
 
+---@return boolean true if each class has a plan, after a policy.compile_all: then the invariants are
+---  decided for every request
+function policy.is_whole()
+  for _, class in ipairs(classes) do
+    if not class.plan then return false end
+  end
+  return #faults < MOST_FAULTS and #classes <= MOST_CLASSES
+end
+
 -- Returns the tree of all classes for core, and its plans, after a policy.compile_all without
 -- faults.
 ---@return string, any[]

@@ -489,6 +489,16 @@ describe("test", function()
     assert.matches("strategy 'scratch'", answer.always[1].what)
   end)
 
+  it("says of no invariant that it holds where a class has no plan", function()
+    local failing = inspect(broken("return not req", "assert(got.name ~= 'scratch') return not req"),
+      "verb test")[1]
+    assert.is_false(failing.always[1].ok)
+    assert.matches("not decided", failing.always[1].what)
+    local unpicked = inspect(broken("return tensors:or_else%(scratch%)", "error('later')"),
+      "verb test")[1]
+    assert.is_false(unpicked.always[1].ok)
+  end)
+
   it("compares whole chains where one is expected", function()
     local text = broken("expect = tensors", "expect = tensors:or_else(scratch)")
     assert.is_true(inspect(text, "verb test")[1].ok)
