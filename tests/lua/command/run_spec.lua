@@ -109,13 +109,6 @@ describe("loam run", function()
     end
   end)
 
-  it("lets the program check a policy that was mended meanwhile", function()
-    local _, context = run("run --policy p.lua prog", { check = { ok = true } })
-    assert.equal("prog", context.executed[1])
-    assert.is_false(context.set.LOAM_VETTED)
-    assert.equal("loam: prog: No such file or directory\n", context.err)
-  end)
-
   it("leaves the command's own options alone without `--` too", function()
     local _, context = run("run --policy p.lua prog --watch", FINE)
     assert.same({ "prog", "--watch" }, { unpack(context.executed) })
@@ -153,6 +146,18 @@ describe("loam run", function()
     assert.equal(2, status)
     assert.is_nil(context.executed)
     assert.matches("p.lua:3: name", context.err, 1, true)
+  end)
+
+  it("starts nothing under a policy file that other users can change", function()
+    local function unsafe() return nil, "p.lua: this policy file has mode 0666" end
+    local check = { verb = "check", policy = "p.lua", ok = true, errors = {} }
+    local status, context = run("run --policy p.lua -- prog", { vetted = unsafe, check = check })
+    assert.equal(2, status)
+    assert.is_nil(context.executed)
+    assert.equal("loam: p.lua: this policy file has mode 0666\n", context.err)
+    _, context = run("run --policy p.lua --lenient -- prog", { vetted = unsafe, check = check })
+    assert.same({ "prog" }, { unpack(context.executed) })
+    assert.is_false(context.set.LOAM_SERVICE)
   end)
 
   it("starts nothing under a manifest, which is no policy file", function()

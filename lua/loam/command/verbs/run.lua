@@ -97,7 +97,9 @@ local function find_library(context)
 end
 
 -- Checks the policy. A second, longer question gets the errors, only if it is refused: the
--- command waits for this.
+-- command waits for this. That question does not ask who may write the file, so a file that other
+-- users can change is refused in the words of the third look. The third look also takes a file that
+-- was mended in the meantime.
 ---@return boolean refused, string|nil vetted the value of LOAM_VETTED for the command
 ---@return string|nil why the policy needs the service thread
 ---@return boolean|nil needs_watcher the policy reads the free memory of NUMA nodes or memory
@@ -109,7 +111,10 @@ local function check(context, path)
   local policy_query = require("loam.command.policy_query")
   local answer = policy_query.read(context, policy_query.ask(context, "check", path, {}))
   if policy_query.is_refused(context, answer) then return true, nil end
-  return false, context.api.vet(path) -- the file was mended in the meantime
+  vetted, why, needs_watcher = context.api.vet(path)
+  if vetted then return false, vetted, why, needs_watcher end
+  context.warn("loam: " .. why .. "\n")
+  return true, nil
 end
 
 -- Makes LD_PRELOAD. The dynamic linker splits it at spaces and colons, and has no way to quote
