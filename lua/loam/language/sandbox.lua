@@ -23,10 +23,16 @@ local loading = false -- true while the file itself runs, when it may still chan
 
 -- ---- arguments
 
+-- What to write in place of a function that takes no number of the request.
+local INSTEAD = {
+  ["math.fmod"] = "write a % b", ["math.modf"] = "write math.floor(x)",
+  ["math.sqrt"] = "write x ^ 0.5",
+}
+
 local function refuse_symbol(what, value)
   return frame.refuse("text", what .. " cannot take " .. condition.text(symbol.expression(value))
     .. ": a number of the request differs from one allocation to the next",
-    "compare it with numbers instead")
+    INSTEAD[what] or "compare it with numbers instead")
 end
 
 -- Returns the arguments. Refuses symbols and texts.

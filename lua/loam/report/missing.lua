@@ -28,12 +28,22 @@ local INSTEAD = {
   ["math.random"] = "the same request has to get the same answer; guard = N guards one block in N",
   ["string.find"] = HELPERS,
   ["string.dump"] = "a policy is one file; put everything into it",
+  ["table.unpack"] = "write unpack(t)",
+  ["table.pack"] = "write { ... }, above pick",
+  ["table.move"] = "copy the entries in a loop, above pick",
+  ["math.pow"] = "write x ^ y",
+  ["math.tointeger"] = "write math.floor(x)",
+  ["math.type"] = "write x == math.floor(x) to ask whether x is a whole number",
+  utf8 = "a policy is Lua 5.1: write byte sequences as they stand in the text",
+  _G = "write the name alone; local variables serve the whole file",
+  _VERSION = "a policy is Lua 5.1, as LuaJIT has it",
 }
 
 -- Names whose advice is in INSTEAD under another name.
 local ADVICE_OF = {
   xpcall = "pcall", dofile = "require", loadfile = "require", loadstring = "require",
   None = "null", NULL = "null", undefined = "null", TRUE = "True", FALSE = "False",
+  bit32 = "bit", _ENV = "_G",
   load = "require", module = "require", package = "require", getmetatable = "setmetatable",
   newproxy = "setmetatable", getfenv = "setmetatable", setfenv = "setmetatable", jit = "ffi",
   collectgarbage = "ffi", rawlen = "rawget", ["math.randomseed"] = "math.random",

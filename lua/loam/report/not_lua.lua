@@ -29,6 +29,8 @@ local UNBALANCED = "near '?[},<]"
 -- that Lua lacks, and advice. The first entry that fits is taken. A pattern has at most one
 -- repetition without a bound, so that a long line costs little.
 local ENTRIES = {
+  { "near '[<=>]", "^[<=>][<=>][<=>][<=>][<=>][<=>][<=>]", "conflict marker of a merge",
+    "keep one of the two versions, and remove the lines with <<<<<<<, ======= and >>>>>>>" },
   { "near '!'", "!==?", "operator '!='", "write a ~= b" },
   { "near '!'", "!", "operator '!'", "write not a" },
   { "near '&'", "&&", "operator '&&'", "write a and b" },
