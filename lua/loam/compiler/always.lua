@@ -19,14 +19,18 @@ local always = {}
 ---@field holds function
 ---@field line integer of its definition
 
+local EXAMPLE = "write [\"what always holds\"] = function(req, got) return … end"
+
 -- Checks the table `always` of a policy.
 ---@return loam.Invariant[] sorted by name
 function always.read(given, line)
   local list = {}
   for name, holds in ordered.pairs(given, false) do
-    if type(name) ~= "string" or type(holds) ~= "function" then
-      frame.refuse("policy", "an entry of always is not a named function",
-        "write [\"what always holds\"] = function(req, got) return … end", line)
+    if type(name) ~= "string" then
+      frame.refuse("policy", "always has an entry without a name", EXAMPLE, line)
+    elseif type(holds) ~= "function" then
+      frame.refuse("policy", "always \"" .. name .. "\" is a " .. type(holds)
+        .. ": must be a function", EXAMPLE, line)
     end
     if not frame.is_own(holds) then
       frame.refuse("policy", "always \"" .. name .. "\" is a function of loam or of Lua: must be a "

@@ -101,13 +101,20 @@ local function read(text)
   }
 end
 
+-- Returns the line of the entry of loam.policy{…} that a reason is about, or nil.
+local function entry_line(reason, text)
+  local key = string.match(reason, "^loam%.policy has no '([%w_]+)'")
+    or string.match(reason, "^%w+")
+  return key and source.entry_line(text, key)
+end
+
 -- Makes the diagnostic of an error that was raised while the file was read.
 local function unread(problem, text)
   if frame.is_final(problem) then error(problem, 0) end
   local d = frame.diagnose(problem)
   if not ran then diag.explain_syntax(d, text) end
   diag.suggest_local(d, text)
-  if ran and not d.line then d.line = last_line() end
+  if ran and not d.line then d.line = entry_line(d.reason, text) or last_line() end
   return d
 end
 
@@ -229,8 +236,8 @@ function policy.compile_all()
   return errors
 end
 
----@return boolean true if each class has a plan, after a policy.compile_all: then the invariants are
----  decided for every request
+---@return boolean true if each class has a plan, after a policy.compile_all: then the invariants
+---  are decided for every request
 function policy.is_whole()
   for _, class in ipairs(classes) do
     if not class.plan then return false end

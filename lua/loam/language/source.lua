@@ -213,9 +213,28 @@ function check_questions(text)
   end
 end
 
--- ---- the lines of the tests
+-- ---- the lines of the policy and of its tests
 
 local OPEN = { ["{"] = 1, ["("] = 1, ["}"] = -1, [")"] = -1 }
+local BEFORE_ENTRY = { ["{"] = true, [","] = true, [";"] = true }
+
+-- Finds the line of the entry `key = …` in `loam.policy { … }`. In `return loam.policy { … }` Lua
+-- forgets the line of the call before loam.policy runs.
+---@return integer|nil
+function source.entry_line(text, key)
+  local depth, entry, before, last = nil, nil, nil, nil
+  for word, line in tokens(text) do
+    if not depth then
+      if word == "{" and (last == "policy" or last == "(" and before == "policy") then depth = 1 end
+    else
+      if depth == 1 and word == "=" and last == key and BEFORE_ENTRY[before] then return entry end
+      depth = depth + (OPEN[word] or 0)
+      if depth == 0 then return nil end
+    end
+    before, last, entry = last, word, line
+  end
+  return nil
+end
 
 -- Finds the lines on which the entries of `tests = { {…}, {…} }` begin. Entries that the policy
 -- makes in another way are not found.

@@ -213,9 +213,6 @@ describe("what another language would write", function()
     { "/* all of it */", "comments with '/%*'", "begins with %-%-" },
     { "# all of it", "comments with '#'", "begins with %-%-" },
     { "local n = `a`", "string in backticks", 'write "a"' },
-    { "<<<<<<< HEAD", "conflict marker", "keep one of the two versions" },
-    { "=======", "conflict marker", "keep one of the two versions" },
-    { ">>>>>>> main", "conflict marker", "keep one of the two versions" },
   }
 
   it("is named with its line, and shown in Lua", function()
@@ -585,24 +582,6 @@ describe("a comparison with two strings that 'or' joins", function()
 end)
 
 describe("a name that a policy does not have", function()
-  it("is shown in the words of Lua 5.1 where a newer Lua has it", function()
-    for name, hint in pairs { ["table.unpack"] = "write unpack%(t%)", ["math.pow"] = "x %^ y",
-                              ["math.type"] = "math.floor", ["bit32.band"] = "x %% 4096",
-                              ["utf8.char"] = "Lua 5.1", ["_G.x"] = "name alone" } do
-      refused("local f = " .. name .. " return a", { class = "name", hint = hint })
-    end
-  end)
-
-  it("may be a function of Lua that takes no number of the request", function()
-    for call, hint in pairs { ["math.fmod(req.size, 4096)"] = "^write a %% b$",
-                              ["math.sqrt(req.size)"] = "^write x %^ 0.5$",
-                              ["math.log(req.size)"] = "^compare it with numbers" } do
-      refused("if " .. call .. " > 4 then return a end return b", { class = "text", hint = hint })
-    end
-    assert.is_nil(support.refused("local a = loam.host {}\nreturn loam.policy { pick = "
-      .. "function(req) return req.size ^ 0.5 > 64 and a or a:or_else(a) end }\n"))
-  end)
-
   it("is suggested from the local variables of the file", function()
     refused("if req.zero then return Cache end return b", { class = "name",
       reason = "^there is no 'Cache'$", hint = "^did you mean 'cache'%?$" }, nil,

@@ -15,6 +15,15 @@ describe("a 'not' at the end of a statement", function()
 end)
 
 describe("the suggestion for a syntax error", function()
+  it("names the conflict markers of a merge", function()
+    for _, marker in ipairs { "<<<<<<< HEAD", "=======", ">>>>>>> main" } do
+      local d = support.refusal("return b", nil, "local m = '='\n" .. marker .. "\n")
+      assert.equal(2, d.line)
+      assert.matches("^Lua has no conflict marker", d.reason)
+      assert.matches("^keep one of the two versions", d.suggestion)
+    end
+  end)
+
   it("is not about names that are like a word of Lua, and not about comments", function()
     local d = support.refusal("return a", nil, "local functions = 4KiB -- don\226\128\153t\n")
     assert.equal("write sizes as 4 * loam.MiB", d.suggestion)
@@ -39,5 +48,58 @@ describe("an option that is false", function()
     assert.is_nil(support.refusal("if req.tag:under 'n' then return p end return q", "m",
       "local p, q = loam.host {}, loam.host { zero = false } ",
       "always = { z = function(req, got) return req.tag:under 'n' or got.zero == false end }"))
+  end)
+end)
+
+describe("a mistake in loam.policy", function()
+  -- Returns the line and the reason of the refusal of a policy whose third line is `entry`.
+  local function refused(entry)
+    local d = support.refused("local a = loam.host {}\nreturn loam.policy {\n  " .. entry
+      .. ",\n  pick = function(req) local name = 5 return name and a end,\n}\n")
+    return d.line, d.reason
+  end
+
+  it("is told with the line of the entry", function()
+    for entry, reason in pairs {
+      ["nane = 'x'"] = "loam.policy has no 'nane'", ["name = 5"] = "name is a number",
+      ["apply = 'now'"] = 'apply = "now"', ["tests = 5"] = "tests is a number",
+      ["always = { function() return true end }"] = "always has an entry without a name",
+      ["always = { x = true }"] = 'always "x" is a boolean: must be a function',
+    } do
+      local line, said = refused(entry)
+      assert.equal(3, line, entry)
+      assert.equal(reason, said:sub(1, #reason))
+    end
+  end)
+
+  it("is told with the last line where no entry is meant", function()
+    local d = support.refused("return loam.policy {\n  name = 'x',\n}\n")
+    assert.equal("loam.policy needs pick", d.reason)
+    assert.equal(3, d.line)
+    d = support.refused("local a = loam.host {}\nlocal p = loam.policy { pick = function() "
+      .. "return a end }\n-- the end\n")
+    assert.equal("the file does not return a policy", d.reason)
+  end)
+end)
+
+describe("a function that a policy cannot use", function()
+  it("is shown in the words of Lua 5.1 where a newer Lua has it", function()
+    for name, hint in pairs { ["table.unpack"] = "write unpack(t)", ["math.pow"] = "x ^ y",
+                              ["math.type"] = "math.floor", ["bit32.band"] = "x % 4096",
+                              ["utf8.char"] = "Lua 5.1", ["_G.x"] = "name alone" } do
+      local d = support.refusal("local f = " .. name .. " return a")
+      assert.equal("name", d.class)
+      assert.matches(hint, d.suggestion, 1, true)
+    end
+  end)
+
+  it("has an operator in its place if it takes no number of the request", function()
+    for call, hint in pairs { ["math.fmod(req.size, 4096)"] = "write a % b",
+                              ["math.sqrt(req.size)"] = "write x ^ 0.5",
+                              ["math.log(req.size)"] = "compare it with numbers instead" } do
+      local d = support.refusal("if " .. call .. " > 4 then return a end return b")
+      assert.equal(hint, d.suggestion)
+    end
+    assert.is_nil(support.refusal("if req.size ^ 0.5 > 64 then return a end return b"))
   end)
 end)
