@@ -208,7 +208,10 @@ local function list_of_nodes(value)
   if words[1] ~= nil or #numbers == 0 then wrong("numa", value, NUMA) end
   local nodes, seen = {}, {}
   for i, key in ipairs(numbers) do
-    if key ~= i then wrong("numa", value, "a list of nodes without gaps: {0, 1}") end
+    if key ~= i then
+      wrong("numa", value, "a list of nodes without gaps: {0, 1}",
+        "if these are weights, write numa = {weights = {[0] = 3, [1] = 1}}")
+    end
     local n = node("numa", rawget(value, i))
     if not seen[n] then nodes[#nodes + 1] = n end
     seen[n] = true

@@ -121,6 +121,18 @@ local function note_doubt(made, about)
   return made
 end
 
+-- Notes a pattern with a list of cases, as a shell has it: `cache.[ab]` or `cache.{a,b}`. Names of
+-- functions and files may have such characters.
+local function note_cases(made, pattern)
+  if made.field ~= "tag" and made.field ~= "module" then return made end
+  local character = string.match(pattern, "[%[{]")
+  if character then
+    add_doubt("text", made.text .. " compares " .. character .. " as a character",
+      ("a pattern for each case: %s:glob(\"a*\") or %s:glob(\"b*\")"):format(made.name, made.name))
+  end
+  return made
+end
+
 -- Notes once that a text is compared with a number: `req.tag:part(2) == 7` for `"7"`.
 local note_number = interned(function(text, number)
   add_doubt("text", ("%s == %s compares a string with a number, so it is never true"):format(
@@ -136,7 +148,7 @@ local function helper(name)
       return question(text.read(at), about)
     end)
     made.text = string.format("%s:%s(%s)", text.name, name, quoted(about))
-    return name == "glob" and made or note_doubt(made, about)
+    return (name == "glob" and note_cases or note_doubt)(made, about)
   end)
 end
 
