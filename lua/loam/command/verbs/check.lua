@@ -15,7 +15,8 @@ Compiles each policy for every tag that can come: tags that pick treats alike ar
 with one plan. Compares the plans with plain Lua, decides the invariants, runs the tests,
 and checks the options against this machine. POLICY is a file, the pipe
 of a shell such as <(git show HEAD:prod.lua), or `-`, which is standard input; so it is for
-explain, plan, test and diff. Exit status 0: a reload would take all policies. 1: it would
+explain, plan, test and diff. Who may write the file is not checked: a program refuses a file
+that other users can change. Exit status 0: a reload would take all policies. 1: it would
 refuse one.]],
   options = {
     { "tag", "T", "show the class of this tag too (may be repeated)", kind = "tag", many = true },
