@@ -144,7 +144,11 @@ end
 
 ---@return string the request of the test, in words
 function tests.words(test)
-  return "tag '" .. test.where.tag .. "', " .. request.words(test.point)
+  local words = "tag '" .. test.where.tag .. "', "
+  for _, key in ipairs { "file", "func", "module" } do
+    if test.where[key] then words = words .. key .. " '" .. test.where[key] .. "', " end
+  end
+  return words .. request.words(test.point)
 end
 
 local function chain_words(chain)

@@ -502,6 +502,12 @@ describe("test", function()
     assert.matches("strategy 'scratch'", answer.always[1].what)
   end)
 
+  it("names a test by all strings of its request", function()
+    local text = broken('{ tag = "log", ', "{ file = 'a.c', func = 'f', module = 'm', line = 7, ")
+    assert.equal("tag '', file 'a.c', func 'f', module 'm', size 100, line 7",
+      inspect(text, "verb test")[1].tests[2].what)
+  end)
+
   it("says of no invariant that it holds where a class has no plan", function()
     local failing = inspect(broken("return not req", "error('no') return not req"),
       "verb test")[1]
