@@ -177,44 +177,6 @@ describe("loam explain", function()
   end)
 end)
 
-describe("loam plan", function()
-  it("turns conditions into ranges of sizes", function()
-    local function step(condition, holds)
-      return { line = 1, condition = condition, holds = holds }
-    end
-    local _, context = run("plan p.lua --tag a", { plan = { ok = true, tag = "a",
-      leaves = 4, rows = {
-      { conditions = { step("req.size < 4096", true) }, strategy = "s", chain = { "s" }, line = 3 },
-      { conditions = { step("req.size < 4096", false), step("req.size >= 4194304", false),
-                       step("req.zero", false) }, strategy = "m", chain = { "m", "s" }, line = 4 },
-      { conditions = { step("req.size == 100", true), step("req.tag:is(\"a\")", true),
-                       step("req.zero", true) }, strategy = "e", chain = { "e" }, line = 5 },
-      { conditions = { step("req.size % 4096 == 0", false) }, strategy = "o", chain = { "o" } },
-      { conditions = { step("req.size % 4096 == 0", true) }, strategy = "o", chain = { "o" } },
-    } } })
-    assert.equal(table.concat({
-      "tag a: 4 leaves",
-      "SIZE              WHEN                        STRATEGY   LINE",
-      "< 4 KiB                                       s          3",
-      "4 KiB to < 4 MiB  not req.zero                m, else s  4",
-      "100               req.zero                    e          5",
-      "any               not (req.size % 4096 == 0)  o",
-      "any               req.size % 4096 == 0        o",
-      "",
-    }, "\n"), context.out)
-  end)
-
-  it("does not read a negated equality as a range", function()
-    local _, context = run("plan p.lua --tag a", { plan = { ok = true, tag = "a",
-      leaves = 1, rows = {
-      { conditions = { { line = 1, condition = "req.size == 5", holds = true } }, strategy = "t",
-        chain = { "t" }, line = 2 },
-      { conditions = { { line = 1, condition = "req.size == 5", holds = false } }, strategy = "s",
-        chain = { "s" }, line = 3 } } } })
-    assert.matches("any   not (req.size == 5)", context.out, 1, true)
-  end)
-end)
-
 describe("loam test", function()
   it("prints TAP", function()
     local status, context = run("test p.lua", { test = {

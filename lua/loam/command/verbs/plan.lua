@@ -81,12 +81,19 @@ local function undecided(rows)
   return both
 end
 
+-- Returns whether a condition says only that the size is not a number outside the range.
+local function is_implied(range, step)
+  local k = not step.holds and tonumber(step.condition:match("^req%.size == (-?%d+%.?%d*)$"))
+  return k and (k < range.low or k > range.high)
+end
+
 local function row_text(row, shown)
-  local range, others = { low = 0, high = math.huge }, {}
+  local range, rest, others = { low = 0, high = math.huge }, {}, {}
   for _, step in ipairs(row.conditions) do
-    if not narrow(range, step) and shown[step.condition] then
-      others[#others + 1] = other_text(step)
-    end
+    if not narrow(range, step) and shown[step.condition] then rest[#rest + 1] = step end
+  end
+  for _, step in ipairs(rest) do
+    if not is_implied(range, step) then others[#others + 1] = other_text(step) end
   end
   return {
     range_text(range), table.concat(others, " and "), describe.chain(row.chain or { row.strategy }),
