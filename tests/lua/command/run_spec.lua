@@ -155,6 +155,7 @@ describe("loam run", function()
     assert.equal(2, status)
     assert.is_nil(context.executed)
     assert.equal("loam: p.lua: this policy file has mode 0666\n", context.err)
+    local _
     _, context = run("run --policy p.lua --lenient -- prog", { vetted = unsafe, check = check })
     assert.same({ "prog" }, { unpack(context.executed) })
     assert.is_false(context.set.LOAM_SERVICE)
