@@ -151,11 +151,23 @@ function tests.words(test)
   return words .. request.words(test.point)
 end
 
-local function chain_words(chain)
-  return "'" .. table.concat(strategy.names(chain), "' or else '") .. "'"
+-- Returns whether two chains have different strategies of one name.
+local function share_a_name(a, b)
+  for _, one in ipairs(strategy.members(a)) do
+    for _, other in ipairs(strategy.members(b)) do
+      if one.name == other.name and one ~= other then return true end
+    end
+  end
+  return false
 end
 
-tests.chain_words = chain_words
+local function listed(chain, quote, has_lines)
+  local out = {}
+  for i, member in ipairs(strategy.members(chain)) do
+    out[i] = quote .. member.name .. quote .. (has_lines and " of line " .. member.line or "")
+  end
+  return table.concat(out, " or else ")
+end
 
 -- If `expect` is a single strategy, the first member of the chain has to be it; if `expect` is a
 -- chain, the whole chain has to be equal.
@@ -166,12 +178,22 @@ function tests.passes(test, chain)
   return #wanted == 1 and wanted[1] == found[1]
 end
 
+-- Returns the strategies that a test expects, and those that it got, in words. In a test that
+-- fails, strategies of one name are told apart by the lines on which they are made.
+---@param quote string around each name
+---@return string expected, string got
+function tests.compared(test, chain, quote)
+  local has_lines = not tests.passes(test, chain) and share_a_name(test.expect, chain)
+  return listed(test.expect, quote, has_lines), listed(chain, quote, has_lines)
+end
+
 ---@return loam.Diagnostic of a test that got `chain` by the conditions in `story`
 function tests.failure(test, chain, story, line)
+  local expected, got = tests.compared(test, chain, "'")
   return diag.new {
     line = tests.line(test), class = "test", led = story,
     reason = string.format("test %d (%s) expects %s and gets %s", test.n, tests.words(test),
-      chain_words(test.expect), chain_words(chain)),
+      expected, got),
     suggestion = line and "line " .. line .. " of the policy returns that strategy" or nil,
   }
 end

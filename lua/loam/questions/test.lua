@@ -5,12 +5,9 @@ local budget = require("loam.compiler.budget")
 local json = require("loam.report.json")
 local leaves = require("loam.questions.leaves")
 local policy = require("loam.compiler.policy")
-local strategy = require("loam.language.strategy")
 local tests = require("loam.language.tests")
 
 local test = {}
-
-local function chain_text(chain) return table.concat(strategy.names(chain), " or else ") end
 
 local function run_tests(made)
   local results, errors, covered = json.array {}, {}, {}
@@ -18,9 +15,10 @@ local function run_tests(made)
     local chain, class = policy.try(one)
     if not chain then policy.merge(errors, class.errors) end
     if chain then covered[leaves.reached(class.made.tree, one.point)] = true end
+    local expected, got = tests.compared(one, chain or one.expect, "")
     results[i] = {
-      n = i, what = tests.words(one), line = tests.line(one), expect = chain_text(one.expect),
-      ok = chain ~= nil and tests.passes(one, chain), got = chain and chain_text(chain) or nil,
+      n = i, what = tests.words(one), line = tests.line(one), expect = expected,
+      ok = chain ~= nil and tests.passes(one, chain), got = chain and got or nil,
     }
   end
   return results, errors, covered

@@ -502,22 +502,6 @@ describe("test", function()
     assert.matches("strategy 'scratch'", answer.always[1].what)
   end)
 
-  it("names a test by all strings of its request", function()
-    local text = broken('{ tag = "log", ', "{ file = 'a.c', func = 'f', module = 'm', line = 7, ")
-    assert.equal("tag '', file 'a.c', func 'f', module 'm', size 100, line 7",
-      inspect(text, "verb test")[1].tests[2].what)
-  end)
-
-  it("says of no invariant that it holds where a class has no plan", function()
-    local failing = inspect(broken("return not req", "error('no') return not req"),
-      "verb test")[1]
-    assert.is_false(failing.always[1].ok)
-    assert.matches("not decided", failing.always[1].what)
-    local unpicked = inspect(broken("return tensors:or_else%(scratch%)", "error('later')"),
-      "verb test")[1]
-    assert.is_false(unpicked.always[1].ok)
-  end)
-
   it("compares whole chains where one is expected", function()
     local text = broken("expect = tensors", "expect = tensors:or_else(scratch)")
     assert.is_true(inspect(text, "verb test")[1].ok)
