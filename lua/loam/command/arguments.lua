@@ -84,8 +84,11 @@ end
 
 function KIND.size(option, value)
   local units = require("loam.command.units")
-  local n = units.parse(value)
-  if not n then
+  local n, broken = units.parse(value)
+  if broken then
+    arguments.misused(("--%s: '%s' is no whole number of bytes; write %d"):format(option[1], value,
+      math.ceil(broken)))
+  elseif not n then
     arguments.misused(("--%s: '%s' is not a size; write 4096, 64KiB, 4MiB or 1.5GiB"):format(
       option[1], value))
   elseif n > SIZE_MAX then

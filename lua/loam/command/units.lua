@@ -11,13 +11,15 @@ local SUFFIX = {
 
 -- Reads a size such as "4096", "64KiB" or "1.5 G". Every unit counts in powers of 1024: 4K, 4KB and
 -- 4KiB are 4096 bytes.
----@return number|nil bytes; nil: it is not a size
+---@return number|nil bytes; nil: it is not a size, or no whole number of bytes
+---@return number|nil bytes that are no whole number
 function units.parse(text)
   local digits, suffix = text:match("^%s*(%d+%.?%d*)%s*(%a*)%s*$")
   local scale = digits and SUFFIX[suffix:lower()]
   if not scale then return nil end
   local bytes = tonumber(digits) * scale
-  return bytes == math.floor(bytes) and bytes or nil
+  if bytes == math.floor(bytes) then return bytes end
+  return nil, bytes
 end
 
 local MS = { ms = 1, s = 1000, [""] = 1000, m = 60000, min = 60000, h = 3600000 }

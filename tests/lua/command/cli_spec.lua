@@ -22,7 +22,8 @@ describe("loam", function()
       ["plan p.lua q.lua --tag x"] = "'q.lua' is one argument too many",
       ["explain p.lua --tag x --size 12x"] = "--size: '12x' is not a size",
       ["explain p.lua --tag x --size -1"] = "--size: '-1' is not a size",
-      ["explain p.lua --tag x --size 1.5"] = "--size: '1.5' is not a size",
+      ["explain p.lua --tag x --size 1.1MiB"] = "'1.1MiB' is no whole number of bytes; "
+        .. "write 1153434",
       ["explain p.lua --tag x --size 1 --align 24"] = "24 is not a power of two",
       ["explain p.lua --tag x --size 1 --node -1"] = "--node: '-1' is not a whole number",
       ["explain p.lua --tag x"] = "--size N is missing",
