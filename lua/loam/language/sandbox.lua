@@ -46,9 +46,15 @@ local function concrete(what, ...)
   return ...
 end
 
+-- Like concrete, for a function that passes its other arguments on.
+local function first_concrete(what, first, ...)
+  return concrete(what, first), ...
+end
+
 -- Makes a library function that refuses symbols and texts, and raises its errors at the policy's
 -- line.
-local function lifted(what, f)
+---@param check function|nil of the arguments; concrete where it is left out
+local function lifted(what, f, check)
   local function returned(ok, ...)
     if ok then return ... end
     local message = ...
@@ -57,7 +63,7 @@ local function lifted(what, f)
     return frame.refuse("type", (string.gsub(message, "'%?'", "'" .. what .. "'")))
   end
   return function(...)
-    return returned(pcall(f, concrete(what, ...)))
+    return returned(pcall(f, (check or concrete)(what, ...)))
   end
 end
 
@@ -189,7 +195,9 @@ end
 
 -- ---- base functions
 
-local base = { unpack = lifted("unpack", unpack), select = lifted("select", select) }
+local base = {
+  unpack = lifted("unpack", unpack), select = lifted("select", select, first_concrete),
+}
 
 function base.type(...)
   if select("#", ...) == 0 then frame.refuse("type", "type takes a value") end

@@ -103,3 +103,19 @@ describe("a function that a policy cannot use", function()
     assert.is_nil(support.refusal("if req.size ^ 0.5 > 64 then return a end return b"))
   end)
 end)
+
+describe("select", function()
+  it("passes strings and numbers of the request on", function()
+    assert.equal("a b", support.tags("local function second(...) return (select(2, ...)) end "
+      .. "if select('#', req.tag, nil) == 2 and second(req.size, req.tag) == 'x' then return a end "
+      .. "return b", { "x", "y" }))
+  end)
+
+  it("takes no number of the request to count with", function()
+    local d = support.refusal("return (select(req.size, a, b))")
+    assert.equal("text", d.class)
+    assert.matches("^select cannot take req.size", d.reason)
+    d = support.refusal("return (select())")
+    assert.equal("type", d.class)
+  end)
+end)
