@@ -71,7 +71,8 @@ local NOT_NUMBER = "write a number; nil means that the value was not set"
 local CALL = "call the function: loam.pressure(), #loam.nodes(), loam.node(0).free"
 local NOT_SET = "check that the value was set: a table gives nil for a key that it does not have"
 
-local OF_COMPARISON = "write a < b and b < c for a < b < c, and not (a < b) for not a < b"
+local OF_COMPARISON = "write a < b and b < c for a < b < c, and not (a < b) for not a < b; "
+  .. "req.zero is no number: write if req.zero then"
 
 -- Tried in order: a pattern of LuaJIT's message, and the class, reason and suggestion of the
 -- diagnostic. "%1" and "%2" stand for captures.

@@ -119,3 +119,10 @@ describe("select", function()
     assert.equal("type", d.class)
   end)
 end)
+
+describe("a comparison of req.zero with a number", function()
+  it("is told that req.zero is none", function()
+    assert.matches("write if req.zero then$",
+      support.refusal("if req.zero > 0 then return a end return b").suggestion)
+  end)
+end)
