@@ -73,11 +73,22 @@ local function run_file(text, env)
   return returned
 end
 
+-- Says what to write where an invariant asks the request for a field of the strategy.
+local function advise_on_got(d)
+  local field = d.class == "field" and string.match(d.reason, "^req has no field '(.*)'$")
+  if field and strategy.is_field(field) then
+    d.suggestion = "got has it: write function(req, got) and got." .. field
+  end
+  return d
+end
+
 local function scanned(given, invariants, env)
   local errors, constants = scan.check(given.pick, env)
   for _, invariant in ipairs(invariants) do
     local subject = "always \"" .. invariant.name .. "\""
-    for _, d in ipairs((scan.check(invariant.holds, env, subject))) do errors[#errors + 1] = d end
+    for _, d in ipairs((scan.check(invariant.holds, env, subject))) do
+      errors[#errors + 1] = advise_on_got(d)
+    end
   end
   return errors, constants
 end

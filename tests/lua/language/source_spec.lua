@@ -126,3 +126,15 @@ describe("a comparison of req.zero with a number", function()
       support.refusal("if req.zero > 0 then return a end return b").suggestion)
   end)
 end)
+
+describe("an invariant that asks the request for a field of the strategy", function()
+  it("is told that `got` has it", function()
+    for parameters, field in pairs { ["got, req"] = "got.name", ["req"] = "req.name" } do
+      local d = support.refused("local a = loam.host {}\nreturn loam.policy { pick = function() "
+        .. "return a end,\nalways = { x = function(" .. parameters .. ") return " .. field
+        .. " == 'a' end } }\n")
+      assert.equal("req has no field 'name'", d.reason)
+      assert.equal("got has it: write function(req, got) and got.name", d.suggestion)
+    end
+  end)
+end)
