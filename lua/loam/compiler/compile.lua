@@ -114,13 +114,14 @@ end
 -- another one. `problem` is the error, `last` the last condition before it.
 local function advice_on_part(problem, last)
   if type(problem) ~= "string" or not last or last.holds then return nil end
-  if not string.find(last.condition, ":part%(%d+%)$") then return nil end
+  local part = string.match(last.condition, "^(.+:part%(%d+%)) ~= nil$")
+  if not part then return nil end
   if not string.find(problem, "attempt to index local '", 1, true)
     and not string.find(problem, "attempt to index a nil value", 1, true) then
     return nil
   end
   return string.format("%s is nil for a tag without that part: write local p = %s, and then "
-    .. "if p and p:under\"a\" then", last.condition, last.condition)
+    .. "if p and p:under\"a\" then", part, part)
 end
 
 local OF_GOT = "an option that the strategy does not have is nil: write got.limit and "

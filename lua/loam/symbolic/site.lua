@@ -336,8 +336,9 @@ site.texts = {
 --- holds; and true if the text quotes the string of this site, so that other sites with the answer
 --- have another text
 function site.describe(observation, answer)
+  if observation.how == "part" then return observation.text .. " ~= nil", answer end
   if observation.how ~= "key" then return observation.text, answer end
-  if not answer then return "[" .. observation.name .. "] in its table", false end
+  if not answer then return observation.name .. " is a key of the table", false end
   local read = where[observation.field] or ""
   local word = observation.part and tag.part(read, observation.part) or read
   return string.format("%s == %s", observation.name, quoted(word)), true, true

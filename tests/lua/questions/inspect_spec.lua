@@ -336,7 +336,8 @@ describe("explain", function()
     os.remove(path)
     local told = {}
     for i, answer in ipairs(answers) do told[i] = answer.path[1].condition end
-    assert.same({ 'req.tag == "x"', 'req.tag == "y"', 'req.tag == "x"', "[req.tag] in its table" },
+    assert.same({ 'req.tag == "x"', 'req.tag == "y"', 'req.tag == "x"',
+                  "req.tag is a key of the table" },
       told)
   end)
 
