@@ -90,6 +90,9 @@ local ENTRIES = {
   { "^'then' expected near 'is'", "%sis%s", "operator 'is'", "write a == b" },
 }
 
+local IN_TABLE = "put values into one table: local use = { large = loam.host {}, "
+  .. "small = loam.host {} }"
+
 -- Advice for messages that need no line: a pattern of LuaJIT's message, and what to write.
 local ADVICE = {
   { "^unexpected symbol near 'then'", "write the rest of the condition before 'then'" },
@@ -99,6 +102,10 @@ local ADVICE = {
   { "^'<eof>' expected near 'end'", "remove this 'end', or one above it" },
   { "^'<eof>' expected near '%l", "return is the last statement of a file: write this above it" },
   { "^malformed number near '%d+_[%d_]*'", "write the digits without _" },
+  { " has more than %d+ local variables", IN_TABLE }, { " has more than %d+ upvalues", IN_TABLE },
+  { "^chunk has too many syntax levels",
+    "write the cases one after the other, or a loop over a table" },
+  { "^unfinished long ", "close [[ with ]]" },
 }
 
 -- Empties the strings of a line.

@@ -15,6 +15,24 @@ describe("a 'not' at the end of a statement", function()
 end)
 
 describe("the suggestion for a syntax error", function()
+  it("is a table where Lua has room for no more variables", function()
+    local names, above = {}, {}
+    for i = 1, 210 do
+      names[i], above[i] = "v" .. i, "local v" .. i .. " = 1\n"
+    end
+    local d = support.refusal("return b", nil, table.concat(above))
+    assert.matches("^main function has more than 200 local variables", d.reason)
+    assert.matches("^put values into one table", d.suggestion)
+    d = support.refusal("return " .. table.concat(names, " + ", 1, 70), nil,
+      table.concat(above, "", 1, 70))
+    assert.matches("more than 60 upvalues", d.reason)
+    assert.matches("^put values into one table", d.suggestion)
+    d = support.refusal(("if req.zero then "):rep(210) .. ("end "):rep(210))
+    assert.matches("too many syntax levels", d.reason)
+    assert.matches("^write the cases one after the other", d.suggestion)
+    assert.equal("close [[ with ]]", support.refusal("local s = [[x return b").suggestion)
+  end)
+
   it("names the conflict markers of a merge", function()
     for _, marker in ipairs { "<<<<<<< HEAD", "=======", ">>>>>>> main" } do
       local d = support.refusal("return b", nil, "local m = '='\n" .. marker .. "\n")
@@ -136,5 +154,15 @@ describe("an invariant that asks the request for a field of the strategy", funct
       assert.equal("req has no field 'name'", d.reason)
       assert.equal("got has it: write function(req, got) and got.name", d.suggestion)
     end
+  end)
+end)
+
+describe("a part that a tag does not have", function()
+  it("is told as nil", function()
+    local d = support.refusal("if req.tag:part(2) == 'x' then return a end", { tag = "a" })
+    assert.equal("req.tag:part(2) ~= nil", d.led[1].condition)
+    assert.is_false(d.led[1].holds)
+    d = support.refusal("if req.tag:part(2):under 'x' then return a end return b", { tag = "a" })
+    assert.matches("^req.tag:part%(2%) is nil for a tag without that part", d.suggestion)
   end)
 end)
