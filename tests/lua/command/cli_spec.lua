@@ -19,6 +19,7 @@ describe("loam", function()
       ["check p.lua --jsno"] = "unknown option '--jsno'; did you mean '--json'?",
       ["check"] = "POLICY is missing",
       ["plan p.lua"] = "--tag T is missing",
+      ["compile - -o x.image"] = "it reads no standard input; name a file",
       ["plan p.lua q.lua --tag x"] = "'q.lua' is one argument too many",
       ["explain p.lua --tag x --size 12x"] = "--size: '12x' is not a size",
       ["explain p.lua --tag x --size -1"] = "--size: '-1' is not a size",
