@@ -215,6 +215,18 @@ local function miss(verb, given, option)
   arguments.misused(words)
 end
 
+-- Raises a usage error about a node or a device whose free memory is given twice.
+local function check_free(option, values)
+  local seen = {}
+  for _, value in ipairs(values or {}) do
+    local at = value:match("^%d+")
+    if seen[at] then
+      arguments.misused(("--%s: number %s is given twice"):format(option[1], at))
+    end
+    seen[at] = true
+  end
+end
+
 local function check_given(verb, given)
   local takes = verb.takes or { most = 0 }
   if given[1] == "" then arguments.misused(takes.name .. " is empty") end
@@ -226,6 +238,7 @@ local function check_given(verb, given)
   end
   for _, option in ipairs(verb.options) do
     if option.required and given[option[1]] == nil then miss(verb, given, option) end
+    if option.kind == "free" then check_free(option, given[option[1]]) end
   end
 end
 

@@ -29,6 +29,8 @@ describe("loam", function()
       ["explain p.lua --tag x --size 1 --node -1"] = "--node: '-1' is not a whole number",
       ["explain p.lua --tag x"] = "--size N is missing",
       ["explain p.lua --tag x --tag y --size 1"] = "--tag is given twice",
+      ["explain p.lua --tag x --size 1 --node-free 0=1 --node-free 00=2"] =
+        "--node-free: number 0 is given twice",
       ["explain p.lua --tag"] = "--tag needs a value",
       ["check --json=1 p.lua"] = "--json takes no value",
       ["explain p.lua --size 1 --tag " .. ("x"):rep(256)] = "256 bytes; a tag has at most 255",
