@@ -35,15 +35,18 @@ local function key_of(line)
   return name, rest
 end
 
--- Returns the last line of the block whose key is at line `at`.
+-- Returns the last line of the block whose key is at line `at`, and the indentation of its lines:
+-- that of the first one that is not empty. A line that is indented less, such as a comment of YAML,
+-- ends the block.
 local function block_end(lines, at)
-  local outer, last = indent_of(lines[at]), at
+  local outer, inner, last = indent_of(lines[at]), nil, at
   for i = at + 1, #lines do
-    local is_blank = lines[i]:match("^%s*$")
-    if not is_blank and indent_of(lines[i]) <= outer then break end
-    if not is_blank then last = i end
+    local indent = not lines[i]:match("^%s*$") and indent_of(lines[i])
+    if indent and indent < (inner or outer + 1) then break end
+    inner = inner or indent or nil
+    if indent then last = i end
   end
-  return last
+  return last, inner or 0
 end
 
 -- Finds the keys that hold policies.
@@ -61,8 +64,13 @@ local function find(lines)
         return nil, ("%d: file: '%s: |-' cuts the last newline off, and programs refuse such a "
           .. "policy as cut off: write `%s: |`"):format(i, name, name)
       end
-      local last = block_end(lines, i)
-      found[#found + 1] = { name = name, first = i + 1, last = last, ending = rest:sub(2, 2) }
+      local last, inner = block_end(lines, i)
+      if (lines[last + 1] or ""):find("^ *\t *%S") then
+        return nil, ("%d: file: a tab is not indentation in YAML: write blanks"):format(last + 1)
+      end
+      found[#found + 1] = {
+        name = name, first = i + 1, last = last, inner = inner, ending = rest:sub(2, 2),
+      }
       i = last
     end
     i = i + 1
@@ -100,9 +108,12 @@ function manifest.policy(text)
       :format(found[2].first - 1, #found, found[1].name, found[2].name)
   end
   local block, out = found[1], {}
-  local inner = block.last >= block.first and indent_of(lines[block.first]) or 0
   for i = 1, block.last do
-    out[i] = i >= block.first and lines[i]:sub(inner + 1) or ""
+    out[i] = i >= block.first and lines[i]:sub(block.inner + 1) or ""
+  end
+  if block.last == #lines and block.first <= #lines and text:sub(-1) ~= "\n" then
+    return nil, ("%d: file: the last line has no newline, so the policy has none either, and "
+      .. "programs refuse it as cut off: end the last line with a newline"):format(block.last)
   end
   local exact = table.concat(out, "\n", block.first) .. ("\n"):rep(ends_of(lines, block))
   return table.concat(out, "\n") .. "\n", exact

@@ -48,6 +48,30 @@ describe("a manifest", function()
     assert.equal(words, why)
   end
 
+  it("has the exact text where the block begins with empty lines", function()
+    for _, blank in ipairs { "", " ", "    " } do
+      local text = of("  a.lua: |\n" .. blank .. "\n\n    one\n      two\n")
+      assert.equal("\n\none\n  two\n", (select(2, manifest.policy(text))))
+    end
+  end)
+
+  it("has the exact text where a comment of YAML follows the block", function()
+    local text = of("  a.lua: |\n      one\n      # two\n    # of YAML\n  b.txt: x\n")
+    assert.equal("one\n# two\n", (select(2, manifest.policy(text))))
+  end)
+
+  it("is refused where the policy would have no newline at its end", function()
+    local text = of("  a.lua: |\n    one\n    two")
+    assert.matches("^8: file: the last line has no newline", (select(2, manifest.policy(text))))
+    assert.equal("one\ntwo\n", (select(2, manifest.policy(text .. "\n"))))
+    assert.equal("one\n", (select(2, manifest.policy(of("  a.lua: |\n    one\n  b.txt: x")))))
+  end)
+
+  it("is refused where a tab stands for blanks", function()
+    assert.equal("7: file: a tab is not indentation in YAML: write blanks",
+      (select(2, manifest.policy(of("  a.lua: |\n\tone\n")))))
+  end)
+
   it("is refused without a ConfigMap or without a policy", function()
     refuses("kind: Pod\n", "file: it has no ConfigMap (a line `kind: ConfigMap`)")
     refuses(of("  a.txt: |\n    x\n"), "file: its ConfigMap has no key that ends in .lua")
