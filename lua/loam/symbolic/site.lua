@@ -313,7 +313,8 @@ end
 
 new = ffi.metatype("struct {}", {
   __eq = equals,
-  __lt = refused("<"), __le = refused("<="), __concat = refused(".."), __len = refused("#"),
+  __lt = refused("< or >"), __le = refused("<= or >="),
+  __concat = refused(".."), __len = refused("#"),
   __add = refused("+"), __sub = refused("-"), __mul = refused("*"), __div = refused("/"),
   __mod = refused("%"), __pow = refused("^"), __unm = refused("-"),
   __tostring = refused("tostring"),

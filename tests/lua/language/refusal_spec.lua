@@ -95,7 +95,7 @@ describe("a wrong operand", function()
 
   it("may not be the text of the request", function()
     for use, what in pairs {
-      ["req.tag + 1"] = "+", ["-req.tag"] = "-", ["req.tag < 'm'"] = "<", ["#req.tag"] = "#",
+      ["req.tag + 1"] = "+", ["-req.tag"] = "-", ["req.tag < 'm'"] = "< or >", ["#req.tag"] = "#",
       ["req.tag .. '!'"] = "..", ["tostring(req.tag)"] = "tostring", ["req.tag:sub(1, 2)"] = ":sub",
       ["string.upper(req.tag)"] = "string.upper", ["tonumber(req.tag)"] = "tonumber",
       ["req.func == req.tag"] = "a comparison with another string",

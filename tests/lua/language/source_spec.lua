@@ -166,3 +166,13 @@ describe("a part that a tag does not have", function()
     assert.matches("^req.tag:part%(2%) is nil for a tag without that part", d.suggestion)
   end)
 end)
+
+describe("an order of strings of the request", function()
+  it("is refused in the words of the operator that was written, or of its mirror", function()
+    for operator, words in pairs { ["<"] = "< or >", [">"] = "< or >", ["<="] = "<= or >=",
+                                   [">="] = "<= or >=" } do
+      assert.matches("^" .. words .. " needs the text of req.tag", support.refusal(
+        "if req.tag " .. operator .. " 'm' then return a end return b").reason)
+    end
+  end)
+end)
