@@ -45,13 +45,14 @@ refused() {
   "$LOAM" "$@" > "$work/out" 2>&1 && fail "loam $*: $(cat "$work/out")"
   grep -qF -- "$words" "$work/out" || fail "loam $*: $(cat "$work/out")"
 }
-printf 'return nothing\n\n x = ' | refused "stdin:3: syntax: " check -
-head -c 2000000 /dev/zero | refused "stdin: file: has 2000000 bytes, a policy has at most 1048576" check -
+refused "stdin:3: syntax: " check - < <(printf 'local nothing\n\nx =\n')
+refused "stdin: file: the last line has no newline" check - < <(printf 'return nothing')
+refused "stdin: file: has 2000000 bytes, a policy has at most 1048576" check - < <(head -c 2000000 /dev/zero)
 refused "stdin: file: the file is empty" check - < /dev/null
 mkfifo "$work/named"
 refused "is not a regular file" check "$work/named"
 refused "standard input cannot be both OLD and NEW" diff - - < "$work/old.lua"
 refused "standard input cannot be both the policy" explain - --batch - < "$work/old.lua"
-refused "loam: -: No such file or directory" compile - -o "$work/none.image" < "$work/old.lua"
+refused "loam compile: it reads no standard input; name a file" compile - -o "$work/none.image" < "$work/old.lua"
 refused "-: file: No such file or directory" run --policy - -- true < "$work/old.lua"
 echo "ok: what cannot be a policy is refused; compile and run want a file"
