@@ -208,6 +208,16 @@ describe("loam test", function()
     assert.matches("# 1 of 1 leaf is reached by tests\n", context.out, 1, true)
   end)
 
+  it("writes equal lines about leaves that no test reaches once", function()
+    local leaf = { line = 4, tag = "a", conditions = {} }
+    local _, context = run("test p.lua", { test = {
+      ok = true, tests = {}, always = {}, errors = {}, coverage = { leaves = 3, covered = 0,
+        missed = { leaf, { line = 5, tag = "a", conditions = {} }, leaf } },
+    } })
+    assert.matches("\n# not reached in 2 classes: line 4, tag a\n# not reached: line 5, tag a\n",
+      context.out, 1, true)
+  end)
+
   it("writes a policy that is refused as one failed test", function()
     local status, context = run("test p.lua", { test = REFUSED })
     assert.equal(1, status)

@@ -57,13 +57,27 @@ local function condition_texts(conditions)
   return table.concat(out, ", ")
 end
 
+-- Returns a line for each leaf that no test reaches, and how often by line: classes that differ in
+-- the file, function or module of the call have equal lines.
+local function missed_lines(coverage)
+  local lines, times = {}, {}
+  for _, missed in ipairs(coverage.missed) do
+    local why = terminal.plain(condition_texts(missed.conditions or {}))
+    local line = ("line %d, tag %s%s"):format(missed.line or 0, describe.tag(missed.tag),
+      why == "" and "" or ": " .. why)
+    if not times[line] then lines[#lines + 1] = line end
+    times[line] = (times[line] or 0) + 1
+  end
+  return lines, times
+end
+
 local function show_coverage(context, coverage)
   context.write(("# %d of %s reached by tests\n"):format(coverage.covered,
     units.plural(coverage.leaves, "leaf is", "leaves are")))
-  for _, missed in ipairs(coverage.missed) do
-    local why = terminal.plain(condition_texts(missed.conditions or {}))
-    context.write(("# not reached: line %d, tag %s%s\n"):format(missed.line or 0,
-      describe.tag(missed.tag), why == "" and "" or ": " .. why))
+  local lines, times = missed_lines(coverage)
+  for _, line in ipairs(lines) do
+    context.write(("# not reached%s: %s\n"):format(
+      times[line] > 1 and (" in %d classes"):format(times[line]) or "", line))
   end
 end
 
