@@ -40,8 +40,8 @@ typedef enum lm_policy_image_part {
   LM_PARTS       /* behind them comes the text, up to the end of the image */
 } lm_policy_image_part;
 
-/* The beginning of an image. No later format changes it, so every version of loam can read the text
- * of an image. */
+/* The beginning of an image. No later format changes it except for how the checksum is computed, so
+ * every version of loam can read the text of an image. */
 typedef struct lm_policy_image_frame {
   char magic[8];
   uint64_t size;      /* of the whole image, in bytes */

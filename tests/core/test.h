@@ -43,8 +43,8 @@ enum { SANITIZED = 1 };
 enum { SANITIZED = 0 };
 #endif
 
-/* A test of one thread has nothing to find for the thread sanitizer, under which a program takes ten
- * times as long. Such a test does fewer rounds there. */
+/* A test of one thread has nothing to find for the thread sanitizer, under which a program takes
+ * ten times as long. Such a test does fewer rounds there. */
 #ifdef __SANITIZE_THREAD__
 enum { THREAD_SANITIZED = 1 };
 #else
