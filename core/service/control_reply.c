@@ -115,12 +115,18 @@ static void answer_reload(const reply *r) {
 
 /* ---- samples ---- */
 
+/* Reads `length` bytes as a decimal number of at most `most`. False: they are none. */
+static bool read_number(const char *text, size_t length, uint64_t most, uint64_t *out) {
+  char *end;
+  *out = strtoull(text, &end, 10);
+  return *text >= '0' && *text <= '9' && end == text + length && *out <= most;
+}
+
 /* Samples one block in so many bytes; 0: nothing. */
 static void answer_sample(const reply *r) {
-  char *end, quoted[96], words[160];
-  uint64_t interval = strtoull(r->argument, &end, 10);
-  bool is_number = *r->argument >= '0' && *r->argument <= '9' && !*end;
-  if (!is_number || interval > LM_SAMPLE_INTERVAL_MAX) {
+  char quoted[96], words[160];
+  uint64_t interval;
+  if (!read_number(r->argument, strlen(r->argument), LM_SAMPLE_INTERVAL_MAX, &interval)) {
     snprintf(words, sizeof words, "sample %s: it is a number of bytes, at most %" PRIu64,
              lm_error_quote(quoted, sizeof quoted, r->argument), LM_SAMPLE_INTERVAL_MAX);
     write_error(r->out, words);
@@ -213,19 +219,27 @@ static bool is_word(const char *text, size_t length, const char *word) {
   return strlen(word) == length && !strncmp(text, word, length);
 }
 
-/* Reads one `key=value`, without a tag. False: it is not known. */
+/* Reads `key` and a number of at most `most` behind it. */
+static bool read_value(const char *text, size_t length, const char *key, uint64_t most,
+                       uint64_t *out) {
+  size_t n = strlen(key);
+  return !strncmp(text, key, n) && read_number(text + n, length - n, most, out);
+}
+
+/* Reads one `key=value`, without a tag. False: it is not known, or its number is none. */
 static bool read_word(const char *text, size_t length, lm_job_order *order) {
+  uint64_t n;
   if (is_word(text, length, "to=node")) order->to = LOAM_TO_NODE;
   else if (is_word(text, length, "to=cold")) order->to = LOAM_TO_COLD;
   else if (is_word(text, length, "to=pageout")) order->to = LOAM_TO_PAGEOUT;
-  else if (!strncmp(text, "rate=", 5)) order->rate = strtoull(text + 5, NULL, 10);
-  else if (!strncmp(text, "node=", 5)) order->node = (int)strtol(text + 5, NULL, 10);
-  else if (!strncmp(text, "older=", 6)) order->older_s = (unsigned)strtoul(text + 6, NULL, 10);
+  else if (read_value(text, length, "rate=", UINT64_MAX, &n)) order->rate = n;
+  else if (read_value(text, length, "node=", INT_MAX, &n)) order->node = (int)n;
+  else if (read_value(text, length, "older=", UINT_MAX, &n)) order->older_s = (unsigned)n;
   else return false;
   return true;
 }
 
-/* Reads the words of an order. The tag ends where the line ends. False: a word is not known, the
+/* Reads the words of an order. The tag ends where the line ends. False: a word is wrong, the
  * tag is too long, or a demotion names no tag. */
 static bool read_order(const char *text, lm_job_order *order) {
   for (size_t n; *text; text += n + (text[n] == ' ')) {

@@ -45,6 +45,19 @@ static void live_memory_is_moved_by_request(void **state) {
   loam_free(p);
 }
 
+static void a_number_that_is_none_moves_nothing(void **state) {
+  (void)state;
+  static const char *const wrong[] = {
+    "demote node= tag=x",    "demote node=1x tag=x",          "demote node=4294967296 tag=x",
+    "demote older=-1 tag=x", "demote older=4294967296 tag=x", "rebalance rate=fast"
+  };
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (size_t i = 0; i < LM_COUNT(wrong); i++) {
+    assert_int_equal(ask(getpid(), wrong[i]), LOAM_OK);
+    expect_words("rate=, node=, older=");
+  }
+}
+
 /* Tries until a job runs beside another one. If this test is delayed between two requests, the
  * first job may end before the second request. */
 static void begin_job_beside_another(void) {
@@ -237,6 +250,7 @@ static void a_policy_that_leaves_what_lives_ends_what_another_began(void **state
 int main(void) {
   const struct CMUnitTest tests[] = {
     TEST(live_memory_is_moved_by_request),
+    TEST(a_number_that_is_none_moves_nothing),
     TEST(a_job_that_no_client_watches_ends),
     TEST(time_in_which_no_client_is_heard_ends_no_job),
     TEST(a_job_is_ended_by_request_and_by_stopping),
