@@ -322,8 +322,8 @@ static loam_status start_thread_locked(void) {
 /* ---- fork and the end of threads ---- */
 
 /* Runs in each thread that ends. The number of the main thread is the process id. A forked child
- * also ends the areas of threads that it does not have: in a PID namespace of its own, the child can
- * have the number of one of them. */
+ * also ends the areas of threads that it does not have: in a PID namespace of its own, the child
+ * can have the number of one of them. */
 static void on_thread_end(lm_thread *t) {
   if (t != lm_thread_self || t->tid != getpid()) return;
   atomic_store(&is_main_ended, true);
