@@ -80,7 +80,7 @@ extern "C" {
 #endif
 
 #define LOAM_VERSION_MAJOR 1
-#define LOAM_VERSION_MINOR 0
+#define LOAM_VERSION_MINOR 1
 #define LOAM_VERSION_PATCH 0
 
 /* ---- Errors and events -----------------------------------------------------------------------

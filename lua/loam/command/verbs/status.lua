@@ -17,7 +17,7 @@ stopped or hung. A program that was killed is shown for ten minutes after its en
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam status 4242
-  program   python3 (4242), loam 1.0.0
+  program   python3 (4242), loam 1.1.0
   state     running
   policy    production, generation 3
   file      /etc/loam/prod.lua, watched
