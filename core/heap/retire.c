@@ -147,8 +147,9 @@ void lm_retire_end(bool is_safe) {
   if (!begun.stays) return;
   if (!is_safe) memset(begun.stays, 1, begun.count);
   end_closing(&begun);
-  lm_metadata_free(begun.stays);
-  begun = (roll){ 0 };
+  uint8_t *stays = begun.stays;
+  begun = (roll){ 0 }; /* before the free: a child that is forked in between frees nothing again */
+  lm_metadata_free(stays);
 }
 
 void lm_retire_unused(const uint8_t *used, uint32_t n) {

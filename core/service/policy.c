@@ -244,12 +244,19 @@ static void park(lm_policy_image *image) {
   if (parked_n < PARKED) parked[parked_n++] = image;
 }
 
-/* Closes the n images that were parked first. */
+/* How many images were parked before the first grace of a retirement began (`step`). */
+static uint32_t retiring_n;
+
+/* Closes the n images that were parked first. In a guarded section, because a fork does not wait
+ * for `load_lock`: a child would close again what is closed and still parked. */
 static void close_parked(uint32_t n) {
   lm_assert(n <= parked_n);
+  lm_lock_hold_cancel();
   for (uint32_t i = 0; i < n; i++) lm_policy_image_close(parked[i]);
   memmove(parked, parked + n, (parked_n - n) * sizeof *parked);
   parked_n -= n;
+  retiring_n -= n < retiring_n ? n : retiring_n;
+  lm_lock_allow_cancel();
 }
 
 /* ---- the memory of strategies that no plan of the live policy names ---- */
@@ -262,7 +269,6 @@ static void close_parked(uint32_t n) {
  * retiring_n <= parked_n: these parked images were replaced before it. */
 static enum { RETIRING_NOTHING, RETIRING_BEGUN, RETIRING_LOOKED } step;
 static bool wants_retiring; /* a policy was replaced since the last beginning */
-static uint32_t retiring_n;
 
 static void begin_retiring(void) {
   uint32_t n = lm_strategy_count();
@@ -352,10 +358,7 @@ void lm_policy_make_room(void) {
 static loam_status go_live(load *l) {
   uint64_t generation = atomic_load(&lm_site_generation) + 1;
   uint32_t slot = lm_site_generation_slot(generation);
-  if (parked_n && lm_thread_is_none_stale()) {
-    close_parked(parked_n);
-    retiring_n = 0;
-  }
+  if (parked_n && lm_thread_is_none_stale()) close_parked(parked_n);
   lm_quota_file_bind();
   keep_named(l->opened.image);
   lm_token_ids_reclaim(is_of_live);
