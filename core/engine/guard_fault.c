@@ -1,7 +1,7 @@
 /* guard_fault.c - reports which block was accessed wrongly when guarded memory faults (SIGSEGV).
  *
  * Everything above the section "Installing" runs in the signal handler, which interrupts an
- * instruction of the host. So it takes no lock except the one around the host's event callback
+ * instruction of the host. So it takes no lock except the one that guards which callback is set
  * (lm_error_event_tell), allocates nothing, and does not call printf: the text is put together
  * here. The page map is read without a lock, as every thread may read it. */
 #include "engine/guard_fault.h"
@@ -12,17 +12,20 @@
 #include "heap/strategy.h"
 #include "os/error.h"
 #include "os/text.h"
+#include "os/thread.h"
 #include "pages/map.h"
 #include "plan/site.h"
 
 static _Atomic bool is_wanted;    /* the host wants reports; relaxed: publishes no other data */
 static _Atomic bool is_installed; /* a thread has installed the handler, or is doing so; relaxed */
-static _Atomic bool is_reporting; /* a thread uses `text`: acquired by exchange, then released */
+/* 1 + lm_thread_forks in the process of the thread that uses `text`; 0: no thread does. In a forked
+ * child the number of the parent means no thread. Acquired by exchange, then released. */
+static _Atomic uint32_t reporter;
 
 /* ---- The text of a report ----------------------------------------------------------------- */
 
 /* The text is static, because the stack of a signal handler may be small. One thread uses it at a
- * time (is_reporting).
+ * time (`reporter`).
  *
  * Law: length < sizeof at, and at[length] is 0. */
 static LM_SPARSE struct {
@@ -138,11 +141,12 @@ static uint64_t describe(const void *address) {
  * the exchange pairs with the release below. */
 static void report(const void *address) {
   if (!lm_map_owns(address)) return;
-  if (atomic_exchange_explicit(&is_reporting, true, memory_order_acquire)) return;
+  uint32_t self = 1 + lm_thread_forks;
+  if (atomic_exchange_explicit(&reporter, self, memory_order_acquire) == self) return;
   uint64_t generation = describe(address);
   lm_text_make_line(text.at);
   lm_error_event_tell(&(loam_event){ LOAM_EVENT_FAULT, generation, address, text.at, NULL });
-  atomic_store_explicit(&is_reporting, false, memory_order_release);
+  atomic_store_explicit(&reporter, 0, memory_order_release);
 }
 
 /* ---- Installing --------------------------------------------------------------------------- */

@@ -234,6 +234,33 @@ static void it_is_reported_in_children_and_threads(void **state) {
   expect_words("0 bytes past the end of a block of 4096 bytes");
 }
 
+static _Atomic bool is_in_event;
+static void stay_in_event(void *ctx, const loam_event *event) {
+  (void)ctx, (void)event;
+  is_in_event = true;
+  for (;;) pause();
+}
+
+static int fork_amid_a_report(void) {
+  start(1, policy);
+  char *p = block(4096) + 4096;
+  loam_on_event(stay_in_event, NULL);
+  start_thread(touch_it, p);
+  while (!is_in_event) sched_yield();
+  pid_t child = fork();
+  int status = 0;
+  if (child) return waitpid(child, &status, 0) == child && WIFSIGNALED(status) ? 0 : 1;
+  loam_on_event(on_event, NULL);
+  touch(p);
+  return 2;
+}
+
+static void it_is_reported_in_a_child_that_is_forked_amid_a_report(void **state) {
+  (void)state;
+  assert_int_equal(run_and_get_status(fork_amid_a_report), 0);
+  expect_words("0 bytes past the end of a block of 4096 bytes");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_words_say_how_far_from_whose_block),
@@ -241,6 +268,7 @@ int main(void) {
     cmocka_unit_test(a_handler_that_was_there_has_its_turn),
     cmocka_unit_test(a_signal_that_was_sent_is_no_fault),
     cmocka_unit_test(it_is_reported_in_children_and_threads),
+    cmocka_unit_test(it_is_reported_in_a_child_that_is_forked_amid_a_report),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
