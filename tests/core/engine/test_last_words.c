@@ -207,7 +207,7 @@ static void many_tags_are_cut_to_five(void **state) {
 }
 
 int main(void) {
-  /* without a board: `loam` would take that of a child in a namespace for the machine's process 1 */
+  /* without a board: `loam` would take that of a child in a namespace for that of process 1 */
   if (loam_start(&(loam_config){ .size = sizeof(loam_config), .control = -1 })) return 1;
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
   const struct CMUnitTest tests[] = {
