@@ -113,7 +113,8 @@ enum {
    * and forgets its decisions. */
   LM_SLOW_STALE = 1,
   /* Another thread wants the idle bins of this thread. The thread clears the bit and gives the bins
-   * up. If the thread is in no operation, the other thread replaces the bit by LM_SLOW_TAKING. */
+   * up, or keeps them while a fork lasts, until the next claim. If the thread is in no operation,
+   * the other thread replaces the bit by LM_SLOW_TAKING. */
   LM_SLOW_CLAIMED = 2,
   /* Another thread takes the idle bins at this moment. This thread waits until the other thread has
    * cleared the bit. */
