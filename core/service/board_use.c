@@ -23,8 +23,9 @@ _Static_assert((int)CANDIDATES >= (int)LM_LIVE_TAGS,
 /* The figures of a family of strategies. */
 typedef struct family_use {
   const lm_strategy *family, *newest;
-  bool is_known; /* a strategy of the family has a pool, or a limit, which counts its bytes */
-  lm_pool_use use;
+  bool has_pool, has_limit; /* so has a strategy of the family */
+  uint64_t limit_used;      /* bytes that the newest limit counts */
+  lm_pool_use use;          /* of all pools */
   uint64_t failed;
 } family_use;
 
@@ -57,7 +58,7 @@ static family_use *family_of(const lm_strategy *s) {
 }
 
 /* Adds a strategy to its family. A strategy without memory and without a failed request is left
- * alone. Memory that no pool of loam has is known only if a limit counts it. */
+ * alone. */
 static void add_strategy(const lm_strategy *s) {
   uint64_t failed = atomic_load_explicit(&s->failed, memory_order_relaxed);
   int64_t used = s->desc.limit ? atomic_load_explicit(&s->account->used, memory_order_relaxed) : 0;
@@ -66,15 +67,22 @@ static void add_strategy(const lm_strategy *s) {
   family_use *f = family_of(s);
   if (!f) return;
   f->failed += failed;
-  if (has_pool && lm_pools_add_use(s, &f->use)) f->is_known = true;
-  if (!has_pool && s->whole == s && s->desc.limit && !f->is_known) {
-    f->use.live_bytes = used > 0 ? (uint64_t)used : 0;
-    f->is_known = true;
+  if (has_pool && lm_pools_add_use(s, &f->use)) f->has_pool = true;
+  if (!has_pool && s->whole == s && s->desc.limit && !f->has_limit) {
+    f->limit_used = used > 0 ? (uint64_t)used : 0;
+    f->has_limit = true;
   }
 }
 
+/* Memory that no pool of loam has is known only if a limit counts it; else it is 0 here. A limit
+ * counts the memory of pools too, so it says nothing more where the family has a pool. */
+static uint64_t live_bytes_of(const family_use *f) {
+  return f->has_pool ? f->use.live_bytes : f->limit_used;
+}
+
 static bool is_larger(const family_use *a, const family_use *b) {
-  if (a->use.live_bytes != b->use.live_bytes) return a->use.live_bytes > b->use.live_bytes;
+  uint64_t of_a = live_bytes_of(a), of_b = live_bytes_of(b);
+  if (of_a != of_b) return of_a > of_b;
   if (a->use.held_bytes != b->use.held_bytes) return a->use.held_bytes > b->use.held_bytes;
   return a->failed > b->failed;
 }
@@ -83,7 +91,7 @@ static void put_family(lm_board_use *to, const family_use *f) {
   const lm_desc *desc = &f->newest->desc;
   lm_text_put(to->strategy, sizeof to->strategy,
               *desc->name ? desc->name : lm_strategy_kind_text(desc->kind), NULL);
-  to->live_bytes = f->is_known ? f->use.live_bytes : LM_BOARD_NO_FIGURE;
+  to->live_bytes = f->has_pool || f->has_limit ? live_bytes_of(f) : LM_BOARD_NO_FIGURE;
   to->held_bytes = f->use.held_bytes;
   to->small_blocks = f->use.small_blocks;
   to->failed = f->failed;
