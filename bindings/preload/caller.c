@@ -199,10 +199,14 @@ bool caller_describe(const void *address, char *words, size_t size) {
   if (_dl_find_object((void *)&caller_table, &ours) == 0 &&
       ours.dlfo_link_map == object.dlfo_link_map)
     return false;
-  char tag[TAG_MAX + 1], path[PATH_ROOM];
-  make_tag(path_of(object.dlfo_link_map, path), tag);
-  const char *function = function_at(object.dlfo_link_map, (uintptr_t)address - 1);
-  snprintf(words, size, "tag '%s'%s%s", tag, function ? ", in " : "", function ? function : "");
+  const struct link_map *map = object.dlfo_link_map;
+  char tag[TAG_MAX + 1], buffer[PATH_ROOM];
+  const char *path = path_of(map, buffer), *slash = strrchr(path, '/');
+  make_tag(path, tag);
+  uintptr_t call = (uintptr_t)address - 1;
+  const char *function = function_at(map, call);
+  snprintf(words, size, "tag '%s', at %s+0x%lx%s%s", tag, slash ? slash + 1 : path,
+           (unsigned long)(call - map->l_addr), function ? ", in " : "", function ? function : "");
   return true;
 }
 

@@ -125,7 +125,7 @@ __attribute__((format(printf, 1, 2))) static void tell(const char *format, ...) 
 /* Adds to core's message what only the preload library knows: where a stray pointer points, and the
  * code that freed it. */
 static void tell_bad_free(const loam_event *event) {
-  char by[512];
+  char by[640];
   const char *place = loam_owns(event->pointer) ? NULL : stray_place(event->pointer);
   bool known = !loam_scope_get() && caller_describe(event->caller, by, sizeof by);
   if (known) replace_controls(by);

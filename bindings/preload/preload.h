@@ -106,8 +106,9 @@ void caller_start(void);
  * cannot make a site now. */
 loam_site *caller_learn(uintptr_t key, const void *address);
 
-/* Writes the tag of the code that a call returns to and, if known, the name of the function.
- * Returns false if the code is unknown or is this library's own. */
+/* Writes the tag of the code that a call returns to, the place of the call in its file, which
+ * addr2line(1) takes, and, if known, the name of the function. Returns false if the code is unknown
+ * or is this library's own. */
 bool caller_describe(const void *address, char *words, size_t size);
 
 /* Returns whether the code at `address` is the dynamic loader's. */

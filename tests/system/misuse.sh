@@ -1,7 +1,7 @@
 # misuse.sh - loam finds wrong frees, reports them and ends the program. With LOAM_BAD_FREE=report
 # or =ignore the program continues undamaged.
 . tests/system/_lib.sh
-need "$CC"
+need "$CC" addr2line
 
 build misuse.c -Wno-use-after-free -Wno-free-nonheap-object
 
@@ -17,7 +17,7 @@ of_class() {
 # caller of free.
 expect_report() {
   grep -q '^loam: .*free of 0x\|^loam: .*: realloc of 0x' "$work/err" || fail "$1: no words: $(cat "$work/err")"
-  grep -q "freed under tag 'malloc.misuse'$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
+  grep -q "freed under tag 'malloc.misuse', at misuse+0x[0-9a-f]*$" "$work/err" || fail "$1: freed by whom: $(cat "$work/err")"
   [ "$(grep -c '^loam: ' "$work/err")" = 1 ] || fail "$1: not one line: $(cat "$work/err")"
 }
 
@@ -38,7 +38,7 @@ goes_on() {
 name=$work/a$'\n'b
 cp "$program" "$name"
 run_under_policy "$name" "$(of_class "double free" | head -n 1)" > "$work/out" 2> "$work/err"
-grep -q "^loam: a?b\[.*of tag 'malloc.a?b'.*freed under tag 'malloc.a?b'$" "$work/err" ||
+grep -q "^loam: a?b\[.*of tag 'malloc.a?b'.*freed under tag 'malloc.a?b', at a?b+0x[0-9a-f]*$" "$work/err" ||
   fail "a name with a newline: $(cat "$work/err")"
 echo "ok: a report is one line, also of a program whose name has two"
 
@@ -64,6 +64,12 @@ found() {
 for class in 'double free' 'realloc of freed' 'inside a block' stack static "nobody's memory"; do
   found "$class"
 done
+
+(run_under_policy "$program" inside-8) > "$work/out" 2> "$work/err"
+at=$(sed -n 's/.*, at misuse+//p' "$work/err")
+line=$(addr2line -f -e "$program" "$at" | tr '\n' ' ')
+[[ $line = "inside "*/misuse.c:* ]] || fail "at $at: $line"
+echo "ok: a report names the place of the wrong free in its file, as addr2line takes it"
 
 for case in $(of_class 'impossible size'); do
   run_under_policy "$program" "$case" > "$work/out" 2> "$work/err" || fail "$case: $(cat "$work/out" "$work/err")"
