@@ -46,6 +46,8 @@ profile "$pid" --stacks --format collapsed -o "$work/p"
 near "$(sum . "$work/p")" "$(live)" 4096
 if [ "$has_dw" ]; then
   grep -q 'main;keeps' "$work/p" || fail "no function: $(head -n 3 "$work/p")"
+  profile "$pid" --stacks --format text
+  grep -Eq '^    keeps.*  .*/sampled\.c:[0-9]+$' "$work/said" || fail "no line: $(cat "$work/said")"
   # Blocks that another thread freed count as allocated, and not as in use.
   profile "$pid" --stacks --format collapsed --sample alloc_space -o "$work/all"
   [ "$(sum keeps "$work/all")" -gt "$(($(sum keeps "$work/p") + 4000000))" ] || fail "frees are not seen"

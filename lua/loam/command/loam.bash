@@ -24,7 +24,7 @@ _loam() {
         words=$("$1" "${COMP_WORDS[@]:1:COMP_CWORD-2}" --sort '?' 2>&1 | sed -n "s/.* is none of //p" | tr -d ,) ;;
       "top --every" | "top --count" | "top --filter") ;;
       "stats --by") words="tag strategy class strategy,class tag,class tag,strategy,class" ;;
-      "profile --format") words="pprof speedscope collapsed svg" ;;
+      "profile --format") words="pprof speedscope collapsed svg text" ;;
       "profile --sample") words="inuse_space inuse_objects alloc_space alloc_objects" ;;
       "profile --on") words="near-limit=90% failed signal" ;;
       "diff --allow") words="denied fallback limits options moved granted renamed apply undecided" ;;

@@ -9,6 +9,7 @@ local profile = require("loam.command.profile.profile")
 local speedscope = require("loam.command.profile.speedscope")
 local svg = require("loam.command.profile.svg")
 local svg_text = require("loam.command.profile.svg_text")
+local text = require("loam.command.profile.text")
 
 -- Makes a profile with everything that a format can contain: tags, frames of Python, addresses with
 -- and without functions, an inlined function, labels with any bytes, large and negative numbers.
@@ -153,6 +154,40 @@ describe("collapsed stacks", function()
       { 0, 0, -1, -5 })
     made.is_difference, sample.before = true, { 0, 0, 1, 5 }
     assert.equal("gone 5 0\n", collapsed.write(made, 4))
+  end)
+end)
+
+describe("text for reading", function()
+  it("has the largest stacks first, with the innermost function first", function()
+    local made = profile.new()
+    local main = profile.add_frame(made, { name = "main", file = "a.c" }, 28)
+    local leak = profile.add_frame(made, { name = "leak\n", file = "a.c" }, 12)
+    local bare = profile.add_location(made, { address = 0x1234, lines = {} })
+    profile.add(made, { main, bare }, { 0, 0, 1, 1024 })
+    profile.add(made, { main, leak }, { 0, 0, 1, 2048 }, { { key = "tag", text = "a" } })
+    profile.add(made, { main, leak }, { 0, 0, 1, 1024 }, { { key = "tag", text = "b" } })
+    profile.add(made, { main }, { 1, 10, 0, 0 })
+    made.title = "a (1): about 4 KiB live"
+    assert.equal("a (1): about 4 KiB live\n\n"
+      .. "inuse_space 3 KiB, 75.0%\n    leak\\010  a.c:12\n    main  a.c:28\n\n"
+      .. "inuse_space 1 KiB, 25.0%\n    0x1234\n    main  a.c:28\n", text.write(made, 4))
+    assert.equal("a (1): about 4 KiB live\n\nalloc_objects 1, 100.0%\n    main  a.c:28\n",
+      text.write(made, 1))
+  end)
+
+  it("says in a difference what grew, and last what shrank", function()
+    local made = profile.new()
+    local function add(name, change, before)
+      local sample = profile.add(made, { profile.add_frame(made, { name = name }) },
+        { 0, 0, 0, change })
+      sample.before = { 0, 0, 0, before }
+    end
+    add("gone", -5, 5)
+    add("alike", 0, 7)
+    add("grown", 2048, 1024)
+    made.is_difference = true
+    assert.equal("\ninuse_space 2 KiB more, now 3 KiB\n    grown\n"
+      .. "\ninuse_space 5 B less, now 0 B\n    gone\n", text.write(made, 4))
   end)
 end)
 

@@ -97,6 +97,8 @@ describe("loam profile", function()
     _, context = canned.run("profile 42 --format collapsed --sample alloc_objects -o x", answers)
     assert.equal("x: alloc_objects 5 in 1 stack\n", context.out)
     assert.equal("a;a.b;plain 5\n", context.files.x)
+    _, context = canned.run("profile 42 --format text", answers)
+    assert.matches("\ninuse_space 7 B, 100.0%%\n    plain\n    a.b\n    a\n$", context.out)
     answers.files = {}
     for i, ending in ipairs { "svg", "svg", "speedscope.json" } do
       context = canned.new(answers)

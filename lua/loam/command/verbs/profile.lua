@@ -31,13 +31,15 @@ tensor and tensor.weights; below them is the strategy. FORMAT is one of these:
   speedscope  JSON for www.speedscope.app
   collapsed   a line for each stack, for flamegraph.pl and inferno
   svg         a picture of a flame graph, for any browser
+  text        for reading: the largest stacks first, with files and lines; without -o it goes
+              to standard output
 TYPE is inuse_space or inuse_objects, the bytes or the blocks in use, or alloc_space or
 alloc_objects, the bytes or the blocks that were ever allocated. A file in the format
-collapsed or svg has one type; a file in another format has all, and TYPE is shown first.
+collapsed, svg or text has one type; in another format it has all, and TYPE is shown first.
 
 --base subtracts an earlier profile in the format of pprof. Memory that became less is
 negative in pprof; speedscope shows it in a profile of its own, and svg in another colour; a
-collapsed stack has two values, before and now.
+collapsed stack has two values, before and now; text says how much more or less.
 
 --stacks shows the functions that ask for memory, by samples: one block in SIZE bytes on
 average, with its stack. SIZE has a unit: a bare number is taken for PID. Each figure is then
@@ -60,7 +62,7 @@ program ends otherwise, there is no profile, and the exit status is 1.
 The command reads the program as loam stats does. For a program that was killed, the profile
 has the strategies that the program noted last, and no tags. Without PID, the command reads
 the only program of yours that runs under loam. Without -o, it writes a new file in the
-working directory and prints its name.]],
+working directory and prints its name, except for text.]],
   options = {
     { "stacks", "[SIZE|off]", "by stacks: mean bytes between samples (default 512KiB)",
       kind = "stacks", pattern = "^[%d.]*%a+$", default = "" },
@@ -68,7 +70,7 @@ working directory and prints its name.]],
       kind = "time" },
     { "keep", nil, "the program goes on sampling" },
     { "on", "WHEN", "wait for near-limit=90%, failed or signal" },
-    { "format", "FORMAT", "pprof, speedscope, collapsed or svg (default pprof)" },
+    { "format", "FORMAT", "pprof, speedscope, collapsed, svg or text (default pprof)" },
     { "sample", "TYPE", "what to show (default inuse_space)" },
     { "base", "FILE", "an earlier pprof profile to subtract", kind = "path" },
     { "output", "FILE", "the file to write; also -o FILE; - is standard output", kind = "path",
@@ -80,6 +82,12 @@ working directory and prints its name.]],
   $ go tool pprof -http=: loam-4242.001.pb.gz
   $ loam profile 4242 --format svg --base loam-4242.001.pb.gz
   loam-4242.001.svg: inuse_space 1.7 GiB, 213 MiB more than in loam-4242.001.pb.gz
+  $ loam profile 4242 --stacks --for 60s --format text
+  python3 (4242): about 212 MiB live, sampled for 60 s
+
+  inuse_space 148 MiB, 69.8%
+      remember  /srv/app/cache.py:41
+      handle  /srv/app/main.py:12
 ]],
 }
 
@@ -96,7 +104,7 @@ local function choice(name, value, known)
       or "write one of " .. table.concat(known, ", ")))
 end
 
-local FORMATS = { "pprof", "speedscope", "collapsed", "svg" }
+local FORMATS = { "pprof", "speedscope", "collapsed", "svg", "text" }
 local TYPES = {}
 for i, kind in ipairs(data.MEMORY) do TYPES[i] = kind.type end
 
@@ -300,7 +308,7 @@ function profile.run(context, given)
   set_type(context, made, kind)
   if given.stacks and not base then explain_emptiness(context, made) end
   local text = format.write(made, "loam " .. context.api.version())
-  if given.output == "-" then
+  if given.output == "-" or (format.is_for_reading and not given.output) then
     context.write(text)
     return 0
   end
