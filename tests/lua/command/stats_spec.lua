@@ -227,8 +227,24 @@ describe("loam stats", function()
         limits = { { strategy = "a", used_bytes = 2 ^ 28, limit_bytes = 2 ^ 29 } } }
       return select(2, run("stats 42", { boards = { dead } })).out
     end
-    local words = "\nLIVE counts large blocks with all their pages"
+    local words = "\nLIVE counts a block of more than 64 KiB in whole pieces of 64 KiB, so it may "
+      .. "be more than the limit; USED is what the limit counts\n"
     assert.matches(words, shown(2 ^ 30), 1, true)
-    assert.not_matches(words, shown(2 ^ 28), 1, true)
+    assert.not_matches("LIVE counts", shown(2 ^ 28), 1, true)
+  end)
+
+  it("says what large blocks a killed program had, and that it noted no tags", function()
+    local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
+      strategies = {
+        { strategy = "a", live_bytes = 2 ^ 20 + 1600, held_bytes = 2 ^ 21, small_blocks = 100,
+          failed = 0, classes = { { to = 16, blocks = 100 } } },
+        { strategy = "b", live_bytes = 1600, held_bytes = 2 ^ 16, small_blocks = 100, failed = 0,
+          classes = { { to = 16, blocks = 100 } } } } }
+    local out = select(2, run("stats 42 --by class", { boards = { dead } })).out
+    assert.matches("\na: about 1 MiB more, in blocks of more than 64 KiB\n"
+      .. "LIVE counts a block of more than 64 KiB in whole pieces of 64 KiB, so it may be more "
+      .. "than the program had\nno tags: a program notes only those whose policy reads req.live\n",
+      out, 1, true)
+    assert.not_matches("b: about", out, 1, true)
   end)
 end)

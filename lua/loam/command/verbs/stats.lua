@@ -249,8 +249,20 @@ local function show_last_strategies(context, status)
   return #rows > 1
 end
 
--- Shows the size classes of the strategies. A row of a program with an older version of loam has
--- none.
+-- The bytes of the largest small block. A larger block takes whole pieces of so many bytes.
+local PIECE = 65536
+
+-- Returns about how many bytes of LIVE are in blocks of more than PIECE bytes: the small blocks of
+-- a strategy are listed by size class. Returns 0 if a list is not complete.
+local function large_bytes(status, use)
+  if not use.classes or (status.classes_left_out or 0) > 0 then return 0 end
+  local rest = use.live_bytes or 0
+  for _, class in ipairs(use.classes) do rest = rest - class.to * class.blocks end
+  return rest < PIECE and 0 or rest
+end
+
+-- Shows the size classes of the strategies, and below them the memory that has no class. A row of a
+-- program with an older version of loam has none.
 local function show_last_classes(context, status)
   local rows = {}
   for _, use in ipairs(status.strategies or {}) do
@@ -261,6 +273,13 @@ local function show_last_classes(context, status)
   end
   show_rows(context, { "STRATEGY", "UP TO", "BLOCKS" }, rows, { [2] = true, [3] = true },
     status.classes_left_out, "size class", "size classes")
+  for _, use in ipairs(status.strategies or {}) do
+    local large = large_bytes(status, use)
+    if large > 0 then
+      context.write(("%s: about %s more, in blocks of more than 64 KiB\n"):format(
+        terminal.plain(use.strategy), units.bytes(large)))
+    end
+  end
 end
 
 local function show_last_limits(context, status)
@@ -276,17 +295,21 @@ local function show_last_limits(context, status)
   return #rows > 1
 end
 
--- Says why a strategy seems to have more memory than its limit allows: LIVE comes from counters of
--- pages, and USED from the limit itself.
-local function explain_excess(context, status)
-  local limit_of = {}
+-- Says why LIVE may be more than the program has: it comes from counters, which count a large block
+-- in whole pieces. USED comes from the limit itself.
+local function explain_large(context, status)
+  local limit_of, words = {}, nil
   for _, limit in ipairs(status.limits or {}) do limit_of[limit.strategy] = limit.limit_bytes end
   for _, use in ipairs(status.strategies or {}) do
     if (use.live_bytes or 0) > (limit_of[use.strategy] or math.huge) then
-      context.write("LIVE counts large blocks with all their pages, so it may be more than the "
-        .. "limit; USED is what the limit counts\n")
-      return
+      words = "it may be more than the limit; USED is what the limit counts"
+    elseif large_bytes(status, use) > 0 then
+      words = words or "it may be more than the program had"
     end
+  end
+  if words then
+    context.write(("LIVE counts a block of more than 64 KiB in whole pieces of 64 KiB, so %s\n")
+      :format(words))
   end
 end
 
@@ -294,6 +317,9 @@ local function show_last_tags(context, status)
   local rows = {}
   for i, tag in ipairs(status.tags or {}) do
     rows[i] = { describe.tag(tag.tag), "about " .. units.bytes(tag.live_bytes) }
+  end
+  if #rows == 0 and #(status.strategies or {}) > 0 then
+    context.write("no tags: a program notes only those whose policy reads req.live\n")
   end
   show_rows(context, { "TAG", "LIVE" }, rows, { [2] = true }, status.tags_left_out, "tag")
 end
@@ -307,7 +333,7 @@ local function show_last(context, status, keys)
   local has_strategies = show_last_strategies(context, status)
   if keys.class then show_last_classes(context, status) end
   local has_limits = show_last_limits(context, status)
-  explain_excess(context, status)
+  explain_large(context, status)
   show_last_tags(context, status)
   if not has_strategies and not has_limits then
     context.write("it noted no figures of its memory\n")
