@@ -77,6 +77,7 @@ shows() {
   "$LOAM" pages "$pid" -o "$work/out.svg" > "$work/line" || fail "pages -o"
   grep -Eq "^$work/out.svg: [0-9,]+ cells of .* in memory, [0-9]+% of it live$" "$work/line" ||
     fail "words: $(cat "$work/line")"
+  grep -Eq "^la<r>ge +[0-9?]+ +3[12]\S* MiB " "$work/line" || fail "no row: $(cat "$work/line")"
   python3 "$work/compare.py" "$work/pages" "$work/stats" "$work/out.svg" > "$work/scale" ||
     fail "figures: see above"
 }

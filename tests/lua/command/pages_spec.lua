@@ -215,10 +215,23 @@ describe("loam pages", function()
   it("writes a file that is named after the program, and says so", function()
     local status, context = run("pages 42", { pages = { [42] = ANSWER }, boards = { ROW } })
     assert.equal(0, status)
-    assert.equal("py_thon_3-42.svg: 1 cell of 64 KiB, 64 KiB in memory, 50% of it live\n",
-      context.out)
+    assert.equal("py_thon_3-42.svg: 1 cell of 64 KiB, 64 KiB in memory, 50% of it live\n"
+      .. "STRATEGY  NODE  IN MEMORY    LIVE  CACHED    FREE  HUGE PAGES\n"
+      .. "small        0     64 KiB  32 KiB     0 B  32 KiB         0 B\n", context.out)
     local text = context.files["py_thon_3-42.svg"]
     assert.truthy(text:find("policy prod, hash 00000000deadbeef", 1, true))
+  end)
+
+  it("shows the memory of each strategy in a table", function()
+    local large = group({ slot { live = 4096, absent = 8192, cached = 8192, resident = 65536,
+      huge = 65536 } }, { strategy = "", asks_huge = "thp" })
+    large.node = nil
+    local own = group({ slot { resident = 4096 } }, { what = "metadata" })
+    own.strategy = nil
+    local _, context = run("pages 42", { pages = { [42] = answer { large, own } } })
+    local lines = context.out:gsub(" +", " ")
+    assert.matches("\na strategy without a name ? 64 KiB 4 KiB 8 KiB 52 KiB 64 KiB (asks for them)"
+      .. "\nloam's own memory 0 4 KiB - - - 0 B\n", lines, 1, true)
   end)
 
   it("does not name the policy of another generation", function()

@@ -6,6 +6,7 @@
 
 local cells = require("loam.command.pages.cells")
 local palette = require("loam.command.pages.palette")
+local summary = require("loam.command.pages.summary")
 local svg = require("loam.command.pages.svg")
 local units = require("loam.command.units")
 
@@ -133,10 +134,6 @@ end
 
 -- ---- groups
 
-local OWN_WORDS = {
-  metadata = "loam's own memory", other = "reserved, or in change", strategies = "other strategies",
-}
-
 local HUGE_WORDS = {
   thp = "asks for huge pages", ["2MiB"] = "huge pages of 2 MiB", ["1GiB"] = "huge pages of 1 GiB",
   ["false"] = "asks for no huge pages",
@@ -171,8 +168,7 @@ local function group_figures(group)
 end
 
 local function draw_group(group, answer, size, y, number)
-  local name = group.strategy or OWN_WORDS[group.what]
-  name = svg.shorten(name ~= "" and name or "a strategy without a name", NAME_MOST)
+  local name = svg.shorten(summary.name(group), NAME_MOST)
   local swatch = svg.shape()
   swatch:add(MARGIN, y - 9, 10, 10)
   local elements, height = cells.draw(group, answer, size, MARGIN, y + 10, INNER, number)

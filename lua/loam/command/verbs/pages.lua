@@ -4,6 +4,7 @@ local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
 local json = require("loam.report.json")
+local summary = require("loam.command.pages.summary")
 local units = require("loam.command.units")
 
 local pages = {
@@ -16,7 +17,10 @@ parts of each 64 KiB are live, in thread caches or free, which are on huge pages
 have no memory, because they were never touched or went back to the kernel. The largest
 blocks are listed with their tags. One cell of the picture is 64 KiB, or more for a large
 program: the picture tells how much. Without -o, the file is PROGRAM-PID.svg in the working
-directory. Without PID, shows the only program of yours that runs under loam.
+directory. A table of the strategies follows on the terminal: a strategy with much FREE and
+little LIVE is fragmented, or keeps memory for reuse; HUGE PAGES has all memory on such pages,
+also that of blocks below 2 MiB, which `loam stats` does not look at. Without PID, shows the
+only program of yours that runs under loam.
 Like `loam stats`, the command reads the memory of the program without stopping it. Where the
 kernel forbids that, it fails: it never asks the program over a socket. In the picture of a
 program that runs, some figures may be a moment older than others.]],
@@ -28,6 +32,10 @@ program that runs, some figures may be a moment older than others.]],
   example = [[
   $ loam pages 4242 -o memory.svg
   memory.svg: 3,710 cells of 64 KiB, 229 MiB in memory, 97% of it live
+  STRATEGY           NODE  IN MEMORY     LIVE   CACHED     FREE               HUGE PAGES
+  arrays                0    214 MiB  212 MiB      0 B    2 MiB  210 MiB (asks for them)
+  plain                 0   13.6 MiB   10 MiB  412 KiB  3.2 MiB                      0 B
+  loam's own memory     0    1.4 MiB        -        -        -                      0 B
 ]],
 }
 
@@ -50,7 +58,7 @@ local function default_path(about)
   return ("%s-%d.svg"):format(name, about.pid)
 end
 
--- Writes the picture to a file, and tells the user its scale and sums.
+-- Writes the picture to a file, and tells the user its scale and its sums, also by strategy.
 local function save(context, path, text, answer)
   local ok, words = context.posix.write(path, text)
   if not ok then context.fail("cannot write " .. arguments.plain(words)) end
@@ -59,6 +67,7 @@ local function save(context, path, text, answer)
   context.write(("%s: %s of %s, %s in memory, %d%% of it live\n"):format(arguments.plain(path),
     units.plural(n, "cell"), units.exact(answer.cell_bytes), units.bytes(answer.resident_bytes),
     answer.resident_bytes > 0 and 100 * live / answer.resident_bytes or 0))
+  context.write(summary.table(answer, context.paint))
   if answer.inexact then
     context.write("the program changed while it was read: the figures are not exact\n")
   end
