@@ -249,17 +249,23 @@ static void add_news(view *v) {
   v->refused_hash = last->text_hash;
 }
 
-/* The image that was published last on the board that a process follows. A reader may copy the news
- * while a publisher writes them: then the description has another number, and nothing is shown. */
-static void put_latest(lm_json *out, const view *v) {
-  uint64_t number = latest_number(v);
+/* An image that was published on the board that a process follows: the last one, or the one before
+ * it. A reader may copy the news while a publisher writes them: then the description has another
+ * number, and nothing is shown. */
+static void put_publication(lm_json *out, const char *key, const view *v, uint64_t number) {
   const lm_board_image *image = &v->news.image[number & 1];
   if (!number || image->number != number) return;
-  lm_json_open(out, "latest", '{');
+  lm_json_open(out, key, '{');
   lm_json_uint(out, "number", number);
   lm_status_put_hash(out, "hash", image->text_hash);
   lm_json_int(out, "at", image->published_at);
   lm_json_close(out, '}');
+}
+
+static void put_publications(lm_json *out, const view *v) {
+  uint64_t number = latest_number(v);
+  put_publication(out, "latest", v, number);
+  if (number) put_publication(out, "before", v, number - 1);
 }
 
 /* The watcher's latest figures of memory pressure; nothing if no watcher has looked. */
@@ -283,7 +289,7 @@ static void put_board(lm_json *out, const view *v) {
   snprintf(path, sizeof path, "%s/%s", v->folder, v->name);
   lm_json_text(out, "board", path);
   lm_json_uint(out, "published", v->entry.figures.published);
-  put_latest(out, v);
+  put_publications(out, v);
   put_pressure(out, v);
 }
 

@@ -86,4 +86,13 @@ function boards.state(status, now)
   return "ended " .. ago .. (status.announced and "" or " or earlier")
 end
 
+-- Returns the text of a policy from an image on the board that a program follows: the board has the
+-- last two that were published there. Returns nil if the board has no such text.
+---@param hash string of the text
+---@return string|nil
+function boards.policy_text(context, status, hash)
+  local text = status.board and context.api.board_text(status.board, hash)
+  return text or nil
+end
+
 return boards

@@ -390,6 +390,7 @@ static void the_row_shows_what_is_published_and_what_was_refused(void **state) {
   shows_hash("hash", ALL_OF("two")); /* the hash in `latest` */
   request();
   expect_words("\"published\":1,\"latest\":{\"number\":2,");
+  expect_words("},\"before\":{\"number\":1,\"hash\":");
   shows_hash("refused_hash", NULL);
 }
 

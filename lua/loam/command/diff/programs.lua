@@ -95,12 +95,6 @@ local function name_of(status)
   return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
 end
 
--- Returns the text of the policy with the hash, from the image on the board that a program follows.
-local function text_on_board(context, status)
-  local text = status.board and context.api.board_text(status.board, status.hash)
-  return text or nil
-end
-
 -- Returns the policy that programs obey: a path, or { name, text } of the policy in an image on a
 -- board. Ends the command if they obey different policies, or if neither a board nor a file has the
 -- text of theirs.
@@ -118,7 +112,7 @@ function programs.obeyed(context, list)
     end
     first = first or status
   end
-  local text = text_on_board(context, first)
+  local text = boards.policy_text(context, first, first.hash)
   if text then return { name = first.path ~= "" and first.path or first.name, text = text } end
   if first.path ~= "" and context.api.hash(first.path) == first.hash then return first.path end
   return fail(("%s obeys a text of %s that neither a board nor the file has: name OLD"):format(

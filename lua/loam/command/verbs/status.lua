@@ -1,5 +1,6 @@
 -- status.lua - shows the live policy of a running program, and the last attempt to change it.
 
+local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
 local rank = require("loam.command.rank")
@@ -8,13 +9,24 @@ local units = require("loam.command.units")
 
 local status = {
   summary = "shows which policy a running program has, and how its last reload went",
-  usage = "[PID] [--json]",
+  usage = "[PID] [--text [HASH] | --json]",
   takes = { name = "PID", most = 1 },
   about = [[
 Without PID, shows the only program of yours that runs under loam; if several run, lists
 them. The command reads the board and asks the program nothing, so the program may be
-stopped or hung. A program that was killed is shown for ten minutes after its end.]],
-  options = { { "json", nil, "the answer as a JSON object" } },
+stopped or hung. A program that was killed is shown for ten minutes after its end.
+
+--text prints the policy that the program obeys, as it was when it was loaded: its file may
+have been edited since. With a HASH it prints another policy that the board still has, such as
+the one that was published before. So a bad edit is found and undone by these commands:
+  $ loam status 4242 --text 5a1e0b3c77d29f41 > before.lua   # the hash in the row "before"
+  $ loam diff before.lua prod.lua
+  $ cp before.lua prod.lua]],
+  options = {
+    { "text", "[HASH]", "print the text of the policy that is obeyed, or of the one with a hash",
+      pattern = "^" .. ("%x"):rep(16) .. "$", default = "" },
+    { "json", nil, "the answer as a JSON object" },
+  },
   example = [[
   $ loam status 4242
   program   python3 (4242), loam 1.1.0
@@ -24,6 +36,7 @@ stopped or hung. A program that was killed is shown for ten minutes after its en
   loaded    5 minutes ago, hash 91f0c1d2a3b4c5d6
   attempts  4, 1 refused
   last      ok, 5 minutes ago
+  before    hash 5a1e0b3c77d29f41, published 2 hours ago
   compiled  12 plans for 57 sites
   as of     2 seconds ago
 ]],
@@ -65,6 +78,14 @@ local function published_text(context, answer)
   if not latest or latest.number <= answer.published or answer.state == "ended" then return nil end
   return ("hash %s, %s; the program obeys it with its next request for memory"):format(latest.hash,
     units.ago(latest.at, context.now()))
+end
+
+-- Returns the words about the policy that was published before the last one; nil if the board does
+-- not have one, or if it has an equal text.
+local function before_text(context, answer)
+  local before = answer.before
+  if not before or before.hash == answer.latest.hash then return nil end
+  return ("hash %s, published %s"):format(before.hash, units.ago(before.at, context.now()))
 end
 
 local function limits_text(answer)
@@ -113,6 +134,8 @@ local function show(context, answer)
   add("last", "%s", last_text(context, answer))
   local published = published_text(context, answer)
   if published then add("published", "%s", published) end
+  local before = before_text(context, answer)
+  if before then add("before", "%s", before) end
   add("compiled", "%s for %s", units.plural(answer.plans, "plan"),
     units.plural(answer.sites, "site"))
   if answer.tags_refused > 0 then
@@ -135,9 +158,31 @@ local function find(context, pid)
   return answer, text
 end
 
+-- Prints the text of the policy that the program obeys, or of the one with a hash.
+local function show_text(context, answer, hash)
+  local program = ("%s (%d)"):format(terminal.plain(answer.program), answer.pid)
+  if hash == "" and answer.generation == 0 then context.fail(program .. " obeys no policy") end
+  local wanted = hash ~= "" and hash:lower() or answer.hash
+  local text = boards.policy_text(context, answer, wanted)
+  if not text then
+    context.fail(("the board of %s has no policy with hash %s; only the last two that were "
+      .. "published are there"):format(program, wanted))
+  end
+  context.write(text)
+end
+
 function status.run(context, given)
+  if given.text and given.json then
+    arguments.misused("--json has no text of a policy, so it does not go with --text")
+  end
   local answer, text = find(context, hosts.living(context, given[1], "status"))
-  if given.json then context.write(text .. "\n") else show(context, answer) end
+  if given.text then
+    show_text(context, answer, given.text)
+  elseif given.json then
+    context.write(text .. "\n")
+  else
+    show(context, answer)
+  end
   return 0
 end
 

@@ -1,0 +1,41 @@
+-- status_spec.lua - `loam status` prints the policy that a program obeys.
+
+local run = require("canned_context").run
+
+-- Returns the status of a process on a board, with some members changed.
+local function on_board(changes)
+  local row = { pid = 42, program = "python3", loam = "1.0.0", state = "running", generation = 2,
+                name = "prod", path = "/p.lua", loaded_at = 0, loads = 2, refused = 0, plans = 1,
+                sites = 1, tags_refused = 0, announced = false, ended_at = 0, since_ms = 5,
+                uid = 1000, updated_at = 0 }
+  for key, value in pairs(changes) do row[key] = value end
+  return row
+end
+
+describe("loam status", function()
+  it("prints the policy that is obeyed, and names and prints the one before it", function()
+    local now, before = ("a"):rep(16), ("b"):rep(16)
+    local row = on_board { hash = now, board = "/run/b", published = 2,
+      latest = { number = 2, hash = now, at = 990e9 },
+      before = { number = 1, hash = before, at = 940e9 } }
+    local answers = { boards = { row }, board = "/run/b", texts = { [now] = "new\n" } }
+    local _, context = run("status 42", answers)
+    assert.matches("\nbefore    hash " .. before .. ", published 1 minute ago\n", context.out, 1,
+      true)
+    local status
+    status, context = run("status 42 --text", answers)
+    assert.equal(0, status)
+    assert.equal("new\n", context.out)
+    status, context = run("status --text " .. before:upper() .. " 42", answers)
+    assert.equal(1, status)
+    assert.matches("python3 (42) has no policy with hash " .. before, context.err, 1, true)
+    answers.texts[before] = "old\n"
+    _, context = run("status 42 --text " .. before, answers)
+    assert.equal("old\n", context.out)
+    status, context = run("status 42 --text --json", answers)
+    assert.equal(2, status)
+    row.before.hash = now
+    _, context = run("status 42", answers)
+    assert.not_matches("before", context.out, 1, true)
+  end)
+end)
