@@ -144,7 +144,7 @@ loam_status lm_board_file_make(const char *dir, char *path, lm_board **out) {
   lm_assert(*dir);
   if (!has_space())
     return lm_error(LOAM_EIO,
-                    "board: it takes %zu MiB of address space, more than a %dth of what the limit "
+                    "a board takes %zu MiB of address space, more than a %dth of what the limit "
                     "(ulimit -v) leaves",
                     LM_BOARD_FILE / LM_MIB, SPACE_SHARE);
   loam_status status = lm_control_socket_folder(dir);

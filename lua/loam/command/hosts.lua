@@ -38,10 +38,13 @@ end
 
 local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps
 
--- Returns the path of the board that a process has mapped, if its file has been removed.
-local function removed_board(context, pid)
-  local text = context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST)
-  return text and text:match(" (/[^\n]*%.board) %(deleted%)\n")
+-- Says why a process with this map of its memory is on no board although it runs under loam; nil
+-- if it does not.
+local function lost_words(maps)
+  local removed = maps:match(" (/[^\n]*%.board) %(deleted%)\n")
+  if removed then return ("its board %s has been removed"):format(removed) end
+  if not maps:find("/libloam[^/\n]*%.so") then return nil end
+  return "has neither a board nor a control socket: what it printed at its start says why"
 end
 
 -- Says why a process that is on no board did not answer, if nothing listens for it.
@@ -50,10 +53,10 @@ local function explain_unknown(context, pid, words)
   if not path then return words end
   local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
   if not name then return ("process %d: there is no such process"):format(pid) end
-  local removed = removed_board(context, pid)
-  if removed then
-    return ("%s (%d) runs under loam, but its board %s has been removed; `loam stats %d` reads its "
-      .. "memory"):format(terminal.plain(name), pid, removed, pid)
+  local lost = lost_words(context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST) or "")
+  if lost then
+    return ("%s (%d) runs under loam, but %s; `loam stats %d` reads its memory"):format(
+      terminal.plain(name), pid, lost, pid)
   end
   local why = "%s (%d) does not run under loam, or another user started it: nothing listens at %s"
   return why:format(terminal.plain(name), pid, path)

@@ -1,6 +1,9 @@
 -- status_spec.lua - `loam status` prints the policy that a program obeys.
 
-local run = require("canned_context").run
+local canned_context = require("canned_context")
+local hosts = require("loam.command.hosts")
+
+local run = canned_context.run
 
 -- Returns the status of a process on a board, with some members changed.
 local function on_board(changes)
@@ -37,5 +40,17 @@ describe("loam status", function()
     row.before.hash = now
     _, context = run("status 42", answers)
     assert.not_matches("before", context.out, 1, true)
+  end)
+
+  it("says that a program under loam has no board, and is not another program", function()
+    local context = canned_context.new {}
+    context.exists = { ["/proc/42"] = true }
+    context.files["/proc/42/maps"] = "7-9 r-xp 0 0 9 /usr/lib/loam/libloam-preload.so\n"
+    context.api.ask = function()
+      return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
+    end
+    assert.equal("python3 (42) runs under loam, but has neither a board nor a control socket: "
+      .. "what it printed at its start says why; `loam stats 42` reads its memory",
+      select(2, hosts.ask(context, 42, "status")))
   end)
 end)
