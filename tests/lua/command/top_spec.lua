@@ -266,16 +266,25 @@ describe("loam top: groups", function()
     assert.equal("0000000000000001", found.db.hash)
   end)
 
-  it("remember their peaks", function()
+  it("remember their peaks, and what they had first", function()
     local peaks = {}
     local list = { { pid = 1, program = "p", rows = { row("a", 160) }, looked_at = 0 } }
     groups.build(list, "tag", peaks, 0)
     list[1].rows = { row("a", 16) }
-    assert.equal(160, by_key(groups.build(list, "tag", peaks, 0)).a.peak_bytes)
+    local again = by_key(groups.build(list, "tag", peaks, 0)).a
+    assert.same({ 160, -144 }, { again.peak_bytes, again.grown_bytes })
+    list[1].rows = { row("a", 200) }
+    assert.equal(40, by_key(groups.build(list, "tag", peaks, 0)).a.grown_bytes)
+    local later, unseen = row("b", 7), row("c", 8)
+    later.bytes_per_s, unseen.bytes_per_s = 7, nil -- the process of `later` was seen before
+    list[1].rows = { row("a", 200), later, unseen }
+    local found = by_key(groups.build(list, "tag", peaks, 0))
+    assert.same({ 7, 0 }, { found.b.grown_bytes, found.c.grown_bytes })
     list[1].since_ms, list[1].rows = 5, { row("a", 160) }
     groups.build(list, "process", peaks, 0)
     list[1].since_ms, list[1].rows = 6, { row("a", 16) }
-    assert.equal(16, by_key(groups.build(list, "process", peaks, 0))["1"].peak_bytes)
+    local new = by_key(groups.build(list, "process", peaks, 0))["1"]
+    assert.same({ 16, 0 }, { new.peak_bytes, new.grown_bytes })
   end)
 
   it("have a sum, and the policies of all", function()

@@ -27,6 +27,12 @@ local function bytes_text(n)
   return n and units.bytes(n) or "-"
 end
 
+-- Returns a change, with its sign.
+local function change_text(n)
+  if not n or n == 0 then return bytes_text(n) end
+  return (n > 0 and "+" or "-") .. units.bytes(math.abs(n))
+end
+
 -- Returns a share from 0 to 1 as a bar: "[######----]".
 local function bar(share)
   local full = math.floor(math.min(1, share) * BAR + 0.5)
@@ -89,6 +95,7 @@ local BLOCK_RATE = figure("block_rate", "BLOCKS/S", "blocks_per_s", function(n)
   return n and units.count(math.floor(n + 0.5)) or "-"
 end)
 local PEAK = figure("peak", "PEAK", "peak_bytes", bytes_text)
+local GROWN = figure("grown", "GROWN", "grown_bytes", change_text)
 local LIMIT = left(column("limit", "LIMIT", function(group)
   return group.limit and group.limit_used / group.limit
 end, limit_text))
@@ -107,15 +114,16 @@ local RANK = column("rank", "RANK", function(group) return group.process.rank en
 RANK.is_optional = true
 
 columns.OF = {
-  tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT, PROCESSES, AGE },
-  strategy = { name_column("STRATEGY"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, LIMIT,
+  tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, GROWN, LIMIT,
+          PROCESSES, AGE },
+  strategy = { name_column("STRATEGY"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, GROWN, LIMIT,
                FALLBACKS, FAILED, SHORTFALL, PROCESSES, AGE },
   node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text), PEAK,
-           PROCESSES, AGE },
+           GROWN, PROCESSES, AGE },
   process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE,
-              PEAK, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+              PEAK, GROWN, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
   service = { name_column("PROGRAM"), PROCESSES, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK,
-              LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+              GROWN, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
 }
 
 -- Returns a column of a grouping by its id; nil: the grouping has none.

@@ -13,6 +13,7 @@ groups.NAMES = { "tag", "strategy", "node", "process", "service" }
 ---@field bytes_per_s number|nil nil: no process was looked at twice
 ---@field blocks_per_s number|nil
 ---@field peak_bytes number|nil the most that top has seen in this group; nil: it saw nothing
+---@field grown_bytes number|nil live_bytes less those of the first look at this group
 ---@field limit number|nil of the strategy that is nearest to its limit in one process
 ---@field limit_used number|nil
 ---@field fallbacks number|nil requests that fallbacks served; nil: not known by this grouping
@@ -165,22 +166,31 @@ local function in_order(processes)
   return list
 end
 
--- Adds the figures up, and notes the peaks of the groups.
+-- Adds the figures up, and notes the peaks and the first figures of the groups.
 ---@param processes loam.TopProcess[]
 ---@param by string a grouping of groups.NAMES
----@param peaks table<string, table<string, number>> by grouping and key; top keeps it
+---@param peaks table<string, table<string, table>> by grouping and key: the most that was live,
+--- and what was live first; top keeps it
 ---@param now number milliseconds
 ---@return loam.TopGroup[]
 function groups.build(processes, by, peaks, now)
   local self = { by_key = {}, list = {}, now = now }
   for _, process in ipairs(in_order(processes)) do ADD[by](self, process) end
+  local is_first = not peaks[by]
   peaks[by] = peaks[by] or {}
   for _, group in ipairs(self.list) do
     -- A later process with this process id has peaks of its own.
     local key = by == "process" and group.key .. "." .. group.process.since_ms or group.key
-    local peak, live = peaks[by][key], group.live_bytes
-    if live and (not peak or live > peak) then peak = live end
-    peaks[by][key], group.peak_bytes = peak, peak
+    local live, seen = group.live_bytes, peaks[by][key]
+    if live and not seen then
+      -- A group of processes that were looked at before had nothing then.
+      seen = { most = live, first = (is_first or not group.bytes_per_s) and live or 0 }
+      peaks[by][key] = seen
+    end
+    if seen then
+      seen.most = math.max(seen.most, live or 0)
+      group.peak_bytes, group.grown_bytes = seen.most, live and live - seen.first
+    end
   end
   return self.list
 end

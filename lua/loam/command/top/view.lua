@@ -26,6 +26,7 @@ view.HELP = {
   "ASLEEP     the part of LIVE whose device memory loam_sleep has given back",
   "BYTES/S    memory that was allocated in a second, between the last two looks",
   "PEAK       the most that this view has seen in LIVE while top ran",
+  "GROWN      LIVE less what it was at the first look of this view",
   "LIMIT      the strategy nearest to its limit, all its tags together, in one",
   "           process, or in all processes that share the limit",
   "FALLBACKS  requests that a fallback served; by strategy: served for others",

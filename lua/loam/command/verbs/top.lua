@@ -14,16 +14,17 @@ local top = {
     .. "                [--filter TEXT] [--json]",
   takes = { name = "PID" },
   about = [[
-Shows live memory, how much was allocated in a second, the peak that top saw, and how full
-limits are, of all programs that `loam ps` lists, or of the given processes: by tag, strategy,
-NUMA node, process, or service (all processes of one program). On a terminal, keys switch the
-grouping, sort, filter and freeze; h lists them, q quits. Elsewhere, or with --count, writes a
-list after each interval, one by default; with --json, one JSON object after each interval.
+Shows live memory, how much was allocated in a second, the peak that top saw, how much has
+GROWN since top looked first, and how full limits are, of all programs that `loam ps` lists, or
+of the given processes: by tag, strategy, NUMA node, process, or service (all processes of one
+program). `--sort grown` shows a leak first. On a terminal, keys switch the grouping, sort,
+filter and freeze; h lists them, q quits. Elsewhere, or with --count, writes a list after each
+interval, one by default; with --json, one JSON object after each interval.
 
 COLUMN is the heading of a column, or one of these names: name, live, asleep, blocks, rate,
-block_rate, peak, limit, processes, age; by strategy, service and process also fallbacks,
+block_rate, peak, grown, limit, processes, age; by strategy, service and process also fallbacks,
 failed and shortfall; by service and process also policy; by process also pid, rank and state,
-and not processes. By node there are name, live, peak, processes and age.
+and not processes. By node there are name, live, peak, grown, processes and age.
 
 top reads boards, and looks at the memory of each process from outside, without asking it:
 the processes do nothing for that. Large programs are looked at less often, so that the looks
@@ -44,8 +45,8 @@ with the reason; one that has ended stays for three seconds.]],
   1 process, 1.5 GiB live in 91,242 blocks; 120 MiB/s in 40,210 blocks/s
   0 fallbacks, 0 failed, 0 denied, shortfall 0 B
   policy production 93f7fe4ec807f526 in 1
-  STRATEGY    LIVE v  BLOCKS  BYTES/S  BLOCKS/S     PEAK  LIMIT                       ...
-  arrays     1.5 GiB      12  119 MiB        30  1.5 GiB  [########--]  75% of 2 GiB  ...
+  STRATEGY    LIVE v  BLOCKS  BYTES/S  BLOCKS/S     PEAK    GROWN  LIMIT                       ...
+  arrays     1.5 GiB      12  119 MiB        30  1.5 GiB  +12 MiB  [########--]  75% of 2 GiB  ...
 ]],
 }
 
@@ -111,7 +112,8 @@ local function whole(n)
   return n and math.floor(n + 0.5)
 end
 
-local KEYS = { "name", "live_bytes", "live_blocks", "asleep_bytes", "peak_bytes", "limit",
+local KEYS = { "name", "live_bytes", "live_blocks", "asleep_bytes", "peak_bytes",
+               "grown_bytes", "limit",
                "limit_used", "fallbacks", "failed", "shortfall_bytes", "processes", "age_ms" }
 
 local function json_group(group, by)
