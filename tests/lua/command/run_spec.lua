@@ -94,6 +94,10 @@ describe("loam run", function()
     assert.is_false(context.set.LOAM_BOARD)
     _, context = run("run --policy p.lua --service -- prog", answers)
     assert.equal(line, context.err:match("^[^\n]*\n"))
+    local small = { vetted = FINE.vetted, no_board = "a board takes 72 MiB of address space" }
+    _, context = run("run --policy p.lua -- prog", small)
+    assert.matches("do not find it (`loam stats` finds it by its process id, LOAM_EVENTS=none "
+      .. "hides this line)\n", context.err, 1, true)
     _, context = run("run --policy p.lua -- prog", answers, { LOAM_EVENTS = "none" })
     assert.not_matches("board", context.err)
     _, context = run("run --policy p.lua -- prog", answers, { LOAM_CONTROL = "0" })

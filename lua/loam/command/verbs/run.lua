@@ -157,14 +157,16 @@ end
 -- Says why the program has no board, and which verbs need one. A program that follows the policy
 -- file itself opens the folder too: with LOAM_EVENTS=stderr it gives the reason, so this line is
 -- left out.
----@param words string why there is no board
+---@param words string why there is no board; with a path if the folder is the reason
 ---@param follows boolean the program has a service thread, or gets one for --watch
 local function tell_no_board(context, words, follows)
   local events = context.getenv("LOAM_EVENTS")
   if events == "none" or (events == "stderr" and follows) then return end
+  local hint = words:find("/", 1, true) and "LOAM_CONTROL_DIR=FOLDER names another folder"
+    or "`loam stats` finds it by its process id"
   context.warn(("loam: warning: the program has no board: %s; so `loam ps`, `top`, `metrics`, "
-    .. "`status`, `wait` and `reload` do not find it (LOAM_CONTROL_DIR=FOLDER names another "
-    .. "folder, LOAM_EVENTS=none hides this line)\n"):format(words))
+    .. "`status`, `wait` and `reload` do not find it (%s, LOAM_EVENTS=none hides this line)\n")
+    :format(words, hint))
 end
 
 -- Makes the board on which the command and the programs that it starts take places. A command that
