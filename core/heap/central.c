@@ -462,6 +462,15 @@ static bool has_pages_to_purge_locked(lm_central *c) {
   return page_bytes_of(c, left) * PURGE_SHARE <= slots << LM_SLOT_SHIFT && !lm_decay_is_served();
 }
 
+/* Tells whether empty spans, or the free pages of other spans, are worth a tick of the decay. */
+static bool has_much_to_give_locked(lm_central *c) {
+  if (c->empties * lm_central_span_slots(c->class_) >= LM_DECAY_MIN_SLOTS) return true;
+  if (!c->partial || !can_purge(c)) return false;
+  uint64_t slots = (uint64_t)c->spans * lm_central_span_slots(c->class_);
+  uint64_t least = (uint64_t)LM_DECAY_MIN_SLOTS << LM_SLOT_SHIFT;
+  return slots << LM_SLOT_SHIFT >= page_bytes_of(c, count_left(c)) + least;
+}
+
 /* Purges some spans of a list that drains: few, because the caller is a free, but one more for each
  * SPANS_SHARE spans, so that the last frees of a large set reach all of its spans. */
 static void purge_while_draining(lm_central *c) {
@@ -615,8 +624,7 @@ static void give_back(lm_central *c, const lm_cached_object *items, unsigned n, 
   uint32_t spans = c->spans;
   unsigned done = wanted ? absorb_locked(c, items, n) : 0;
   lm_central_put_all_locked(c, items + done, n - done);
-  bool much = c->empties * lm_central_span_slots(c->class_) >= LM_DECAY_MIN_SLOTS;
-  bool purges = has_pages_to_purge_locked(c);
+  bool much = has_much_to_give_locked(c), purges = has_pages_to_purge_locked(c);
   spans -= c->spans;
   lm_lock_drop(&c->lock);
   if (much) lm_decay_stir();

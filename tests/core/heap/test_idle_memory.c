@@ -114,6 +114,24 @@ static void ticks_give_back_the_pages_between_survivors(void **state) {
   }
 }
 
+/* No span becomes empty here, and the service thread has to hear of the free pages all the same. */
+static void free_pages_between_survivors_are_worth_a_tick(void **state) {
+  (void)state;
+  enum { BLOCKS = SMALL, SIZE = 200 };
+  size_t before = baseline();
+  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
+  assert_true(lm_decay_is_asleep());
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);
+  for (int i = 0; i < BLOCKS; i++) small[i] = touched(SIZE);
+  for (int i = 0; i < BLOCKS; i++)
+    if (i % 50) loam_free(small[i]);
+  assert_false(lm_decay_is_asleep());
+  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
+  assert_true(lm_decay_is_asleep());
+  if (!SANITIZED) assert_true(resident() < before + BLOCKS / 50 * LM_PAGE + NEAR);
+  for (int i = 0; i < BLOCKS; i += 50) loam_free(small[i]);
+}
+
 /* During frees, most spans are about to become empty, and then go back as a whole. So ticks leave
  * their pages. */
 static void ticks_leave_the_pages_of_what_is_being_freed(void **state) {
@@ -382,6 +400,7 @@ int main(void) {
     TEST(trim_gives_back_all_at_once),
     TEST(trim_keeps_every_live_block),
     TEST(ticks_give_back_the_pages_between_survivors),
+    TEST(free_pages_between_survivors_are_worth_a_tick),
     TEST(ticks_leave_the_pages_of_what_is_being_freed),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
