@@ -59,8 +59,8 @@ static bool is_range(const lm_policy_image_range *range, size_t size) {
   return range->at <= size && range->size <= size - range->at;
 }
 
-/* Another format may compute the checksum in another way. What is used of such an image is its text,
- * which has a hash of its own. */
+/* Another format may compute the checksum in another way. Only the text of such an image is used,
+ * and the text has a hash of its own. */
 static loam_status check_frame(const void *bytes, size_t size, lm_policy_image_frame *out) {
   if (size < sizeof *out || !lm_policy_image_is(bytes, size))
     return lm_error(LOAM_EINVAL, "policy image: it has %zu bytes and no head of an image", size);
