@@ -575,7 +575,7 @@ static void visit_board(visit *t, int dir, const char *name, const struct stat *
   v->name = name;
   v->by_kernel = USE_NOT_KNOWN;
   if (is_of_other_version(v, st)) {
-    if (t->reader) write_other_version(t);
+    if (t->reader && !is_unused(v)) write_other_version(t);
     return;
   }
   bool has_head = st->st_size == (off_t)LM_BOARD_FILE &&

@@ -42,7 +42,8 @@ typedef struct lm_board_reader {
  * `classes_left_out`, `tags`, `tags_left_out`, `folder`; of a process that follows the board also
  * `board` and `published`, `latest` if an image was published, and `pressure` if a watcher has
  * looked. A board of another version of loam has one row instead, with the keys `other_version`
- * (the name of its file) and `folder`, and stays until the next boot. Removes boards of the
+ * (the name of its file) and `folder`, unless no process has it open any more; it stays until the
+ * next boot. Removes boards of the
  * effective user whose processes have all ended. Makes no call to any of these processes. */
 void lm_board_each(const lm_board_reader *reader);
 /* Like lm_board_each, for the boards that lie below the root directory of the process `pid`, which

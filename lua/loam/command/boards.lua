@@ -38,7 +38,8 @@ end
 -- runs under loam. Raises an error if it has too few descriptors or too little memory to read the
 -- boards: a program that is not shown would seem not to run.
 ---@return loam.BoardRow[] one for each process id, in ascending order
----@return string[] the paths of boards of other versions of loam, which cannot be read
+---@return table[] the boards of other versions of loam, which cannot be read: each has a `folder`
+--- and a `name`
 function boards.read(context)
   local by_pid, rows, others = {}, {}, {}
   local texts, words = context.api.boards()
@@ -47,19 +48,18 @@ function boards.read(context)
     local status = json.decode(text)
     local row = status and { status = status, text = text }
     if row and status.other_version then
-      others[#others + 1] = status.folder .. "/" .. status.other_version
+      others[#others + 1] = { folder = status.folder, name = status.other_version }
     elseif row and not is_command(context, status) then
       by_pid[status.pid] = better(by_pid[status.pid], row)
     end
   end
   for _, row in pairs(by_pid) do rows[#rows + 1] = row end
   table.sort(rows, function(a, b) return a.status.pid < b.status.pid end)
-  table.sort(others)
   return rows, others
 end
 
 ---@return loam.BoardRow[] the living processes
----@return string[] as of boards.read
+---@return table[] as of boards.read
 function boards.living(context)
   local rows, all, others = {}, boards.read(context)
   for _, row in ipairs(all) do

@@ -359,6 +359,12 @@ describe("loam ps, status, stats, reload", function()
     assert.matches(" 42  python3", context.out, 1, true)
     context = select(2, run("ps --json", { boards = { other } }))
     assert.equal(PS .. "]}\n" .. line, context.out .. context.err)
+    local more = { other_version = "6-1-2.board", folder = "/tmp/loam-0" }
+    local elsewhere = { other_version = "7-1-2.board", folder = "/tmp/loam-1" }
+    context = select(2, run("ps", { boards = { other, elsewhere, more } }))
+    local from = "^loam ps: /tmp/loam%-0/6%-1%-2.board: programs on this and one other board have "
+    local to = "\nloam ps: /tmp/loam%-1/7%-1%-2.board: programs on this board have [^\n]*\n$"
+    assert.matches(from .. "[^\n]*" .. to, context.err)
   end)
 
   it("lists none as an empty array", function()

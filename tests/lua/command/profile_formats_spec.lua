@@ -9,7 +9,7 @@ local profile = require("loam.command.profile.profile")
 local speedscope = require("loam.command.profile.speedscope")
 local svg = require("loam.command.profile.svg")
 local svg_text = require("loam.command.profile.svg_text")
-local text = require("loam.command.profile.text")
+local profile_text = require("loam.command.profile.text")
 
 -- Makes a profile with everything that a format can contain: tags, frames of Python, addresses with
 -- and without functions, an inlined function, labels with any bytes, large and negative numbers.
@@ -170,9 +170,9 @@ describe("text for reading", function()
     made.title = "a (1): about 4 KiB live"
     assert.equal("a (1): about 4 KiB live\n\n"
       .. "inuse_space 3 KiB, 75.0%\n    leak\\010  a.c:12\n    main  a.c:28\n\n"
-      .. "inuse_space 1 KiB, 25.0%\n    0x1234\n    main  a.c:28\n", text.write(made, 4))
+      .. "inuse_space 1 KiB, 25.0%\n    0x1234\n    main  a.c:28\n", profile_text.write(made, 4))
     assert.equal("a (1): about 4 KiB live\n\nalloc_objects 1, 100.0%\n    main  a.c:28\n",
-      text.write(made, 1))
+      profile_text.write(made, 1))
   end)
 
   it("says in a difference what grew, and last what shrank", function()
@@ -187,7 +187,7 @@ describe("text for reading", function()
     add("grown", 2048, 1024)
     made.is_difference = true
     assert.equal("\ninuse_space 2 KiB more, now 3 KiB\n    grown\n"
-      .. "\ninuse_space 5 B less, now 0 B\n    gone\n", text.write(made, 4))
+      .. "\ninuse_space 5 B less, now 0 B\n    gone\n", profile_text.write(made, 4))
   end)
 end)
 

@@ -35,8 +35,7 @@ describe("loam status", function()
     answers.texts[before] = "old\n"
     _, context = run("status 42 --text " .. before, answers)
     assert.equal("old\n", context.out)
-    status, context = run("status 42 --text --json", answers)
-    assert.equal(2, status)
+    assert.equal(2, (run("status 42 --text --json", answers)))
     row.before.hash = now
     _, context = run("status 42", answers)
     assert.not_matches("before", context.out, 1, true)

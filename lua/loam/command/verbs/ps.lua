@@ -60,6 +60,27 @@ local function show(context, rows)
   context.write(terminal.table(shown, right, context.paint))
 end
 
+-- Warns of the boards of other versions of loam, in one line for each folder.
+local function warn_of_others(context, others)
+  local folders, names = {}, {}
+  for _, board in ipairs(others) do
+    if not names[board.folder] then
+      folders[#folders + 1] = board.folder
+      names[board.folder] = {}
+    end
+    table.insert(names[board.folder], board.name)
+  end
+  for _, folder in ipairs(folders) do
+    local all, boards_there = names[folder], "this board"
+    table.sort(all)
+    if #all == 2 then boards_there = "this and one other board" end
+    if #all > 2 then boards_there = ("this and %d other boards"):format(#all - 1) end
+    context.warn(("loam ps: %s: programs on %s have another version of loam than this command, %s, "
+      .. "and are not listed\n"):format(terminal.plain(folder .. "/" .. all[1]),
+      boards_there, context.api.version()))
+  end
+end
+
 function ps.run(context, given)
   local rows, others = (given.all and boards.read or boards.living)(context)
   for _, found in ipairs(rows) do rank.add(context, found) end
@@ -72,10 +93,7 @@ function ps.run(context, given)
   elseif #others == 0 then
     context.warn("no program of yours runs under loam\n")
   end
-  for _, path in ipairs(others) do
-    context.warn(("loam ps: %s: programs on this board have another version of loam than this "
-      .. "command, %s, and are not listed\n"):format(terminal.plain(path), context.api.version()))
-  end
+  warn_of_others(context, others)
   return 0
 end
 
