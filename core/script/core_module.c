@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #include "device/handler.h"
@@ -85,11 +86,14 @@ static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
   lua_setfield(L, -2, key);
 }
 
-/* Sets the field "thp" of the table on top of the stack: the mode of transparent huge pages. The
- * kernel puts the current mode in brackets: "always [madvise] never". */
+/* Sets the fields "thp" and "thp_disabled" of the table on top of the stack: the mode of transparent
+ * huge pages, and whether they are switched off for the process. The kernel puts the current mode in
+ * brackets: "always [madvise] never". */
 static void push_thp(lua_State *L) {
   char text[64];
   size_t length;
+  lua_pushboolean(L, prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0);
+  lua_setfield(L, -2, "thp_disabled");
   if (lm_sys_read_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text, &length))
     return;
   char *word = strchr(text, '['), *end = word ? strchr(word, ']') : NULL;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/rseq.h>
 #include <sys/utsname.h>
@@ -256,6 +257,7 @@ static void write_machine(lm_json *out) {
   write_group(out);
   write_huge_pages(out);
   write_chosen(out, "thp", "/sys/kernel/mm/transparent_hugepage/enabled");
+  lm_json_bool(out, "thp_disabled", prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0) > 0);
   write_chosen(out, "thp_defrag", "/sys/kernel/mm/transparent_hugepage/defrag");
   write_limits(out);
   lm_metadata_free(

@@ -39,6 +39,9 @@ end
 local function warning_of(member)
   local machine, values = options.machine(), member.values
   if member.reason then return member.reason .. "; its fallback serves instead" end
+  if values.huge == "thp" and machine.thp_disabled then
+    return "transparent huge pages are switched off for this process (PR_SET_THP_DISABLE)"
+  end
   if values.huge == "thp" and machine.thp == "never" then
     return "transparent huge pages are switched off here "
       .. "(/sys/kernel/mm/transparent_hugepage/enabled is never)"

@@ -98,6 +98,15 @@ describe("loam doctor", function()
       :find("^warn  CUDA +none: pinned, device and managed need an or_else\n +it is too old\n"))
   end)
 
+  it("says that huge pages are switched off for the process", function()
+    local copy = {}
+    for key, value in pairs(MACHINE) do copy[key] = value end
+    copy.thp, copy.thp_disabled = "always", true
+    local _, context = run("doctor", { machine = copy })
+    assert.matches("none  transparent huge pages  prctl(PR_SET_THP_DISABLE) switches them off here: "
+      .. 'huge = "thp" has no effect\n', context.out, 1, true)
+  end)
+
   it("says what is missing without libnuma", function()
     local copy = {}
     for key, value in pairs(MACHINE) do copy[key] = value end

@@ -448,6 +448,16 @@ describe("check", function()
     assert.matches("no 2MiB huge pages are reserved", of_machine(answer)[1].reason)
   end)
 
+  it("warns of huge pages that are switched off for the process", function()
+    local text = support.file("return h", "local h = loam.host { huge = 'thp' } ")
+    assert.same(0, #of_machine(inspect(text, "verb check")[1]))
+    core.the_machine.thp_disabled = true
+    local answer = inspect(text, "verb check")[1]
+    core.the_machine.thp_disabled = nil
+    assert.is_true(answer.ok)
+    assert.matches("huge pages are switched off for this process", of_machine(answer)[1].reason)
+  end)
+
   it("warns if memory pressure is read where the kernel does not count stalls", function()
     local text = support.file("return loam.pressure() > 10 and b or a")
     assert.same(0, #of_machine(inspect(text, "verb check")[1]))

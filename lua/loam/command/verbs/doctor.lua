@@ -137,6 +137,10 @@ end
 
 function examine.thp(machine)
   local known, number = THP[machine.thp], refused(machine, "huge")
+  if machine.thp_disabled and known and machine.thp ~= "never" then
+    return "none", "prctl(PR_SET_THP_DISABLE) switches them off here: huge = \"thp\" has no effect",
+      "a program has this switch from the program that started it"
+  end
   if number and known and machine.thp ~= "never" then
     return "warn", "madvise " .. refusal(number) .. ": huge = \"thp\" has no effect"
   end
