@@ -86,9 +86,9 @@ static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
   lua_setfield(L, -2, key);
 }
 
-/* Sets the fields "thp" and "thp_disabled" of the table on top of the stack: the mode of transparent
- * huge pages, and whether they are switched off for the process. The kernel puts the current mode in
- * brackets: "always [madvise] never". */
+/* Sets the fields "thp" and "thp_disabled" of the table on top of the stack: the mode of
+ * transparent huge pages, and whether they are switched off for the process. The kernel puts the
+ * current mode in brackets: "always [madvise] never". */
 static void push_thp(lua_State *L) {
   char text[64];
   size_t length;

@@ -103,8 +103,8 @@ describe("loam doctor", function()
     for key, value in pairs(MACHINE) do copy[key] = value end
     copy.thp, copy.thp_disabled = "always", true
     local _, context = run("doctor", { machine = copy })
-    assert.matches("none  transparent huge pages  prctl(PR_SET_THP_DISABLE) switches them off here: "
-      .. 'huge = "thp" has no effect\n', context.out, 1, true)
+    assert.matches("none  transparent huge pages  prctl(PR_SET_THP_DISABLE) switches them off "
+      .. 'here: huge = "thp" has no effect\n', context.out, 1, true)
   end)
 
   it("says what is missing without libnuma", function()
