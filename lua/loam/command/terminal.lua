@@ -60,6 +60,11 @@ function terminal.plain(text)
   end))
 end
 
+-- Makes a text of several lines safe to show. Its line ends and tabs stay.
+function terminal.plain_lines(text)
+  return (text:gsub("[^\n\t]+", terminal.plain))
+end
+
 -- Fills a text up with spaces, on its right or, if `right` is set, on its left.
 local function padded(text, columns, right)
   local space = (" "):rep(columns - width(text))

@@ -41,6 +41,18 @@ describe("loam status", function()
     assert.not_matches("before", context.out, 1, true)
   end)
 
+  it("shows no control characters of a policy on a terminal", function()
+    local hash = ("a"):rep(16)
+    local row = on_board { hash = hash, board = "/run/b", published = 1,
+      latest = { number = 1, hash = hash, at = 990e9 } }
+    local text = "\tx -- \27[2J\n"
+    for is_terminal, shown in pairs { [false] = text, [true] = "\tx -- \\027[2J\n" } do
+      local _, context = run("status 42 --text", { boards = { row }, board = "/run/b",
+        texts = { [hash] = text } }, nil, nil, function(made) made.terminal = is_terminal end)
+      assert.equal(shown, context.out)
+    end
+  end)
+
   it("says that a program under loam has no board, and is not another program", function()
     local context = canned_context.new {}
     context.exists = { ["/proc/42"] = true }

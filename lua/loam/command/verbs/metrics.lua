@@ -109,11 +109,6 @@ local function collect_more_often()
   collectgarbage("setpause", GC_PAUSE)
 end
 
--- Returns a page as it may be shown on a terminal: both formats let labels have control characters.
-local function shown(page)
-  return (page:gsub("[^\n]+", terminal.plain))
-end
-
 function metrics.run(context, given)
   check(given)
   if given.listen or given.textfile then collect_more_often() end
@@ -124,7 +119,8 @@ function metrics.run(context, given)
     textfile.run(context, given.textfile, given.every or EVERY_MS, source)
   else
     local page = pages.get(source, "text")
-    context.write(context.posix.is_terminal(1) and shown(page) or page)
+    -- Both formats let labels have control characters.
+    context.write(context.posix.is_terminal(1) and terminal.plain_lines(page) or page)
   end
   return 0
 end

@@ -168,7 +168,8 @@ local function show_text(context, answer, hash)
     context.fail(("the board of %s has no policy with hash %s; only the last two that were "
       .. "published are there"):format(program, wanted))
   end
-  context.write(text)
+  -- A comment may have control characters, and another user may have written it.
+  context.write(context.posix.is_terminal(1) and terminal.plain_lines(text) or text)
 end
 
 function status.run(context, given)
