@@ -53,6 +53,17 @@ describe("loam status", function()
     end
   end)
 
+  it("says where the text of a program is that loads its policy itself", function()
+    local row = on_board { hash = ("a"):rep(16) }
+    local _, context = run("status 42 --text", { boards = { row } })
+    assert.equal("loam: python3 (42) loads its policy itself, so no board has its text; its file "
+      .. "is /p.lua\n", context.err)
+    row.path = ""
+    _, context = run("status 42 --text", { boards = { row } })
+    assert.equal("loam: python3 (42) loads its policy itself, so no board has its text; it has no "
+      .. "file\n", context.err)
+  end)
+
   it("says that a program under loam has no board, and is not another program", function()
     local context = canned_context.new {}
     context.exists = { ["/proc/42"] = true }

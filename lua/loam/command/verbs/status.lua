@@ -164,7 +164,10 @@ local function show_text(context, answer, hash)
   if hash == "" and answer.generation == 0 then context.fail(program .. " obeys no policy") end
   local wanted = hash ~= "" and hash:lower() or answer.hash
   local text = boards.policy_text(context, answer, wanted)
-  if not text then
+  if not text and not answer.latest then
+    context.fail(("%s loads its policy itself, so no board has its text; %s"):format(program,
+      answer.path == "" and "it has no file" or "its file is " .. terminal.plain(answer.path)))
+  elseif not text then
     context.fail(("the board of %s has no policy with hash %s; only the last two that were "
       .. "published are there"):format(program, wanted))
   end
