@@ -44,7 +44,8 @@ local function lost_words(maps)
   local removed = maps:match(" (/[^\n]*%.board) %(deleted%)\n")
   if removed then return ("its board %s has been removed"):format(removed) end
   if not maps:find("/libloam[^/\n]*%.so") then return nil end
-  return "has neither a board nor a control socket: what it printed at its start says why"
+  return "has neither a board nor a control socket: it asked for none, as LOAM_CONTROL=0 does, or "
+    .. "what it printed at its start says why"
 end
 
 -- Says why a process that is on no board did not answer, if nothing listens for it.

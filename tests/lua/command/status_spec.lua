@@ -72,7 +72,8 @@ describe("loam status", function()
       return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
     end
     assert.equal("python3 (42) runs under loam, but has neither a board nor a control socket: "
-      .. "what it printed at its start says why; `loam stats 42` reads its memory",
+      .. "it asked for none, as LOAM_CONTROL=0 does, or what it printed at its start says why; "
+      .. "`loam stats 42` reads its memory",
       select(2, hosts.ask(context, 42, "status")))
   end)
 end)
