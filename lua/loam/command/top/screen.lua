@@ -148,8 +148,10 @@ local function draw(model)
   local columns_n, rows = model.screen.size()
   local lines, room = view.screen(model, columns_n, rows, model.context.paint)
   model.room = room
-  -- \27[K clears a line from the cursor on, and \27[J clears the screen below the cursor.
-  return model.screen.write("\27[H" .. table.concat(lines, "\27[K\r\n") .. "\27[K\27[J")
+  -- \27[K clears the rest of a line, and \27[J the rest of the screen. Both begin at the cursor,
+  -- which stands on the last character of a line that fills the terminal.
+  for i, line in ipairs(lines) do lines[i] = (i < #lines and "\27[K" or "\27[J") .. line end
+  return model.screen.write("\27[H" .. table.concat(lines, "\r\n"))
 end
 
 -- Waits until something happens. Returns the exit status if that ends the command.
