@@ -476,6 +476,11 @@ describe("loam top on a terminal", function()
     end
   end)
 
+  it("marks rows that the terminal cuts, because a figure may be cut too", function()
+    local _, screen = on_screen(answers, { { "time" }, keys "q" }, 30)
+    assert.matches("\neight[^\r]*~\r", (screen.shown[2]:gsub("\27%[%d*%a", "")))
+  end)
+
   it("switches the grouping, the order and the filter by keys", function()
     local _, screen = on_screen(answers, { keys "g", keys "4", keys "<", keys "r", keys "1r",
       keys "/", keys "TAG1x\127\t\27[A", keys "\r", keys "/", keys "\27", keys "q" })
