@@ -188,6 +188,7 @@ describe("text for reading", function()
     made.is_difference = true
     assert.equal("\ninuse_space 2 KiB more, now 3 KiB\n    grown\n"
       .. "\ninuse_space 5 B less, now 0 B\n    gone\n", profile_text.write(made, 4))
+    assert.equal("\nalloc_objects: no stack has changed\n", profile_text.write(made, 1))
   end)
 end)
 

@@ -68,6 +68,9 @@ function text.write(made, index)
         entry.lines)
     end
   end
+  if made.is_difference and not out[2] then
+    out[2] = ("\n%s: no stack has changed\n"):format(kind.type)
+  end
   return table.concat(out)
 end
 
