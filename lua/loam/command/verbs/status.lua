@@ -23,7 +23,7 @@ the one that was published before. So a bad edit is found and undone by these co
   $ loam diff before.lua prod.lua
   $ cp before.lua prod.lua]],
   options = {
-    { "text", "[HASH]", "print the text of the policy that is obeyed, or of the one with a hash",
+    { "text", "[HASH]", "print the policy that is obeyed, or the one with this hash of 16 digits",
       pattern = "^" .. ("%x"):rep(16) .. "$", default = "" },
     { "json", nil, "the answer as a JSON object" },
   },
