@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
+
+from . import _loam
 
 __all__ = ["Error", "FileError", "InvalidError", "NoMemoryError", "PolicyError", "StateError"]
 
@@ -14,7 +15,7 @@ _PLACE = re.compile(r"(?P<file>[^\n]*?)(?::(?P<line>\d+))?: "
                     r"(?P<kind>[a-z][a-z -]*): (?P<reason>.*)")
 
 # The numbers of the system's errors, by the words with which loam's texts end.
-_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_NUMBERS = {_loam.error_words(number): number for number in errno.errorcode}
 
 
 class Error(Exception):

@@ -24,7 +24,18 @@ static PyObject *trim(PyObject *self, PyObject *none) {
   return PyLong_FromSize_t(bytes);
 }
 
+/* error_words(number): the words for an error of the system in the texts of loam. The words of
+ * os.strerror depend on the locale. */
+static PyObject *error_words(PyObject *self, PyObject *number) {
+  (void)self;
+  long error = PyLong_AsLong(number);
+  if (error == -1 && PyErr_Occurred()) return NULL;
+  const char *words = strerrordesc_np((int)error);
+  return PyUnicode_FromString(words ? words : "");
+}
+
 static PyMethodDef own_methods[] = {
+  { "error_words", error_words, METH_O, NULL },
   { "version", version, METH_NOARGS, NULL },
   { "trim", trim, METH_NOARGS,
     "trim()\n--\n\n"

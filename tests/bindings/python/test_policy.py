@@ -86,6 +86,18 @@ class Loading(Files):
             loam.policy.load("")
         self.assertIsNone(caught.exception.errno)
 
+    def test_the_number_of_an_error_does_not_depend_on_the_language(self):
+        out, _ = run_child("""
+            import os
+            os.strerror = lambda number: "in another language"
+            import loam
+            try:
+                loam.policy.load("missing.lua")
+            except loam.FileError as error:
+                print(error.errno)
+        """)
+        self.assertEqual(out, f"{errno.ENOENT}\n")
+
     def test_paths_of_any_kind_are_taken(self):
         import pathlib
         self.save(POLICY)
