@@ -427,6 +427,9 @@ static void purge_span(lm_central *c, const lm_span *span) {
   }
 }
 
+/* Returns how many objects are live or in bins. */
+static uint32_t count_left(const lm_central *c) { return c->out - c->stocked; }
+
 /* Gives back pages of some spans in `partial` and moves these spans to `purged`: only PURGE_AT_ONCE
  * of them, because other threads may be waiting for the lock. Returns true if there are more. */
 static bool purge_some(lm_central *c) {
@@ -439,12 +442,10 @@ static bool purge_some(lm_central *c) {
     purge_span(c, lm_map_span(slot));
   }
   bool more = c->partial != 0;
+  if (!more) c->most_left = count_left(c);
   lm_lock_drop(&c->lock);
   return more;
 }
-
-/* Returns how many objects are live or in bins. */
-static uint32_t count_left(const lm_central *c) { return c->out - c->stocked; }
 
 /* Returns about how many bytes the pages have that `n` objects of the class are on, if no two of
  * them share a page. */
@@ -462,13 +463,16 @@ static bool has_pages_to_purge_locked(lm_central *c) {
   return page_bytes_of(c, left) * PURGE_SHARE <= slots << LM_SLOT_SHIFT && !lm_decay_is_served();
 }
 
-/* Tells whether empty spans, or the free pages of other spans, are worth a tick of the decay. */
+/* Tells whether empty spans, or the free pages of other spans, are worth a tick of the decay. Pages
+ * are not if they went back already: so a MiB of objects has to be free that was not then. */
 static bool has_much_to_give_locked(lm_central *c) {
+  uint64_t slots = (uint64_t)c->spans * lm_central_span_slots(c->class_), left = count_left(c);
+  uint64_t least = (uint64_t)LM_DECAY_MIN_SLOTS << LM_SLOT_SHIFT;
+  if (left > c->most_left) c->most_left = (uint32_t)left;
   if (c->empties * lm_central_span_slots(c->class_) >= LM_DECAY_MIN_SLOTS) return true;
   if (!c->partial || !can_purge(c)) return false;
-  uint64_t slots = (uint64_t)c->spans * lm_central_span_slots(c->class_);
-  uint64_t least = (uint64_t)LM_DECAY_MIN_SLOTS << LM_SLOT_SHIFT;
-  return slots << LM_SLOT_SHIFT >= page_bytes_of(c, count_left(c)) + least;
+  if ((c->most_left - left) * lm_class_size(c->class_) < least) return false;
+  return slots << LM_SLOT_SHIFT >= page_bytes_of(c, (uint32_t)left) + least;
 }
 
 /* Purges some spans of a list that drains: few, because the caller is a free, but one more for each

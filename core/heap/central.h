@@ -53,7 +53,10 @@ typedef struct lm_central {
    * back go to their spans. LM_CENTRAL_NONE: a bin should hold none. Relaxed. */
   _Atomic uint32_t bin_most;
   uint32_t purge_from; /* pages are given back while it drains once so few objects are left */
-  bool keeps;          /* it does not drain: see `drained` */
+  /* The most objects that were live or in bins since the free pages of all spans went back, as seen
+   * when objects come back. */
+  uint32_t most_left;
+  bool keeps; /* it does not drain: see `drained` */
   /* Objects that went back to their spans while the list drained, and objects that were pulled
    * since. If half as many are pulled within a second, the program takes and frees its set
    * periodically, and the list does not drain again until a tick finds it idle. */

@@ -132,6 +132,26 @@ static void free_pages_between_survivors_are_worth_a_tick(void **state) {
   for (int i = 0; i < BLOCKS; i += 50) loam_free(small[i]);
 }
 
+/* Pages that went back already are worth no other tick: only what is freed later counts. */
+static void pages_that_went_back_wake_no_tick_again(void **state) {
+  (void)state;
+  enum { BLOCKS = SMALL, SIZE = 200, FEW = 4000 };
+  static char *few[FEW];
+  (void)baseline();
+  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR);
+  for (int i = 0; i < BLOCKS; i++) small[i] = touched(SIZE);
+  for (int i = 0; i < BLOCKS; i++)
+    if (i % 50) loam_free(small[i]);
+  for (int i = 0; i < 10 && !lm_decay_is_asleep(); i++) lm_sweep_decay();
+  assert_true(lm_decay_is_asleep());
+  for (int round = 0; round < 3; round++) {
+    for (int i = 0; i < FEW; i++) few[i] = touched(SIZE);
+    for (int i = 0; i < FEW; i++) loam_free(few[i]);
+    assert_true(lm_decay_is_asleep());
+  }
+  for (int i = 0; i < BLOCKS; i += 50) loam_free(small[i]);
+}
+
 /* During frees, most spans are about to become empty, and then go back as a whole. So ticks leave
  * their pages. */
 static void ticks_leave_the_pages_of_what_is_being_freed(void **state) {
@@ -401,6 +421,7 @@ int main(void) {
     TEST(trim_keeps_every_live_block),
     TEST(ticks_give_back_the_pages_between_survivors),
     TEST(free_pages_between_survivors_are_worth_a_tick),
+    TEST(pages_that_went_back_wake_no_tick_again),
     TEST(ticks_leave_the_pages_of_what_is_being_freed),
     TEST(three_ticks_give_back_a_peak_and_then_none_is_wanted),
     TEST(ticks_leave_what_is_taken_over_and_over),
