@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "os/error.h"
+#include "os/sys.h"
 
 /* LOAM_EIO with the words of errno. */
 static loam_status fail_errno(const char *path) {
@@ -43,26 +44,30 @@ static loam_status write_into(const char *path, const char *bytes, size_t size) 
   return error ? fail_errno(path) : LOAM_OK;
 }
 
-/* Opens a new temporary file for writing. A process with this id that was killed in a write may
- * have left one of that name: in a container, the command may have the same id each time. Returns a
- * descriptor; -1 with errno. */
-static int open_new(const char *name, mode_t mode) {
-  if (unlink(name) && errno != ENOENT) return -1;
-  return open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+/* Gives a new file the group, the access rights and the owner of the old one, as far as the process
+ * may set them. If the group stays another one, it gets no rights. Some filesystems have none of
+ * these. */
+static void keep_rights(int fd, const struct stat *old) {
+  bool has_group = !fchown(fd, (uid_t)-1, old->st_gid);
+  (void)fchmod(fd, old->st_mode & (has_group ? 0777 : 0707));
+  if (fchown(fd, old->st_uid, (gid_t)-1)) return;
 }
 
 /* Writes a temporary file and waits until the disk has it, then gives it the name `file`. `path` is
- * the name that the user gave. `old` is the file that is replaced, whose access rights the new file
- * gets; NULL: there is none. */
+ * the name that the user gave. `old` is the file that is replaced; NULL: there is none. The name of
+ * the temporary file has the time too: in containers, commands may have one process id. */
 static loam_status replace(const char *path, const char *file, const struct stat *old,
                            const char *bytes, size_t size) {
   char name[PATH_MAX];
-  int length = snprintf(name, sizeof name, "%s.%d.tmp", file, (int)getpid());
+  int length = snprintf(name, sizeof name, "%s.%d-%lld.tmp", file, (int)getpid(),
+                        (long long)lm_sys_clock_ns());
   if (length >= (int)sizeof name) errno = ENAMETOOLONG;
-  int fd = length < (int)sizeof name ? open_new(name, old ? 0600 : 0666) : -1;
+  int fd = length < (int)sizeof name
+               ? open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, old ? 0600 : 0666)
+               : -1;
   if (fd < 0) return fail_errno(path);
   bool is_written = write_whole(fd, bytes, size);
-  if (old) (void)fchmod(fd, old->st_mode & 0777); /* some filesystems have no access rights */
+  if (old) keep_rights(fd, old);
   is_written = is_written && !fsync(fd);
   is_written = !close(fd) && is_written && !rename(name, file);
   loam_status status = is_written ? LOAM_OK : fail_errno(path);

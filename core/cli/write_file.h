@@ -6,10 +6,11 @@
 #include "os/base.h"
 
 /* Writes `size` bytes to the file at `path`. A regular file is replaced in one step: readers see
- * the old bytes or the new ones, a failure leaves the old file, and the new one has the access
- * rights of the old one. If `path` is a symbolic link to a file, the function replaces that file
- * and keeps the link. It writes the bytes into a pipe or a device without replacing it. LOAM_EIO:
- * the error words name the path and the reason. */
+ * the old bytes or the new ones, a failure leaves the old file, and the new one has the owner, the
+ * group and the access rights of the old one, as far as the process may set them. If `path` is a
+ * symbolic link to a file, the function replaces that file and keeps the link. It writes the bytes
+ * into a pipe or a device without replacing it. LOAM_EIO: the error words name the path and the
+ * reason. */
 loam_status lm_write_file(const char *path, const char *bytes, size_t size);
 /* Writes the bytes to standard output. LOAM_EIO, with words. */
 loam_status lm_write_output(const char *bytes, size_t size);

@@ -2,10 +2,13 @@
 #include "folder.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #include "cli/compile.h"
 #include "cli/vet.h"
+#include "cli/write_file.h"
 #include "pages/metadata.h"
 #include "script/policy_file.h"
 #include "script/policy_open.h"
@@ -91,14 +94,41 @@ static void a_failure_leaves_the_old_image(void **state) {
   assert_int_equal(lm_vet(out, vetted, &needs, NULL), LOAM_OK);
 }
 
-static void what_a_killed_process_of_this_id_has_left_is_replaced(void **state) {
+enum { REFUSED = 77 }; /* the result where the system allows no such namespaces */
+
+static int write_often(void *letter) {
+  enum { ROUNDS = 100, SIZE = 100000 };
+  static char bytes[SIZE], got[SIZE + 1];
+  memset(bytes, *(char *)letter, SIZE);
+  for (int i = 0; i < ROUNDS; i++) {
+    CHECK_IN_CHILD(!lm_write_file(out, bytes, SIZE));
+    FILE *f = fopen(out, "r");
+    CHECK_IN_CHILD(f && fread(got, 1, sizeof got, f) == SIZE && !fclose(f));
+    CHECK_IN_CHILD(!memcmp(got, got + 1, SIZE - 1));
+  }
+  return 0;
+}
+
+static int write_as_process_one(void *letter) {
+  return unshare(CLONE_NEWUSER | CLONE_NEWPID) ? REFUSED : run_in_child(write_often, letter);
+}
+
+static void *write_in_a_namespace(void *letter) {
+  return (void *)(intptr_t)run_in_child(write_as_process_one, letter);
+}
+
+/* In containers, commands that write one file may have one process id. */
+static void writers_with_one_process_id_write_whole_files(void **state) {
   (void)state;
-  lm_compiled made;
-  char left[32];
-  snprintf(left, sizeof left, "p.image.%d.tmp", getpid());
-  write_file(left, "half");
-  if (lm_compile(in, out, &made)) fail_msg("%s", loam_error());
-  assert_int_equal(number_of_files(), 2);
+  void *result[2];
+  pthread_t other = start_thread(write_in_a_namespace, (char[]){ 'b' });
+  result[0] = write_in_a_namespace((char[]){ 'a' });
+  pthread_join(other, &result[1]);
+  unlink(out);
+  if ((intptr_t)result[0] == REFUSED) skip();
+  assert_null(result[0]);
+  assert_null(result[1]);
+  assert_int_equal(number_of_files(), 1);
 }
 
 static void a_new_image_has_the_access_rights_of_the_old_one(void **state) {
@@ -110,6 +140,40 @@ static void a_new_image_has_the_access_rights_of_the_old_one(void **state) {
   assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
   assert_int_equal(stat(out, &st), 0);
   assert_int_equal(st.st_mode & 0777, 0600);
+}
+
+static void a_new_image_has_the_owner_and_the_group_of_the_old_one(void **state) {
+  (void)state;
+  lm_compiled made;
+  struct stat st;
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  if (chmod(out, 0640) || chown(out, 12345, 12346)) skip(); /* only root may change the owner */
+  assert_int_equal(lm_compile(in, out, &made), LOAM_OK);
+  assert_int_equal(stat(out, &st), 0);
+  assert_int_equal(st.st_uid, 12345);
+  assert_int_equal(st.st_gid, 12346);
+  assert_int_equal(st.st_mode & 0777, 0640);
+}
+
+static int replace_as_another_group(void *unused) {
+  (void)unused;
+  struct stat st;
+  CHECK_IN_CHILD(!setgroups(0, NULL) && !setgid(12347) && !setuid(12345));
+  CHECK_IN_CHILD(!lm_write_file(out, "new", 3));
+  CHECK_IN_CHILD(!stat(out, &st) && st.st_uid == 12345 && st.st_gid == 12347);
+  CHECK_IN_CHILD((st.st_mode & 0777) == 0604);
+  return 0;
+}
+
+static void rights_of_a_group_are_given_to_no_other_group(void **state) {
+  (void)state;
+  write_file("p.image", "old");
+  if (chown(out, 12345, 12346) || chown(folder, 12345, 12346)) skip();
+  assert_int_equal(chmod(out, 0664), 0);
+  int result = run_in_child(replace_as_another_group, NULL);
+  assert_int_equal(chown(folder, 0, 0), 0);
+  unlink(out);
+  assert_int_equal(result, 0);
 }
 
 static void an_image_does_not_replace_its_policy(void **state) {
@@ -184,8 +248,10 @@ int main(void) {
     cmocka_unit_test(an_image_of_a_policy_is_written),
     cmocka_unit_test(an_image_can_be_compiled_and_vetted_as_its_text_can),
     cmocka_unit_test(a_failure_leaves_the_old_image),
-    cmocka_unit_test(what_a_killed_process_of_this_id_has_left_is_replaced),
+    cmocka_unit_test(writers_with_one_process_id_write_whole_files),
     cmocka_unit_test(a_new_image_has_the_access_rights_of_the_old_one),
+    cmocka_unit_test(a_new_image_has_the_owner_and_the_group_of_the_old_one),
+    cmocka_unit_test(rights_of_a_group_are_given_to_no_other_group),
     cmocka_unit_test(an_image_does_not_replace_its_policy),
     cmocka_unit_test(standard_output_gets_the_image_alone),
     cmocka_unit_test(a_link_is_followed),
