@@ -675,11 +675,19 @@ static bool is_like(const extent *e, const Py_buffer *view, const char *format) 
   return is;
 }
 
+/* Returns whether the class of an object has a buffer of its own. A subclass may mean other values
+ * than the inherited buffer has: numpy.ma.MaskedArray leaves some out. */
+static bool has_own_buffer(PyObject *value) {
+  const PyTypeObject *type = Py_TYPE(value), *base = type->tp_base;
+  if (!PyObject_CheckBuffer(value)) return false;
+  return !base || !base->tp_as_buffer ||
+         base->tp_as_buffer->bf_getbuffer != type->tp_as_buffer->bf_getbuffer;
+}
+
 /* Copies numbers from a buffer that is laid out as the array is, such as an array of NumPy. Returns
  * false for all other values, which are assigned one by one. */
 static bool copy_numbers(loam_array *array, PyObject *value) {
-  if (!PyObject_CheckBuffer(value) || PyBytes_Check(value) || array_is_readonly(array))
-    return false;
+  if (!has_own_buffer(value) || PyBytes_Check(value) || array_is_readonly(array)) return false;
   extent e = extent_of(array);
   loam_type_kind kind = info_of(e.type).kind;
   const char *format = array_format(e.type);

@@ -788,6 +788,14 @@ class Numbers(Case):
         with self.assertRaisesRegex(ValueError, "read-only"):
             loam.Array.from_buffer(bytes(12), "3 * int32")[()] = numpy.zeros(3, "int32")
 
+    def test_elements_that_numpy_masks_are_not_copied(self):
+        for kind in ("int64", "float64"):
+            masked = numpy.ma.array([1, 2, 3], kind, mask=[False, True, False])
+            array = loam.Array(f"3 * ?{kind}", masked)
+            self.assertEqual(array.tolist(), [1, None, 3])
+            with self.assertRaises(TypeError):
+                loam.Array(f"3 * {kind}", masked)
+
     def test_an_array_is_assigned_to_a_part_of_itself(self):
         array = loam.Array("6 * int32", range(6))
         array[1:5] = numpy.asarray(array)[2:6]
