@@ -2,8 +2,9 @@
  *
  * Python runs the handlers of signals between two instructions of Python code, in the main thread.
  * A handler may raise an exception there, such as KeyboardInterrupt. In an __enter__ or __exit__ of
- * Python code, that would leave a tag in force for good. So both are C code: each happens as a
- * whole or not at all. A new tag asks Python code first, before anything has changed. */
+ * Python code, that would leave a tag in force for good. So both are C code, in which no handler
+ * runs. A new tag asks Python code first, before anything has changed. If Python has no memory for
+ * a token, a tag may still be left half: a context variable may change, and its call fail. */
 #include "tags.h"
 
 #include "entries.h"
@@ -128,7 +129,7 @@ static PyObject *set_pair(PyObject *pair) {
   return PyContextVar_Set(PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1));
 }
 
-/* Enters a tag. On failure nothing has changed. */
+/* Enters a tag. On failure, takes back what has changed. */
 static int enter(PyObject *tag, PyObject *name, PyObject *key, PyObject *pair) {
   PyObject *token = PyContextVar_Set(current, name), *of_numpy = token ? set_pair(pair) : NULL;
   int status = of_numpy ? add_entry(tag, token, of_numpy, key) : -1;
