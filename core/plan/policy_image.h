@@ -104,8 +104,9 @@ uint64_t lm_policy_image_checksum(const void *bytes, size_t size);
 
 /* Returns whether bytes begin like an image. The text of a policy does not. */
 bool lm_policy_image_is(const void *bytes, size_t size);
-/* Finds the text in an image of any format. Checks the beginning and the checksum, so it fails with
- * LOAM_EINVAL for bytes that were damaged. *text stays part of the bytes. */
+/* Finds the text in an image of any format. Checks the beginning, the hash of the text, and in an
+ * image of the own format the checksum. LOAM_EINVAL: one of them is wrong, as in damaged bytes.
+ * *text stays part of the bytes. */
 loam_status lm_policy_image_text(const void *bytes, size_t size, const char **text, size_t *length);
 
 typedef struct lm_policy_image lm_policy_image;
