@@ -485,9 +485,9 @@ static Py_ssize_t count_plain(PyObject *self) {
 /* A copy is made from the contents, and has memory of its own under the tag of the data. */
 static PyObject *array_reduce(PyObject *self, PyObject *protocol) {
   struct loam_array_info info;
-  Py_ssize_t count = count_plain(self);
   loam_status status = loam_array_info(array_of(self), &info);
   PyObject *copies = status ? binding_fail(status) : PyImport_ImportModule("loam.copies");
+  Py_ssize_t count = copies ? count_plain(self) : -1; /* rows may grow during the import */
   PyObject *make = copies ? PyObject_GetAttrString(copies, count < 0 ? "array" : "plain") : NULL;
   PyObject *value = !make ? NULL : count < 0 ? contents(self) : block_bytes(self, protocol);
   PyObject *made = NULL;

@@ -7,6 +7,7 @@ import decimal
 import gc
 import pickle
 import struct
+import sys
 import threading
 import tracemalloc
 import warnings
@@ -831,6 +832,16 @@ class Copying(Case):
                                  (array.type, array.tolist(), False))
         size = len(pickle.dumps(loam.Array("1000 * float64")))
         self.assertLess(size, 8200)
+
+    def test_a_row_that_grows_when_its_pickling_begins_is_whole(self):
+        array = loam.Array("var * int64", [1, 2, 3])
+        finder = mock.Mock()  # for what another thread does while the first pickling imports
+        finder.find_spec = lambda name, *_: array.append(4) if name == "loam.copies" else None
+        with mock.patch.dict(sys.modules), mock.patch.object(sys, "meta_path",
+                                                             [finder, *sys.meta_path]):
+            sys.modules.pop("loam.copies", None)
+            data = pickle.dumps(array)
+        self.assertEqual(pickle.loads(data).tolist(), [1, 2, 3, 4])
 
     def test_bytes_are_pickled_out_of_band(self):
         block = loam.Block(1000, "copy.block", zero=True)
