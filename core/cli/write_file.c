@@ -53,25 +53,54 @@ static void keep_rights(int fd, const struct stat *old) {
   if (fchown(fd, old->st_uid, (gid_t)-1)) return;
 }
 
-/* Writes a temporary file and waits until the disk has it, then gives it the name `file`. `path` is
- * the name that the user gave. `old` is the file that is replaced; NULL: there is none. The name of
- * the temporary file has the time too: in containers, commands may have one process id. */
-static loam_status replace(const char *path, const char *file, const struct stat *old,
-                           const char *bytes, size_t size) {
-  char name[PATH_MAX];
-  int length = snprintf(name, sizeof name, "%s.%d-%lld.tmp", file, (int)getpid(),
+/* Opens the folder of a file, and sets *base to the file's name in it. Returns a descriptor; -1
+ * with errno. */
+static int open_folder(const char *file, const char **base) {
+  char folder[PATH_MAX] = ".";
+  const char *slash = strrchr(file, '/');
+  *base = slash ? slash + 1 : file;
+  size_t length = (size_t)(*base - file);
+  if (length >= sizeof folder) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  if (length) snprintf(folder, sizeof folder, "%.*s", (int)length, file);
+  return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* Writes a temporary file and waits until the disk has it, then gives it the name `base`. Its name
+ * has the time too: in containers, commands may have one process id. Each step is in the open
+ * folder, so another user who swaps links or folders makes no file get the rights of another one.
+ * Returns false with errno. */
+static bool replace_in(int folder, const char *base, const char *bytes, size_t size) {
+  struct stat old;
+  char name[NAME_MAX + 1];
+  bool is_old = !fstatat(folder, base, &old, AT_SYMLINK_NOFOLLOW) && S_ISREG(old.st_mode);
+  int length = snprintf(name, sizeof name, "%s.%d-%lld.tmp", base, (int)getpid(),
                         (long long)lm_sys_clock_ns());
-  if (length >= (int)sizeof name) errno = ENAMETOOLONG;
-  int fd = length < (int)sizeof name
-               ? open(name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, old ? 0600 : 0666)
-               : -1;
-  if (fd < 0) return fail_errno(path);
+  if (length >= (int)sizeof name) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  int fd = openat(folder, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, is_old ? 0600 : 0666);
+  if (fd < 0) return false;
   bool is_written = write_whole(fd, bytes, size);
-  if (old) keep_rights(fd, old);
+  if (is_old) keep_rights(fd, &old);
   is_written = is_written && !fsync(fd);
-  is_written = !close(fd) && is_written && !rename(name, file);
-  loam_status status = is_written ? LOAM_OK : fail_errno(path);
-  if (!is_written) unlink(name);
+  is_written = !close(fd) && is_written && !renameat(folder, name, folder, base);
+  int error = errno;
+  if (!is_written) unlinkat(folder, name, 0);
+  errno = error;
+  return is_written;
+}
+
+/* `path` is the name that the user gave for `file`. */
+static loam_status replace(const char *path, const char *file, const char *bytes, size_t size) {
+  const char *base;
+  int folder = open_folder(file, &base);
+  if (folder < 0) return fail_errno(path);
+  loam_status status = replace_in(folder, base, bytes, size) ? LOAM_OK : fail_errno(path);
+  close(folder);
   return status;
 }
 
@@ -79,7 +108,7 @@ loam_status lm_write_file(const char *path, const char *bytes, size_t size) {
   struct stat st;
   char real[PATH_MAX];
   lm_assert(path && (bytes || !size));
-  if (stat(path, &st)) return replace(path, path, NULL, bytes, size);
+  if (stat(path, &st)) return replace(path, path, bytes, size);
   if (!S_ISREG(st.st_mode)) return write_into(path, bytes, size);
-  return replace(path, realpath(path, real) ? real : path, &st, bytes, size);
+  return replace(path, realpath(path, real) ? real : path, bytes, size);
 }

@@ -155,6 +155,43 @@ static void a_new_image_has_the_owner_and_the_group_of_the_old_one(void **state)
   assert_int_equal(st.st_mode & 0777, 0640);
 }
 
+static _Atomic bool has_swapped_enough;
+
+/* Lets p.link name p.open and p.secret in turns. */
+static void *swap_links(void *unused) {
+  char link[80], next[80];
+  snprintf(link, sizeof link, "%s/p.link", folder);
+  snprintf(next, sizeof next, "%s/p.next", folder);
+  for (unsigned i = 0; !has_swapped_enough; i++)
+    if (symlink(i & 1 ? "p.open" : "p.secret", next) || rename(next, link)) abort();
+  return unused;
+}
+
+static unsigned mode_of(const char *name) {
+  char path[80];
+  struct stat st;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  assert_int_equal(lstat(path, &st), 0);
+  return st.st_mode & 0777;
+}
+
+static void a_link_that_changes_gives_a_file_no_rights_of_another(void **state) {
+  enum { ROUNDS = 500 };
+  static const char *const names[] = { "p.open", "p.secret", "p.link" };
+  char path[3][80];
+  (void)state;
+  for (int i = 0; i < 3; i++) snprintf(path[i], sizeof path[i], "%s/%s", folder, names[i]);
+  for (int i = 0; i < 2; i++) write_file(names[i], "old");
+  assert_int_equal(chmod(path[0], 0666) | chmod(path[1], 0600) | symlink(names[0], path[2]), 0);
+  pthread_t swapper = start_thread(swap_links, NULL);
+  for (int i = 0; i < ROUNDS; i++) assert_int_equal(lm_write_file(path[2], "new", 3), LOAM_OK);
+  has_swapped_enough = true;
+  pthread_join(swapper, NULL);
+  assert_int_equal(mode_of(names[0]), 0666);
+  assert_int_equal(mode_of(names[1]), 0600);
+  for (int i = 0; i < 3; i++) unlink(path[i]);
+}
+
 static int replace_as_another_group(void *unused) {
   (void)unused;
   struct stat st;
@@ -251,6 +288,7 @@ int main(void) {
     cmocka_unit_test(writers_with_one_process_id_write_whole_files),
     cmocka_unit_test(a_new_image_has_the_access_rights_of_the_old_one),
     cmocka_unit_test(a_new_image_has_the_owner_and_the_group_of_the_old_one),
+    cmocka_unit_test(a_link_that_changes_gives_a_file_no_rights_of_another),
     cmocka_unit_test(rights_of_a_group_are_given_to_no_other_group),
     cmocka_unit_test(an_image_does_not_replace_its_policy),
     cmocka_unit_test(standard_output_gets_the_image_alone),
