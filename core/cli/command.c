@@ -22,6 +22,7 @@ typedef struct arguments {
   int argc;
   char **argv;
   int status;
+  bool lacks_memory; /* Lua found no memory for the command */
 } arguments;
 
 /* An error handler for lua_pcall: appends the traceback to the error message. */
@@ -79,7 +80,9 @@ static int run_main(lua_State *L) {
   push_main(L, a);
   lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);
   lua_gc(L, LUA_GCRESTART, -1);
-  if (lua_pcall(L, 1, 1, handler)) return luaL_error(L, "%s", lua_tolstring(L, -1, NULL));
+  int error = lua_pcall(L, 1, 1, handler);
+  a->lacks_memory = error == LUA_ERRMEM;
+  if (error) return luaL_error(L, "%s", lua_tolstring(L, -1, NULL));
   a->status = (int)lua_tonumber(L, -1);
   return 0;
 }
@@ -133,12 +136,14 @@ static void survive_long_files(void) {
 int lm_command(int argc, char **argv) {
   static lm_vm_alloc heap; /* never freed: the process ends before the state is closed */
   lm_assert(argc >= 0 && argv);
-  arguments a = { argc, argv, INTERNAL_ERROR };
+  arguments a = { .argc = argc, .argv = argv, .status = INTERNAL_ERROR };
   fill_closed();
   survive_long_files();
   if (lm_range_check() || lm_luajit_open()) return fail("", loam_error());
   lua_State *L = lua_newstate(allocate, &heap);
   if (!L) return fail("", "no memory for a Lua state");
-  if (lua_cpcall(L, run_main, &a)) fail("internal error: ", lua_tolstring(L, -1, NULL));
+  int error = lua_cpcall(L, run_main, &a);
+  if (error == LUA_ERRMEM || a.lacks_memory) return fail("", "no memory for the command");
+  if (error) fail("internal error: ", lua_tolstring(L, -1, NULL));
   return a.status;
 }

@@ -113,17 +113,18 @@ local RANK = column("rank", "RANK", function(group) return group.process.rank en
   function(group) return group.process.rank and ("%d"):format(group.process.rank) or "-" end)
 RANK.is_optional = true
 
+-- A terminal of 80 columns has no place for all columns, so those that tell of trouble come first.
 columns.OF = {
-  tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, GROWN, LIMIT,
+  tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, LIMIT, GROWN, PEAK,
           PROCESSES, AGE },
-  strategy = { name_column("STRATEGY"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK, GROWN, LIMIT,
+  strategy = { name_column("STRATEGY"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, LIMIT, GROWN, PEAK,
                FALLBACKS, FAILED, SHORTFALL, PROCESSES, AGE },
-  node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text), PEAK,
-           GROWN, PROCESSES, AGE },
+  node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text),
+           GROWN, PEAK, PROCESSES, AGE },
   process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE,
-              PEAK, GROWN, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
-  service = { name_column("PROGRAM"), PROCESSES, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, PEAK,
-              GROWN, LIMIT, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+              LIMIT, GROWN, PEAK, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+  service = { name_column("PROGRAM"), PROCESSES, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, LIMIT,
+              GROWN, PEAK, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
 }
 
 -- Returns a column of a grouping by its id; nil: the grouping has none.
