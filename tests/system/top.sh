@@ -110,7 +110,7 @@ holds
 second=$pid
 tm new-session -d -s top -x 150 -y 20 "env -u LD_PRELOAD PS1='$ ' sh" || skip "tmux does not start"
 begins
-shows "^$name .* 2,00[0-9] .*% of 2 MiB +2 "
+shows "^$name .* 2,00[0-9] .*% of 2 MiB .* 2 +[0-9.]+s"
 press g
 shows '^loam top by strategy'
 shows '^small .*% of 2 MiB'
@@ -135,6 +135,10 @@ shows '^loam top FROZEN'
 press ' '
 lacks 'FROZEN'
 echo "ok: keys"
+
+tm resize-window -t top -x 80 -y 20
+shows "^$name .* 2,00[0-9] .*% of 2 MiB"
+echo "ok: 80 columns have room for the limit"
 
 tm resize-window -t top -x 20 -y 5
 shows '^TAG '

@@ -113,7 +113,7 @@ local RANK = column("rank", "RANK", function(group) return group.process.rank en
   function(group) return group.process.rank and ("%d"):format(group.process.rank) or "-" end)
 RANK.is_optional = true
 
--- A terminal of 80 columns has no place for all columns, so those that tell of trouble come first.
+-- In the views of tags and strategies, a terminal of 80 columns shows all columns up to LIMIT.
 columns.OF = {
   tag = { name_column("TAG"), LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, LIMIT, GROWN, PEAK,
           PROCESSES, AGE },
