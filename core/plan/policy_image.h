@@ -105,7 +105,7 @@ uint64_t lm_policy_image_checksum(const void *bytes, size_t size);
 /* Returns whether bytes begin like an image. The text of a policy does not. */
 bool lm_policy_image_is(const void *bytes, size_t size);
 /* Finds the text in an image of any format. Checks the beginning, the hash of the text, and in an
- * image of the own format the checksum. LOAM_EINVAL: one of them is wrong, as in damaged bytes.
+ * image of the present format the checksum. LOAM_EINVAL: one of them is wrong, as in damaged bytes.
  * *text stays part of the bytes. */
 loam_status lm_policy_image_text(const void *bytes, size_t size, const char **text, size_t *length);
 

@@ -100,7 +100,7 @@ static void write_quoted(lm_json *json, const char *text, size_t length) {
     if (!n || s[i] < ' ' || s[i] == '"' || s[i] == '\\' || s[i] == 0x7f) {
       escape(json, s[i++]);
     } else if (is_control(s + i, n)) {
-      escape(json, s[i + 1]); /* its second byte is its number */
+      escape(json, s[i + 1]); /* the second byte of a control character */
       i += n;
     } else {
       lm_json_raw(json, text + i, n);

@@ -40,11 +40,11 @@ typedef struct lm_board_reader {
  * keys of the socket's `status`, and `state`, `ended_at`, `announced`, `uid`, `since_ms`,
  * `updated_at`, `limits`, `limits_left_out`, `strategies`, `strategies_left_out`,
  * `classes_left_out`, `tags`, `tags_left_out`, `folder`; of a process that follows the board also
- * `board` and `published`, `latest` if an image was published, and `pressure` if a watcher has
- * looked. A board of another version of loam has one row instead, with the keys `other_version`
- * (the name of its file) and `folder`, unless no process has it open any more; it stays until the
- * next boot. Removes boards of the
- * effective user whose processes have all ended. Makes no call to any of these processes. */
+ * `board` and `published`, `latest` if an image was published, `before` if there was one before it,
+ * and `pressure` if a watcher has looked. A board of another version of loam has one row instead,
+ * with the keys `other_version` (the name of its file) and `folder`, as long as a process has it
+ * open; its file stays until the next boot. Removes boards of the effective user whose processes
+ * have all ended. Makes no call to any of these processes. */
 void lm_board_each(const lm_board_reader *reader);
 /* Like lm_board_each, for the boards that lie below the root directory of the process `pid`, which
  * is in another mount namespace: a container, or a service with a private /tmp. Removes no board.

@@ -23,7 +23,7 @@ _Static_assert((int)CANDIDATES >= (int)LM_LIVE_TAGS,
 /* The figures of a family of strategies. */
 typedef struct family_use {
   const lm_strategy *family, *newest;
-  bool has_pool, has_limit; /* so has a strategy of the family */
+  bool has_pool, has_limit; /* a strategy of the family has a pool; one has a limit */
   uint64_t limit_used;      /* bytes that the newest limit counts */
   lm_pool_use use;          /* of all pools */
   uint64_t failed;

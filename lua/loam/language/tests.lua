@@ -179,7 +179,7 @@ function tests.passes(test, chain)
 end
 
 -- Returns the strategies that a test expects, and those that it got, in words. In a test that
--- fails, strategies of one name are told apart by the lines on which they are made.
+-- fails, the words give strategies of one name the lines on which the policy makes them.
 ---@param quote string around each name
 ---@return string expected, string got
 function tests.compared(test, chain, quote)

@@ -53,8 +53,8 @@ local function heading(made, entry, words, total)
   return ("%s, %.1f%%"):format(words(entry.value), 100 * entry.value / total)
 end
 
--- Returns the text. Stacks without memory, and those of a difference that did not change, are left
--- out.
+-- Returns the text. It leaves out stacks without memory, and in a difference also stacks that did
+-- not change.
 ---@param made loam.Profile
 ---@param index integer the position of the type of sample
 ---@return string

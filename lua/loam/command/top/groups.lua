@@ -13,7 +13,7 @@ groups.NAMES = { "tag", "strategy", "node", "process", "service" }
 ---@field bytes_per_s number|nil nil: no process was looked at twice
 ---@field blocks_per_s number|nil
 ---@field peak_bytes number|nil the most that top has seen in this group; nil: it saw nothing
----@field grown_bytes number|nil live_bytes less those of the first look at this group
+---@field grown_bytes number|nil how much live_bytes rose since the first look at this group
 ---@field limit number|nil of the strategy that is nearest to its limit in one process
 ---@field limit_used number|nil
 ---@field fallbacks number|nil requests that fallbacks served; nil: not known by this grouping
@@ -169,8 +169,8 @@ end
 -- Adds the figures up, and notes the peaks and the first figures of the groups.
 ---@param processes loam.TopProcess[]
 ---@param by string a grouping of groups.NAMES
----@param peaks table<string, table<string, table>> by grouping and key: the most that was live,
---- and what was live first; top keeps it
+---@param peaks table<string, table<string, table>> by grouping and key: the greatest live_bytes
+--- and the first one; top keeps this table
 ---@param now number milliseconds
 ---@return loam.TopGroup[]
 function groups.build(processes, by, peaks, now)

@@ -148,8 +148,9 @@ local function draw(model)
   local columns_n, rows = model.screen.size()
   local lines, room = view.screen(model, columns_n, rows, model.context.paint)
   model.room = room
-  -- \27[K clears the rest of a line, and \27[J the rest of the screen. Both begin at the cursor,
-  -- which stands on the last character of a line that fills the terminal.
+  -- The sequence \27[K clears the rest of a line, and \27[J clears the rest of the screen. Both
+  -- begin at the cursor. Behind a line that fills the terminal, the cursor stands on the last
+  -- character of this line.
   for i, line in ipairs(lines) do lines[i] = (i < #lines and "\27[K" or "\27[J") .. line end
   return model.screen.write("\27[H" .. table.concat(lines, "\r\n"))
 end

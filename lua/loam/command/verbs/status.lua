@@ -16,8 +16,8 @@ Without PID, shows the only program of yours that runs under loam; if several ru
 them. The command reads the board and asks the program nothing, so the program may be
 stopped or hung. A program that was killed is shown for ten minutes after its end.
 
---text prints the policy that the program obeys, as it was when it was loaded: its file may
-have been edited since. With a HASH it prints another policy that the board still has, such as
+--text prints the policy that the program obeys, and not the file, which may have been edited
+since the program loaded it. With a HASH it prints another policy that the board still has, such as
 the one that was published before. So a bad edit is found and undone by these commands:
   $ loam status 4242 --text 5a1e0b3c77d29f41 > before.lua   # the hash in the row "before"
   $ loam diff before.lua prod.lua
