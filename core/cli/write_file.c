@@ -50,7 +50,7 @@ static loam_status write_into(const char *path, const char *bytes, size_t size) 
 static void keep_rights(int fd, const struct stat *old) {
   bool has_group = !fchown(fd, (uid_t)-1, old->st_gid);
   (void)fchmod(fd, old->st_mode & (has_group ? 0777 : 0707));
-  if (fchown(fd, old->st_uid, (gid_t)-1)) return;
+  (void)!fchown(fd, old->st_uid, (gid_t)-1);
 }
 
 /* Opens the folder of a file, and sets *base to the file's name in it. Returns a descriptor; -1

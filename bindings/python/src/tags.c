@@ -29,7 +29,11 @@ static PyObject *find_everywhere(void) {
   PyObject *key, *tag = NULL;
   for (Py_ssize_t i = 0; PyDict_Next(everywhere, &i, &key, &tag);) {
   }
-  return tag ? PyObject_GetAttrString(tag, "name") : Py_NewRef(Py_None);
+  if (!tag) return Py_NewRef(Py_None);
+  Py_INCREF(tag); /* reading the name may run code that leaves the tag */
+  PyObject *name = PyObject_GetAttrString(tag, "name");
+  Py_DECREF(tag);
+  return name;
 }
 
 /* Tells the C functions of entries.h the tags that are in force now. */
