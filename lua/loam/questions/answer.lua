@@ -1,5 +1,6 @@
 -- answer.lua - writes the answers of loam_policy_inspect, one JSON object a line.
 
+local budget = require("loam.compiler.budget")
 local core = require("loam.core")
 local diag = require("loam.report.diag")
 local json = require("loam.report.json")
@@ -24,10 +25,17 @@ end
 ---@return string the name of the policy's file
 function answer.file_name() return file.name end
 
--- Writes an answer on one line. Adds the number of its format.
+-- Writes an answer on one line. Adds the number of its format. Each piece is a step, because an
+-- answer can have a row for each of a policy's leaves.
 function answer.write(object)
   object.version = json.FORMAT
-  core.write(json.encode(object, KEYS) .. "\n")
+  local n = 0
+  json.write(object, KEYS, function(piece)
+    n = n + 1
+    budget.step("writing piece " .. n .. " of the answer")
+    core.write(piece)
+  end)
+  core.write("\n")
 end
 
 -- Begins an answer with the member `rows`, whose rows are written one by one: together they can be

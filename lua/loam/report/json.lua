@@ -119,6 +119,15 @@ local function sorted_keys(t, rank)
   return keys
 end
 
+local MOST_PARTS = 1000 -- parts that wait to be written
+
+-- Writes the parts that wait, if there are more than `most`.
+local function flush(out, most)
+  if #out <= most then return end
+  out.write(concat(out))
+  for i = #out, 1, -1 do out[i] = nil end
+end
+
 local add
 
 local function add_array(out, t, rank, depth)
@@ -126,6 +135,7 @@ local function add_array(out, t, rank, depth)
   for i = 1, #t do
     if i > 1 then out[#out + 1] = "," end
     add(out, t[i], rank, depth)
+    flush(out, MOST_PARTS)
   end
   out[#out + 1] = "]"
 end
@@ -137,6 +147,7 @@ local function add_object(out, t, rank, depth)
     out[#out + 1] = string_text(key)
     out[#out + 1] = ":"
     add(out, t[key], rank, depth)
+    flush(out, MOST_PARTS)
   end
   out[#out + 1] = "}"
 end
@@ -159,14 +170,24 @@ function add(out, value, rank, depth)
   end
 end
 
+-- Encodes a value. Calls `write` with the text, piece by piece, so that a large value needs little
+-- memory.
+---@param order string[] keys that come first, at every level
+---@param write fun(piece: string)
+function json.write(value, order, write)
+  local rank = {}
+  for i, key in ipairs(order) do rank[key] = i end
+  local out = { write = write }
+  add(out, value, rank, 0)
+  flush(out, 0)
+end
+
 ---@param order string[]|nil keys that come first, at every level
 ---@return string
 function json.encode(value, order)
-  local rank = {}
-  for i, key in ipairs(order or {}) do rank[key] = i end
-  local out = {}
-  add(out, value, rank, 0)
-  return concat(out)
+  local pieces = {}
+  json.write(value, order or {}, function(piece) pieces[#pieces + 1] = piece end)
+  return concat(pieces)
 end
 
 -- ---- decode

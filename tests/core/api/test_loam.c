@@ -737,6 +737,27 @@ static void inspects_without_going_live(void **state) {
   unlink(path);
 }
 
+static void count_bytes(void *ctx, const char *text, size_t length) {
+  (void)text;
+  *(size_t *)ctx += length;
+}
+
+/* 441 leaves, which no test reaches. Their answer is larger than what a step may use. */
+static void inspects_a_policy_of_many_leaves(void **state) {
+  (void)state;
+  static const char many_leaves[] =
+      "local a = loam.host { name = 'a' } local b = loam.host { name = 'b' }\n"
+      "return loam.policy { pick = function(req) local n = 0\n"
+      "  for i = 1, 20 do if req.size > i * 100 then n = n + 1 end end\n"
+      "  for i = 1, 20 do if req.line > i * 100 then n = n + 1 end end\n"
+      "  if n > 20 then return a end return b end }\n";
+  const char *path = file_of("leaves.lua", many_leaves);
+  size_t bytes = 0;
+  assert_int_equal(loam_policy_inspect(path, "verb test\n", count_bytes, &bytes), LOAM_OK);
+  assert_true(bytes > 500000);
+  unlink(path);
+}
+
 /* ---- refusals ---- */
 
 static void allocate_all(bool refused) {
@@ -822,6 +843,7 @@ int main(void) {
     cmocka_unit_test(reloads_lose_nothing_while_threads_allocate),
     cmocka_unit_test(reports_the_machine),
     cmocka_unit_test(inspects_without_going_live),
+    cmocka_unit_test(inspects_a_policy_of_many_leaves),
     cmocka_unit_test(each_of_many_sites_gets_blocks_of_its_own_tag),
     cmocka_unit_test(survives_each_refusal_of_the_system),
   };

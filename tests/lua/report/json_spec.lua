@@ -37,6 +37,14 @@ describe("json.encode", function()
     assert.equal('"Ã(í\194\160"', json.encode("\195(\237\160"))
   end)
 
+  it("writes a large value in pieces", function()
+    local numbers, pieces = {}, {}
+    for i = 1, 5000 do numbers[i] = i end
+    json.write(numbers, {}, function(piece) pieces[#pieces + 1] = piece end)
+    assert.is_true(#pieces > 5)
+    assert.same(numbers, json.decode(table.concat(pieces)))
+  end)
+
   it("refuses what has no JSON form", function()
     assert.has_error(function() json.encode { f = print } end)
     assert.has_error(function() json.encode { [1.5] = 1 } end)
