@@ -36,7 +36,7 @@ static void *serve_new_zeroed(size_t size, const void *caller) {
   return loam_code_learn_zeroed(size, caller, site);
 }
 
-static void *serve_zeroed(const void *caller, size_t count, size_t size) {
+void *serve_zeroed(const void *caller, size_t count, size_t size) {
   size_t bytes;
   if (unlikely(__builtin_mul_overflow(count, size, &bytes))) return loam_calloc(NULL, count, size);
   return loam_code_calloc(bytes, caller, serve_new_zeroed);

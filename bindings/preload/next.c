@@ -1,4 +1,5 @@
 /* next.c - the allocator that would serve without loam, found by dlsym(RTLD_NEXT). */
+#define _GNU_SOURCE 1
 #include "preload.h"
 
 #include <dlfcn.h>
@@ -11,6 +12,7 @@ static PRELOAD_SPARSE _Alignas(16) unsigned char arena[ARENA_SIZE];
 static _Atomic size_t arena_used;
 
 static loam_system next;
+static bool reads_before;      /* see next_reads_before */
 static _Atomic int next_state; /* 0: not looked up, 1: a thread is doing it, 2: done */
 
 bool next_is_arena(const void *ptr) { return (uintptr_t)ptr - (uintptr_t)arena < ARENA_SIZE; }
@@ -36,6 +38,14 @@ static void look_up(void *function, const char *name) {
   memcpy(function, &found, sizeof found);
 }
 
+/* Whether the next free is the C library's own, which has getpid too. */
+static bool is_of_the_c_library(void) {
+  struct dl_find_object one, two;
+  return !_dl_find_object(dlsym(RTLD_NEXT, "free"), &one) &&
+         !_dl_find_object(dlsym(RTLD_NEXT, "getpid"), &two) &&
+         one.dlfo_link_map == two.dlfo_link_map;
+}
+
 /* False while the functions are being looked up: dlsym may allocate. */
 static bool is_known(void) {
   /* Pairs with the release below. */
@@ -48,6 +58,7 @@ static bool is_known(void) {
   look_up(&next.free, "free");
   look_up(&next.aligned_alloc, "memalign");
   look_up(&next.usable_size, "malloc_usable_size");
+  reads_before = is_of_the_c_library();
   atomic_store_explicit(&next_state, 2, memory_order_release);
   return true;
 }
@@ -81,3 +92,5 @@ size_t next_usable_size(void *ptr) {
   if (next_is_arena(ptr)) return arena_size(ptr);
   return is_known() ? next.usable_size(ptr) : 0;
 }
+
+bool next_reads_before(void) { return is_known() && reads_before; }

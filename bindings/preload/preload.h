@@ -1,6 +1,7 @@
 /* preload.h - the interfaces between the files of the preload library.
  *
  *   malloc.c  the C library's malloc family; free and C++'s operators delete: CMakeLists.txt
+ *   jemalloc.c  the functions with which jemalloc extends malloc
  *   new.c     C++'s operators new
  *   figures.c the C library's figures of memory, and malloc_trim
  *   caller.c  the site of a return address
@@ -40,6 +41,9 @@ void *next_realloc(void *ptr, size_t size);
 void *next_aligned_alloc(size_t alignment, size_t size);
 void next_free(void *ptr);
 size_t next_usable_size(void *ptr);
+/* Returns whether the next free reads the bytes before a block. The C library's does. Other
+ * allocators, such as jemalloc, may have a block where a mapping begins. */
+bool next_reads_before(void);
 /* Returns whether `ptr` is in the static arena. */
 bool next_is_arena(const void *ptr);
 
@@ -157,5 +161,7 @@ PRELOAD_INLINE void *serve(const void *caller, size_t size) {
   return loam_code_malloc(size, caller, serve_new);
 }
 void *serve_aligned(const void *caller, size_t alignment, size_t size);
+/* calloc for a caller. */
+void *serve_zeroed(const void *caller, size_t count, size_t size);
 
 #endif

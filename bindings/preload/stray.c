@@ -2,10 +2,10 @@
  * engine was awake, and pointers that no allocator returned.
  *
  * Three kinds of addresses cannot have been allocated: in a loaded object (data or code), on the
- * calling thread's stack, and addresses with unreadable memory before them. They are reported like
- * loam_free reports a bad free, because the next allocator would trust the bytes that happen to
- * stand before the address. Every other pointer goes to the next allocator, which has checks of its
- * own. */
+ * calling thread's stack, and addresses that cannot be read. The C library's allocator also has no
+ * block with unreadable memory before it. Such addresses are reported like loam_free reports a bad
+ * free, because the next allocator would trust the bytes that happen to stand before the address.
+ * Every other pointer goes to the next allocator, which has checks of its own. */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>
 #include <errno.h>
@@ -37,13 +37,13 @@ static bool is_on_stack(uintptr_t p) {
   return known && here - (uintptr_t)lowest < size && p - (uintptr_t)lowest < size;
 }
 
-/* Allocators read the bytes before a block. Here the kernel reads them, as a signal mask: the call
- * fails with EFAULT if they cannot be read, and else because there is no such operation. */
+/* The kernel reads the bytes here, as a signal mask: the call fails with EFAULT if they cannot be
+ * read, and else because there is no such operation. */
 static bool is_unreadable(uintptr_t p) {
   enum { NO_SUCH_THING = -1, BYTES = 8, PAGE = 4096 };
   if (p < PAGE) return true; /* the kernel takes NULL for no mask at all */
   int before = errno;
-  uintptr_t at = (p - 16) & ~(uintptr_t)(BYTES - 1);
+  uintptr_t at = (next_reads_before() ? p - 16 : p) & ~(uintptr_t)(BYTES - 1);
   bool faulted = syscall(SYS_rt_sigprocmask, NO_SUCH_THING, at, NULL, (size_t)BYTES) &&
                  errno == EFAULT;
   errno = before;

@@ -6,14 +6,15 @@ local header = require("_header")
 
 local build = assert(os.getenv("LOAM_BUILD"), "LOAM_BUILD names the build folder")
 
--- The functions that the preload library replaces: the malloc family; C++'s operators, which begin
--- with _Zn and _Zd; dlclose, after which a return address may belong to another module; dlopen and
--- dlmopen, which it calls without RTLD_DEEPBIND; setrlimit and prlimit, of which loam has to know;
--- mlockall; and madvise.
+-- The functions that the preload library replaces: the malloc family; jemalloc's additions to it;
+-- C++'s operators, which begin with _Zn and _Zd; dlclose, after which a return address may belong
+-- to another module; dlopen and dlmopen, which it calls without RTLD_DEEPBIND; setrlimit and
+-- prlimit, of which loam has to know; mlockall; and madvise.
 local malloc_family = {}
 for name in ([[malloc free calloc realloc reallocarray memalign posix_memalign aligned_alloc valloc
                pvalloc malloc_usable_size malloc_trim mallinfo mallinfo2 malloc_stats malloc_info
-               free_sized free_aligned_sized dlopen dlmopen dlclose mlockall madvise
+               free_sized free_aligned_sized mallocx rallocx xallocx sallocx dallocx
+               sdallocx nallocx dlopen dlmopen dlclose mlockall madvise
                setrlimit setrlimit64 prlimit prlimit64]]):gmatch("%S+") do
   malloc_family[name] = true
 end
