@@ -19,10 +19,13 @@
  * Any other value is reported once in a process, and the default is used. A program that has more
  * rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of these. Into
  * such a program the dynamic linker preloads only libraries of its own folders. */
+#define _GNU_SOURCE 1
 #include "preload.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,13 +35,17 @@
 
 _Atomic int host_state;
 
+/* Where this library begins; the linker defines it. */
+extern const char __ehdr_start[] __attribute__((visibility("hidden")));
+
 typedef enum bad_free { BAD_FREE_ABORT, BAD_FREE_REPORT, BAD_FREE_IGNORE } bad_free;
 typedef enum telling { TELL_ERRORS, TELL_NONE, TELL_ALL } telling;
 
 static bad_free on_bad_free;
 static telling events;
 static bool strict, is_told, follow, service, guard_report;
-static long run_pid; /* the process that `loam run` became; 0: none */
+static bool is_first; /* the process that `loam run` became, or the first of a preloaded tree */
+static long run_pid;  /* the process that `loam run` became; 0: none */
 /* The name by which the program was started. It is a copy, because a program may write over its
  * arguments. */
 static char program[32];
@@ -257,6 +264,7 @@ static void read_environment(void) {
   if (fstat(STDERR_FILENO, &stderr_first)) stderr_first = (struct stat){ 0 };
   on_bad_free = (bad_free)read_word("LOAM_BAD_FREE", "abort|report|ignore");
   events = (telling)read_word("LOAM_EVENTS", "errors|none|stderr");
+  is_first = run_pid ? run_pid == (long)getpid() : !secure_getenv("LOAM_BOARD");
   strict = !is_lenient();
   is_told = is_refusal_told();
   follow = read_word("LOAM_WATCH", "0|1");
@@ -302,4 +310,29 @@ bool host_wake(const void *caller) {
   return true;
 }
 
-__attribute__((constructor)) static void begin(void) { host_wake(&host_state); }
+/* Returns the file whose malloc the program calls if it is another than this library; else NULL. A
+ * program that is no PIE may have an entry of its own that leads to malloc, whose symbol is not
+ * defined there; then another function of the family is asked about. */
+static const char *file_before_loam(void) {
+  static const char *const family[] = { "malloc", "calloc", "realloc", "malloc_usable_size" };
+  for (size_t i = 0; i < sizeof family / sizeof *family; i++) {
+    Dl_info info;
+    void *symbol = NULL, *found = dlsym(RTLD_DEFAULT, family[i]);
+    if (!found || !dladdr1(found, &info, &symbol, RTLD_DL_SYMENT) || !symbol) continue;
+    if (((const ElfW(Sym) *)symbol)->st_shndx == SHN_UNDEF) continue;
+    return info.dli_fbase == (const void *)__ehdr_start ? NULL : info.dli_fname;
+  }
+  return NULL;
+}
+
+/* The program may have a malloc of its own, and LD_PRELOAD may name another allocator before loam.
+ * Then loam is loaded and obeys the policy, but few requests or none come to it. */
+static void tell_if_another_is_first(void) {
+  const char *file = file_before_loam();
+  if (file) tell("note: malloc of %s comes before loam's; loam governs what it passes on", file);
+}
+
+__attribute__((constructor)) static void begin(void) {
+  host_wake(&host_state);
+  if (is_first && events != TELL_NONE && secure_getenv("LOAM_POLICY")) tell_if_another_is_first();
+}

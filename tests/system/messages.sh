@@ -85,6 +85,43 @@ LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/static" 2> "$err" || s
 [ "$status $(lines "$err")" = "7 0" ] || fail "a static program, in silence: $(cat "$err")"
 echo "ok: a program that loam does not govern is told"
 
+# Another allocator is first: one that LD_PRELOAD names first, or the program's own.
+cat > "$work/other.c" <<'C'
+#include <stddef.h>
+void *__libc_malloc(size_t size), *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *block, size_t size);
+void __libc_free(void *block);
+void *malloc(size_t size) { return __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return __libc_calloc(count, size); }
+void *realloc(void *block, size_t size) { return __libc_realloc(block, size); }
+void free(void *block) { __libc_free(block); }
+C
+cc -shared -fPIC -o "$work/libother.so" "$work/other.c"
+cc -rdynamic -o "$work/owner" "$work/static.c" "$work/other.c"
+status=0
+"$LOAM" run --policy "$policy" -- "$work/owner" 2> "$err" || status=$?
+[ "$status $(lines "$err")" = "7 1" ] || fail "a program with a malloc: status $status: $(cat "$err")"
+grep -q '^loam: owner\[[0-9]*\]: note: malloc of .*/owner comes before loam.s; loam governs what it passes on$' \
+  "$err" || fail "a program with a malloc: $(cat "$err")"
+first="$work/libother.so $LOAM_PRELOAD"
+LD_PRELOAD=$first LOAM_POLICY=$policy sh -c '/bin/true; exec /bin/true' 2> "$err"
+[ "$(lines "$err")" = 1 ] || fail "another malloc comes first: $(cat "$err")"
+grep -q "note: malloc of $work/libother.so comes before loam's" "$err" ||
+  fail "another malloc comes first: $(cat "$err")"
+LOAM_EVENTS=none "$LOAM" run --policy "$policy" -- "$work/owner" 2> "$err"
+LD_PRELOAD=$first true 2>> "$err" # without a policy, nobody expects loam to serve
+LD_PRELOAD="$work/libother.so" "$LOAM" run --policy "$policy" -- true 2>> "$err"
+[ ! -s "$err" ] || fail "another malloc, in silence: $(cat "$err")"
+# A program that is no PIE and takes the address of malloc.
+printf '#include <stdlib.h>\nvoid *(*volatile get)(size_t) = malloc;\nint main(void) { return !get(9); }\n' \
+  > "$work/fixed.c"
+cc -no-pie -fno-pie -fno-builtin -o "$work/fixed" "$work/fixed.c"
+run_under_policy "$work/fixed" 2> "$err" || fail "a program at a fixed address: $?"
+[ ! -s "$err" ] || fail "a program at a fixed address: $(cat "$err")"
+LD_PRELOAD=$first LOAM_POLICY=$policy "$work/fixed" 2> "$err"
+grep -q "note: malloc of $work/libother.so comes before loam's" "$err" || fail "at a fixed address: $(cat "$err")"
+echo "ok: a program in which another allocator is first is told"
+
 # A program that can have no board still runs. A warning names the commands that do not find it.
 status=0
 LOAM_CONTROL_DIR=/proc/nosuch "$LOAM" run --policy "$policy" -- perl -e 'exit 7' 2> "$err" || status=$?
