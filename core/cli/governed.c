@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "os/sys.h"
@@ -73,7 +75,17 @@ static const char *linker_of(const head *h, size_t length) {
   return NULL;
 }
 
-static const char *why_not_elf(const head *h, size_t length, const struct stat *about) {
+/* Returns whether the kernel gives a program rights that its user has not. The dynamic linker then
+ * preloads nothing from the user's folders. For root, a file capability is no additional right. */
+static bool gives_rights(const char *path, const struct stat *about) {
+  if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return false;
+  return (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
+         (about->st_mode & S_ISGID && about->st_gid != getgid()) ||
+         (getuid() && getxattr(path, "security.capability", NULL, 0) > 0);
+}
+
+static const char *why_not_elf(const char *path, const head *h, size_t length,
+                               const struct stat *about) {
   if (length < sizeof h->elf) return NULL;
   if (h->elf.e_ident[EI_CLASS] != ELFCLASS64) return "a program of 32 bits";
   bool has_tables = h->elf.e_phoff <= length &&
@@ -81,9 +93,7 @@ static const char *why_not_elf(const head *h, size_t length, const struct stat *
   const char *linker = linker_of(h, length);
   if (!linker) return has_tables ? "linked statically" : NULL;
   if (strstr(linker, "musl")) return "linked to another C library, musl";
-  bool gains = (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
-               (about->st_mode & S_ISGID && about->st_gid != getgid());
-  return gains ? "a program with more rights than its user" : NULL;
+  return gives_rights(path, about) ? "a program with more rights than its user" : NULL;
 }
 
 const char *lm_governed_why_not(const char *program) {
@@ -95,7 +105,7 @@ const char *lm_governed_why_not(const char *program) {
   for (int i = 0; i < 4 && is_there; i++) { /* a script's interpreter may be a script */
     size_t length = read_head(path, &h, &about);
     if (length >= SELFMAG && !memcmp(h.bytes, ELFMAG, SELFMAG))
-      return why_not_elf(&h, length, &about);
+      return why_not_elf(path, &h, length, &about);
     is_there = length > 2 && h.bytes[0] == '#' && h.bytes[1] == '!' && find_interpreter(&h, path);
   }
   return NULL;

@@ -4,6 +4,9 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "folder.h"
@@ -108,6 +111,39 @@ static void a_program_with_more_rights_is_not_governed(void **state) {
   assert_string_equal(why_not("dynamic"), "a program with more rights than its user");
 }
 
+/* Whether another user who starts the program gets the reason. */
+static bool another_user_gets(const char *reason, bool gives_up) {
+  int status;
+  pid_t child = fork();
+  if (child == 0) {
+    if (gives_up && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) _exit(2);
+    if (setuid(23456)) _exit(2);
+    const char *why = why_not("dynamic");
+    _exit(reason ? !why || strcmp(why, reason) : why != NULL);
+  }
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void a_file_capability_gives_more_rights_to_all_but_root(void **state) {
+  /* The attribute as the kernel reads it: revision 2 with the effective bit, and the capability to
+   * bind low ports. */
+  const uint32_t bind_low_ports[] = { 0x02000001, 1 << 10, 0, 0, 0 };
+  char path[128];
+  (void)state;
+  if (geteuid()) return;
+  snprintf(path, sizeof path, "%s/dynamic", folder);
+  assert_int_equal(chmod(folder, 0711), 0);
+  assert_int_equal(chown(path, 0, 0), 0);
+  assert_int_equal(chmod(path, 0755), 0);
+  assert_true(another_user_gets(NULL, false));
+  assert_int_equal(setxattr(path, "security.capability", bind_low_ports, sizeof bind_low_ports, 0),
+                   0);
+  assert_null(why_not("dynamic"));
+  assert_true(another_user_gets("a program with more rights than its user", false));
+  assert_true(another_user_gets(NULL, true)); /* the kernel gives no more rights then */
+  assert_int_equal(removexattr(path, "security.capability"), 0);
+}
+
 static void what_cannot_be_read_is_for_exec_to_refuse(void **state) {
   (void)state;
   make_folder("folder");
@@ -127,6 +163,7 @@ int main(void) {
     cmocka_unit_test(a_name_is_searched_in_path),
     cmocka_unit_test(what_cannot_be_read_is_for_exec_to_refuse),
     cmocka_unit_test(a_program_with_more_rights_is_not_governed),
+    cmocka_unit_test(a_file_capability_gives_more_rights_to_all_but_root),
   };
   return cmocka_run_group_tests(tests, set_up, remove_folder);
 }
