@@ -104,7 +104,8 @@ void lm_pools_forget_locked(lm_strategy *strategy) {
 static void reopen(lm_strategy *strategy) {
   uint32_t closing = LM_POOL_CLOSING;
   if (atomic_compare_exchange_strong(&strategy->retiring, &closing, LM_POOL_OPEN)) return;
-  while (atomic_load(&strategy->retiring) == LM_POOL_CLOSED) lm_sys_yield();
+  for (int tries = 0; atomic_load(&strategy->retiring) == LM_POOL_CLOSED; tries++)
+    lm_sys_wait_a_little(tries);
 }
 
 lm_pool *lm_pools_make(lm_strategy *strategy) {

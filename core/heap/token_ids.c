@@ -55,7 +55,7 @@ static bool look_at(uint32_t slot, lm_central_look_fn *look, void *ctx) {
         lm_central_show_states(&pool->central[lm_tcache_bin_class(bin)], slot, look, ctx))
       return true;
     if (tries == LM_MAP_RETRIES) return false;
-    lm_sys_yield();
+    lm_sys_wait_a_little(tries);
   }
   return true;
 }

@@ -11,7 +11,7 @@ static bool read_stable(const lm_span *span, lm_span_info *view, uint32_t *versi
   for (int tries = 0; tries < LM_MAP_RETRIES; tries++) {
     if (lm_map_read(span, view, version)) return true;
     if (!(*version & 1) && lm_map_is_unchanged(span, *version)) return false;
-    lm_sys_yield();
+    lm_sys_wait_a_little(tries);
   }
   return false;
 }

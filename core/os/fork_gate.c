@@ -17,7 +17,7 @@
  * handler, a driver. The thread that runs that code may hold a lock of the C library which fork
  * takes next, and could not drop the lock before the fork ends. Foreign code that lasts longer may
  * itself wait for the forking thread. */
-enum { YIELDS = 16, ASK_KERNEL_AFTER = 64, NAP_NS = 50000 };
+enum { ASK_KERNEL_AFTER = 64 };
 #define LONGEST_NS ((int64_t)10000000000)
 #define INTERRUPTED_NS ((int64_t)100000000)
 #define FOREIGN_NS ((int64_t)50000000)
@@ -51,11 +51,6 @@ static uintptr_t own_name(void) { return (uintptr_t)&is_bare; }
 
 bool lm_fork_gate_is_forker(void) {
   return atomic_load_explicit(&gate.forker, memory_order_relaxed) == own_name();
-}
-
-static void wait_a_little(int tries) {
-  if (tries < YIELDS) lm_sys_yield();
-  else lm_sys_sleep(NAP_NS);
 }
 
 /* ---- Sections */
@@ -101,7 +96,7 @@ static bool is_awaited(void) {
 }
 
 void lm_fork_gate_enter(void) {
-  for (int tries = 0; !pass(is_awaited()); tries++) wait_a_little(tries);
+  for (int tries = 0; !pass(is_awaited()); tries++) lm_sys_wait_a_little(tries);
 }
 
 static bool is_long(void) { return atomic_load_explicit(&gate.is_long, memory_order_relaxed); }
@@ -110,7 +105,7 @@ bool lm_fork_gate_try(int64_t patience_ns) {
   if (lm_likely(pass(false))) return true;
   int64_t until = patience_ns ? lm_sys_clock_ns() + patience_ns : 0;
   for (int tries = 0; patience_ns && !is_long() && lm_sys_clock_ns() < until; tries++) {
-    wait_a_little(tries);
+    lm_sys_wait_a_little(tries);
     if (pass(is_awaited())) return true;
   }
   if (patience_ns) atomic_store_explicit(&gate.is_long, true, memory_order_relaxed);
@@ -132,7 +127,7 @@ bool lm_fork_gate_interrupt(void) {
 
 void lm_fork_gate_return(bool is_counted) {
   lm_thread *t = lm_thread_self;
-  for (int tries = 0; !pass(true); tries++) wait_a_little(tries);
+  for (int tries = 0; !pass(true); tries++) lm_sys_wait_a_little(tries);
   lm_assert(!is_counted || t->interrupted > 0);
   if (is_counted) atomic_store_explicit(&t->interrupted, t->interrupted - 1, memory_order_relaxed);
 }
@@ -174,7 +169,7 @@ static bool become_forker(int64_t until) {
   for (int tries = 0; !atomic_compare_exchange_strong(&gate.forker, &none, own_name());
        tries++, none = 0) {
     if (lm_sys_clock_ns() > until) return false;
-    wait_a_little(tries);
+    lm_sys_wait_a_little(tries);
   }
   return true;
 }
@@ -194,7 +189,7 @@ void lm_fork_gate_close(bool is_interrupted) {
     has_given_up = !are_others_out(tries, lm_sys_clock_ns() < begun + FOREIGN_NS);
     if (!has_given_up || lm_sys_clock_ns() > until) return;
     atomic_store(&lm_fork_gate_phase, LM_GATE_CLOSING);
-    wait_a_little(tries);
+    lm_sys_wait_a_little(tries);
   }
 }
 

@@ -183,9 +183,14 @@ void lm_sys_wake(_Atomic uint32_t *word);
 void lm_sys_cancel_off(void);
 void lm_sys_cancel_restore(void);
 
-/* Let other threads run: for a moment, or for `ns` nanoseconds. */
-void lm_sys_yield(void);
+/* Sleeps for `ns` nanoseconds. */
 void lm_sys_sleep(int64_t ns);
+/* Lets other threads run for a moment. The caller waits until another thread has changed a word,
+ * and calls this each time it has looked, with the number of looks before. The first calls yield,
+ * and later ones sleep, each longer than the one before, up to a millisecond. Without the sleep a
+ * thread of a real-time priority would wait for ever if the other thread has a lower priority and
+ * needs the same processor: a yield lets only threads of its own priority run. */
+void lm_sys_wait_a_little(int tries);
 
 /* Returns the kernel's number of the calling thread. */
 int lm_sys_thread_id(void);

@@ -426,14 +426,19 @@ void lm_sys_wake(_Atomic uint32_t *word) {
   errno = before;
 }
 
-void lm_sys_yield(void) { sched_yield(); }
-
 void lm_sys_sleep(int64_t ns) {
   lm_assert(ns >= 0);
   struct timespec time = { ns / 1000000000, ns % 1000000000 };
   int before = errno;
   syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &time, NULL);
   errno = before;
+}
+
+void lm_sys_wait_a_little(int tries) {
+  enum { YIELDS = 16, NAP_STEP_NS = 20000, NAPS_GROW = 50 };
+  int naps = tries - YIELDS + 1;
+  if (naps > 0) lm_sys_sleep((int64_t)NAP_STEP_NS * (naps < NAPS_GROW ? naps : NAPS_GROW));
+  else sched_yield();
 }
 
 int lm_sys_process_open(int pid, int *out) {

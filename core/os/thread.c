@@ -623,10 +623,13 @@ static void forget_decisions(lm_thread *t) {
 
 /* Acquire pairs with the release with which lm_thread_clear_slow clears LM_SLOW_TAKING: the thread
  * sees its bins as the other thread left them. */
+static bool is_being_taken(const lm_thread *t) {
+  return atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_TAKING;
+}
+
 LM_NOINLINE void lm_thread_handle_slow(lm_thread *t) {
   lm_assert(t != lm_thread_self || !atomic_load_explicit(&t->active, memory_order_relaxed));
-  while (atomic_load_explicit(&t->slow_reasons, memory_order_acquire) & LM_SLOW_TAKING)
-    lm_sys_yield();
+  for (int tries = 0; is_being_taken(t); tries++) lm_sys_wait_a_little(tries);
   uint32_t reasons = clear_reasons(t, LM_SLOW_STALE | LM_SLOW_CLAIMED);
   if (reasons & LM_SLOW_STALE) forget_decisions(t);
   void (*give_up)(lm_thread *) = atomic_load_explicit(&on_claim, memory_order_relaxed);
@@ -642,18 +645,8 @@ void lm_thread_on_claim(void (*give_up)(lm_thread *t)) {
 
 /* ---- Grace periods */
 
-/* A grace first yields YIELDS times, then sleeps longer each time up to NAP_MAX_NS. After PATIENCE
- * tries it asks the kernel whether the thread still exists. */
-enum { YIELDS = 32, PATIENCE = 128, NAP_MIN_NS = 20000, NAP_MAX_NS = 1000000 };
-
-static void wait_a_little(int tries) {
-  if (tries < YIELDS) {
-    lm_sys_yield();
-    return;
-  }
-  int64_t ns = (int64_t)NAP_MIN_NS * (tries - YIELDS + 1);
-  lm_sys_sleep(ns < NAP_MAX_NS ? ns : NAP_MAX_NS);
-}
+/* After so many tries a grace asks the kernel whether the thread still exists. */
+enum { PATIENCE = 128 };
 
 /* Returns whether the grace with this number need not wait for t: t was outside of sections during
  * this grace or a later one. Numbers may wrap around. */
@@ -697,7 +690,7 @@ static bool grace_locked(void) {
   lm_lock_drop(&list.lock);
   if (lm_sys_membarrier()) return false; /* pairs with the fence of lm_thread_begin */
   for (int tries = 0; !have_all_passed(number, tries); tries += tries < INT_MAX)
-    wait_a_little(tries);
+    lm_sys_wait_a_little(tries);
   return true;
 }
 

@@ -135,9 +135,10 @@ bool lm_map_read(const lm_span *s, lm_span_info *out, uint32_t *version) {
  * not fork before. Acquire pairs with the release of the thread that stored the state. */
 LM_INLINE lm_state settled_state(const lm_span *s, uint32_t version, lm_state_cell *cell) {
   lm_state state;
-  while ((state = atomic_load_explicit(cell, memory_order_acquire)) == LM_STATE_BUSY &&
-         lm_map_is_unchanged(s, version))
-    lm_sys_yield();
+  for (int tries = 0; (state = atomic_load_explicit(cell, memory_order_acquire)) == LM_STATE_BUSY &&
+                      lm_map_is_unchanged(s, version);
+       tries++)
+    lm_sys_wait_a_little(tries);
   return state;
 }
 
@@ -151,8 +152,9 @@ LM_INLINE lm_token token_of(const lm_span *s, uint32_t version, lm_state_cell *c
 
 lm_state lm_map_object_state(lm_state_cell *cell) {
   lm_state state;
-  while ((state = atomic_load_explicit(cell, memory_order_acquire)) == LM_STATE_BUSY)
-    lm_sys_yield();
+  for (int tries = 0; (state = atomic_load_explicit(cell, memory_order_acquire)) == LM_STATE_BUSY;
+       tries++)
+    lm_sys_wait_a_little(tries);
   return state;
 }
 
@@ -216,7 +218,7 @@ bool lm_map_find(const void *p, lm_map_object *out) {
     bool changing = false;
     if (find_once(p, out, &changing)) return true;
     if (lm_likely(!changing)) return false;
-    lm_sys_yield();
+    lm_sys_wait_a_little(tries);
   }
   return false;
 }

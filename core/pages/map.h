@@ -252,7 +252,7 @@ LM_INLINE uint32_t lm_map_key_bin(uint64_t key) { return (uint32_t)key % LM_MAP_
 LM_INLINE bool lm_map_is_large(uint64_t key) { return key < LM_MAP_KEY_LOW; }
 
 /* How often a thread that finds an entry being changed reads it again before it gives up. */
-enum { LM_MAP_RETRIES = 10000 };
+enum { LM_MAP_RETRIES = 1000 };
 /* Copies an entry to *out, and its version to *version. False when the entry describes nothing, or
  * another thread is changing it. Any thread, without a lock. */
 bool lm_map_read(const lm_span *span, lm_span_info *out, uint32_t *version);

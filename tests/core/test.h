@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -128,7 +129,7 @@ static inline void duel_begin(duel *d) { *d = (duel){ .end_ns = lm_sys_clock_ns(
 static inline void duel_meet(duel *d, int nth) {
   d->arrived++;
   for (int tries = 0; d->arrived < 2 * nth; tries++)
-    if (tries > 1000) lm_sys_yield();
+    if (tries > 1000) sched_yield();
 }
 
 /* Ends the duel if `round` is the last of `most` rounds, or if the time is over. Rounds count from

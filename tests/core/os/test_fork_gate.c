@@ -27,7 +27,7 @@ static void *hold_section(void *ctx) {
   lm_lock_hold_cancel();
   if (h->suspends) section = lm_lock_suspend();
   is_begun = true;
-  while (!may_end) lm_sys_yield();
+  while (!may_end) sched_yield();
   if (h->suspends) lm_lock_resume(section);
   lm_lock_allow_cancel();
   is_ended = true;
@@ -38,7 +38,7 @@ static pthread_t begin_section(const how *h) {
   pthread_t thread;
   may_end = is_begun = is_ended = false;
   assert_int_equal(pthread_create(&thread, NULL, hold_section, (void *)h), 0);
-  while (!is_begun) lm_sys_yield();
+  while (!is_begun) sched_yield();
   return thread;
 }
 
@@ -81,7 +81,7 @@ static void *allocate_in_foreign_code(void *ctx) {
   lm_lock_hold_cancel();
   lm_lock_suspended section = lm_lock_suspend();
   is_begun = true;
-  while (atomic_load(&lm_fork_gate_phase) == LM_GATE_OPEN) lm_sys_yield();
+  while (atomic_load(&lm_fork_gate_phase) == LM_GATE_OPEN) sched_yield();
   bool has_begun = lm_lock_try_hold();
   if (has_begun) lm_lock_allow_cancel();
   lm_lock_resume(section);
@@ -96,7 +96,7 @@ static void foreign_code_passes_a_closing_gate(void **state) {
   void *result;
   is_begun = false;
   assert_int_equal(pthread_create(&thread, NULL, allocate_in_foreign_code, state), 0);
-  while (!is_begun) lm_sys_yield();
+  while (!is_begun) sched_yield();
   lm_fork_gate_close(false);
   lm_fork_gate_open();
   pthread_join(thread, &result);
@@ -138,7 +138,7 @@ static void *take_a_lock_while_active(void *ctx) {
   static lm_lock lock;
   lm_thread *t = lm_thread_get();
   is_begun = true;
-  while (!may_end) lm_sys_yield();
+  while (!may_end) sched_yield();
   lm_thread_begin(t);
   is_begun = false;
   lm_lock_take(&lock); /* waits while the gate is closed */
@@ -154,10 +154,10 @@ static void the_forking_thread_waits_for_no_grace(void **state) {
   may_end = is_begun = false;
   lm_thread_get();
   assert_int_equal(pthread_create(&thread, NULL, take_a_lock_while_active, state), 0);
-  while (!is_begun) lm_sys_yield();
+  while (!is_begun) sched_yield();
   lm_fork_gate_close(false);
   may_end = true;
-  while (is_begun) lm_sys_yield();
+  while (is_begun) sched_yield();
   alarm(PATIENCE_S);
   assert_false(lm_thread_grace());
   alarm(0);

@@ -26,7 +26,7 @@ static void *add_under_the_lock(void *unused) {
   for (int i = 0; i < ROUNDS; i++) {
     lm_lock_take(&lock);
     guarded++;
-    if (i % 100 == 0) lm_sys_yield(); /* so that other threads sleep on the lock */
+    if (i % 100 == 0) sched_yield(); /* so that other threads sleep on the lock */
     lm_lock_drop(&lock);
   }
   return NULL;

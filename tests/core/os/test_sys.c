@@ -332,7 +332,7 @@ static void *sleep_until_told(void *unused) {
 static void sleeps_until_woken_and_knows_who_lives(void **state) {
   (void)state;
   pthread_t thread = start_thread(sleep_until_told, NULL);
-  while (thread_number == 0) lm_sys_yield();
+  while (thread_number == 0) sched_yield();
   lm_sys_sleep(1000000);
   assert_true(lm_sys_thread_lives((int)thread_number));
   word = 1;

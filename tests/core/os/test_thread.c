@@ -447,7 +447,7 @@ static void *stay_inside(void *unused) {
   lm_thread *t = lm_thread_get();
   lm_thread_enter(t);
   is_inside = true;
-  while (!may_leave) lm_sys_yield();
+  while (!may_leave) sched_yield();
   lm_thread_leave(t);
   return NULL;
 }
@@ -464,7 +464,7 @@ static void a_grace_waits_for_whoever_is_inside(void **state) {
   (void)state;
   is_inside = may_leave = has_grace = false;
   pthread_t inside = start_thread(stay_inside, NULL);
-  while (!is_inside) lm_sys_yield();
+  while (!is_inside) sched_yield();
   pthread_t asking = start_thread(ask_for_grace, NULL);
   lm_sys_sleep(50000000);
   assert_false(has_grace);
@@ -493,10 +493,10 @@ static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) 
   if (!lm_thread_grace()) skip(); /* a kernel without membarrier(2) */
   is_inside = may_leave = has_grace = false;
   pthread_t inside = start_thread(stay_inside, NULL);
-  while (!is_inside) lm_sys_yield();
+  while (!is_inside) sched_yield();
   uint32_t before = passed_grace();
   pthread_t asking = start_thread(ask_for_grace, NULL);
-  while (passed_grace() == before) lm_sys_yield(); /* the grace waits for the other thread now */
+  while (passed_grace() == before) sched_yield(); /* the grace waits for the other thread now */
   uint32_t passed = passed_grace();
   lm_thread_calm_begin();
   lm_sys_sleep(50000000); /* the grace looks at the threads many times */
@@ -504,7 +504,7 @@ static void a_grace_notes_nothing_for_a_calm_one_that_began_later(void **state) 
   may_leave = true;
   pthread_join(inside, NULL);
   pthread_join(asking, NULL);
-  while (!lm_thread_calm_is_over()) lm_sys_yield();
+  while (!lm_thread_calm_is_over()) sched_yield();
 }
 
 /* ---- Reach */
@@ -560,11 +560,11 @@ static void a_reason_that_arrives_amid_set_reach_wins(void **state) {
   (void)state;
   is_inside = may_leave = false;
   pthread_t other = start_thread(reach_on, NULL);
-  while (!is_inside) lm_sys_yield();
+  while (!is_inside) sched_yield();
   for (int i = 0; i < 300; i++) {
     lm_thread_set_slow_all(LM_SLOW_HOOKED);
     raised++;
-    for (unsigned before = reached; reached - before < 2;) lm_sys_yield();
+    for (unsigned before = reached; reached - before < 2;) sched_yield();
     raised++;
     lm_thread_clear_slow_all(LM_SLOW_HOOKED);
   }
@@ -767,7 +767,7 @@ static void a_child_of_a_busy_process_is_whole(void **state) {
   lm_thread_add_fork_lock(&leaf);
   stop = false;
   pthread_t one = start_thread(be_busy, NULL), two = start_thread(be_busy, NULL);
-  while (busy < 2) lm_sys_yield();
+  while (busy < 2) sched_yield();
   for (int i = 0; i < 100; i++) {
     int seen = ends;
     assert_int_equal(run_in_child(look_around, &seen), CHILD_FINE);
@@ -781,7 +781,7 @@ static void a_grace_does_not_wait_for_a_thread_that_is_lost(void **state) {
   (void)state;
   is_inside = may_leave = false;
   pthread_t inside = start_thread(stay_inside, NULL);
-  while (!is_inside) lm_sys_yield();
+  while (!is_inside) sched_yield();
   pid_t pid = _Fork(); /* _Fork runs no fork handlers, so the child still lists the other thread */
   if (pid == 0) {
     alarm(PATIENCE_S);
