@@ -35,6 +35,7 @@ done
 rows 1 '/' "$bench/patterns" serves
 rows 2 '[0-9]$' "$bench/frugal" objects
 for scene in $("$bench/tails" list | cut -f 1); do rows 1 '^[0-9.]+$' "$bench/tails" "$scene"; done
+rows 2 '^(malloc|free)( +[0-9]+){5}$' "$bench/latency"
 rows 1 '^[0-9.]+$' "$bench/large" cycle malloc 1 1
 rows 1 '^[0-9.]+$' "$bench/large" reuse loam 1 1
 rows 0 . "$bench/measure" "$work/measured" true
