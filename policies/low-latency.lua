@@ -4,6 +4,9 @@
 -- of the thread that allocates. While node 0 has less than 1 GiB free, large blocks of other tags
 -- are spread over all nodes, so that node 0 keeps room for hot blocks.
 --
+-- Set LOAM_KEEP=1 too: without it, hot memory that lies idle goes back and is prepared again. What
+-- else a thread may wait for is in latency.md.
+--
 -- Costs: locked memory counts against `ulimit -l`. Where locking is refused, hot blocks fall back
 -- to ordinary memory, and `loam stats` counts them. For each request of 1 MiB or more loam reads
 -- the free memory of the node, a figure that is at most 100 ms old.

@@ -2,6 +2,8 @@
  * decay.h describes, and who is woken. */
 #include "os/decay.h"
 
+#include <string.h>
+
 #include "os/sys.h"
 #include "os/thread.h"
 
@@ -52,12 +54,23 @@ void lm_decay_set_wake(bool (*wake)(void)) {
   atomic_store_explicit(&waker, wake, memory_order_relaxed);
 }
 
+bool lm_decay_keeps_all(void) {
+  enum { UNREAD, KEEPS, GIVES_BACK };
+  static _Atomic int kept; /* relaxed: every thread reads the same environment */
+  if (lm_unlikely(atomic_load_explicit(&kept, memory_order_relaxed) == UNREAD)) {
+    const char *value = lm_sys_getenv("LOAM_KEEP");
+    int found = value && !strcmp(value, "1") ? KEEPS : GIVES_BACK;
+    atomic_store_explicit(&kept, found, memory_order_relaxed);
+  }
+  return atomic_load_explicit(&kept, memory_order_relaxed) == KEEPS;
+}
+
 static bool is_served_at(int64_t now) {
   int64_t at = atomic_load_explicit(&served_at_ns, memory_order_relaxed);
   return at && now - at < SERVED_NS;
 }
 
-bool lm_decay_is_served(void) { return is_served_at(lm_sys_clock_ns()); }
+bool lm_decay_is_served(void) { return lm_decay_keeps_all() || is_served_at(lm_sys_clock_ns()); }
 
 bool lm_decay_is_due(void) {
   if (lm_decay_is_asleep()) return false;
@@ -71,7 +84,8 @@ void lm_decay_wait(int64_t wait_ns) {
 }
 
 bool lm_decay_is_asleep(void) {
-  return atomic_load_explicit(&lm_decay_state, memory_order_relaxed) == LM_DECAY_ASLEEP;
+  return atomic_load_explicit(&lm_decay_state, memory_order_relaxed) == LM_DECAY_ASLEEP ||
+         lm_decay_keeps_all();
 }
 
 /* The store is ordered before the tick's reads of the pools by the locks that the tick takes. */

@@ -71,7 +71,13 @@ void lm_decay_end_devices(void);
  * that frees memory calls it, so it takes only locks under which no other lock is taken. */
 void lm_decay_set_wake(bool (*wake)(void));
 
-/* Returns whether a service thread ticked, or was woken to tick, in the last three seconds. */
+/* Returns whether the process keeps all free memory: the variable LOAM_KEEP is 1. Then no tick is
+ * due and no free gives memory back. Memory goes back by loam_trim, by an alarm (os/pressure.h),
+ * and where the system refuses more memory. Reads the environment once. */
+bool lm_decay_keeps_all(void);
+
+/* Returns whether a service thread ticked, or was woken to tick, in the last three seconds. True in
+ * a process that keeps all free memory, so that threads do not give it back themselves. */
 bool lm_decay_is_served(void);
 
 /* Returns whether a thread that allocates or frees is to do a step of a tick now: the process is
@@ -80,7 +86,7 @@ bool lm_decay_is_due(void);
 /* The next step is due `wait_ns` nanoseconds from now. */
 void lm_decay_wait(int64_t wait_ns);
 
-/* Returns whether there is nothing to release, so that no tick is needed. */
+/* Returns whether there is nothing to release, or all is kept, so that no tick is needed. */
 bool lm_decay_is_asleep(void);
 
 /* Notes that a service thread ticks at the time `now_ns` (lm_sys_clock_ns). A test may pass a time

@@ -556,6 +556,7 @@ void lm_regions_put_only(lm_regions *r, uint32_t slot, uint32_t slots) {
 /* Down to half of the bound. Otherwise a program that frees and takes one large block over and over
  * would get here each time, with its block as the longest run. */
 void lm_regions_shed(lm_regions *r, uint32_t slots) {
+  if (lm_decay_keeps_all()) return;
   lm_lock_take(&r->lock);
   bool served = r->dirty.slots <= DIRTY_KEPT_ALONE || lm_decay_is_served();
   uint32_t keep = dirty_to_keep_locked(r, served), dirty = r->dirty.slots;

@@ -50,6 +50,7 @@ program does. A program that finds a value which it does not know says so, and u
   LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out, nor
                          why a program has no board or cannot be asked
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
+  LOAM_KEEP=1            keeps free memory for reuse, and gives none back to the system
   LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD=N           guards blocks, as --guard does
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
