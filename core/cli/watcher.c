@@ -423,6 +423,7 @@ static void detach(void) {
 static _Noreturn void run(void) {
   detach();
   rename_self();
+  lm_sys_end_real_time();
   if (lm_publisher_open(self.board, &self.to) != LOAM_OK ||
       (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK))
     _exit(1);

@@ -192,6 +192,10 @@ void lm_sys_sleep(int64_t ns);
  * needs the same processor: a yield lets only threads of its own priority run. */
 void lm_sys_wait_a_little(int tries);
 
+/* Gives the calling thread an ordinary priority if it has a real-time one: for loam's own threads
+ * and processes, which inherit that of the program. No right is needed for that. */
+void lm_sys_end_real_time(void);
+
 /* Returns the kernel's number of the calling thread. */
 int lm_sys_thread_id(void);
 /* Returns whether a thread of this process has the number. */

@@ -441,6 +441,13 @@ void lm_sys_wait_a_little(int tries) {
   else sched_yield();
 }
 
+void lm_sys_end_real_time(void) {
+  int before = errno, policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+  if (policy == SCHED_FIFO || policy == SCHED_RR)
+    (void)sched_setscheduler(0, SCHED_OTHER, &(struct sched_param){ 0 });
+  errno = before;
+}
+
 int lm_sys_process_open(int pid, int *out) {
   if (is_refused()) return ENOSYS;
   int before = errno, fd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -522,6 +522,7 @@ static size_t stack_size(const pthread_attr_t *attributes) {
  * kernel's tables makes waiting for the process take milliseconds longer. */
 static void *begin_named(void *run) {
   pthread_setname_np(pthread_self(), "loam");
+  lm_sys_end_real_time();
   return ((void *(*)(void *))run)(NULL);
 }
 

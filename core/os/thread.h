@@ -293,7 +293,8 @@ LM_INLINE void lm_thread_foreign_end(lm_thread *t, lm_lock_suspended section) {
 }
 
 /* Starts a thread of loam's own that calls `run`, with all signals blocked: signals are for the
- * host's threads. Sets *out and returns 0, or returns an errno value. */
+ * host's threads. The thread has no real-time priority, also where the calling thread has one. Sets
+ * *out and returns 0, or returns an errno value. */
 int lm_thread_start(pthread_t *out, void *(*run)(void *));
 
 /* ---- Active sections */
