@@ -76,7 +76,9 @@ class AllocationLog:
             raise RuntimeError("the log is running already")
         self._started = self._started or time.perf_counter()
         if not self._is_hooked:
-            self._before = hooks.on_memory(self._note)
+            before = hooks.on_memory(self._note)
+            if before != self._note:  # else an interrupt ended an earlier start() or stop() here
+                self._before = before
         self._is_hooked = self._is_running = True
         return self
 
@@ -89,12 +91,14 @@ class AllocationLog:
     def _remove(self) -> None:
         """Sets the function of before again, unless a later function is set, which may call this
         log's. A log that stopped earlier is removed too, if that is possible now."""
+        self._is_hooked = False  # an interrupt may end this function after each line
         now = hooks.on_memory(self._before)
         if now != self._note:
             hooks.on_memory(now)
+            self._is_hooked = True
             return
         earlier = getattr(self._before, "__self__", None)
-        self._is_hooked, self._before = False, None
+        self._before = None
         if isinstance(earlier, AllocationLog) and not earlier._is_running:
             earlier._remove()
 

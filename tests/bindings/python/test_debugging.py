@@ -12,10 +12,12 @@ import sys
 import tempfile
 import threading
 import tracemalloc
+from unittest import mock
 
 import numpy
 
 import loam
+from loam import hooks
 
 from _support import POLICY, Case, main, run_child
 
@@ -239,6 +241,26 @@ class Logs(Case):
         self.assertIn(7000, [call[2] for call in seen])
         self.assertEqual(max(row.size for row in log.rows), 5000)
 
+
+    def test_a_log_survives_an_interrupt_at_its_start_and_its_stop(self):
+        log, set_hook = loam.AllocationLog(), hooks.on_memory
+
+        def interrupted(function):
+            set_hook(function)
+            raise KeyboardInterrupt  # Ctrl-C, before the caller has noted that the call is done
+
+        for change in log.start, log.stop:
+            with mock.patch.object(hooks, "on_memory", interrupted):
+                self.assertRaises(KeyboardInterrupt, change)
+            log.stop()
+            with log:
+                loam.Block(5000, "log.again")
+            self.assertEqual([row.action for row in log.rows if row.tag == "log.again"],
+                             ["allocate", "free"])
+            self.assertIsNone(loam.on_memory(None))
+            log.rows.clear()
+            if change == log.start:
+                log.start()
 
     def test_logs_stop_in_any_order(self):
         first, second = loam.AllocationLog().start(), loam.AllocationLog().start()
