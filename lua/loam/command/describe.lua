@@ -53,6 +53,19 @@ function describe.tag(tag)
   return tag == "" and '""' or terminal.plain(tag)
 end
 
+-- Returns the name of a strategy, and its kind where the name does not tell it: "fast (pinned)".
+---@param row table with the keys `strategy` and `kind`
+function describe.strategy_name(row)
+  if row.kind == "host" or row.kind == row.strategy then return row.strategy end
+  return ("%s (%s)"):format(row.strategy, row.kind)
+end
+
+-- Returns the name of a process and its id: "python3 (42)".
+---@param status table with the keys `program` and `pid`
+function describe.program(status)
+  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
+end
+
 -- Returns the names of a chain in words: "a, else b, else c".
 function describe.chain(names)
   return terminal.plain(table.concat(names, ", else "))

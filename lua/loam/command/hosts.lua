@@ -3,7 +3,7 @@
 local json = require("loam.report.json")
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
-local terminal = require("loam.command.terminal")
+local describe = require("loam.command.describe")
 
 local hosts = {}
 
@@ -31,11 +31,6 @@ local function ask_anywhere(context, pid, request, patience_ms)
   return context.api.ask(pid, request, patience_ms)
 end
 
----@return string
-function hosts.name(status)
-  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
-end
-
 local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps
 
 -- Says why a process with this map of its memory is on no board although it runs under loam; nil
@@ -52,15 +47,16 @@ end
 local function explain_unknown(context, pid, words)
   local path = words:match("cannot be asked by this user: nothing listens at (.*)$")
   if not path then return words end
-  local name = context.posix.exists("/proc/" .. pid) and (context.posix.program(pid) or "?")
-  if not name then return ("process %d: there is no such process"):format(pid) end
+  if not context.posix.exists("/proc/" .. pid) then
+    return ("process %d: there is no such process"):format(pid)
+  end
+  local name = describe.program { program = context.posix.program(pid) or "?", pid = pid }
   local lost = lost_words(context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST) or "")
   if lost then
-    return ("%s (%d) runs under loam, but %s; `loam stats %d` reads its memory"):format(
-      terminal.plain(name), pid, lost, pid)
+    return ("%s runs under loam, but %s; `loam stats %d` reads its memory"):format(name, lost, pid)
   end
-  local why = "%s (%d) does not run under loam, or another user started it: nothing listens at %s"
-  return why:format(terminal.plain(name), pid, path)
+  return ("%s does not run under loam, or another user started it: nothing listens at %s"):format(
+    name, path)
 end
 
 local STAT_MOST = 4096 -- bytes of /proc/PID/stat
@@ -80,13 +76,14 @@ local function explain(context, pid, words)
   local row = boards.find(context, pid)
   local ms = words:match("^host %d+ did not answer within (%d+) ms$")
   if ms then
-    return ("%s did not answer within %g s%s"):format(row and hosts.name(row.status)
+    return ("%s did not answer within %g s%s"):format(row and describe.program(row.status)
       or "process " .. pid, ms / 1000, is_stopped(context, pid) and ": it is stopped" or "")
   end
   if not row then return explain_unknown(context, pid, words) end
-  if row.status.state == "ended" then return hosts.name(row.status) .. " has ended" end
+  if row.status.state == "ended" then return describe.program(row.status) .. " has ended" end
   if not follows_board(row) then return words end
-  return hosts.name(row.status) .. " has no service to ask: start it with `loam run --service`"
+  return describe.program(row.status)
+    .. " has no service to ask: start it with `loam run --service`"
 end
 
 -- Sends a request to a host and reads its answer. Says so if the wait may be long.

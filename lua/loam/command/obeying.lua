@@ -1,6 +1,7 @@
 -- obeying.lua - tells how far the processes on the boards are with a policy, for `loam wait`.
 
 local boards = require("loam.command.boards")
+local describe = require("loam.command.describe")
 local terminal = require("loam.command.terminal")
 
 local obeying = {}
@@ -57,10 +58,6 @@ function obeying.look(context, hash, pids)
 end
 
 -- ---- words
-
-local function name(status)
-  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
-end
 
 -- Returns the first line of why the latest load of a process was refused; nil: it was not.
 local function refusal(status)
@@ -127,9 +124,12 @@ function obeying.lines(list, processes)
   for _, group in ipairs(groups) do
     local first, more = group[1], #group - 1
     if #group > MOST_ALIKE then
-      lines[#lines + 1] = WORDS[list](("%s and %d others"):format(name(first), more), first, true)
+      local who = ("%s and %d others"):format(describe.program(first), more)
+      lines[#lines + 1] = WORDS[list](who, first, true)
     else
-      for _, status in ipairs(group) do lines[#lines + 1] = WORDS[list](name(status), status) end
+      for _, status in ipairs(group) do
+        lines[#lines + 1] = WORDS[list](describe.program(status), status)
+      end
     end
   end
   return lines

@@ -3,6 +3,7 @@
 
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local describe = require("loam.command.describe")
 local hosts = require("loam.command.hosts")
 local json = require("loam.report.json")
 local terminal = require("loam.command.terminal")
@@ -91,10 +92,6 @@ local function status_of(context, program)
   return answer or fail(words)
 end
 
-local function name_of(status)
-  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
-end
-
 -- Returns the policy that programs obey: a path, or { name, text } of the policy in an image on a
 -- board. Ends the command if they obey different policies, or if neither a board nor a file has the
 -- text of theirs.
@@ -104,11 +101,11 @@ function programs.obeyed(context, list)
   for _, program in ipairs(list) do
     local status = status_of(context, program)
     if status.generation == 0 then
-      fail(("%s obeys no policy: name OLD"):format(name_of(status)))
+      fail(("%s obeys no policy: name OLD"):format(describe.program(status)))
     end
     if first and first.hash ~= status.hash then
-      fail(("%s and %s obey different policies: name OLD"):format(name_of(first),
-        name_of(status)))
+      fail(("%s and %s obey different policies: name OLD"):format(
+        describe.program(first), describe.program(status)))
     end
     first = first or status
   end
@@ -116,14 +113,15 @@ function programs.obeyed(context, list)
   if text then return { name = first.path ~= "" and first.path or first.name, text = text } end
   if first.path ~= "" and context.api.hash(first.path) == first.hash then return first.path end
   return fail(("%s obeys a text of %s that neither a board nor the file has: name OLD"):format(
-    name_of(first), first.path ~= "" and terminal.plain(first.path) or "a policy without a file"))
+    describe.program(first),
+    first.path ~= "" and terminal.plain(first.path) or "a policy without a file"))
 end
 
 -- Returns the programs as the subject of a sentence: "python3 (42) has", or "3 programs have".
 function programs.words(list)
   if #list > 1 then return units.plural(#list, "program") .. " have" end
   local status = list[1].status
-  return (status and name_of(status) or ("process %d"):format(list[1].pid)) .. " has"
+  return (status and describe.program(status) or ("process %d"):format(list[1].pid)) .. " has"
 end
 
 return programs

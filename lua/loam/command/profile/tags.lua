@@ -107,10 +107,6 @@ end
 ---@field version string of the command
 ---@field now number Unix time in seconds
 
-local function program_text(subject)
-  return ("%s (%d)"):format(describe.tag(subject.program), subject.pid)
-end
-
 -- Makes an empty profile. Its first mapping stands for the program: pprof takes the name from
 -- there, and looks up no addresses, since the mapping says that all functions are known.
 local function new_profile(subject, types)
@@ -129,7 +125,7 @@ function tags.live(answer, subject)
   for _, row in ipairs(answer.rows) do add_row(made, row) end
   add_rest(made, answer)
   made.time_ns = subject.now * 1e9
-  made.title = ("%s: %s live in %s"):format(program_text(subject),
+  made.title = ("%s: %s live in %s"):format(describe.program(subject),
     units.bytes(answer.live_bytes), units.plural(answer.live_blocks, "block"))
   made.comments = { "loam " .. subject.version, json.repaired(made.title),
                     ("policy generation %d"):format(answer.generation) }
@@ -157,7 +153,7 @@ function tags.last(status, subject)
   if #made.samples == 0 then return nil end
   made.time_ns = status.updated_at
   made.title = ("%s: about %s live by strategy, its last figures, of %s"):format(
-    program_text(subject), units.bytes(profile.total(made, 1)),
+    describe.program(subject), units.bytes(profile.total(made, 1)),
     units.ago(status.updated_at, subject.now))
   made.comments = { "loam " .. subject.version, json.repaired(made.title) }
   if (status.strategies_left_out or 0) > 0 then

@@ -1,5 +1,7 @@
 -- groups.lua - adds the figures of processes up: by tag, strategy, node, process or service.
 
+local describe = require("loam.command.describe")
+
 local groups = {}
 
 groups.NAMES = { "tag", "strategy", "node", "process", "service" }
@@ -79,11 +81,6 @@ end
 
 -- ---- The groupings
 
-local function strategy_name(row)
-  if row.kind == "host" or row.kind == row.strategy then return row.strategy end
-  return ("%s (%s)"):format(row.strategy, row.kind)
-end
-
 local ADD = {}
 
 function ADD.tag(self, process)
@@ -96,7 +93,7 @@ end
 function ADD.strategy(self, process)
   local by_name = {}
   for _, row in ipairs(process.rows) do
-    local name = strategy_name(row)
+    local name = describe.strategy_name(row)
     local group = join(self, process, name, name)
     if group then
       add_row(group, row)
@@ -106,7 +103,7 @@ function ADD.strategy(self, process)
     by_name[row.strategy] = group
   end
   for _, one in ipairs(process.figures and process.figures.strategies or {}) do
-    local name = strategy_name(one)
+    local name = describe.strategy_name(one)
     local group = join(self, process, name, name)
     if group then
       add_to(group, "live_bytes", 0) -- a strategy without memory has no row

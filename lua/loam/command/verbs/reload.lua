@@ -7,6 +7,7 @@
 local hosts = require("loam.command.hosts")
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local describe = require("loam.command.describe")
 local manifest = require("loam.command.manifest")
 
 local reload = {
@@ -155,7 +156,7 @@ function reload.run(context, given)
   local pid, path = hosts.pid(given[1]), read_path(context, given[2])
   local row = boards.find(context, pid)
   if row and row.status.state == "ended" then
-    context.fail(hosts.name(row.status) .. " has ended")
+    context.fail(describe.program(row.status) .. " has ended")
   end
   local answer, text
   if row and row.status.board then answer = publish(context, row.status, path)

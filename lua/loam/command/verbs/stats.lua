@@ -46,11 +46,6 @@ the tags whose policy reads req.live.]],
 ]],
 }
 
-local function strategy_text(row)
-  if row.kind == "host" or row.kind == row.strategy then return row.strategy end
-  return ("%s (%s)"):format(row.strategy, row.kind)
-end
-
 -- Returns how full a limit is: "63% of 2 MiB"; or "63% of 2 MiB, 10% here" if processes share the
 -- limit. Without a limit, an empty text.
 local function limit_text(row)
@@ -174,7 +169,7 @@ end
 -- class.
 local COLUMN = {
   { "tag", "TAG", function(row) return describe.tag(row.tag) end },
-  { "strategy", "STRATEGY", strategy_text },
+  { "strategy", "STRATEGY", describe.strategy_name },
   { "class", "UP TO", function(row)
     return stats_groups.is_unknown(row) and "any" or units.exact(row.to)
   end },
@@ -328,8 +323,8 @@ end
 -- process wrote there last.
 local function show_last(context, status, keys)
   local now = context.now()
-  context.write(("%s (%d): %s; its last figures, of %s\n"):format(terminal.plain(status.program),
-    status.pid, boards.state(status, now), units.ago(status.updated_at, now)))
+  context.write(("%s: %s; its last figures, of %s\n"):format(describe.program(status),
+    boards.state(status, now), units.ago(status.updated_at, now)))
   local has_strategies = show_last_strategies(context, status)
   if keys.class then show_last_classes(context, status) end
   local has_limits = show_last_limits(context, status)

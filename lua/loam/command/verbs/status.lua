@@ -2,6 +2,7 @@
 
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local describe = require("loam.command.describe")
 local hosts = require("loam.command.hosts")
 local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
@@ -41,11 +42,6 @@ the one that was published before. So a bad edit is found and undone by these co
   as of     2 seconds ago
 ]],
 }
-
-local function program_text(answer)
-  local program = terminal.plain(answer.program)
-  return ("%s (%d), loam %s"):format(program, answer.pid, answer.loam)
-end
 
 local function policy_text(answer)
   if answer.generation == 0 then return "the built-in default" end
@@ -122,7 +118,7 @@ end
 local function show(context, answer)
   local rows = {}
   local function add(name, format, ...) rows[#rows + 1] = { name, format:format(...) } end
-  add("program", "%s", program_text(answer))
+  add("program", "%s, loam %s", describe.program(answer), answer.loam)
   if answer.rank then add("rank", "%s", rank_text(answer)) end
   if answer.state then add("state", "%s", boards.state(answer, context.now())) end
   add("policy", "%s", policy_text(answer))
@@ -160,7 +156,7 @@ end
 
 -- Prints the text of the policy that the program obeys, or of the one with a hash.
 local function show_text(context, answer, hash)
-  local program = ("%s (%d)"):format(terminal.plain(answer.program), answer.pid)
+  local program = describe.program(answer)
   if hash == "" and answer.generation == 0 then context.fail(program .. " obeys no policy") end
   local wanted = hash ~= "" and hash:lower() or answer.hash
   local text = boards.policy_text(context, answer, wanted)
