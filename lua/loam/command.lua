@@ -11,6 +11,7 @@
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")
+local outside = require("loam.command.context")
 
 local command = {}
 
@@ -62,14 +63,6 @@ end
 
 -- ---- a verb
 
--- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
--- the command itself, and gets a traceback. Only the words of Lua for too little memory get none.
-local function with_trace(value)
-  if type(value) == "table" then return value end
-  if value == "not enough memory" then return { words = value } end
-  return { fault = debug.traceback(tostring(value), 2) }
-end
-
 -- Makes a message safe to show: it may have the words of an argument or of a file's name.
 local function shown(words)
   return (words:gsub("[^\n]+", arguments.plain))
@@ -91,7 +84,7 @@ end
 local function run_in_json(context, name, verb, given)
   local json_answer = require("loam.command.json_answer")
   local answering = json_answer.context(context, name)
-  local ok, result = xpcall(function() return verb.run(answering, given) end, with_trace)
+  local ok, result = outside.try(function() return verb.run(answering, given) end)
   if ok then return result end
   local reason = not result.usage and reason_of(result)
   if reason then context.write(json_answer.failure(name, reason, result.answer)) end
@@ -146,12 +139,12 @@ end
 ---@param context loam.Context|nil nil: the real one; specs pass a context of their own
 ---@return integer exit status
 function command.main(args, context)
-  context = context or require("loam.command.context").new()
-  local ok, result = xpcall(function()
+  context = context or outside.new()
+  local ok, result = outside.try(function()
     local status = dispatch(context, args)
     context.finish()
     return status
-  end, with_trace)
+  end)
   if ok then return result end
   if result.usage then return report_misuse(context, args, result.words) end
   if result.silent then return status_of(result, args[1]) end

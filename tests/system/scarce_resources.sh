@@ -78,6 +78,18 @@ done
 [ "$status" != 0 ] || fail "$kib KiB do"
 grep -q '^loam: .*no memory' "$work/err" || fail "without memory it says: $(cat "$work/err")"
 echo "ok: no memory"
+# Memory may also become short later: here while the command reads a policy of 16 MiB.
+{ printf '\177loamimg'; head -c 16M /dev/zero; } > "$work/large"
+shorts=0
+for kib in $(seq "$kib" 2000 200000); do
+  (ulimit -v "$kib"; exec "$LOAM" check - < "$work/large") > "$work/out" 2> "$work/err" || true
+  grep -q 'its head says' "$work/err" && break
+  [ "$(wc -l < "$work/err")" = 1 ] || fail "with $kib KiB it says: $(cat "$work/err")"
+  if [ "$(cat "$work/err")" = "loam: not enough memory" ]; then shorts=$((shorts + 1)); fi
+done
+grep -q 'its head says' "$work/err" || fail "$kib KiB do not suffice: $(cat "$work/err")"
+[ "$shorts" -gt 0 ] || fail "memory was never short while the policy was read"
+echo "ok: memory that becomes short"
 
 # A command whose output cannot be written fails.
 for verb in "check $policy" "check --json $policy" "explain $policy --tag a --size 1" \

@@ -17,6 +17,21 @@ local function fail(words, answer)
   error({ words = words, answer = answer }, 0)
 end
 
+-- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
+-- the command itself, and gets a traceback.
+local function with_trace(value)
+  return type(value) == "table" and value or { fault = debug.traceback(tostring(value), 2) }
+end
+
+-- Calls a function. LuaJIT calls no handler where memory is short: then the error is a string.
+---@return boolean ok
+---@return any result of the function; if it failed, a table with `words` or `fault`
+function context.try(run)
+  local ok, result = xpcall(run, with_trace)
+  if not ok and type(result) == "string" then result = { words = result } end
+  return ok, result
+end
+
 -- Makes a function that colours text if `fd` is a terminal. Its first call finds that out.
 local function painter(posix, fd)
   local paint

@@ -3,6 +3,7 @@
 local collect = require("loam.command.top.collect")
 local columns = require("loam.command.top.columns")
 local groups = require("loam.command.top.groups")
+local outside = require("loam.command.context")
 local view = require("loam.command.top.view")
 
 local screen = {}
@@ -178,11 +179,6 @@ local function run(model)
   end
 end
 
--- Keeps the place of an error, and passes messages for the user on.
-local function with_trace(value)
-  return type(value) == "table" and value or { fault = debug.traceback(tostring(value), 2) }
-end
-
 -- Shows the processes until a key or a signal ends that.
 ---@param given table the options of the verb
 ---@return integer exit status
@@ -196,7 +192,7 @@ function screen.run(context, collected, given)
   }
   model.rows = function(room) return visible(model, room) end
   if not model.screen.open() then context.fail("the terminal cannot be used") end
-  local ok, result = xpcall(function() return run(model) end, with_trace)
+  local ok, result = outside.try(function() return run(model) end)
   model.screen.close()
   if not ok then error(result, 0) end
   return result
