@@ -327,6 +327,9 @@ local NEEDED = { file = { "dir", "write loam.file{ dir = \"/var/tmp\" }" } }
 
 local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
 
+---@return boolean whether memory of a kind needs a GPU
+function options.needs_device(kind) return NEEDS_DEVICE[kind] == true end
+
 -- Returns the reason why this machine has no memory of a kind at all; nil if it has some.
 local function absent(kind)
   if not NEEDS_DEVICE[kind] then return nil end

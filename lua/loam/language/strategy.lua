@@ -218,8 +218,6 @@ function strategy.declared() return declared end
 
 -- On a machine without a device, members of these kinds leave their chains: no device appears while
 -- the process lives. Other members stay, because the machine may be able to serve them later.
-local NEEDS_DEVICE = { pinned = true, device = true, managed = true }
-
 -- Returns the members of a chain that core tries. Refuses a chain whose last member this machine
 -- cannot serve.
 function strategy.served(chain)
@@ -232,7 +230,9 @@ function strategy.served(chain)
   end
   local served = {}
   for _, member in ipairs(list.members) do
-    if not (NEEDS_DEVICE[member.kind] and member.reason) then served[#served + 1] = member end
+    if not (member.reason and options.needs_device(member.kind)) then
+      served[#served + 1] = member
+    end
   end
   list.served = served
   return served
@@ -252,10 +252,7 @@ end
 
 -- ---- strategies as invariants and reports show them
 
-local FIELDS = {
-  "kind", "name", "align", "numa", "huge", "zero", "prefault", "lock", "guard", "limit", "soft",
-  "shared", "mapped", "portable", "write_combined", "id", "pool", "prefer", "handler",
-}
+local FIELDS = { "kind", "handler", unpack(options.order()) }
 
 local IS_FIELD = {}
 for _, field in ipairs(FIELDS) do IS_FIELD[field] = true end

@@ -69,6 +69,16 @@ describe("an invariant", function()
     assert.matches("huge", d.suggestion)
   end)
 
+  it("may ask for each option that a strategy can have", function()
+    refusal("return a", "return true") -- which loads the modules
+    local options = require("loam.language.options")
+    for _, kind in ipairs { "host", "pinned", "device", "managed", "shared", "file" } do
+      for _, option in ipairs(options.names(kind)) do
+        assert.is_nil(refusal("return a", ("return got.%s ~= 7"):format(option)))
+      end
+    end
+  end)
+
   it("may compare fields of what the strategy is, but not that with a strategy", function()
     for _, invariant in ipairs { "return got == a", "return b:or_else(a) ~= got" } do
       local d = refusal("return a", invariant)
