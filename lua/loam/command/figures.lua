@@ -2,7 +2,6 @@
 
 local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
-local json = require("loam.report.json")
 
 local figures = {}
 
@@ -11,21 +10,20 @@ local figures = {}
 -- socket. If that fails too, they are the last figures on the board. Without any, the command
 -- fails.
 ---@param pid integer
----@return table answer the keys of `loam stats --json`, or those of `loam status --json`
----@return string text of the answer
+---@return string text in JSON: the keys of `loam stats --json`, or those of `loam status --json`
 ---@return boolean is_last whether the answer is the process's row on a board
 ---@return string|nil words why a living process could be neither read nor asked
 function figures.find(context, pid)
   local text, words = context.api.look(pid)
-  if text then return json.decode(text), text, false end
+  if text then return text, false end
   local row = boards.find(context, pid)
-  if row and row.status.state == "ended" then return row.status, row.text, true end
+  if row and row.status.state == "ended" then return row.text, true end
   local answer, _, asked = hosts.ask(context, pid, "stats")
   if answer and answer.ok == false then context.fail(answer.error or "no reason was given") end
-  if answer then return answer, asked, false end
+  if answer then return asked, false end
   if not row then context.fail(words) end
   row = boards.find(context, pid) or row -- it may have ended in the meantime
-  return row.status, row.text, true, row.status.state ~= "ended" and words or nil
+  return row.text, true, row.status.state ~= "ended" and words or nil
 end
 
 return figures

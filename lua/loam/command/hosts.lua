@@ -19,6 +19,19 @@ function hosts.pid(text)
   return pid
 end
 
+-- Reads process ids from arguments, each id once.
+---@param texts string[]
+---@return integer[]
+function hosts.pids(texts)
+  local pids, seen = {}, {}
+  for _, text in ipairs(texts) do
+    local pid = hosts.pid(text)
+    if not seen[pid] then pids[#pids + 1] = pid end
+    seen[pid] = true
+  end
+  return pids
+end
+
 -- Returns the answer as text, or nil and an error in words. If no host listens in the folder that
 -- the environment names, looks in the folder of the process's board.
 local function ask_anywhere(context, pid, request, patience_ms)

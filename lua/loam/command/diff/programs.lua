@@ -11,21 +11,14 @@ local units = require("loam.command.units")
 
 local programs = {}
 
-local function fail(words) error({ words = words }, 0) end
-
 -- Lists the process ids of --pid, each once.
 ---@return integer[]|nil nil: all programs
 local function pids_of(given)
-  local pids, seen, has_all = {}, {}, false
+  local texts = {}
   for _, text in ipairs(given.pid) do
-    if text == "all" then
-      has_all = true
-    else
-      local pid = hosts.pid(text)
-      if not seen[pid] then pids[#pids + 1] = pid end
-      seen[pid] = true
-    end
+    if text ~= "all" then texts[#texts + 1] = text end
   end
+  local has_all, pids = #texts < #given.pid, hosts.pids(texts)
   if has_all and #pids > 0 then
     arguments.misused("--pid all and process ids do not go together")
   end
@@ -40,7 +33,7 @@ function programs.list(context, given)
     for _, row in ipairs(boards.living(context)) do
       list[#list + 1] = { pid = row.status.pid, status = row.status }
     end
-    if #list == 0 then fail("no program of yours runs under loam") end
+    if #list == 0 then context.fail("no program of yours runs under loam") end
     return list
   end
   for i, pid in ipairs(pids) do
@@ -71,7 +64,7 @@ function programs.figures(context, list, is_named)
   local answers, unread = {}, {}
   for _, program in ipairs(list) do
     local answer, words = read(context, program)
-    if not answer and is_named then fail(words) end
+    if not answer and is_named then context.fail(words) end
     if answer then
       program.answer = answer
       answers[#answers + 1] = answer
@@ -79,7 +72,7 @@ function programs.figures(context, list, is_named)
       unread[#unread + 1] = { pid = program.pid, reason = words }
     end
   end
-  if #answers == 0 then fail(unread[1].reason) end
+  if #answers == 0 then context.fail(unread[1].reason) end
   return answers, unread
 end
 
@@ -89,7 +82,7 @@ end
 local function status_of(context, program)
   if program.status then return program.status end
   local answer, words = hosts.ask(context, program.pid, "status")
-  return answer or fail(words)
+  return answer or context.fail(words)
 end
 
 -- Returns the policy that programs obey: a path, or { name, text } of the policy in an image on a
@@ -101,10 +94,10 @@ function programs.obeyed(context, list)
   for _, program in ipairs(list) do
     local status = status_of(context, program)
     if status.generation == 0 then
-      fail(("%s obeys no policy: name OLD"):format(describe.program(status)))
+      context.fail(("%s obeys no policy: name OLD"):format(describe.program(status)))
     end
     if first and first.hash ~= status.hash then
-      fail(("%s and %s obey different policies: name OLD"):format(
+      context.fail(("%s and %s obey different policies: name OLD"):format(
         describe.program(first), describe.program(status)))
     end
     first = first or status
@@ -112,9 +105,9 @@ function programs.obeyed(context, list)
   local text = boards.policy_text(context, first, first.hash)
   if text then return { name = first.path ~= "" and first.path or first.name, text = text } end
   if first.path ~= "" and context.api.hash(first.path) == first.hash then return first.path end
-  return fail(("%s obeys a text of %s that neither a board nor the file has: name OLD"):format(
-    describe.program(first),
-    first.path ~= "" and terminal.plain(first.path) or "a policy without a file"))
+  local source = first.path ~= "" and terminal.plain(first.path) or "a policy without a file"
+  return context.fail(("%s obeys a text of %s that neither a board nor the file has: name OLD")
+    :format(describe.program(first), source))
 end
 
 -- Returns the programs as the subject of a sentence: "python3 (42) has", or "3 programs have".

@@ -127,13 +127,6 @@ local function gather(made, from, sums, place_of, sign)
   end
 end
 
-local function is_zero(values)
-  for _, value in ipairs(values) do
-    if value ~= 0 then return false end
-  end
-  return true
-end
-
 -- Returns the difference of two profiles, `now` less `base`. A stack that vanished has negative
 -- values. `before` of each sample has the values of the base.
 ---@param now loam.Profile
@@ -151,7 +144,7 @@ function difference.of(now, base)
   gather(made, now, sums, place_of, 1)
   gather(made, base, sums, place_of, -1)
   for _, entry in ipairs(sums) do
-    if not is_zero(entry.values) or not is_zero(entry.before) then
+    if not (profile.is_zero(entry.values) and profile.is_zero(entry.before)) then
       made.samples[#made.samples + 1] = entry
     end
   end

@@ -6,6 +6,7 @@
 
 local gzip = require("loam.command.profile.gzip")
 local json = require("loam.report.json")
+local profile = require("loam.command.profile.profile")
 local wire = require("loam.command.profile.wire")
 
 local pprof = {}
@@ -45,13 +46,6 @@ end
 local function label_message(label, texts)
   return number(LABEL.key, texts.at(label.key)) .. number(LABEL.text, texts.at(label.text))
     .. number(LABEL.number, label.number) .. number(LABEL.unit, texts.at(label.unit))
-end
-
-local function is_zero(sample)
-  for _, value in ipairs(sample.values) do
-    if value ~= 0 then return false end
-  end
-  return true
 end
 
 local function sample_message(sample, texts)
@@ -111,7 +105,7 @@ end
 function pprof.message(made)
   local texts, out, samples = new_texts(), {}, {}
   for _, sample in ipairs(made.samples) do
-    if not is_zero(sample) then samples[#samples + 1] = sample end
+    if not profile.is_zero(sample.values) then samples[#samples + 1] = sample end
   end
   local function add(field, list, message)
     for _, entry in ipairs(list) do out[#out + 1] = bytes(field, message(entry, texts)) end

@@ -206,6 +206,15 @@ function profile.add(made, stack, values, labels)
   return sample
 end
 
+-- Returns whether a list of numbers has no other number than 0.
+---@param values number[]
+function profile.is_zero(values)
+  for _, value in ipairs(values) do
+    if value ~= 0 then return false end
+  end
+  return true
+end
+
 -- Returns the sum of all samples of one type.
 ---@param index integer the position of the type
 ---@return number

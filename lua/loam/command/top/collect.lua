@@ -50,13 +50,6 @@ local GONE_MS = 3000   -- how long a process is shown that has ended
 
 -- ---- The processes
 
-local function program_of(pid)
-  local file = io.open(("/proc/%d/comm"):format(pid))
-  local name = file and file:read("*l")
-  if file then file:close() end
-  return name or "?"
-end
-
 local function note_status(process, status)
   process.state = status.state
   process.hash = status.hash
@@ -65,8 +58,9 @@ local function note_status(process, status)
 end
 
 local function add(self, pid, status)
+  local program = status and status.program or self.context.posix.program(pid) or "?"
   local process = {
-    pid = pid, program = status and status.program or program_of(pid), rows = {}, cost = 0,
+    pid = pid, program = program, rows = {}, cost = 0,
     since_ms = status and status.since_ms or 0, state = "running", due_at = 0, got_due_at = 0,
     is_on_board = status ~= nil,
   }

@@ -3,6 +3,7 @@
 
 local arguments = require("loam.command.arguments")
 local data = require("loam.command.profile.profile")
+local describe = require("loam.command.describe")
 local diag = require("loam.report.diag")
 local difference = require("loam.command.profile.difference")
 local figures = require("loam.command.figures")
@@ -155,7 +156,8 @@ end
 
 -- Makes the profile of a process. Warns if the figures are not exact or are last figures.
 local function take(context, pid)
-  local answer, _, is_last, words = figures.find(context, pid)
+  local text, is_last, words = figures.find(context, pid)
+  local answer = json.decode(text)
   local program = is_last and answer.program or nil
   local subject = subject_of(context, pid, program)
   if not is_last then
@@ -167,8 +169,7 @@ local function take(context, pid)
   end
   local made = tags.last(answer, subject)
   if not made then
-    return context.fail(words or ("%s (%d) noted no figures of its memory"):format(
-      terminal.plain(subject.program), pid))
+    return context.fail(words or describe.program(subject) .. " noted no figures of its memory")
   end
   if words then context.warn(("loam profile: %s\n"):format(words)) end
   context.warn(("loam profile: %s\n"):format(made.title))

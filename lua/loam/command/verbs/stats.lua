@@ -4,6 +4,7 @@ local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
 local figures = require("loam.command.figures")
 local hosts = require("loam.command.hosts")
+local json = require("loam.report.json")
 local stats_groups = require("loam.command.stats_groups")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
@@ -338,14 +339,14 @@ end
 function stats.run(context, given)
   local keys = stats_groups.keys(given.by)
   local pid = hosts.living(context, given[1], "stats")
-  local answer, text, is_last, words = figures.find(context, pid)
+  local text, is_last, words = figures.find(context, pid)
   if words then context.warn("loam stats: " .. words .. "\n") end
   if given.json then
     context.write(text .. "\n")
   elseif is_last then
-    show_last(context, answer, keys)
+    show_last(context, json.decode(text), keys)
   else
-    show(context, answer, keys)
+    show(context, json.decode(text), keys)
   end
   return 0
 end

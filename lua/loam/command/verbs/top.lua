@@ -80,11 +80,10 @@ end
 
 local function read_pids(context, given)
   if #given == 0 then return nil end
-  local pids = {}
-  for i, text in ipairs(given) do
-    pids[i] = hosts.pid(text)
-    if not context.posix.exists(("/proc/%d"):format(pids[i])) then
-      context.fail(("process %d: there is no such process"):format(pids[i]))
+  local pids = hosts.pids(given)
+  for _, pid in ipairs(pids) do
+    if not context.posix.exists("/proc/" .. pid) then
+      context.fail(("process %d: there is no such process"):format(pid))
     end
   end
   return pids

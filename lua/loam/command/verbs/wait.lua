@@ -75,13 +75,8 @@ end
 
 -- Returns the process ids that are given, each once; nil: all programs are waited for.
 local function read_pids(given)
-  local pids, seen = {}, {}
   for _, text in ipairs(given.pid or {}) do table.insert(given, text) end
-  for _, text in ipairs(given) do
-    local pid = hosts.pid(text)
-    if not seen[pid] then pids[#pids + 1] = pid end
-    seen[pid] = true
-  end
+  local pids = hosts.pids(given)
   if given.all and #pids > 0 then arguments.misused("--all and process ids do not go together") end
   return #pids > 0 and pids or nil
 end
