@@ -8,7 +8,8 @@
 local policy_stream = {}
 
 local IMAGE_START = "\127loamimg"
-local MOST_TEXT, MOST_IMAGE = 2 ^ 20, 64 * 2 ^ 20 -- bytes, as for files
+local MOST_TEXT = 2 ^ 20 -- bytes, as for files
+policy_stream.MOST = 64 * 2 ^ 20 -- bytes of an image, as for files
 
 -- Returns whether the bytes of a policy are an image (plan/policy_image.h).
 function policy_stream.is_image(bytes)
@@ -18,7 +19,7 @@ end
 ---@return string|nil text of the policy, or a policy image
 ---@return string|nil words why it cannot be read
 local function read(context, path)
-  local text, words = context.posix.read(path, MOST_IMAGE)
+  local text, words = context.posix.read(path, policy_stream.MOST)
   if not text then return nil, (words:gsub("^.-: ", "")) end
   if #text > MOST_TEXT and not policy_stream.is_image(text) then
     return nil, ("has %d bytes, a policy has at most %d"):format(#text, MOST_TEXT)

@@ -6,7 +6,7 @@ local terminal = require("loam.command.terminal")
 local escape = {}
 
 local function is_utf8(text)
-  return not text:find("[\128-\255]") or json.decode(json.encode(text)) == text
+  return json.repaired(text) == text
 end
 
 local function escaped(text)

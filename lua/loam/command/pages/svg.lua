@@ -11,8 +11,7 @@ local ENTITIES = { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&qu
 -- bytes that are not UTF-8, and control characters, which XML forbids.
 ---@return string
 function svg.escape(text)
-  local valid = json.decode(json.encode(text))
-  return (terminal.plain(valid):gsub('[&<>"]', ENTITIES))
+  return (terminal.plain(json.repaired(text)):gsub('[&<>"]', ENTITIES))
 end
 
 -- Shortens a text to at most `most` characters; a shortened text ends with "...".

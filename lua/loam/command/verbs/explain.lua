@@ -69,18 +69,10 @@ local function text_of(bytes)
   return bytes:sub(at + 1, at + size)
 end
 
--- Returns the bytes of a file; nil if it cannot be read.
-local function read_file(path)
-  local file = io.open(path, "rb")
-  if not file then return nil end
-  local bytes = file:read("*a")
-  file:close()
-  return bytes
-end
-
 -- Returns the lines of an opened policy; none if it cannot be read.
-local function lines_of(policy)
-  local bytes, lines = type(policy) == "table" and policy.text or read_file(policy), {}
+local function lines_of(context, policy)
+  local bytes, lines = type(policy) == "table" and policy.text, {}
+  bytes = bytes or context.posix.read(policy, policy_stream.MOST)
   for line in text_of(bytes or ""):gmatch("([^\n]*)\n?") do lines[#lines + 1] = line end
   return lines
 end
@@ -91,7 +83,7 @@ local function quoted(path, lines, number)
 end
 
 local function show_path(context, policy, answer)
-  local path, lines, last = policy_stream.name(policy), lines_of(policy), nil
+  local path, lines, last = policy_stream.name(policy), lines_of(context, policy), nil
   for _, step in ipairs(answer.path) do
     if step.line ~= last then
       context.write(quoted(path, lines, step.line))
