@@ -158,29 +158,13 @@ static void leave_device(void *scope) {
   if (gpu) gpu->pop(scope);
 }
 
-/* The memory that an entry of the table is to allocate. */
-typedef struct demand {
-  size_t size;
-  void *stream;
-  unsigned flags; /* LOAM_PINNED_* */
-  bool by_handle; /* the host shares the memory by handles of the driver */
-} demand;
-
-static void *alloc_device(const demand *d) {
-  return lm_memory_alloc(&(lm_request){
-      .size = d->size, .want = LM_WANT_DEVICE, .stream = d->stream, .by_handle = d->by_handle });
-}
-
-static void *alloc_managed(const demand *d) { return loam_managed_alloc(NULL, d->size); }
-static void *alloc_pinned(const demand *d) { return loam_pinned_alloc(NULL, d->size, d->flags); }
-
 /* Allocates on a device. On failure the function that refused has set the error words. */
-static loam_status allocate(int device, void *(*alloc)(const demand *), const demand *d,
-                            void **out) {
+static loam_status allocate(int device, const lm_request *r, void **out) {
   void *scope;
   loam_status status = enter_device(device, &scope);
   if (status != LOAM_OK) return status;
-  void *made = alloc(d);
+  void *made = r->want == LM_WANT_PINNED ? loam_pinned_alloc(NULL, r->size, r->flags)
+                                         : lm_memory_alloc(r);
   leave_device(scope);
   if (!made) return LOAM_ENOMEM;
   *out = made;
@@ -196,7 +180,8 @@ static loam_status initialize(void *ctx, int device) {
 
 static loam_status memalloc(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  return allocate(device, alloc_device, &(demand){ .size = size, .by_handle = true }, out);
+  lm_request r = { .size = size, .want = LM_WANT_DEVICE, .by_handle = true };
+  return allocate(device, &r, out);
 }
 
 /* A pointer that loam does not own any more was ended by a reset: the free is ignored. */
@@ -208,7 +193,8 @@ static void memfree(void *ctx, int device, void *ptr, size_t size) {
 
 static loam_status memalloc_async(void *ctx, int device, size_t size, void *stream, void **out) {
   (void)ctx;
-  return allocate(device, alloc_device, &(demand){ .size = size, .stream = stream }, out);
+  lm_request r = { .size = size, .want = LM_WANT_DEVICE, .stream = stream };
+  return allocate(device, &r, out);
 }
 
 /* Only work on the stream may still use the memory, so this free need not be collected. */
@@ -221,12 +207,13 @@ static void memfree_async(void *ctx, int device, void *ptr, size_t size, void *s
 
 static loam_status memalloc_managed(void *ctx, int device, size_t size, void **out) {
   (void)ctx;
-  return allocate(device, alloc_managed, &(demand){ .size = size }, out);
+  return allocate(device, &(lm_request){ .size = size, .want = LM_WANT_MANAGED }, out);
 }
 
 static loam_status memhostalloc(void *ctx, int device, size_t size, unsigned flags, void **out) {
   (void)ctx;
-  return allocate(device, alloc_pinned, &(demand){ .size = size, .flags = flags }, out);
+  lm_request r = { .size = size, .want = LM_WANT_PINNED, .flags = flags };
+  return allocate(device, &r, out);
 }
 
 static loam_status mempin(void *ctx, int device, void *ptr, size_t size, unsigned flags) {
