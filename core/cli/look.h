@@ -99,9 +99,10 @@ LM_INLINE uint32_t lm_look_key_family(uint64_t key) {
  * file set the error words when they fail: LOAM_EIO if the memory cannot be read, LOAM_ESTATE if
  * the process has no tables that this build knows, LOAM_EINVAL if a table breaks its law. */
 loam_status lm_look_open(lm_look *look, int pid);
-/* Like lm_look_open, for a process whose lm_outside is known to be at `root`. For tests. */
-loam_status lm_look_open_at(lm_look *look, int pid, uintptr_t root);
 void lm_look_close(lm_look *look);
+/* From now on lm_look_open takes the lm_outside of each process to be at `root`; 0: it looks for it
+ * again. For tests. */
+void lm_look_pretend(uintptr_t root);
 
 /* Counts the live objects of all pools into look->sums. */
 loam_status lm_look_count(lm_look *look);
@@ -160,7 +161,6 @@ loam_status lm_look_fail(const lm_look *look, const char *what);
 loam_status lm_look_stats(int pid, lm_json *out);
 /* Like lm_look_stats, but gives up with LOAM_EIO after `patience_ms` milliseconds. */
 loam_status lm_look_stats_within(int pid, int patience_ms, lm_json *out);
-loam_status lm_look_stats_at(int pid, uintptr_t root, lm_json *out);
 
 /* Looks at a process for `loam top`, often and cheaply: writes sums, rows, and the requests that
  * each strategy could not serve. If has_got is set, also writes `got` and the memory on each node;
@@ -171,14 +171,10 @@ loam_status lm_look_figures(int pid, uintptr_t *root, bool has_got, lm_json *out
 /* Looks up what n addresses of a process are, and writes the answer of `loam owner`. On failure the
  * text is not complete. */
 loam_status lm_look_owner(int pid, const uintptr_t *address, size_t n, lm_json *out);
-/* Like lm_look_owner, for a process whose lm_outside is known to be at `root`. For tests. */
-loam_status lm_look_owner_at(int pid, uintptr_t root, const uintptr_t *address, size_t n,
-                             lm_json *out);
 
 /* Looks at a process and writes where its memory lies: the answer of `loam pages`. On failure the
  * text is not complete. */
 loam_status lm_look_pages(int pid, lm_json *out);
-loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out);
 
 /* Looks at a process and writes its samples (engine/sample.h) as one object: `pid`, `interval` in
  * bytes (0: nothing is sampled now), `began` (whether anything ever was), `seconds` since the

@@ -256,13 +256,3 @@ loam_status lm_look_owner(int pid, const uintptr_t *address, size_t n, lm_json *
   lm_look_close(&look);
   return status;
 }
-
-loam_status lm_look_owner_at(int pid, uintptr_t root, const uintptr_t *address, size_t n,
-                             lm_json *out) {
-  lm_look look;
-  loam_status status = lm_look_open_at(&look, pid, root);
-  if (status != LOAM_OK) return status;
-  status = write_owner(&look, address, n, out);
-  lm_look_close(&look);
-  return status;
-}

@@ -648,19 +648,11 @@ static loam_status write_pages(lm_look *look, lm_json *out) {
   return status;
 }
 
-static loam_status look_at(loam_status opened, lm_look *look, lm_json *out) {
-  if (opened != LOAM_OK) return opened;
-  loam_status status = write_pages(look, out);
-  lm_look_close(look);
-  return status;
-}
-
 loam_status lm_look_pages(int pid, lm_json *out) {
   lm_look look;
-  return look_at(lm_look_open(&look, pid), &look, out);
-}
-
-loam_status lm_look_pages_at(int pid, uintptr_t root, lm_json *out) {
-  lm_look look;
-  return look_at(lm_look_open_at(&look, pid, root), &look, out);
+  loam_status status = lm_look_open(&look, pid);
+  if (status != LOAM_OK) return status;
+  status = write_pages(&look, out);
+  lm_look_close(&look);
+  return status;
 }
