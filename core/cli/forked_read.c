@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/write_file.h"
 #include "os/error.h"
 #include "os/sys.h"
 
@@ -32,18 +33,8 @@ typedef struct head {
 
 /* ---- The child ---- */
 
-/* Writes all bytes. If the parent has ended, the signal SIGPIPE or an error ends the writing. */
-static void write_all(int fd, const void *bytes, size_t size) {
-  for (const char *at = bytes; size;) {
-    ssize_t n = write(fd, at, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    at += n;
-    size -= (size_t)n;
-  }
-}
-
-/* The child ends with the parent: it may be waiting in the kernel then. */
+/* The child ends with the parent: it may be waiting in the kernel then. If the parent has ended,
+ * the signal SIGPIPE or an error ends the writing. */
 static _Noreturn void read_and_exit(lm_forked_read_fn *read, const void *ctx, pid_t parent,
                                     int fd) {
   head h = { .status = LOAM_OK };
@@ -53,8 +44,8 @@ static _Noreturn void read_and_exit(lm_forked_read_fn *read, const void *ctx, pi
   h.status = read(ctx, &text, h.result);
   h.failed = text.failed;
   if (h.status != LOAM_OK) snprintf(h.words, sizeof h.words, "%s", loam_error());
-  write_all(fd, &h, sizeof h);
-  if (h.status == LOAM_OK && !h.failed) write_all(fd, text.text, text.length);
+  (void)lm_write_all(fd, &h, sizeof h);
+  if (h.status == LOAM_OK && !h.failed) (void)lm_write_all(fd, text.text, text.length);
   _exit(0);
 }
 

@@ -361,24 +361,29 @@ static int native_shortcomings(lua_State *L) {
   return 1;
 }
 
+/* Returns the hash of a policy's text or image to Lua, in hexadecimal digits. */
+static int push_hash(lua_State *L, const char *text, size_t length) {
+  char hash[24];
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_open_hash(text, length));
+  return push_text(L, hash);
+}
+
 /* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
 static int native_hash(lua_State *L) {
-  char *text, hash[24];
+  char *text;
   size_t length;
   loam_status status = lm_policy_file_read(text_at(L, 1), LM_READ_TO_INSPECT, &text, &length);
   if (status != LOAM_OK) return refuse(L, status);
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_open_hash(text, length));
+  (void)push_hash(L, text, length);
   lm_metadata_free(text);
-  return push_text(L, hash);
+  return 1;
 }
 
 /* hash_text(text): like hash(path), for a text that the caller has. */
 static int native_hash_text(lua_State *L) {
-  char hash[24];
   size_t length;
   const char *text = lua_tolstring(L, 1, &length);
-  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)lm_policy_open_hash(text, length));
-  return push_text(L, hash);
+  return push_hash(L, text, length);
 }
 
 /* watch(board, policy): starts the watcher of a board, for the program that this process is about
@@ -542,7 +547,7 @@ static int native_screen_close(lua_State *L) {
 static int native_screen_write(lua_State *L) {
   size_t length;
   const char *text = lua_tolstring(L, 1, &length);
-  return push_bool(L, lm_screen_write(text, length));
+  return push_bool(L, lm_write_all(STDOUT_FILENO, text, length));
 }
 
 /* screen_size(): columns and rows. */

@@ -12,6 +12,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "cli/write_file.h"
+
 /* Texts that switch to the terminal's alternate screen, hide the cursor and cut long lines; and
  * that undo all of this. */
 static const char begin_text[] = "\33[?1049h\33[?25l\33[?7l";
@@ -30,20 +32,9 @@ static int signals = -1; /* signalfd(2) */
 
 /* ---- Opening and closing ---- */
 
-bool lm_screen_write(const char *text, size_t length) {
-  while (length) {
-    ssize_t n = write(STDOUT_FILENO, text, length);
-    if (n < 0 && errno != EINTR) return false;
-    if (n < 0) continue;
-    text += n;
-    length -= (size_t)n;
-  }
-  return true;
-}
-
 /* Gives the terminal back. Calls functions alone that signal handlers may call. */
 static void restore(void) {
-  (void)lm_screen_write(end_text, sizeof end_text - 1);
+  (void)lm_write_all(STDOUT_FILENO, end_text, sizeof end_text - 1);
   (void)tcsetattr(STDIN_FILENO, TCSANOW, &saved);
 }
 
@@ -62,7 +53,7 @@ static void take_over(void) {
   raw.c_cc[VMIN] = 0;
   raw.c_cc[VTIME] = 0;
   (void)tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-  (void)lm_screen_write(begin_text, sizeof begin_text - 1);
+  (void)lm_write_all(STDOUT_FILENO, begin_text, sizeof begin_text - 1);
 }
 
 static void await_signals(void) {

@@ -14,8 +14,6 @@
 bool lm_screen_open(void);
 /* Restores the terminal. Does nothing if the screen is not open. */
 void lm_screen_close(void);
-/* Writes text to the terminal. False: the terminal is gone. */
-bool lm_screen_write(const char *text, size_t length);
 /* Reads the size of the terminal in characters; 80 times 24 if the terminal does not tell. */
 void lm_screen_size(int *columns, int *rows);
 

@@ -18,27 +18,26 @@ static loam_status fail_errno(const char *path) {
   return lm_error(LOAM_EIO, "%s: %s", path, strerrordesc_np(errno));
 }
 
-/* Writes all bytes. Returns false with errno. */
-static bool write_whole(int fd, const char *bytes, size_t size) {
-  while (size > 0) {
-    ssize_t n = write(fd, bytes, size);
+bool lm_write_all(int fd, const void *bytes, size_t size) {
+  for (const char *at = bytes; size;) {
+    ssize_t n = write(fd, at, size);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return false;
-    bytes += n;
+    at += n;
     size -= (size_t)n;
   }
   return true;
 }
 
 loam_status lm_write_output(const char *bytes, size_t size) {
-  return write_whole(STDOUT_FILENO, bytes, size) ? LOAM_OK : fail_errno("standard output");
+  return lm_write_all(STDOUT_FILENO, bytes, size) ? LOAM_OK : fail_errno("standard output");
 }
 
 /* Writes the bytes to a pipe or a device. */
 static loam_status write_into(const char *path, const char *bytes, size_t size) {
   int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return fail_errno(path);
-  int error = write_whole(fd, bytes, size) ? 0 : errno;
+  int error = lm_write_all(fd, bytes, size) ? 0 : errno;
   if (close(fd) && !error) error = errno;
   errno = error;
   return error ? fail_errno(path) : LOAM_OK;
@@ -84,7 +83,7 @@ static bool replace_in(int folder, const char *base, const char *bytes, size_t s
   }
   int fd = openat(folder, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, is_old ? 0600 : 0666);
   if (fd < 0) return false;
-  bool is_written = write_whole(fd, bytes, size);
+  bool is_written = lm_write_all(fd, bytes, size);
   if (is_old) keep_rights(fd, &old);
   is_written = is_written && !fsync(fd);
   is_written = !close(fd) && is_written && !renameat(folder, name, folder, base);

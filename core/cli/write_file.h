@@ -12,6 +12,8 @@
  * into a pipe or a device without replacing it. LOAM_EIO: the error words name the path and the
  * reason. */
 loam_status lm_write_file(const char *path, const char *bytes, size_t size);
+/* Writes all bytes to a descriptor. Returns false with errno. Signal handlers may call it. */
+bool lm_write_all(int fd, const void *bytes, size_t size);
 /* Writes the bytes to standard output. LOAM_EIO, with words. */
 loam_status lm_write_output(const char *bytes, size_t size);
 
