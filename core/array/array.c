@@ -47,8 +47,6 @@ loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, v
   return a;
 }
 
-void lm_array_abandon(loam_array *array) { loam_block_release(&array->block); }
-
 bool lm_array_is_block(const loam_block *block) {
   return block->kind == LOAM_BLOCK_EXTERNAL && block->dtor == finish;
 }
@@ -84,7 +82,7 @@ loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas
   if (status) return status;
   status = lm_layout_init(a->meta, a->type, site, arenas);
   if (status) {
-    lm_array_abandon(a);
+    loam_block_release(&a->block);
     return status;
   }
   lm_verify(lm_array_is_valid(a));
@@ -198,7 +196,7 @@ loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *t
   a->is_readonly = block->is_readonly;
   loam_status status = set_layout(a, block, offset, strides);
   if (status) {
-    lm_array_abandon(a);
+    loam_block_release(&a->block);
     return status;
   }
   lm_verify(lm_array_is_valid(a));

@@ -28,15 +28,12 @@ struct loam_array {
 enum { LM_ARRAY_EMBEDDED_MAX = LM_BLOCK_EMBEDDED_MAX };
 
 /* Makes an array whose metadata are all zero. The caller writes the metadata; if that fails, it
- * calls lm_array_abandon. With an `owner`, the array is over `data`, and `embedded` is not used.
- * Without an owner, the array has `embedded` bytes of zeros as its data. The array takes over one
- * reference to the type and one to the owner; they are released on failure too. Returns NULL
+ * releases `block` of the array. With an `owner`, the array is over `data`, and `embedded` is not
+ * used. Without an owner, the array has `embedded` bytes of zeros as its data. The array takes over
+ * one reference to the type and one to the owner; they are released on failure too. Returns NULL
  * without memory. */
 loam_array *lm_array_make(loam_site *site, loam_type *type, loam_block *owner, void *data,
                           size_t embedded);
-
-/* Ends an array of lm_array_make whose metadata are zero, or hold only valid block references. */
-void lm_array_abandon(loam_array *array);
 
 /* Returns whether a block is the block with which an array begins. */
 bool lm_array_is_block(const loam_block *block);

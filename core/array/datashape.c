@@ -21,7 +21,7 @@
  *
  * A tuple becomes a struct whose fields have the names "0", "1" and so on. A categorical has a list
  * of values, and may have one argument of each other form. */
-#include "array/datashape.h"
+#include "array/type.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -730,7 +730,8 @@ static loam_status parse_type(parser *p, loam_type **out) {
   return status;
 }
 
-loam_status lm_datashape_parse(const char *text, loam_type **out) {
+loam_status loam_type_parse(const char *text, loam_type **out) {
+  if (!text || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", text ? "out" : "text");
   parser p = { .text = text, .at = text };
   loam_type *type;
   advance(&p);
@@ -743,9 +744,4 @@ loam_status lm_datashape_parse(const char *text, loam_type **out) {
   loam_type_release(type);
   return fail_expected(&p, is_token(&p, "*") ? "the end; a dimension is a number or \"var\""
                                              : "the end of the type");
-}
-
-loam_status loam_type_parse(const char *text, loam_type **out) {
-  if (!text || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", text ? "out" : "text");
-  return lm_datashape_parse(text, out);
 }

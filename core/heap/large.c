@@ -624,7 +624,7 @@ void lm_large_adopt(lm_large *to, lm_large *from, const lm_large_adoption *as) {
   lm_span_info view;
   uint32_t version;
   lm_assert(to != from && as->token != LM_TOKEN_NONE);
-  lm_lock_take(&first->lock); /* in the order of lm_pools_lock_all */
+  lm_lock_take(&first->lock); /* in the order of lm_pool_is_valid */
   lm_lock_take(&second->lock);
   lm_assert(use_of(as->slot) == LM_USE_MOVING || use_of(as->slot) == LM_USE_MOVING_FREED);
   lm_require(lm_map_read(head, &view, &version));

@@ -151,6 +151,7 @@ void lm_pools_each(void (*act)(lm_pool *pool)) {
     if (lm_pools_at(id)) act(lm_pools_at(id));
 }
 
+/* The order of the locks is that in which lm_central_adopt and lm_large_adopt take two of them. */
 static void lock_pool(lm_pool *pool) {
   for (unsigned c = 0; c < LM_CLASSES; c++) lm_lock_take(&pool->central[c].lock);
   lm_lock_take(&pool->large.lock);
@@ -161,16 +162,6 @@ static void unlock_pool(lm_pool *pool) {
   lm_lock_drop(&pool->regions.lock);
   lm_lock_drop(&pool->large.lock);
   for (unsigned c = LM_CLASSES; c-- > 0;) lm_lock_drop(&pool->central[c].lock);
-}
-
-void lm_pools_lock_all(void) {
-  lm_lock_take(&lm_pools_make_lock);
-  lm_pools_each(lock_pool);
-}
-
-void lm_pools_unlock_all(void) {
-  lm_pools_each(unlock_pool);
-  lm_lock_drop(&lm_pools_make_lock);
 }
 
 void lm_pool_figures_get(lm_pool_figures *out) {
@@ -218,10 +209,12 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
 }
 
 bool lm_pool_is_valid(void) {
-  lm_pools_lock_all();
+  lm_lock_take(&lm_pools_make_lock);
+  lm_pools_each(lock_pool);
   bool valid = lm_strategy_is_valid();
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!lm_pools_at(id) || is_pool_valid_locked(lm_pools_at(id)));
-  lm_pools_unlock_all();
+  lm_pools_each(unlock_pool);
+  lm_lock_drop(&lm_pools_make_lock);
   return valid && lm_states_is_valid() && lm_metadata_is_valid() && lm_range_is_valid();
 }

@@ -80,9 +80,5 @@ typedef struct lm_pool_use {
 /* Adds the use of a strategy's pool to *use. Returns false if the strategy has no pool. Takes
  * lm_pools_make_lock and, one after the other, the locks of the pool. */
 bool lm_pools_add_use(const lm_strategy *strategy, lm_pool_use *use);
-/* Takes lm_pools_make_lock and the locks of every pool, in the order in which lm_central_adopt and
- * lm_large_adopt take two of them. lm_pool_is_valid uses them. */
-void lm_pools_lock_all(void);
-void lm_pools_unlock_all(void);
 
 #endif
