@@ -56,18 +56,15 @@ static bool has_figure(const char *line, const char *field, uint64_t *bytes) {
   return true;
 }
 
-/* A line of smaps: "from-to access offset device inode name" begins a mapping. Other lines are
- * figures of it, and their names begin with a capital letter. */
+/* A line of smaps begins a mapping, or is a figure of the mapping before. */
 static void read_line(void *ctx, const char *line) {
   findings *f = ctx;
-  mapping m = { 0 };
-  int name = 0;
-  bool is_head = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %*s %*s %n", &m.from,
-                        &m.to, m.access, &m.offset, &name) == 4;
-  if (is_head && name) {
+  lm_sys_mapping m;
+  if (lm_sys_read_mapping(line, &m)) {
     end_mapping(f);
-    snprintf(m.name, sizeof m.name, "%s", line + name);
-    f->now = m;
+    f->now = (mapping){ .from = m.from, .to = m.to, .offset = m.offset };
+    memcpy(f->now.access, m.access, sizeof m.access);
+    snprintf(f->now.name, sizeof f->now.name, "%s", m.name);
   } else if (!has_figure(line, "Rss:", &f->now.resident) &&
              !has_figure(line, "AnonHugePages:", &f->now.huge)) {
     has_figure(line, "KernelPageSize:", &f->now.page);

@@ -2,7 +2,6 @@
  *
  * A row of the table of stacks does not change once the count of rows includes it, except for its
  * sums, each of which stands for itself. So rows are read once, without a count of changes. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -112,7 +111,7 @@ typedef struct mappings {
   lm_json *out;
   /* The mapping of offset 0 that was met last: where the header of an ELF file is. */
   uintptr_t header;
-  unsigned long header_inode;
+  uint64_t header_inode;
   char build_id[2 * BUILD_ID_MOST + 1];
 } mappings;
 
@@ -127,31 +126,25 @@ static bool read_build_id(void *ctx, const lm_remote_note *note) {
   return false;
 }
 
-/* A line of /proc/PID/maps: "from-to rights offset device inode path". */
 static void put_mapping(void *ctx, const char *line) {
   mappings *m = ctx;
-  uintptr_t from, to;
-  char rights[8];
-  unsigned long offset, inode;
-  int name = 0;
-  if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %7s %lx %*s %lu %n", &from, &to, rights, &offset,
-             &inode, &name) < 5)
-    return;
-  if (!offset && inode) {
-    m->header = from;
-    m->header_inode = inode;
+  lm_sys_mapping code;
+  if (!lm_sys_read_mapping(line, &code)) return;
+  if (!code.offset && code.inode) {
+    m->header = code.from;
+    m->header_inode = code.inode;
   }
-  if (!strchr(rights, 'x') || !name || !line[name]) return;
+  if (!strchr(code.access, 'x') || !*code.name) return;
   m->build_id[0] = 0;
-  bool has_header = inode ? inode == m->header_inode : !strcmp(line + name, "[vdso]");
+  bool has_header = code.inode ? code.inode == m->header_inode : !strcmp(code.name, "[vdso]");
   if (has_header)
-    (void)lm_remote_each_note(&m->look->remote, inode ? m->header : from, read_build_id,
+    (void)lm_remote_each_note(&m->look->remote, code.inode ? m->header : code.from, read_build_id,
                               m->build_id);
   lm_json_open(m->out, NULL, '{');
-  lm_json_uint(m->out, "from", from);
-  lm_json_uint(m->out, "to", to);
-  lm_json_uint(m->out, "offset", offset);
-  lm_json_text(m->out, "file", line + name);
+  lm_json_uint(m->out, "from", code.from);
+  lm_json_uint(m->out, "to", code.to);
+  lm_json_uint(m->out, "offset", code.offset);
+  lm_json_text(m->out, "file", code.name);
   if (m->build_id[0]) lm_json_text(m->out, "build_id", m->build_id);
   lm_json_close(m->out, '}');
 }

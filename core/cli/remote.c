@@ -3,7 +3,6 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "engine/outside.h"
 #include "os/error.h"
 #include "os/sys.h"
+#include "service/board_owner.h"
 
 /* ---- Copying ---- */
 
@@ -64,14 +64,12 @@ typedef struct search {
 
 /* Tells whether an lm_outside is at this address, and its loam has started. */
 static bool has_started(search *s, uintptr_t at) {
-  struct {
-    char magic[sizeof LM_OUTSIDE_MAGIC];
-  } head;
+  char magic[sizeof LM_OUTSIDE_MAGIC];
   uint64_t layout;
-  lm_remote_part parts[] = { { at, &head, sizeof head },
+  lm_remote_part parts[] = { { at, magic, sizeof magic },
                              { at + offsetof(lm_outside, layout), &layout, sizeof layout } };
   if (!lm_remote_read_parts(s->remote, parts, LM_COUNT(parts))) return false;
-  if (memcmp(head.magic, LM_OUTSIDE_MAGIC, sizeof head.magic)) return false;
+  if (memcmp(magic, LM_OUTSIDE_MAGIC, sizeof magic)) return false;
   s->has_note = true;
   return layout != 0;
 }
@@ -128,17 +126,13 @@ static bool read_note(void *ctx, const lm_remote_note *note) {
   return !s->found;
 }
 
-/* A line of /proc/PID/maps: "from-to rights offset device inode path". A mapping with offset 0 of a
- * file may begin with the header of a program or library. */
+/* A mapping with offset 0 of a file may begin with the header of a program or library. */
 static void read_mapping(void *ctx, const char *line) {
   search *s = ctx;
-  uintptr_t from;
-  char rights[8];
-  unsigned long offset, inode;
-  if (s->found || s->is_refused) return;
-  if (sscanf(line, "%" SCNxPTR "-%*x %7s %lx %*s %lu", &from, rights, &offset, &inode) != 4) return;
-  if (*rights != 'r' || offset || !inode) return;
-  if (!lm_remote_each_note(s->remote, from, read_note, s))
+  lm_sys_mapping m;
+  if (s->found || s->is_refused || !lm_sys_read_mapping(line, &m)) return;
+  if (*m.access != 'r' || m.offset || !m.inode) return;
+  if (!lm_remote_each_note(s->remote, m.from, read_note, s))
     s->is_refused |= errno == EPERM || errno == ENOSYS;
 }
 
@@ -169,17 +163,6 @@ static loam_status fail_refused(int pid) {
   return lm_error(LOAM_EIO, "process %d: the kernel does not let this user read its memory", pid);
 }
 
-/* Tells whether a process has ended, and its parent has not waited for it yet. Such a process has
- * no memory any more. */
-static bool has_ended(int pid) {
-  char path[32], text[1024];
-  size_t length;
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
-  const char *name_end = strrchr(text, ')');
-  return name_end && (!strncmp(name_end, ") Z", 3) || !strncmp(name_end, ") X", 3));
-}
-
 loam_status lm_remote_find(lm_remote *remote, uintptr_t *out) {
   search s = { .remote = remote };
   char path[32];
@@ -188,7 +171,8 @@ loam_status lm_remote_find(lm_remote *remote, uintptr_t *out) {
   if (error || s.is_refused) return fail_refused(remote->pid);
   *out = s.found;
   if (s.found) return LOAM_OK;
-  if (has_ended(remote->pid)) return lm_error(LOAM_EIO, "process %d: it has ended", remote->pid);
+  if (lm_board_owner_has_ended(remote->pid))
+    return lm_error(LOAM_EIO, "process %d: it has ended", remote->pid);
   if (s.has_note)
     return lm_error(LOAM_ESTATE, "process %d: loam has not started in it", remote->pid);
   return lm_error(LOAM_ESTATE, "process %d: it has no loam that this version can read",

@@ -30,13 +30,13 @@ static void add(reading *r, uint64_t bytes) {
   if (r->kind) *r->kind += bytes;
 }
 
-/* Returns the field that counts a mapping: its access ("rw-p") and path are given. */
-static uint64_t *kind_of(reading *r, uintptr_t from, const char *access, const char *path) {
-  bool is_above_guard = r->is_guard && r->end == from && !strncmp(access, "rw-p", 4);
-  if (from >= r->from && from < r->to) return &r->sum.own;
-  if (*path == '/' || !strncmp(path, "[v", 2)) return &r->sum.files; /* also [vdso], [vvar] */
-  if (access[2] == 'x') return &r->sum.code;
-  if (!strcmp(path, "[stack]") || (is_above_guard && !*path)) return &r->sum.stacks;
+/* Returns the field that counts a mapping. */
+static uint64_t *kind_of(reading *r, const lm_sys_mapping *m) {
+  bool is_above_guard = r->is_guard && r->end == m->from && !strcmp(m->access, "rw-p");
+  if (m->from >= r->from && m->from < r->to) return &r->sum.own;
+  if (*m->name == '/' || !strncmp(m->name, "[v", 2)) return &r->sum.files; /* also [vdso] */
+  if (m->access[2] == 'x') return &r->sum.code;
+  if (!strcmp(m->name, "[stack]") || (is_above_guard && !*m->name)) return &r->sum.stacks;
   return NULL;
 }
 
@@ -50,26 +50,20 @@ static void scan(reading *r, uintptr_t from, uintptr_t to) {
   if (error && error != EFAULT) r->error = error;
 }
 
-/* Reads the line that begins a mapping: "from-to access offset device inode path". */
-static void begin_mapping(reading *r, const char *line) {
-  unsigned long from, to;
-  char access[8];
-  int at = 0;
-  if (sscanf(line, "%lx-%lx %7s %*s %*s %*s %n", &from, &to, access, &at) < 3 || !at) return;
-  const char *path = line + at;
-  r->kind = kind_of(r, from, access, path);
-  r->is_guard = !strncmp(access, "---p", 4) && !*path;
-  r->end = to;
-  if (r->pagemap.fd >= 0) scan(r, from, to);
+static void begin_mapping(reading *r, const lm_sys_mapping *m) {
+  r->kind = kind_of(r, m);
+  r->is_guard = !strcmp(m->access, "---p") && !*m->name;
+  r->end = m->to;
+  if (r->pagemap.fd >= 0) scan(r, m->from, m->to);
 }
 
-/* A line of maps or smaps begins a mapping with its addresses in lower-case hexadecimal digits. In
- * smaps, other lines tell figures of the mapping before; their names begin with a capital
- * letter. */
+/* A line of maps or smaps begins a mapping. In smaps, other lines tell figures of the mapping
+ * before. */
 static void read_line(void *ctx, const char *line) {
   reading *r = ctx;
+  lm_sys_mapping m;
   static const char rss[] = "Rss:";
-  if ((*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f')) begin_mapping(r, line);
+  if (lm_sys_read_mapping(line, &m)) begin_mapping(r, &m);
   else if (!strncmp(line, rss, sizeof rss - 1))
     add(r, strtoull(line + sizeof rss - 1, NULL, 10) * LM_KIB);
 }

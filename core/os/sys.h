@@ -257,6 +257,18 @@ int lm_sys_open_below(int root, const char *path);
  * The line is terminated, has no newline, and lives for the call. */
 int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line), void *ctx);
 
+/* A mapping of a process. */
+typedef struct lm_sys_mapping {
+  uintptr_t from, to;
+  char access[5]; /* such as "r-xp" */
+  uint64_t offset, inode;
+  const char *name; /* in the line; "": the mapping has none */
+} lm_sys_mapping;
+
+/* Reads a line of /proc/PID/maps. In smaps, such a line stands before the lines with the figures of
+ * the mapping. Returns false for any other line. */
+bool lm_sys_read_mapping(const char *line, lm_sys_mapping *out);
+
 /* ---- For tests: calls that fail */
 
 #if LOAM_CHECKS >= 1

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -151,4 +153,15 @@ int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line
   int error = each_line(path, visit, ctx);
   lm_sys_cancel_restore();
   return error;
+}
+
+/* The addresses are in lower-case digits; the name of a figure in smaps begins with a capital
+ * letter. */
+bool lm_sys_read_mapping(const char *line, lm_sys_mapping *out) {
+  int name = 0;
+  if (*line >= 'A' && *line <= 'Z') return false;
+  int fields = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %*s %" SCNu64 " %n",
+                      &out->from, &out->to, out->access, &out->offset, &out->inode, &name);
+  out->name = line + name;
+  return fields == 5;
 }

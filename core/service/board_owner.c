@@ -44,17 +44,28 @@ void lm_board_boot_id(char *buffer, size_t size) {
   buffer[length] = 0;
 }
 
-/* Reads the text of /proc/PID/stat. The name of the program stands in brackets and may contain
- * brackets and spaces, so the last bracket counts. */
-static bool read_stat(const char *text, process *out) {
-  const char *at = strrchr(text, ')');
+/* Reads /proc/PID/stat. The name of the program stands in brackets and may contain brackets and
+ * spaces, so the last bracket counts. */
+static bool read_stat(int pid, process *out) {
+  char path[40], text[1024];
+  size_t length;
   unsigned long long ticks = 0, reserved = 0;
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
+  const char *at = strrchr(text, ')');
   if (!at || sscanf(at + 1, " %c", &out->state) != 1) return false;
   for (int field = STATE_FIELD - 1; at && field < START_FIELD; field++) at = strchr(at + 1, ' ');
   if (!at || sscanf(at, "%llu %llu", &ticks, &reserved) != 2) return false;
   out->start_ms = (int64_t)(ticks * 1000 / (unsigned long long)sysconf(_SC_CLK_TCK));
   out->reserved = reserved;
   return true;
+}
+
+static bool is_dead(const process *p) { return strchr("ZXx", p->state) != NULL; }
+
+bool lm_board_owner_has_ended(int pid) {
+  process p;
+  return read_stat(pid, &p) && is_dead(&p);
 }
 
 /* Reads the users of a process. A process that is not dumpable still tells them in this file. */
@@ -123,19 +134,16 @@ static lm_board_state probe(int pid) {
 lm_board_life lm_board_look(uint64_t owner, uint64_t pid_namespace,
                             const lm_board_figures *figures) {
   lm_board_life life = { .state = LM_BOARD_UNKNOWN };
-  char path[40], text[1024];
-  size_t length;
   process p = { 0 };
   int pid = lm_board_pid(owner);
   if (!pid || !pid_namespace || pid_namespace != lm_board_own_namespace()) return life;
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length) || !read_stat(text, &p)) {
+  if (!read_stat(pid, &p)) {
     life.state = probe(pid);
     return life;
   }
   bool is_other = is_younger(pid, p.start_ms, owner) || has_other_program(pid, figures) ||
                   has_lost_loam(pid, &p, figures);
-  if (is_other || strchr("ZXx", p.state)) life.state = LM_BOARD_GONE;
+  if (is_other || is_dead(&p)) life.state = LM_BOARD_GONE;
   else life.state = strchr("Tt", p.state) ? LM_BOARD_STOPPED : LM_BOARD_RUNNING;
   if (life.state != LM_BOARD_GONE) read_users(pid, &life);
   return life;

@@ -25,6 +25,9 @@ uint64_t lm_board_owner_now(int pid);
 uint64_t lm_board_own_namespace(void);
 /* Writes the kernel's boot id, or "" where it is not known. */
 void lm_board_boot_id(char *buffer, size_t size);
+/* Tells whether a process has ended, and its parent has not waited for it yet. Such a process has
+ * no memory any more. */
+bool lm_board_owner_has_ended(int pid);
 /* Says how the owner of a place is. `owner` comes from the process `figures`, or from the maker of
  * a board; `figures` is NULL for the maker. `pid_namespace` is the PID namespace of the owner. */
 lm_board_life lm_board_look(uint64_t owner, uint64_t pid_namespace,
