@@ -41,12 +41,22 @@ static void write_error(lm_json *out, const char *words) {
   lm_json_close(out, '}');
 }
 
-static void answer_ping(const reply *r) {
-  lm_json *out = r->out;
+/* Begins the answer to a request that has succeeded. If it has failed, writes the whole answer,
+ * with the words of the error, and returns false. */
+static bool begin_answer(lm_json *out, loam_status status) {
+  if (status != LOAM_OK) {
+    write_error(out, loam_error());
+    return false;
+  }
   lm_json_open(out, NULL, '{');
   lm_json_bool(out, "ok", true);
-  lm_json_int(out, "pid", getpid());
-  lm_json_close(out, '}');
+  return true;
+}
+
+static void answer_ping(const reply *r) {
+  (void)begin_answer(r->out, LOAM_OK);
+  lm_json_int(r->out, "pid", getpid());
+  lm_json_close(r->out, '}');
 }
 
 static void answer_status(const reply *r) {
@@ -130,11 +140,7 @@ static void answer_sample(const reply *r) {
     snprintf(words, sizeof words, "sample %s: it is a number of bytes, at most %" PRIu64,
              lm_error_quote(quoted, sizeof quoted, r->argument), LM_SAMPLE_INTERVAL_MAX);
     write_error(r->out, words);
-  } else if (lm_sample_set(interval) != LOAM_OK) {
-    write_error(r->out, loam_error());
-  } else {
-    lm_json_open(r->out, NULL, '{');
-    lm_json_bool(r->out, "ok", true);
+  } else if (begin_answer(r->out, lm_sample_set(interval))) {
     lm_json_uint(r->out, "interval", interval);
     lm_json_close(r->out, '}');
   }
@@ -150,12 +156,7 @@ static void answer_share(const reply *r) {
   if (sscanf(r->argument, "%" SCNx64 " %" SCNx64, &key, &offset) == 2)
     status = lm_share_export_open(key, offset, r->fd, &size);
   else lm_error(status, "a key and an offset are expected");
-  if (status != LOAM_OK) {
-    write_error(out, loam_error());
-    return;
-  }
-  lm_json_open(out, NULL, '{');
-  lm_json_bool(out, "ok", true);
+  if (!begin_answer(out, status)) return;
   lm_json_uint(out, "size", size);
   lm_json_close(out, '}');
 }
@@ -169,12 +170,7 @@ static void answer_device(const reply *r) {
   if (sscanf(r->argument, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3)
     status = lm_device_export_open(base, key, at, &piece, r->fd);
   else lm_error(status, "a base, a key and an address are expected");
-  if (status != LOAM_OK) {
-    write_error(out, loam_error());
-    return;
-  }
-  lm_json_open(out, NULL, '{');
-  lm_json_bool(out, "ok", true);
+  if (!begin_answer(out, status)) return;
   lm_json_uint(out, "begin", piece.begin);
   lm_json_uint(out, "end", piece.end);
   lm_json_uint(out, "at", piece.at);
@@ -199,8 +195,7 @@ static void write_progress(lm_json *out) {
   loam_progress now;
   uint64_t number;
   lm_rebalance_get(&now, &number);
-  lm_json_open(out, NULL, '{');
-  lm_json_bool(out, "ok", true);
+  (void)begin_answer(out, LOAM_OK);
   lm_json_uint(out, "job", number);
   lm_json_bool(out, "running", now.running);
   lm_json_bool(out, "by_reload", lm_rebalance_applies());
@@ -304,12 +299,7 @@ static loam_status carry_out(const sleep_order *order, size_t *bytes) {
 
 static void answer_order(const sleep_order *order, lm_json *out) {
   size_t bytes;
-  if (carry_out(order, &bytes) != LOAM_OK) {
-    write_error(out, loam_error());
-    return;
-  }
-  lm_json_open(out, NULL, '{');
-  lm_json_bool(out, "ok", true);
+  if (!begin_answer(out, carry_out(order, &bytes))) return;
   lm_json_uint(out, "bytes", bytes);
   lm_json_uint(out, "asleep_bytes", lm_sleep_tag_asleep(order->tag));
   lm_json_close(out, '}');
