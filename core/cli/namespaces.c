@@ -76,15 +76,11 @@ static void note_mount(const char *pid, uint64_t mount) {
 /* Reads the ids of a process in this PID namespace and in those below it, up to its own one.
  * Returns how many there are, and sets *inner to the last; 0: /proc does not show the process. */
 static int read_ids(int pid, int *inner) {
-  char path[64], text[4096];
-  size_t length;
+  char text[LM_SYS_STATUS], *ids = lm_sys_process_field(pid, "\nNSpid:", text);
   int n = 0;
-  snprintf(path, sizeof path, "/proc/%d/status", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length)) return 0;
-  char *line = strstr(text, "\nNSpid:");
-  if (!line) return 0;
-  line[1 + strcspn(line + 1, "\n")] = 0;
-  for (const char *at = strchr(line, '\t'); at; at = strchr(at + 1, '\t'), n++)
+  if (!ids) return 0;
+  ids[strcspn(ids, "\n")] = 0;
+  for (const char *at = strchr(ids, '\t'); at; at = strchr(at + 1, '\t'), n++)
     *inner = (int)strtol(at, NULL, 10);
   return n;
 }

@@ -106,14 +106,18 @@ static int64_t last_refused_at(const lm_publisher *p) {
   return p->news->refusal[atomic_load(&p->news->refusals) & 1].refused_at;
 }
 
-static int64_t last_published_at(const lm_publisher *p) {
-  return p->news->image[atomic_load(&p->news->published.now.number) & 1].published_at;
+const lm_board_image *lm_publisher_latest(const lm_publisher *p) {
+  return &p->news->image[atomic_load(&p->news->published.now.number) & 1];
 }
 
 /* ---- Publishing */
 
 bool lm_publisher_reads_nodes(uint64_t reads) { return reads & 1u << LM_IN_NODE_FREE; }
 bool lm_publisher_reads_pressure(uint64_t reads) { return reads & 1u << LM_IN_PRESSURE; }
+
+bool lm_publisher_needs_watcher(uint64_t reads, bool shares) {
+  return lm_publisher_reads_nodes(reads) || lm_publisher_reads_pressure(reads) || shares;
+}
 
 /* Writes an image into the half of publication `number`, and its description into the news. If the
  * image reads the free memory of nodes, the figures stand on the board before the image is
@@ -264,7 +268,7 @@ void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words)
   lm_board_refusal *to = &p->news->refusal[next & 1];
   snprintf(to->words, sizeof to->words, "%s", words);
   to->text_hash = text_hash;
-  to->refused_at = time_after(last_published_at(p));
+  to->refused_at = time_after(lm_publisher_latest(p)->published_at);
   atomic_store_explicit(&p->news->refusals, next, memory_order_release);
   unlock(p);
 }
@@ -297,37 +301,23 @@ static bool is_keeper_gone(const lm_publisher *p, uint64_t keeper) {
 }
 
 bool lm_publisher_lacks_keeper(const lm_publisher *p) {
-  const lm_board_news *news = p->news;
-  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
-  uint64_t keeper = atomic_load_explicit(&news->keeper, memory_order_relaxed);
-  const lm_board_image *image = &news->image[number & 1];
-  bool has_needs = lm_publisher_reads_nodes(image->reads) ||
-                   lm_publisher_reads_pressure(image->reads) || image->shares;
-  if (!number || !has_needs) return false;
-  return !keeper || is_keeper_gone(p, keeper);
+  uint64_t keeper = atomic_load_explicit(&p->news->keeper, memory_order_relaxed);
+  const lm_board_image *image = lm_publisher_latest(p);
+  return lm_publisher_needs_watcher(image->reads, image->shares) &&
+         (!keeper || is_keeper_gone(p, keeper));
 }
 
 /* ---- Faults in guarded memory */
 
 bool lm_publisher_lacks_report(const lm_publisher *p, int pid) {
-  char path[40], text[4096];
-  size_t length;
-  const lm_board_news *news = p->news;
-  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
-  if (!number || !news->image[number & 1].guards) return false;
-  snprintf(path, sizeof path, "/proc/%d/status", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length)) return false;
-  const char *caught = strstr(text, "\nSigCgt:");
-  uint64_t mask = caught ? strtoull(caught + strlen("\nSigCgt:"), NULL, 16) : UINT64_MAX;
-  return !(mask >> (SIGSEGV - 1) & 1);
+  char text[LM_SYS_STATUS];
+  if (!lm_publisher_latest(p)->guards) return false;
+  const char *caught = lm_sys_process_field(pid, "\nSigCgt:", text);
+  return caught && !(strtoull(caught, NULL, 16) >> (SIGSEGV - 1) & 1);
 }
 
 /* A process that follows a board has no service thread. */
-bool lm_publisher_lacks_mover(const lm_publisher *p) {
-  const lm_board_news *news = p->news;
-  uint64_t number = atomic_load_explicit(&news->published.now.number, memory_order_acquire);
-  return number && news->image[number & 1].moves;
-}
+bool lm_publisher_lacks_mover(const lm_publisher *p) { return lm_publisher_latest(p)->moves; }
 
 /* ---- loam reload */
 

@@ -56,14 +56,19 @@ void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words)
  * publisher keeps the lock for ten seconds. */
 void lm_publisher_forget_refusal(lm_publisher *p);
 
+/* Returns the description of the policy that was published last. Before the first, all of its
+ * fields are 0. */
+const lm_board_image *lm_publisher_latest(const lm_publisher *p);
 /* Return whether a mask of LM_IN_* has the free memory of NUMA nodes, or memory pressure. */
 bool lm_publisher_reads_nodes(uint64_t reads);
 bool lm_publisher_reads_pressure(uint64_t reads);
+/* Returns whether a policy that reads these inputs, or shares limits, needs a watcher. */
+bool lm_publisher_needs_watcher(uint64_t reads, bool shares);
 /* Notes on the board that this process keeps its figures from now on, until the process ends or
  * closes the board. */
 void lm_publisher_keep(lm_publisher *p);
-/* Returns whether the policy that was published last reads the free memory of nodes or memory
- * pressure, or shares limits, and no process lives that keeps the figures on the board. */
+/* Returns whether the policy that was published last needs a watcher, and no process lives that
+ * keeps the figures on the board. */
 bool lm_publisher_lacks_keeper(const lm_publisher *p);
 
 /* The words for a person if lm_publisher_lacks_report returns true; %d is the process. */

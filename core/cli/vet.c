@@ -15,9 +15,8 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
   uint32_t reads = lm_policy_image_reads(image);
   return (lm_vet_needs){ .moves_memory = lm_policy_image_applies_live(image),
                          .reads_devices = reads & 1u << LM_IN_DEVICE_FREE,
-                         .needs_watcher = lm_publisher_reads_nodes(reads) ||
-                                          lm_publisher_reads_pressure(reads) ||
-                                          lm_policy_image_shares(image) };
+                         .needs_watcher = lm_publisher_needs_watcher(
+                             reads, lm_policy_image_shares(image)) };
 }
 
 /* Writes the image of a policy as text, and the needs of the policy. */

@@ -86,20 +86,12 @@ static struct {
 
 /* ---- The free memory of nodes ---- */
 
-/* The policy that was published last on a board. Before the first, all fields are 0. */
-static const lm_board_image *latest_of(const lm_publisher *p) {
-  return &p->news->image[atomic_load(&p->news->published.now.number) & 1];
-}
-
-static bool reads_nodes(void) { return lm_publisher_reads_nodes(latest_of(&self.to)->reads); }
-static bool reads_pressure(void) { return lm_publisher_reads_pressure(latest_of(&self.to)->reads); }
-
 /* Writes the figures on the board if that is due. Withdraws them if the live policy no longer reads
  * the free memory of nodes. */
 static void keep_nodes(void) {
   lm_published_gauges *to = &self.to.news->published.gauges;
   bool was_kept = self.keeps_nodes;
-  self.keeps_nodes = reads_nodes();
+  self.keeps_nodes = lm_publisher_reads_nodes(lm_publisher_latest(&self.to)->reads);
   if (was_kept && !self.keeps_nodes) lm_numa_free_withdraw(to);
   if (!self.keeps_nodes || (was_kept && lm_sys_clock_ns() < self.refresh_ns)) return;
   if (++self.refreshes % NODES_LOOKS == 0) lm_numa_refresh();
@@ -120,13 +112,14 @@ static void keep_pressure(void) {
   self.has_alarm |= is_raised;
   if (self.has_alarm && lm_publisher_alarm(&self.to)) self.has_alarm = false;
   int wait_ms = lm_pressure_wait_ms(&self.pressure);
-  if (reads_pressure() && wait_ms > LM_PRESSURE_REFRESH_MS) wait_ms = LM_PRESSURE_REFRESH_MS;
+  bool is_read = lm_publisher_reads_pressure(lm_publisher_latest(&self.to)->reads);
+  if (is_read && wait_ms > LM_PRESSURE_REFRESH_MS) wait_ms = LM_PRESSURE_REFRESH_MS;
   self.look_ns = now + wait_ms * 1000000ll;
 }
 
 /* ---- Shared limits ---- */
 
-static bool shares_limits(void) { return latest_of(&self.to)->shares; }
+static bool shares_limits(void) { return lm_publisher_latest(&self.to)->shares; }
 
 /* Maps the table of quotas, which is in the folder of the board. */
 static void map_quotas(void) {
@@ -307,7 +300,7 @@ static void load_changed_file(void) {
   uint64_t hash = is_read ? lm_policy_open_hash(text, length)
                           : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   if (hash != self.refused_hash) {
-    bool is_live = is_read && hash == latest_of(&self.to)->text_hash;
+    bool is_live = is_read && hash == lm_publisher_latest(&self.to)->text_hash;
     if (is_live) lm_publisher_forget_refusal(&self.to);
     else if (!is_read) refuse(0, loam_error());
     bool is_refused = !is_live && (!is_read || publish(text, length, hash));
@@ -473,7 +466,7 @@ static void publish_pressure(const char *board) {
   lm_publisher to;
   lm_pressure pressure = { 0 };
   if (lm_publisher_open(board, &to) != LOAM_OK) return;
-  if (lm_publisher_reads_pressure(latest_of(&to)->reads)) {
+  if (lm_publisher_reads_pressure(lm_publisher_latest(&to)->reads)) {
     (void)lm_pressure_look(&pressure, NULL, lm_sys_clock_ns());
     lm_pressure_publish(&pressure, &to.news->published.gauges);
   }

@@ -248,6 +248,11 @@ int lm_sys_read_file(const char *path, char *buffer, size_t size, size_t *out);
  * terminates nothing. */
 int lm_sys_read_part(const char *path, size_t offset, void *buffer, size_t size, size_t *out);
 
+/* Reads /proc/PID/status into `text`. Returns what stands behind `field`, such as "\nUid:"; NULL:
+ * the file cannot be read, or does not have the field. `pid` is 0 for this process. */
+enum { LM_SYS_STATUS = 4096 };
+char *lm_sys_process_field(int pid, const char *field, char text[LM_SYS_STATUS]);
+
 /* Opens the directory `path` below the directory `root`, which the path takes for the root of the
  * file system: no symbolic link leads out of it, whoever made it. Returns a descriptor for reading,
  * which exec closes; -1: there is no such directory, or the kernel is older than Linux 5.6. */

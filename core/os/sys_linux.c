@@ -472,12 +472,9 @@ int lm_sys_process_hidden(int *out) {
 /* Returns a number above all descriptors: the length of the kernel's table of them. */
 static int descriptor_end(void) {
   enum { MOST = 1 << 20 }; /* where /proc does not tell */
-  char text[4096];
-  size_t length;
-  const char *line = NULL;
-  if (!lm_sys_read_file("/proc/self/status", text, sizeof text, &length))
-    line = strstr(text, "\nFDSize:");
-  return line ? (int)strtol(line + strlen("\nFDSize:"), NULL, 10) : MOST;
+  char text[LM_SYS_STATUS];
+  const char *size = lm_sys_process_field(0, "\nFDSize:", text);
+  return size ? (int)strtol(size, NULL, 10) : MOST;
 }
 
 void lm_sys_process_close_from(int first) {

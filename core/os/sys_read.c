@@ -155,6 +155,15 @@ int lm_sys_each_line(const char *path, void (*visit)(void *ctx, const char *line
   return error;
 }
 
+char *lm_sys_process_field(int pid, const char *field, char text[LM_SYS_STATUS]) {
+  char path[32] = "/proc/self/status";
+  size_t length;
+  if (pid) snprintf(path, sizeof path, "/proc/%d/status", pid);
+  if (lm_sys_read_file(path, text, LM_SYS_STATUS, &length)) return NULL;
+  char *line = strstr(text, field);
+  return line ? line + strlen(field) : NULL;
+}
+
 /* The addresses are in lower-case digits; the name of a figure in smaps begins with a capital
  * letter. */
 bool lm_sys_read_mapping(const char *line, lm_sys_mapping *out) {

@@ -70,12 +70,9 @@ bool lm_board_owner_has_ended(int pid) {
 
 /* Reads the users of a process. A process that is not dumpable still tells them in this file. */
 static void read_users(int pid, lm_board_life *life) {
-  char path[40], text[4096];
-  size_t length;
-  snprintf(path, sizeof path, "/proc/%d/status", pid);
-  if (lm_sys_read_file(path, text, sizeof text, &length)) return;
-  const char *line = strstr(text, "\nUid:");
-  life->has_uid = line && sscanf(line + 5, "%u %u", &life->real_uid, &life->uid) == 2;
+  char text[LM_SYS_STATUS];
+  const char *users = lm_sys_process_field(pid, "\nUid:", text);
+  life->has_uid = users && sscanf(users, "%u %u", &life->real_uid, &life->uid) == 2;
 }
 
 /* Tells whether the process has replaced its program by another one than its entry names. If the
