@@ -130,11 +130,7 @@ static bool take_place(lm_quota_table *table, uint32_t i) {
 /* Makes a page that a child finds cleared. */
 static void sign_locked(void) {
   void *page = atomic_load_explicit(&signature, memory_order_relaxed);
-  if (!page && !lm_sys_map(LM_PAGE, &page) && lm_sys_wipe_on_fork(page, LM_PAGE)) {
-    lm_sys_unmap(page, LM_PAGE);
-    page = NULL;
-  }
-  if (!page) return;
+  if (!page && lm_sys_map_wiped(LM_PAGE, &page)) return;
   atomic_store_explicit((_Atomic uint64_t *)page, 1, memory_order_relaxed);
   atomic_store_explicit(&signature, page, memory_order_release);
 }

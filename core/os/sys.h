@@ -50,6 +50,10 @@ int lm_sys_evict_file(void *at, size_t size);
 /* Maps fresh, readable, writable, zeroed memory outside any reservation. */
 int lm_sys_map(size_t size, void **out);
 
+/* Like lm_sys_map, for memory that reads as zeros in each forked child, however it was forked.
+ * EINVAL before Linux 4.14. */
+int lm_sys_map_wiped(size_t size, void **out);
+
 /* Maps zeroed memory that can be read, outside any reservation. lm_sys_commit makes parts of it
  * writable. Until then a part counts against no limit but that on address space. */
 int lm_sys_map_readable(size_t size, void **out);
@@ -84,10 +88,6 @@ int lm_sys_prefault(void *at, size_t size);
 /* Brings in every page of a range, without writing to it. EFAULT: a page of a mapped file cannot be
  * read; without this call, reading it would end the process by SIGBUS. EINVAL before Linux 5.14. */
 int lm_sys_preread(void *at, size_t size);
-
-/* Makes a range of lm_sys_map read as zeros in each forked child, however it was forked. EINVAL
- * before Linux 4.14. */
-int lm_sys_wipe_on_fork(void *at, size_t size);
 
 /* Locks the pages of a range in memory, or unlocks them. */
 int lm_sys_mlock(void *at, size_t size);

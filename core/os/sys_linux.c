@@ -191,6 +191,16 @@ int lm_sys_map_readable(size_t size, void **out) {
   return map(NULL, size, PROT_READ, ANONYMOUS, out);
 }
 
+int lm_sys_map_wiped(size_t size, void **out) {
+  void *at = NULL;
+  int error = lm_sys_map(size, &at);
+  if (error) return error;
+  error = is_refused() ? ENOMEM : advise(at, size, MADV_WIPEONFORK);
+  if (error) lm_sys_unmap(at, size);
+  else *out = at;
+  return error;
+}
+
 /* A fixed mapping that finds too few huge pages has already removed part of the reservation. So the
  * pages are mapped elsewhere first and then moved over the reservation. */
 int lm_sys_commit_huge(void *at, size_t size, size_t page) {
@@ -221,11 +231,6 @@ int lm_sys_prefault(void *at, size_t size) {
 int lm_sys_preread(void *at, size_t size) {
   if (is_refused()) return ENOMEM;
   return advise(at, size, ADVICE_POPULATE_READ);
-}
-
-int lm_sys_wipe_on_fork(void *at, size_t size) {
-  if (is_refused()) return ENOMEM;
-  return advise(at, size, MADV_WIPEONFORK);
 }
 
 int lm_sys_mlock(void *at, size_t size) {

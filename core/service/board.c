@@ -316,10 +316,7 @@ static bool take_again(void) {
  * page, is_signed needs no system call. */
 static void sign(void) {
   void *page = NULL;
-  if (!signed_by && !lm_sys_map(LM_PAGE, &page)) {
-    if (!lm_sys_wipe_on_fork(page, LM_PAGE)) signed_by = page;
-    else lm_sys_unmap(page, LM_PAGE);
-  }
+  if (!signed_by && !lm_sys_map_wiped(LM_PAGE, &page)) signed_by = page;
   if (signed_by) *signed_by = owner;
 }
 
