@@ -19,26 +19,6 @@ static lm_vet_needs needs_of(const lm_policy_image *image) {
                              reads, lm_policy_image_shares(image)) };
 }
 
-/* Writes the image of a policy as text, and the needs of the policy. */
-static void describe(const lm_policy_image *image, char carried[LM_IMAGE_TEXT_SIZE],
-                     lm_vet_needs *needs) {
-  size_t size;
-  const void *bytes = lm_policy_image_bytes(image, &size);
-  *needs = needs_of(image);
-  if (!lm_image_text_write(bytes, size, carried)) *carried = 0;
-}
-
-loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
-                        lm_vet_needs *needs) {
-  lm_policy_opened opened;
-  lm_assert(!source->is_host);
-  loam_status status = lm_policy_open(source, false, &opened);
-  if (status != LOAM_OK) return status;
-  describe(opened.image, carried, needs);
-  lm_policy_image_close(opened.image);
-  return LOAM_OK;
-}
-
 /* Opens a policy, or the image of an equal text that was kept. Keeps the image of a new text. */
 static loam_status open_once(const lm_script_source *source, lm_policy_image **out) {
   lm_policy_opened opened;
@@ -53,9 +33,12 @@ static loam_status open_once(const lm_script_source *source, lm_policy_image **o
 
 /* Writes the value of LOAM_VETTED for a policy's text or image, which is in the file `path`. */
 static loam_status write_vetted(const char *path, const lm_script_source *source,
-                                const char *carried, char vetted[LM_VET_SIZE]) {
+                                const lm_policy_image *image, char vetted[LM_VET_SIZE]) {
+  char carried[LM_IMAGE_TEXT_SIZE];
   const char *policy = source->text;
-  size_t length = source->length;
+  size_t size, length = source->length;
+  const void *bytes = lm_policy_image_bytes(image, &size);
+  if (!lm_image_text_write(bytes, size, carried)) *carried = 0; /* it would be too long */
   loam_status status = lm_policy_open_text(path, &policy, &length);
   if (status == LOAM_OK)
     snprintf(vetted, LM_VET_SIZE, "%016llx%s%s",
@@ -65,7 +48,7 @@ static loam_status write_vetted(const char *path, const lm_script_source *source
 
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs,
                    lm_policy_image **image) {
-  char *text, carried[LM_IMAGE_TEXT_SIZE];
+  char *text;
   size_t length;
   lm_policy_image *opened = NULL;
   lm_assert(path);
@@ -74,8 +57,8 @@ loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *nee
   lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
   status = open_once(&source, &opened);
   if (status == LOAM_OK) {
-    describe(opened, carried, needs);
-    status = write_vetted(path, &source, carried, vetted);
+    *needs = needs_of(opened);
+    status = write_vetted(path, &source, opened, vetted);
   }
   lm_metadata_free(text);
   if (status == LOAM_OK && image) *image = opened;

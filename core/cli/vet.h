@@ -25,9 +25,5 @@ typedef struct lm_vet_needs {
  * closes (`image` may be NULL). On failure loam_error() has the reason. */
 loam_status lm_vet(const char *path, char vetted[LM_VET_SIZE], lm_vet_needs *needs,
                    lm_policy_image **image);
-/* Like lm_vet, for the text of a policy or the bytes of an image. `carried` is the policy's image
- * as text (plan/image_text.h); "" if it would be too long. */
-loam_status lm_vet_text(const lm_script_source *source, char carried[LM_IMAGE_TEXT_SIZE],
-                        lm_vet_needs *needs);
 
 #endif

@@ -36,7 +36,6 @@ enum {
   LM_SAMPLE_SHIFT = 16,      /* a weight is blocks times 2^LM_SAMPLE_SHIFT */
 };
 #define LM_SAMPLE_INTERVAL_MAX ((uint64_t)1 << 40)
-#define LM_SAMPLE_INTERVAL ((uint64_t)512 << 10) /* where none is named */
 
 /* A live sample. */
 typedef struct lm_sample_live {

@@ -113,13 +113,6 @@ LM_INLINE size_t lm_pool_live_size(const void *p) {
   __builtin_prefetch(met.cell, 1);
   return lm_load(size_t, &met.span->size);
 }
-/* The state cell of the small object at p, which is live or cached. */
-LM_INLINE lm_state_cell *lm_pool_state_of(const void *p) {
-  const lm_span *s = lm_map_span_of(p);
-  uint64_t offset = (uintptr_t)p - lm_load(uintptr_t, &s->start);
-  uint64_t key = lm_load(uint64_t, &s->key);
-  return lm_load(lm_state_cell *, &s->cells) + (size_t)(((unsigned __int128)offset * key) >> 64);
-}
 
 /* Makes `size` bytes usable at p without moving the object. False: that is not possible, no live
  * object begins at p, or half the memory would be enough. */

@@ -12,6 +12,7 @@
 #include "pairs.h"
 
 enum { ROUNDS = 30, PAIRS = 1000000, SAMPLES = 2000 }; /* PAIRS, SAMPLES: of a round, at most */
+enum { INTERVAL = 512 << 10 }; /* bytes between samples, as of `loam profile --stacks` */
 enum { MIXED_LEAST = 16, MIXED_STEPS = 1024, MIXED_SIZES = 1 << 16 };
 
 static uint16_t mixed_size[MIXED_SIZES];
@@ -51,7 +52,7 @@ static void set(uint64_t interval) {
 /* Returns how many pairs there are between two samples, on average. */
 static double pairs_between(size_t size) {
   double mean = size ? (double)size : MIXED_LEAST + (MIXED_STEPS - 1) / 2.0;
-  return (double)LM_SAMPLE_INTERVAL / mean;
+  return (double)INTERVAL / mean;
 }
 
 /* Returns the nanoseconds of a pair. The first pairs of a round, which make decisions for the new
@@ -67,7 +68,7 @@ static void row(size_t size) {
   pairs_kind k = { loam_site_get("sampled"), size };
   double least[2] = { 1e300, 1e300 };
   for (int i = 0; i < 2 * ROUNDS; i++) {
-    double ns = round_of(&k, i % 2 ? LM_SAMPLE_INTERVAL : 0);
+    double ns = round_of(&k, i % 2 ? INTERVAL : 0);
     if (ns < least[i % 2]) least[i % 2] = ns;
   }
   double more = least[1] - least[0];
@@ -80,7 +81,7 @@ int main(int argc, char **argv) {
   draw_sizes();
   if (argc == 4) {
     pairs_kind k = { loam_site_get("sampled"), (size_t)atol(argv[2]) };
-    set(strcmp(argv[1], "on") ? 0 : LM_SAMPLE_INTERVAL);
+    set(strcmp(argv[1], "on") ? 0 : INTERVAL);
     run(&k, MIXED_SIZES);
     sampled_pairs(&k, atol(argv[3]));
     return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "carried.h"
 #include "cli/vet.h"
 #include "script/policy_file.h"
 
@@ -29,7 +30,7 @@ static char carried[LM_IMAGE_TEXT_SIZE];
 
 static loam_status vet(const char *text) {
   lm_script_source source = { "test.lua", text, strlen(text), &limits, .is_host = false };
-  return lm_vet_text(&source, carried, &needs);
+  return carried_write(&source, carried);
 }
 
 /* Opens the image in `carried`. */

@@ -1,5 +1,6 @@
 /* test_laws - the laws of bins, blocks and strategies hold through their life, and the checks find
  * a broken law. */
+#include "cell_of.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
@@ -64,12 +65,12 @@ static void a_bin_with_a_live_object_or_no_sentinel_is_not_valid(void **state) {
   void *p[1];
   lm_bin *bin = lm_tcache_bin_at(t, fill_a_bin("a broken bin", p, 1));
   lm_cached_object before = bin->low[-1];
-  bin->low[-1] = (lm_cached_object){ p[0], lm_pool_state_of(p[0]) };
+  bin->low[-1] = (lm_cached_object){ p[0], cell_of(p[0]) };
   assert_false(lm_bin_is_valid(bin));
   bin->low[-1] = before;
   assert_true(lm_bin_is_valid(bin));
   lm_cached_object *top = lm_tcache_bin_top(bin);
-  *top = (lm_cached_object){ p[0], lm_pool_state_of(p[0]) };
+  *top = (lm_cached_object){ p[0], cell_of(p[0]) };
   lm_tcache_bin_set_top(bin, top + 1);
   assert_false(lm_bin_is_valid(bin));
   lm_tcache_bin_set_top(bin, top);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "cell_of.h"
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
@@ -218,7 +219,7 @@ static void a_span_with_a_counted_token_gets_another(void **state) {
   expect_owner(again, next);
   expect_owner(p, counted);
   void *anew = take_counted(bin, counted);
-  assert_int_equal(*lm_pool_state_of(anew), LM_STATE_COUNTED);
+  assert_int_equal(*cell_of(anew), LM_STATE_COUNTED);
   expect_owner(anew, counted);
 }
 

@@ -2,6 +2,7 @@
  * threads, walks and changes of tokens during allocations, forks. */
 #include <string.h>
 
+#include "cell_of.h"
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
@@ -300,7 +301,7 @@ static void puts_back_but_once_what_two_threads_freed_at_once(void **state) {
   lm_thread *t = lm_thread_get();
   void *p = take(t, lm_strategy_at(0), 100, TOKEN),
        *neighbour = take(t, lm_strategy_at(0), 100, TOKEN);
-  lm_state_cell *state_cell = lm_pool_state_of(p);
+  lm_state_cell *state_cell = cell_of(p);
   lm_state live_state = *state_cell;
   assert_true(lm_tcache_give(t, p));
   *state_cell = live_state;

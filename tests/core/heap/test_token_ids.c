@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cell_of.h"
 #include "heap/pool.h"
 #include "loam.h"
 #include "plan/site.h"
@@ -41,7 +42,7 @@ static loam_site *site_of(int i) {
   return loam_site_get(tag);
 }
 
-static lm_state state_of(const void *p) { return atomic_load(lm_pool_state_of(p)); }
+static lm_state state_of(const void *p) { return atomic_load(cell_of(p)); }
 
 static uint64_t used; /* a bit for each id that is_cheap has seen */
 

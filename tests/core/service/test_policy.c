@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "carried.h"
 #include "cli/vet.h"
 #include "engine/live_bytes.h"
 #include "heap/strategy.h"
@@ -753,9 +754,8 @@ static void the_first_load_skips_tests_that_were_run_for_it(void **state) {
 static void set_carried(const char *other, const char *text) {
   static char carried[LM_IMAGE_TEXT_SIZE], vetted[LM_VET_SIZE];
   lm_script_limits limits = { .max_leaves = 1000, .step_ms = 1000, .step_bytes = 4 * LM_MIB };
-  lm_vet_needs needs;
   lm_script_source source = { "p.lua", other, strlen(other), &limits, .is_host = false };
-  if (lm_vet_text(&source, carried, &needs) != LOAM_OK) return;
+  if (carried_write(&source, carried) != LOAM_OK) return;
   snprintf(vetted, sizeof vetted, "%016llx:%s",
            (unsigned long long)lm_policy_file_hash(text, strlen(text)), carried);
   setenv("LOAM_VETTED", vetted, 1);
