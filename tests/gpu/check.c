@@ -121,19 +121,21 @@ static void report(const char *what) {
 }
 
 static void every_pool(void) {
-  static const char *const kinds[] = { "loam.device { pool = \"cache\" }",
-                                       "loam.device { pool = \"driver\" }",
-                                       "loam.device { pool = \"none\" }", "loam.managed {}",
-                                       "loam.pinned { mapped = true }" };
+  static const char *const kinds[] = {
+    "loam.device { pool = \"cache\" }",  "loam.device { pool = \"chunks\" }",
+    "loam.device { pool = \"driver\" }", "loam.device { pool = \"none\" }",
+    "loam.device { pool = \"sleep\" }",  "loam.managed {}",
+    "loam.pinned { mapped = true }"
+  };
   unsigned all = steps;
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     char text[200];
     snprintf(text, sizeof text,
              "local kind = %s\nreturn loam.policy { pick = function() return kind end }\n",
              kinds[i]);
-    /* kinds from 2 on call the driver at each step, which takes long */
-    if (i >= 2) steps = all / 10;
-    if (i == 3) largest = largest < MIB ? largest : MIB;
+    /* kinds from 3 on call the driver at each step, which takes long */
+    if (i >= 3) steps = all / 10;
+    if (i == 5) largest = largest < MIB ? largest : MIB;
     load(text);
     run_threads();
     report(kinds[i]);
