@@ -10,6 +10,7 @@
 
 #include "api/device_import.h"
 #include "device/manager.h"
+#include "heap/strategy.h"
 #include "os/error.h"
 #include "os/thread.h"
 #include "pages/metadata.h"
@@ -98,6 +99,11 @@ int loam_ipc_device(const loam_ipc *handle) {
 
 /* ---- Sharing ------------------------------------------------------------------------------ */
 
+/* Pinned memory is of the host, and belongs to a device as well. */
+static bool is_of_host(const loam_owner_info *owner) {
+  return owner->device < 0 || !strcmp(owner->kind, lm_strategy_kind_text(LM_KIND_PINNED));
+}
+
 loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   lm_device_export block;
@@ -105,7 +111,7 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
   loam_status status = loam_owner(ptr, &owner);
   if (status != LOAM_OK) return status;
-  if (owner.device < 0)
+  if (is_of_host(&owner))
     return lm_error(LOAM_EINVAL, "%p: it is memory of the host, not of a device", ptr);
   if (lm_provided_find(ptr, &provided) && provided.sleeper)
     return lm_error(LOAM_EUNSUPPORTED,
