@@ -55,18 +55,31 @@ static void collect(block_list *list) {
   lm_verify(block_list_is_valid(list));
 }
 
-/* Frees the live blocks of a device, or of one of its contexts. The walks hold locks, so blocks are
- * collected first and freed then. Returns true if other threads have allocated more blocks since:
- * then call it again. Returns false also if there is no memory for the list. */
-static bool free_blocks(int device, const void *context) {
-  block_list list = { .device = device, .context = context };
-  collect(&list);
-  if (!list.n || !(list.at = lm_metadata_alloc(list.n * sizeof *list.at))) return false;
-  list.room = list.n;
-  collect(&list);
-  for (size_t i = 0; i < list.n && i < list.room; i++) loam_device_free(list.at[i], NULL);
-  lm_metadata_free(list.at);
-  return list.n > list.room;
+/* Frees the live blocks of a list, and sets *has_more if other threads have allocated more blocks
+ * since the list was counted. The walks hold locks: blocks are collected first, and freed then. */
+static loam_status free_listed(block_list *list, bool *has_more) {
+  *has_more = false;
+  collect(list);
+  if (!list->n) return LOAM_OK;
+  if (!(list->at = lm_metadata_alloc(list->n * sizeof *list->at)))
+    return lm_error(LOAM_ENOMEM, "device %d: no memory for a list of its %zu blocks", list->device,
+                    list->n);
+  list->room = list->n;
+  collect(list);
+  for (size_t i = 0; i < list->n && i < list->room; i++) loam_device_free(list->at[i], NULL);
+  lm_metadata_free(list->at);
+  *has_more = list->n > list->room;
+  return LOAM_OK;
+}
+
+/* Frees the live blocks of a device, or of one of its contexts. Fails, with all or some of the
+ * blocks left, if there is no memory for a list of them. */
+static loam_status free_blocks(int device, const void *context) {
+  loam_status status;
+  bool has_more;
+  do status = free_listed(&(block_list){ .device = device, .context = context }, &has_more);
+  while (has_more);
+  return status;
 }
 
 /* ---- Frees without a stream
@@ -112,7 +125,7 @@ loam_status loam_device_reset(int device) {
   loam_status status = wait_for_device(device);
   if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
-  while (free_blocks(device, NULL)) continue;
+  if ((status = free_blocks(device, NULL)) != LOAM_OK) return status;
   lm_ipc_reset(device, NULL);
   lm_pin_reset(device, NULL);
   (void)loam_device_trim(device);
@@ -135,7 +148,7 @@ static loam_status reset_context(int device, const void *context) {
   loam_status status = wait_for_device(device);
   if (status != LOAM_OK) return status;
   (void)lm_defer_drain(&queue, device);
-  while (free_blocks(device, context)) continue;
+  if ((status = free_blocks(device, context)) != LOAM_OK) return status;
   lm_ipc_reset(device, context);
   lm_pin_reset(device, context);
   (void)loam_device_trim(device);

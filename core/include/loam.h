@@ -592,8 +592,8 @@ LOAM_API void loam_device_keep(size_t bytes);
 
 /* Ends all memory of a device: waits for its work, frees every block on it, ends pins and opened
  * handles, and returns memory to the driver. No thread may be using any of it. Call it before the
- * host resets the device; to end one context, call `reset` of loam_manager_get in that context. It
- * fails like loam_device_info, and with LOAM_ESTATE if it cannot wait (a stream is captured). */
+ * host resets the device; to end one context, call `reset` of loam_manager_get there. Fails like
+ * loam_device_info. LOAM_ESTATE: it cannot wait (a stream is captured). LOAM_ENOMEM: no memory. */
 LOAM_API loam_status loam_device_reset(int device);
 
 /* ---- Handlers --------------------------------------------------------------------------------
