@@ -684,7 +684,8 @@ typedef struct loam_ipc {
 
 /* A table of functions. Any thread may call them, several at the same time. They return LOAM_OK,
  * LOAM_ENOMEM if there is no memory, or another fitting status. Entries that end something may be
- * called when no context is current, and after a reset. */
+ * called when no context is current, and after a reset. A manager below loam must not allocate,
+ * free, pin, trim or sleep memory for devices by loam: its caller holds the locks of that. */
 typedef struct loam_manager {
   size_t size;           /* sizeof(loam_manager), so that later versions can append fields */
   int interface_version; /* 1 */
@@ -737,8 +738,7 @@ LOAM_API loam_status loam_manager_set(const loam_manager *manager);
 
 /* The function that a library named by LOAM_MANAGER has to export as `loam_manager_plugin`. It
  * returns a manager that lives as long as the process, or NULL on failure. `driver` is the driver
- * as a manager, for managers that add something to it: a limit, a log, a cache. It is called once,
- * in the thread that needs the manager first. */
+ * as a manager, to be extended. It is called once, in the thread that needs the manager first. */
 typedef const loam_manager *(*loam_manager_plugin_fn)(const loam_manager *driver);
 
 /* Returns loam itself as a manager; all its entries are set, and the table is static. Its memory is
