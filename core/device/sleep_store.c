@@ -7,6 +7,7 @@
 #include "device/device_pool_parts.h"
 #include "device/pinned.h"
 #include "os/error.h"
+#include "os/lock.h"
 #include "os/sys_file.h"
 #include "pages/metadata.h"
 
@@ -188,8 +189,18 @@ static void leave_file(const lm_sleep_store *store, size_t size) {
   lm_sleep_file_leave(store->file);
 }
 
-void lm_sleep_store_end(lm_sleep_store *store, size_t size) {
-  free_pinned(&store->pinned, size);
-  if (store->file) leave_file(store, size);
+/* Returns what a store has, and zeroes it. To end a store takes several steps and calls of the
+ * system. A child that another thread forks meanwhile has the store whole, or has an empty one. */
+static lm_sleep_store take(lm_sleep_store *store) {
+  lm_lock_hold_cancel();
+  lm_sleep_store taken = *store;
   *store = (lm_sleep_store){ 0 };
+  lm_lock_allow_cancel();
+  return taken;
+}
+
+void lm_sleep_store_end(lm_sleep_store *store, size_t size) {
+  lm_sleep_store taken = take(store);
+  free_pinned(&taken.pinned, size);
+  if (taken.file) leave_file(&taken, size);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "child_tests.h"
@@ -123,18 +124,21 @@ TEST(a_large_block_goes_to_a_file_in_pieces) {
   remove_folder();
 }
 
+/* Returns whether a descriptor is of a file without a name in `folder`. */
+static bool is_in_folder(int fd) {
+  char path[64], name[256];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  ssize_t n = readlink(path, name, sizeof name - 1);
+  name[n > 0 ? n : 0] = 0;
+  return strstr(name, folder) && strstr(name, "(deleted)");
+}
+
 /* Returns the bytes that files without a name in `folder` have on the disk. */
 static uint64_t on_disk(void) {
   struct stat st;
-  char path[64], name[256];
   uint64_t bytes = 0;
-  for (int fd = 3; fd < 64; fd++) {
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(path, name, sizeof name - 1);
-    name[n > 0 ? n : 0] = 0;
-    if (strstr(name, folder) && strstr(name, "(deleted)") && !fstat(fd, &st))
-      bytes += (uint64_t)st.st_blocks * 512;
-  }
+  for (int fd = 3; fd < 64; fd++)
+    if (is_in_folder(fd) && !fstat(fd, &st)) bytes += (uint64_t)st.st_blocks * 512;
   return bytes;
 }
 
@@ -494,6 +498,37 @@ TEST(a_forked_child_leaves_the_file_alone) {
   remove_folder();
 }
 
+static void *closing; /* the block that a child frees while its parent closes a file; NULL: none */
+
+static void *fork_once(void *block) {
+  want(run_in_child(free_in_child, block) == 0);
+  return NULL;
+}
+
+/* In place of the system's function, which sys_file.c calls. */
+int close(int fd) {
+  pthread_t thread;
+  void *block = is_in_folder(fd) ? closing : NULL;
+  if (block) {
+    closing = NULL;
+    want(!pthread_create(&thread, NULL, fork_once, block) && !pthread_join(thread, NULL));
+  }
+  return (int)syscall(SYS_close, fd);
+}
+
+/* The child was forked while another thread of its parent ended the contents of the block. */
+TEST(a_forked_child_frees_a_block_that_wakes) {
+  make_folder();
+  begin();
+  void *at = make("model.a", 1);
+  ok(loam_sleep("model", folder, NULL));
+  closing = at;
+  ok(loam_wake("model", NULL));
+  want(!closing && has(at, 1));
+  loam_free(at);
+  remove_folder();
+}
+
 TEST(needs_a_driver_that_maps_memory) {
   setenv("STANDIN_LACKS", "vmm", 1);
   begin();
@@ -723,6 +758,7 @@ int main(void) {
     cmocka_unit_test(memory_freed_in_a_capture_goes_with_the_next_free),
     cmocka_unit_test(a_forked_child_leaves_the_memory_alone),
     cmocka_unit_test(a_forked_child_leaves_the_file_alone),
+    cmocka_unit_test(a_forked_child_frees_a_block_that_wakes),
     cmocka_unit_test(needs_a_driver_that_maps_memory),
     cmocka_unit_test(a_driver_that_fails_changes_nothing),
     cmocka_unit_test(a_driver_that_fails_changes_nothing_with_a_file),
