@@ -8,11 +8,18 @@
 #include "os/error.h"
 
 /* Finds the block at `ptr`, to which the request gives another size. The request takes from it the
- * kind of its memory and, if it has none, its site. Returns false if no live block begins there. */
+ * kind of its memory and, if it has none, its site. Returns false if no live block begins there, or
+ * if the block is asleep and is to grow. */
 static bool find_block(lm_request *r, void *ptr, lm_record *was) {
   if (!lm_record_find(ptr, was) || was->base != ptr) {
     lm_bad_free_wrong("realloc", ptr);
     lm_error(LOAM_EBADPTR, "realloc of %p: it is not the start of a live block", ptr);
+    return false;
+  }
+  /* Before memory is taken for its contents, which no copy can have now. */
+  if (was->is_asleep && r->size > was->size) {
+    lm_error(LOAM_ESTATE, "realloc of %p: the block is asleep, and loam_wake has to come first",
+             ptr);
     return false;
   }
   if (!r->site) r->site = lm_site_of(was->token);

@@ -252,10 +252,14 @@ TEST(a_block_that_takes_more_than_was_requested_is_named_at_the_limit) {
 }
 
 TEST(a_sleeping_block_is_not_reallocated) {
+  struct loam_stats stats;
   begin();
   void *a = make("model", 1);
   ok(loam_sleep("model", NULL, NULL));
   want(!loam_realloc(NULL, a, 2 * ROUND) && says("asleep"));
+  ok(loam_stats(&stats));
+  want(stats.failed == 0); /* no memory was lacking */
+  want(loam_realloc(NULL, a, SIZE / 2) == a);
   ok(loam_wake("model", NULL));
   want(has(a, 1));
   loam_free(a);
