@@ -26,7 +26,8 @@ loam_status lm_look_fail(const lm_look *look, const char *what) {
 /* ---- Opening ---- */
 
 static loam_status fail_version(const lm_look *look) {
-  const char *words = "process %d has loam %s; this command, %s, cannot read its tables";
+  const char *words = "process %d has loam %s; this command, %s, cannot read its tables: "
+                      "start the program again";
   return lm_error(LOAM_ESTATE, words, look->remote.pid, look->root.version, loam_version());
 }
 

@@ -1,6 +1,7 @@
 -- boards.lua - the processes that boards show: living ones, and last figures of ended ones.
 
 local json = require("loam.report.json")
+local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local boards = {}
@@ -66,6 +67,59 @@ function boards.living(context)
     if is_alive(row.status) then rows[#rows + 1] = row end
   end
   return rows, others
+end
+
+-- Warns of the boards of other versions of loam, in one line for each folder.
+---@param others table[] as of boards.read
+---@param name string the verb
+---@param outcome string what follows for the programs on these boards
+function boards.warn_of_others(context, others, name, outcome)
+  local folders, names = {}, {}
+  for _, board in ipairs(others) do
+    if not names[board.folder] then
+      folders[#folders + 1] = board.folder
+      names[board.folder] = {}
+    end
+    table.insert(names[board.folder], board.name)
+  end
+  for _, folder in ipairs(folders) do
+    local all, boards_there = names[folder], "this board"
+    table.sort(all)
+    if #all == 2 then boards_there = "this and one other board" end
+    if #all > 2 then boards_there = ("this and %d other boards"):format(#all - 1) end
+    context.warn(("loam %s: %s: programs on %s have another version of loam than this command, %s, "
+      .. "%s until they are started again\n"):format(name, terminal.plain(folder .. "/" .. all[1]),
+      boards_there, context.api.version(), outcome))
+  end
+end
+
+-- Says that the command sees no program.
+---@param others table[] as of boards.read
+function boards.none_words(others)
+  return "no program of yours runs under " .. (#others > 0 and "this version of loam" or "loam")
+end
+
+local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps
+
+-- Returns the map of the memory of a process; "" if it cannot be read.
+---@return string
+function boards.maps(context, pid)
+  return context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST) or ""
+end
+
+-- Says which board of another version of loam a process uses; nil: it uses none.
+---@param maps string of boards.maps
+---@param others table[] as of boards.read
+---@return string|nil
+function boards.other_words(context, maps, others)
+  for _, board in ipairs(others) do
+    local path = board.folder .. "/" .. board.name
+    if maps:find(" " .. path .. "\n", 1, true) then
+      return ("its board %s has another version of loam than this command, %s"):format(
+        terminal.plain(path), context.api.version())
+    end
+  end
+  return nil
 end
 
 ---@return loam.BoardRow|nil

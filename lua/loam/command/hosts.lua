@@ -44,16 +44,19 @@ local function ask_anywhere(context, pid, request, patience_ms)
   return context.api.ask(pid, request, patience_ms)
 end
 
-local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps
-
--- Says why a process with this map of its memory is on no board although it runs under loam; nil
--- if it does not.
-local function lost_words(maps)
+-- Says why a process is on no board although it runs under loam, and what the user can do; nil if
+-- it does not run under loam.
+local function lost_words(context, pid)
+  local maps = boards.maps(context, pid)
+  local reads = ("; `loam stats %d` reads its memory"):format(pid)
   local removed = maps:match(" (/[^\n]*%.board) %(deleted%)\n")
-  if removed then return ("its board %s has been removed"):format(removed) end
+  if removed then return ("its board %s has been removed%s"):format(removed, reads) end
   if not maps:find("/libloam[^/\n]*%.so") then return nil end
+  local _, others = boards.read(context)
+  local other = boards.other_words(context, maps, others)
+  if other then return other .. ": start the program again" end
   return "has neither a board nor a control socket: it asked for none, as LOAM_CONTROL=0 does, or "
-    .. "what it printed at its start says why"
+    .. "what it printed at its start says why" .. reads
 end
 
 -- Says why a process that is on no board did not answer, if nothing listens for it.
@@ -64,10 +67,8 @@ local function explain_unknown(context, pid, words)
     return ("process %d: there is no such process"):format(pid)
   end
   local name = describe.program { program = context.posix.program(pid) or "?", pid = pid }
-  local lost = lost_words(context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST) or "")
-  if lost then
-    return ("%s runs under loam, but %s; `loam stats %d` reads its memory"):format(name, lost, pid)
-  end
+  local lost = lost_words(context, pid)
+  if lost then return ("%s runs under loam, but %s"):format(name, lost) end
   return ("%s does not run under loam, or another user started it: nothing listens at %s"):format(
     name, path)
 end
@@ -148,9 +149,9 @@ local function list(context, pids, name)
 end
 
 -- Returns the process id of the only host. If there are several, lists them and ends the command.
-local function choose(context, name)
+local function choose(context, name, others)
   local pids = hosts.all(context)
-  if #pids == 0 then context.fail("no program of yours runs under loam") end
+  if #pids == 0 then context.fail(boards.none_words(others)) end
   if #pids > 1 then list(context, pids, name) end
   return pids[1]
 end
@@ -162,8 +163,10 @@ end
 ---@return integer
 function hosts.living(context, text, name)
   if text then return hosts.pid(text) end
-  local rows, names = boards.living(context), {}
-  if #rows == 0 then return choose(context, name) end
+  local rows, others = boards.living(context)
+  local names = {}
+  boards.warn_of_others(context, others, name, "and are not listed")
+  if #rows == 0 then return choose(context, name, others) end
   if #rows == 1 then return rows[1].status.pid end
   for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
   return hosts.list(context, names, name)

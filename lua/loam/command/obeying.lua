@@ -12,6 +12,8 @@ local obeying = {}
 ---@field refused table[] the process keeps the policy that it had
 ---@field unseen table[] none of these; `state` is nil if the process is on no board
 ---@field ended table[] of the processes that were named: those that have ended
+---@field others table[] the boards of other versions, as of boards.read; none where processes are
+--- named
 
 -- Tells how far a process is. A process that obeys a policy and refused to load it once more obeys.
 -- A refusal that is older than the publication of the policy counts no more.
@@ -28,13 +30,18 @@ end
 
 -- Tells how far a process that was named is. `status` is nil if the process is on no board: one
 -- that has just started has no place there yet.
+---@param others table[] as of boards.read
 ---@return string list
 ---@return table status
-local function of_named(context, pid, status, hash)
+local function of_named(context, pid, status, hash, others)
   if status and status.state ~= "ended" then return obeying.of(status, hash), status end
   local is_there = not status and context.posix.exists("/proc/" .. pid)
   local program = is_there and context.posix.program(pid) or "process"
-  return is_there and "unseen" or "ended", status or { pid = pid, program = program }
+  status = status or { pid = pid, program = program }
+  if is_there and #others > 0 then
+    status.unread = boards.other_words(context, boards.maps(context, pid), others)
+  end
+  return is_there and "unseen" or "ended", status
 end
 
 -- Looks at all boards once.
@@ -43,7 +50,9 @@ end
 function obeying.look(context, hash, pids)
   local found = { obeyed = {}, published = {}, refused = {}, unseen = {}, ended = {} }
   local by_pid = {}
-  for _, row in ipairs(boards.read(context)) do
+  local rows, others = boards.read(context)
+  found.others = pids and {} or others
+  for _, row in ipairs(rows) do
     local status = row.status
     by_pid[status.pid] = status
     if not pids and status.state ~= "ended" then
@@ -51,7 +60,7 @@ function obeying.look(context, hash, pids)
     end
   end
   for _, pid in ipairs(pids or {}) do
-    local list, status = of_named(context, pid, by_pid[pid], hash)
+    local list, status = of_named(context, pid, by_pid[pid], hash, others)
     table.insert(found[list], status)
   end
   return found
@@ -67,7 +76,7 @@ end
 
 -- Says why a process has not seen the policy, as far as its row tells.
 local function reason(status)
-  if not status.state then return "it has no place on a board" end
+  if not status.state then return status.unread or "it has no place on a board" end
   if status.state == "stopped" then return "it is stopped" end
   if status.state == "unknown" then return "it is in another PID namespace, and may have ended" end
   local words = refusal(status) -- of another text, or of a file that could not be read

@@ -352,7 +352,7 @@ describe("loam ps, status, stats, reload", function()
   it("names the boards of other versions of loam, whose programs it cannot list", function()
     local other = { other_version = "7-1-2.board", folder = "/tmp/loam-0" }
     local line = "loam ps: /tmp/loam-0/7-1-2.board: programs on this board have another version of "
-      .. "loam than this command, 1.2.3, and are not listed\n"
+      .. "loam than this command, 1.2.3, and are not listed until they are started again\n"
     local status, context = run("ps", { boards = { other, on_board() } })
     assert.equal(0, status)
     assert.equal(line, context.err)

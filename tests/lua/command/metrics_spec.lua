@@ -417,7 +417,8 @@ describe("the readings of loam metrics", function()
   end)
 
   it("end with the budget, and go on with those that waited", function()
-    local boards, answers = {}, { seen = {} }
+    local other = { other_version = "7-1-2.board", folder = "/run/loam" } -- which is counted alone
+    local boards, answers = { [6] = other }, { seen = {} }
     for pid = 1, 5 do
       boards[pid], answers.seen[pid] = on_board { pid = pid }, seen { pid = pid }
     end
@@ -427,6 +428,7 @@ describe("the readings of loam metrics", function()
     assert.same({ 1, 2 }, read)
     assert.equal(5, value_of(samples, "loam_processes"))
     assert.equal(3, value_of(samples, "loam_processes_unreadable"))
+    assert.equal(1, value_of(samples, "loam_boards_unreadable"))
     context.clock = context.clock + 1000
     pages.get(source, "text", 500)
     assert.same({ 1, 2, 3, 4 }, read)

@@ -76,4 +76,29 @@ describe("loam status", function()
       .. "`loam stats 42` reads its memory",
       select(2, hosts.ask(context, 42, "status")))
   end)
+
+  it("says that a program is on a board of another version", function()
+    local other = { other_version = "7-1-2.board", folder = "/run/loam" }
+    local context = canned_context.new { boards = { other } }
+    context.exists = { ["/proc/42"] = true }
+    context.files["/proc/42/maps"] = "7-9 r-xp 0 0 9 /usr/lib/loam/libloam-preload.so\n"
+      .. "9-a rw-s 0 0 9 /run/loam/7-1-2.board\n"
+    context.api.ask = function()
+      return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
+    end
+    assert.equal("python3 (42) runs under loam, but its board /run/loam/7-1-2.board has another "
+      .. "version of loam than this command, 1.2.3: start the program again",
+      select(2, hosts.ask(context, 42, "status")))
+  end)
+
+  it("warns of boards of other versions where it chooses the only program", function()
+    local status, context = run("status", { boards = {
+      on_board {}, { other_version = "7-1-2.board", folder = "/run/loam" },
+    } })
+    assert.equal(0, status)
+    assert.matches("python3 (42)", context.out, 1, true)
+    assert.equal("loam status: /run/loam/7-1-2.board: programs on this board have another version "
+      .. "of loam than this command, 1.2.3, and are not listed until they are started again\n",
+      context.err)
+  end)
 end)

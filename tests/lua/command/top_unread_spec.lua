@@ -2,7 +2,10 @@
 
 local canned = require("canned_context")
 local canned_figures = require("canned_figures")
+local collect = require("loam.command.top.collect")
+local groups = require("loam.command.top.groups")
 local json = require("loam.report.json")
+local view = require("loam.command.top.view")
 
 local status, figures = canned_figures.status, canned_figures.figures
 
@@ -28,6 +31,24 @@ describe("loam top with a program that cannot be read", function()
     assert.equal("prog7", rows[3].name)
     assert.same({ 0, 0 }, { rows[3].live_bytes, rows[3].peak_bytes }) -- always there in JSON
     assert.is_nil(rows[3].live_blocks)
+  end)
+
+  it("says that programs of another version are not shown", function()
+    local other = { other_version = "7-1-2.board", folder = "/run/loam" }
+    local line = "loam top: /run/loam/7-1-2.board: programs on this board have another version of "
+      .. "loam than this command, 1.2.3, and are not shown until they are started again\n"
+    local answers = { boards = { other } }
+    local _, context = canned.run("top --count 1", answers)
+    assert.equal(line .. "no program of yours runs under this version of loam\n", context.err)
+    answers = { boards = { status(8), other }, figures = { [8] = figures {} } }
+    _, context = canned.run("top --count 1", answers)
+    assert.equal(line, context.err)
+    assert.matches("1 process, ", context.out, 1, true)
+    -- On a terminal the line stands above the table.
+    local collected = collect.new(canned.new(answers), nil, 1000)
+    local total = groups.total(collect.round(collected, false, true))
+    local lines = table.concat(view.sums { total = total, collected = collected }, "\n")
+    assert.matches("not shown: programs on 1 board of another version of loam", lines, 1, true)
   end)
 
   it("names the process in the error", function()

@@ -101,6 +101,31 @@ describe("loam wait", function()
     assert.equal("no program of yours runs under loam\n", context.err)
   end)
 
+  it("does not call programs settled that it cannot read, as they have another version", function()
+    local other = { other_version = "7-1-2.board", folder = "/run/loam" }
+    local status, context = wait("--timeout 50ms", { obeys(8), other })
+    assert.equal(3, status)
+    assert.equal("loam wait: /run/loam/7-1-2.board: programs on this board have another version of "
+      .. "loam than this command, 1.2.3, and cannot be waited for until they are started again\n"
+      .. "loam wait: after 0.1 s, 1 of 1 program obeys " .. NEW
+      .. ", and of the programs on 1 board of other versions nobody knows\n", context.err)
+    assert.equal(50, context.clock)
+    -- Where processes are named, no other process counts.
+    assert.equal(0, (wait("8", { obeys(8), other })))
+    -- It waits until the programs are started again.
+    assert.equal(0, (wait("", { { other }, { other }, { obeys(8) } }, true)))
+  end)
+
+  it("says of a process that was named that it has another version", function()
+    local status, context = run("wait --hash " .. NEW .. " --timeout 0 42", {
+      boards = { { other_version = "7-1-2.board", folder = "/run/loam" } },
+      files = { ["/proc/42/maps"] = "9-a rw-s 0 0 9 /run/loam/7-1-2.board\n" },
+    }, nil, nil, function(context) context.exists["/proc/42"] = true end)
+    assert.equal(3, status)
+    assert.matches("python3 (42) has not seen it: its board /run/loam/7-1-2.board has another "
+      .. "version of loam than this command, 1.2.3\n", context.err, 1, true)
+  end)
+
   it("waits for a program of another container that has the process id of the command", function()
     assert.equal(3, (wait("--timeout 0", { row(4242, { state = "unknown", program = "host" }) })))
     -- Under `docker exec`, this row is the command itself.

@@ -35,10 +35,11 @@ local PATIENCE_MS = 2000
 ---@field context loam.Context
 ---@field tags number series of tags that a process may have
 ---@field known table<string, loam.Observed>
+---@field others number the boards of other versions of loam that programs use
 
 ---@return loam.Collector
 function collector.new(context, tags)
-  return { context = context, tags = tags, known = {} }
+  return { context = context, tags = tags, known = {}, others = 0 }
 end
 
 -- A process id may come again in another process, which has another time on its board.
@@ -57,10 +58,13 @@ local function observe(self, row)
   return key, found
 end
 
--- Lists the living processes, and forgets those that have ended.
+-- Lists the living processes, and forgets those that have ended. Counts the boards of other
+-- versions of loam.
 local function find(self)
   local known, list = {}, {}
-  for _, row in ipairs(boards.living(self.context)) do
+  local rows, others = boards.living(self.context)
+  self.others = #others
+  for _, row in ipairs(rows) do
     local key, found = observe(self, row)
     known[key], list[#list + 1] = found, found
   end

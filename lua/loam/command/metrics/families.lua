@@ -87,6 +87,8 @@ local CATALOG = {
   { "loam_processes", "gauge", false, "Processes on this page." },
   { "loam_processes_unreadable", "gauge", false,
     "Processes on this page whose memory could not be read." },
+  { "loam_boards_unreadable", "gauge", false,
+    "Boards of other versions of loam: their programs are not on this page." },
   { "loam_page_seconds", "gauge", "seconds", "Time that the command needed for the figures." },
   { "loam_exporter", "info", false, "The command that wrote this page." },
 }
@@ -319,13 +321,14 @@ local function new_page()
   return page
 end
 
-local function add_exporter(page, list, version, spent_ms)
+local function add_exporter(page, list, times, version, others)
   local unreadable = 0
   for _, found in ipairs(list) do unreadable = unreadable + (found.figures and 0 or 1) end
   local function put(name, value, text) page[name].samples = { text or "", number(value) } end
   put("loam_processes", #list)
   put("loam_processes_unreadable", unreadable)
-  put("loam_page_seconds", spent_ms / 1000)
+  put("loam_boards_unreadable", others)
+  put("loam_page_seconds", times.spent_ms / 1000)
   put("loam_exporter", 1, labels("version", version))
 end
 
@@ -339,11 +342,12 @@ end
 ---@param list loam.Observed[]
 ---@param times loam.PageTimes
 ---@param version string of the command
+---@param others number the boards of other versions of loam that programs use
 ---@return loam.MetricFamily[]
-function families.of(list, times, version)
+function families.of(list, times, version, others)
   local page = new_page()
   for _, found in ipairs(list) do add_process(page, found, times) end
-  add_exporter(page, list, version, times.spent_ms)
+  add_exporter(page, list, times, version, others)
   return page
 end
 

@@ -29,7 +29,7 @@ local function refresh(self, budget_ms)
   local list = collector.collect(self.collector, budget_ms)
   local now = clock()
   local times = { clock = now, unix = self.context.now(), spent_ms = now - begin }
-  self.families = families.of(list, times, self.context.api.version())
+  self.families = families.of(list, times, self.context.api.version(), self.collector.others)
   self.made_at, self.text = now, {}
 end
 

@@ -76,7 +76,9 @@ end
 -- Notes the rows of all boards. A process whose row has another time of start is another program.
 local function read_boards(self, now)
   local context, seen, before = self.context, {}, self.context.posix.cpu()
-  for _, row in ipairs(boards.living(context)) do
+  local rows, others = boards.living(context)
+  self.others = self.wanted and {} or others
+  for _, row in ipairs(rows) do
     local status = row.status
     local known = self.by_pid[status.pid]
     if is_wanted(self, status.pid) then

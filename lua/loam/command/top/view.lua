@@ -82,11 +82,19 @@ local function short_text(total)
     first.program, first.pressure.stalled, more)
 end
 
+-- Returns the words about programs of other versions; nil: there are none.
+local function others_text(collected)
+  local n = collected and #collected.others or 0
+  if n == 0 then return nil end
+  return ("not shown: programs on %s of another version of loam"):format(units.plural(n, "board"))
+end
+
 -- Returns the lines above the table.
 function view.sums(model)
   local total = model.total
   if total.processes == 0 then
-    return { model.is_named and "the programs have ended" or "no program of yours runs under loam" }
+    return { model.is_named and "the programs have ended" or "no program of yours runs under loam",
+             others_text(model.collected) }
   end
   local lines = {
     ("%s, %s live%s in %s%s"):format(units.plural(total.processes, "process", "processes"),
@@ -99,6 +107,7 @@ function view.sums(model)
   lines[#lines + 1] = policies_text(total)
   lines[#lines + 1] = short_text(total)
   lines[#lines + 1] = unreadable_text(total)
+  lines[#lines + 1] = others_text(model.collected)
   for i, line in ipairs(lines) do lines[i] = terminal.plain(line) end
   return lines
 end

@@ -60,27 +60,6 @@ local function show(context, rows)
   context.write(terminal.table(shown, right, context.paint))
 end
 
--- Warns of the boards of other versions of loam, in one line for each folder.
-local function warn_of_others(context, others)
-  local folders, names = {}, {}
-  for _, board in ipairs(others) do
-    if not names[board.folder] then
-      folders[#folders + 1] = board.folder
-      names[board.folder] = {}
-    end
-    table.insert(names[board.folder], board.name)
-  end
-  for _, folder in ipairs(folders) do
-    local all, boards_there = names[folder], "this board"
-    table.sort(all)
-    if #all == 2 then boards_there = "this and one other board" end
-    if #all > 2 then boards_there = ("this and %d other boards"):format(#all - 1) end
-    context.warn(("loam ps: %s: programs on %s have another version of loam than this command, %s, "
-      .. "and are not listed\n"):format(terminal.plain(folder .. "/" .. all[1]),
-      boards_there, context.api.version()))
-  end
-end
-
 function ps.run(context, given)
   local rows, others = (given.all and boards.read or boards.living)(context)
   for _, found in ipairs(rows) do rank.add(context, found) end
@@ -93,7 +72,7 @@ function ps.run(context, given)
   elseif #others == 0 then
     context.warn("no program of yours runs under loam\n")
   end
-  warn_of_others(context, others)
+  boards.warn_of_others(context, others, "ps", "and are not listed")
   return 0
 end
 

@@ -1,6 +1,7 @@
 -- top.lua - shows the memory of running programs, live: on a terminal, as a list, or as JSON.
 
 local arguments = require("loam.command.arguments")
+local boards = require("loam.command.boards")
 local collect = require("loam.command.top.collect")
 local columns = require("loam.command.top.columns")
 local groups = require("loam.command.top.groups")
@@ -172,8 +173,9 @@ local function run_stream(context, collected, given)
   local due = clock()
   groups.build(processes, given.by, peaks, due)
   check_readable(context, groups.total(processes))
+  boards.warn_of_others(context, collected.others, "top", "and are not shown")
   if #processes == 0 and not given.json then
-    context.warn("no program of yours runs under loam\n")
+    context.warn(boards.none_words(collected.others) .. "\n")
     return 0
   end
   local done = 0

@@ -1,6 +1,7 @@
 -- wait.lua - waits until running programs obey a policy, or have refused it. It reads boards only.
 
 local arguments = require("loam.command.arguments")
+local boards = require("loam.command.boards")
 local hosts = require("loam.command.hosts")
 local manifest = require("loam.command.manifest")
 local obeying = require("loam.command.obeying")
@@ -17,8 +18,10 @@ called as it should be; also if FILE cannot be read, or no process has a PID.
 
 The programs are all that `loam ps` lists, also those that start in the meantime, or those
 with the given PIDs. A program that ends is left out. If no program runs under loam, the status
-is 0, and a line says so; if all that were named have ended, it is 3. After the first refusal
-the command waits one more second for the other programs. Nothing is asked of the programs.
+is 0, and a line says so; if all that were named have ended, it is 3. Programs of another
+version of loam, which this command cannot read, count as programs that have not seen the
+policy. After the first refusal the command waits one more second for the other programs.
+Nothing is asked of the programs.
 
 FILE is read once, at the start: a later edit is another policy. FILE may also be an image, or
 a manifest of Kubernetes: then it is the policy in its ConfigMap. A process that `loam run`
@@ -87,6 +90,12 @@ local function count_unsettled(found)
   return #found.unseen + #found.published
 end
 
+-- Returns whether each process obeys or has refused the policy. Nobody knows whether the programs
+-- on a board of another version do.
+local function is_settled(found)
+  return count_unsettled(found) == 0 and #found.others == 0
+end
+
 -- Looks once. With `is_enough`, processes for which the policy is published count as if they
 -- obeyed.
 local function look(context, wanted)
@@ -132,7 +141,7 @@ local function wait_for(context, wanted, show)
     local now = clock()
     found.waited_ms = now - began
     found.timed_out = false
-    if count_unsettled(found) == 0 then return found end
+    if is_settled(found) then return found end
     if #found.refused > 0 then refused_at = refused_at or now end
     if refused_at and now - refused_at >= REFUSED_MS then return found end
     local left = wanted.timeout_ms - found.waited_ms
@@ -151,7 +160,7 @@ local function status_of(context, found)
   if found.interrupted then return context.posix.signal_status() end
   if #found.refused > 0 then return 1 end
   local is_none_left = #found.ended > 0 and #found.obeyed == 0
-  return (count_unsettled(found) > 0 or is_none_left) and 3 or 0
+  return (not is_settled(found) or is_none_left) and 3 or 0
 end
 
 -- Says in one line why not all programs obey.
@@ -160,11 +169,16 @@ local function summary(found, wanted)
   if #found.refused > 0 then
     return ("%d of %s refused %s"):format(#found.refused, units.plural(all + unsettled, "program"),
       wanted.hash)
-  elseif unsettled == 0 then
+  elseif is_settled(found) then
     return "all processes that were named have ended"
   end
-  return ("after %.1f s, %d of %s %s"):format(found.waited_ms / 1000, #found.obeyed,
-    obeying_words(all + unsettled), wanted.hash)
+  local others, rest = #found.others, ""
+  if others > 0 then
+    rest = (", and of the programs on %s of other versions nobody knows"):format(
+      units.plural(others, "board"))
+  end
+  return ("after %.1f s, %d of %s %s%s"):format(found.waited_ms / 1000, #found.obeyed,
+    obeying_words(all + unsettled), wanted.hash, rest)
 end
 
 local function show_success(context, found, wanted)
@@ -183,6 +197,7 @@ local function show_answer(context, found, wanted, status)
   for _, list in ipairs { "ended", "refused", "published", "unseen" } do
     for _, line in ipairs(obeying.lines(list, found[list])) do context.warn(line .. "\n") end
   end
+  boards.warn_of_others(context, found.others, "wait", "and cannot be waited for")
   if status == 0 then show_success(context, found, wanted)
   else context.warn(("loam wait: %s\n"):format(summary(found, wanted))) end
 end
