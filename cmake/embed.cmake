@@ -6,9 +6,10 @@ set(LOAM_EMBED_DIR ${PROJECT_BINARY_DIR}/embed)
 
 # For each of the two sets: NAME=FILE of every module, and the files on which its C file depends.
 set(library_modules "")
-set(library_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
+set(embed_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua ${PROJECT_SOURCE_DIR}/cmake/bytecode.lua)
+set(library_inputs ${embed_inputs})
 set(command_modules "")
-set(command_inputs ${PROJECT_SOURCE_DIR}/cmake/embed.lua)
+set(command_inputs ${embed_inputs})
 
 # lua/loam/command/units.lua is the module loam.command.units. A JSON file becomes a module that
 # returns the text of the file: loam.command.schema.check.

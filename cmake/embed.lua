@@ -9,6 +9,9 @@
 --   embed.lua text OUT FILE                    makes a Lua module that returns the text of a file
 --   embed.lua opcodes OUT                      makes the part of jit.vmdef that scan.lua reads
 
+package.path = arg[0]:match("^(.*/)") .. "?.lua;" .. package.path
+local bytecode = require("bytecode")
+
 local function read(path)
   local file = assert(io.open(path, "rb"))
   local text = file:read("*a")
@@ -44,7 +47,7 @@ local function embed(is_stripped, output, name_of_table, ...)
     local name, path = pair:match("^([^=]+)=(.+)$")
     -- Messages and tracebacks show the module's name. A path would be a path of the build machine.
     local chunk = assert(loadstring(source_of(path), "=" .. name))
-    local code = string.dump(chunk, is_stripped)
+    local code = bytecode.sorted(string.dump(chunk, is_stripped))
     arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")
       :format(i, bytes_of(code))
     entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
