@@ -55,6 +55,8 @@ function(package component name section depends summary text)
   configure_file(${from}/copyright ${made}/${name}/copyright COPYONLY)
   execute_process(COMMAND gzip -9nc ${from}/changelog OUTPUT_FILE ${made}/${name}/changelog.Debian.gz
     COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND gzip -9nc ${PROJECT_SOURCE_DIR}/core/CHANGELOG.md
+    OUTPUT_FILE ${made}/${name}/changelog.gz COMMAND_ERROR_IS_FATAL ANY)
   install(DIRECTORY ${made}/${name}/ DESTINATION share/doc/${name} COMPONENT ${component}
     EXCLUDE_FROM_ALL)
 endfunction()

@@ -1,5 +1,5 @@
 # stage.cmake - puts the staged files of the packages into the form that Debian wants: compressed
-# manual pages, no debug information, no executable libraries. CPack runs it.
+# manual pages, no debug information, no executable libraries, one time for all files. CPack runs it.
 set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
 
 file(GLOB_RECURSE pages ${root}/*.1)
@@ -25,3 +25,8 @@ foreach(file IN LISTS libraries)
     file(CHMOD ${file} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
   endif()
 endforeach()
+
+if(DEFINED ENV{SOURCE_DATE_EPOCH})
+  execute_process(COMMAND find ${root} -exec touch -h -d @$ENV{SOURCE_DATE_EPOCH} {} +
+    COMMAND_ERROR_IS_FATAL ANY)
+endif()

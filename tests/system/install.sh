@@ -53,6 +53,18 @@ diff "$work/lists" "$work/has" > "$work/log" || {
   exit 1
 }
 
+# The last entry of the packages' changelog is about this version.
+grep -q "^loam ($("$prefix/bin/loam" --version | sed 's/^loam //')-" <(head -n 1 cmake/debian/changelog) || {
+  echo "cmake/debian/changelog begins with another version: $(head -n 1 cmake/debian/changelog)"
+  exit 1
+}
+
+# Only debugging information names the folder of the sources. So builds of two folders are equal.
+for file in "$prefix/bin/loam" "$library/libloam.a" "$library/libloam.so" "$library/loam/libloam-preload.so"; do
+  strip --strip-debug -o "$work/stripped" "$file"
+  if grep -qF "$PWD/" "$work/stripped"; then echo "$file names the folder of the sources"; exit 1; fi
+done
+
 cat > "$work/host.c" <<'C'
 #include <loam.h>
 #include <stdio.h>
@@ -237,6 +249,14 @@ expect "LuaJIT" env LUA_PATH="$prefix/share/lua/5.1/?.lua" "$LUAJIT" -e '
   local loam = require("loam")
   assert(loam.block("host.words", 100)):release()
   print(loam.version())'
+
+# The files may be in a package for all architectures, so that the library is in another folder. The
+# linker finds it there, without the development files.
+mkdir "$work/linker"
+cp "$library/libloam.so.$major" "$work/linker"
+cp -r "$prefix/share/lua/5.1" "$work/lua"
+expect "LuaJIT, by the linker" env LUA_PATH="$work/lua/?.lua" LD_LIBRARY_PATH="$work/linker" "$LUAJIT" -e '
+  print(require("loam").version())'
 
 want=hello
 expect "loam run" "$prefix/bin/loam" run --policy "$prefix/share/loam/policies/default.lua" -- \
