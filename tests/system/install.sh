@@ -63,12 +63,18 @@ grep -q "^loam ($("$prefix/bin/loam" --version | sed 's/^loam //')-" <(head -n 1
 root=$work/absolute
 cmake -S . -B "$root/build" -DCMAKE_C_COMPILER="$CC" -DLOAM_TESTS=OFF -DLOAM_PYTHON= -DCMAKE_INSTALL_PREFIX="$root" \
   -DCMAKE_INSTALL_LIBDIR="$root/lib" -DCMAKE_INSTALL_INCLUDEDIR="$root/include" -DCMAKE_INSTALL_DATADIR="$root/share" \
-  -DCMAKE_INSTALL_BINDIR="$root/bin" -DCMAKE_INSTALL_MANDIR="$root/share/man" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  -DCMAKE_INSTALL_BINDIR="$root/bin" -DCMAKE_INSTALL_MANDIR="$root/share/man" \
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="-O1 -DPACKAGER" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 diff "$root/build/loam.pc" - > "$work/log" < <(sed "s|^libdir=.*|libdir=\${prefix}/lib|; s|^prefix=.*|prefix=\${pcfiledir}/../..|" "$library/pkgconfig/loam.pc") ||
   { cat "$work/log"; exit 1; }
 grep -q '"\.\./\.\./\.\./\.\./lib/libloam.so' "$root/build/bindings/lua/library.lua" ||
   { grep 'local path' "$root/build/bindings/lua/library.lua"; exit 1; }
 echo "absolute folders: loam.pc and library.lua"
+grep '/os/error.c"' "$root/build/compile_commands.json" > "$work/log"
+if ! grep -q -e '-O1 -DPACKAGER' "$work/log" || grep -q -e ' -O[^1]' "$work/log"; then
+  echo "the flags of a packager are not obeyed: $(cat "$work/log")"
+  exit 1
+fi
 
 # Only debugging information names the folder of the sources. So builds of two folders are equal.
 for file in "$prefix/bin/loam" "$library/libloam.a" "$library/libloam.so" "$library/loam/libloam-preload.so"; do
