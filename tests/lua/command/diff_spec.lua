@@ -524,6 +524,10 @@ describe("the blocks of programs", function()
     local status, _, err = run_with("old.lua new.lua --pid 42 --pid 43", answers)
     assert.equal(2, status)
     assert.matches("process 43 cannot be read", err, 1, true)
+    answers.boards[3] = { other_version = "7-1-2.board", folder = "/run/loam" }
+    err = select(3, run_with("old.lua new.lua --pid all", answers))
+    assert.matches("loam diff: /run/loam/7-1-2.board: programs on this board have another version "
+      .. "of loam than this command, 1.2.3, and are not counted until", err, 1, true)
   end)
 
   it("tell the policy that is obeyed, where OLD is left out", function()

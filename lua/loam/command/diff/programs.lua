@@ -30,10 +30,12 @@ end
 function programs.list(context, given)
   local pids, list = pids_of(given), {}
   if not pids then
-    for _, row in ipairs(boards.living(context)) do
+    local rows, others = boards.living(context)
+    boards.warn_of_others(context, others, "diff", "and are not counted")
+    for _, row in ipairs(rows) do
       list[#list + 1] = { pid = row.status.pid, status = row.status }
     end
-    if #list == 0 then context.fail("no program of yours runs under loam") end
+    if #list == 0 then context.fail(boards.none_words(others)) end
     return list
   end
   for i, pid in ipairs(pids) do
