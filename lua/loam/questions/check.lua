@@ -82,6 +82,10 @@ local function each_mistake(member, first, warn)
     warn(member, "unused", "it denies the request, so no strategy behind it in a chain serves",
       "leave out what follows: it is reached by no request")
   end
+  if member.kind == "deny" and (member.values.limit or member.values.soft) then
+    warn(member, "limit", "it denies every request, so its limit bounds nothing",
+      "give the limit to a strategy that serves: a request above it fails")
+  end
   for _, option in ipairs { "limit", "soft" } do
     local reason, suggestion = limit_mistake(option, member.values[option])
     if reason then warn(member, "limit", reason, suggestion) end

@@ -66,6 +66,10 @@ describe("check", function()
         "if req.size == 3 then return b:or_else(d):or_else(c) end " .. USE_ALL))
     assert.same({}, warnings("local d = loam.deny { name = 'd' }",
       "if req.size == 3 then return b:or_else(d) end " .. USE_ALL))
+    assert.same({ "1 limit: strategy 'd': it denies every request, so its limit bounds nothing; "
+      .. "give the limit to a strategy that serves: a request above it fails" },
+      warnings("local d = loam.deny { name = 'd', limit = 2 ^ 20 }",
+        "if req.size == 3 then return d end " .. USE_ALL))
     assert.same({ "1 limit: strategy 'd': limit = 5 is in bytes, and less than a page; did you "
       .. "mean 5 * loam.MiB?" },
       warnings("local d = loam.host { name = 'd', limit = 5 }",
