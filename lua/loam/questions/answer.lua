@@ -26,7 +26,8 @@ end
 function answer.file_name() return file.name end
 
 -- Writes an answer on one line. Adds the number of its format. Each piece is a step, because an
--- answer can have a row for each of a policy's leaves.
+-- answer can have a row for each of a policy's leaves. All rows together can be larger than a
+-- policy's heap, so a list of rows is a function that makes them (json.write).
 function answer.write(object)
   object.version = json.FORMAT
   local n = 0
@@ -36,20 +37,6 @@ function answer.write(object)
     core.write(piece)
   end)
   core.write("\n")
-end
-
--- Begins an answer with the member `rows`, whose rows are written one by one: together they can be
--- larger than a policy's heap. Returns a function that writes a row, and one that ends the answer.
----@return fun(row: table), fun()
-function answer.begin_rows(object)
-  local separator = ',"rows":['
-  object.version = json.FORMAT
-  core.write((json.encode(object, KEYS):gsub("}$", "")))
-  local function write_row(row)
-    core.write(separator .. json.encode(row, KEYS))
-    separator = ","
-  end
-  return write_row, function() core.write((separator == "," and "" or separator) .. "]}\n") end
 end
 
 ---@return table diagnostics as they stand in an answer

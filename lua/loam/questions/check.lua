@@ -120,12 +120,6 @@ local function declared(made, is_compiled)
   return reports, answer.objects(warnings)
 end
 
-local function count_leaves(tree)
-  local n = 0
-  leaves.each(tree, function() n = n + 1 end)
-  return n
-end
-
 -- Returns the row of a class: a site of it, with the fields that are not "", and its leaves.
 local function row_of(where, leaf_count)
   local row = { tag = where.tag, leaves = leaf_count }
@@ -138,7 +132,7 @@ end
 function check.run(made, asked)
   local errors, tags = policy.vet(), json.array {}
   local function add(where, class)
-    if class.made then tags[#tags + 1] = row_of(where, count_leaves(class.made.tree)) end
+    if class.made then tags[#tags + 1] = row_of(where, leaves.count(class.made.tree)) end
   end
   for _, class in ipairs(policy.classes()) do add(class.where, class) end
   for _, tag in ipairs(asked.tags) do

@@ -23,6 +23,13 @@ function leaves.each(node, visit)
   leaves.each(node.no, visit)
 end
 
+---@return integer
+function leaves.count(tree)
+  local n = 0
+  leaves.each(tree, function() n = n + 1 end)
+  return n
+end
+
 ---@return table the row of leaf number `n` in an answer
 function leaves.row(made, where, leaf, n)
   budget.step("explaining leaf " .. n .. " of tag '" .. where.tag .. "'")

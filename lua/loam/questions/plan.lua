@@ -14,16 +14,17 @@ function plan.run(made, asked)
     answer.refused("plan", class.errors)
     return true
   end
-  local count, n = 0, 0
-  leaves.each(class.made.tree, function() count = count + 1 end)
-  local write_row, finish = answer.begin_rows {
-    verb = "plan", policy = answer.file_name(), ok = true, tag = where.tag, leaves = count,
+  local function each_row(write)
+    local n = 0
+    leaves.each(class.made.tree, function(leaf)
+      n = n + 1
+      write(leaves.row(made, where, leaf, n))
+    end)
+  end
+  answer.write {
+    verb = "plan", policy = answer.file_name(), ok = true, tag = where.tag,
+    leaves = leaves.count(class.made.tree), rows = each_row,
   }
-  leaves.each(class.made.tree, function(leaf)
-    n = n + 1
-    write_row(leaves.row(made, where, leaf, n))
-  end)
-  finish()
   return true
 end
 

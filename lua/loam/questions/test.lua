@@ -47,24 +47,33 @@ local function decide_always(made, classes)
   return results
 end
 
-local function cover(made, classes, covered)
-  local total, hit, missed = 0, 0, json.array {}
+-- Calls `visit(leaf, n, class)` for each leaf of the classes that have a plan. `n` counts them.
+local function each_leaf(classes, visit)
+  local n = 0
   for _, class in ipairs(classes) do
     if class.made then
       leaves.each(class.made.tree, function(leaf)
-        total = total + 1
-        if covered[leaf] then
-          hit = hit + 1
-        else
-          local row = leaves.row(made, class.where, leaf, total)
-          missed[#missed + 1] = {
-            line = row.line, tag = class.where.tag, conditions = row.conditions,
-          }
-        end
+        n = n + 1
+        visit(leaf, n, class)
       end)
     end
   end
-  return { leaves = total, covered = hit, missed = missed }
+end
+
+local function cover(made, classes, covered)
+  local total, hit = 0, 0
+  each_leaf(classes, function(leaf)
+    total = total + 1
+    if covered[leaf] then hit = hit + 1 end
+  end)
+  local function each_missed(write)
+    each_leaf(classes, function(leaf, n, class)
+      if covered[leaf] then return end
+      local row = leaves.row(made, class.where, leaf, n)
+      write { line = row.line, tag = class.where.tag, conditions = row.conditions }
+    end)
+  end
+  return { leaves = total, covered = hit, missed = each_missed }
 end
 
 local function all_ok(results)

@@ -140,6 +140,19 @@ local function add_array(out, t, rank, depth)
   out[#out + 1] = "]"
 end
 
+-- Writes an array of the items with which `each` calls its argument.
+local function add_each(out, each, rank, depth)
+  local separator = ""
+  out[#out + 1] = "["
+  each(function(item)
+    out[#out + 1] = separator
+    separator = ","
+    add(out, item, rank, depth)
+    flush(out, MOST_PARTS)
+  end)
+  out[#out + 1] = "]"
+end
+
 local function add_object(out, t, rank, depth)
   out[#out + 1] = "{"
   for i, key in ipairs(sorted_keys(t, rank)) do
@@ -165,13 +178,16 @@ function add(out, value, rank, depth)
   elseif kind == "table" then
     assert(depth < MAX_DEPTH, "json: nested too deeply")
     return (is_array(value) and add_array or add_object)(out, value, rank, depth + 1)
+  elseif kind == "function" then
+    return add_each(out, value, rank, depth + 1)
   else
     error("json: a " .. kind .. " has no JSON form")
   end
 end
 
 -- Encodes a value. Calls `write` with the text, piece by piece, so that a large value needs little
--- memory.
+-- memory. A function is encoded as an array: it is called with a function, which it calls with each
+-- item. So the items need not be there at one time.
 ---@param order string[] keys that come first, at every level
 ---@param write fun(piece: string)
 function json.write(value, order, write)

@@ -45,8 +45,14 @@ describe("json.encode", function()
     assert.same(numbers, json.decode(table.concat(pieces)))
   end)
 
+  it("writes the items of a function as an array", function()
+    local function each(write) for i = 1, 3 do write { n = i } end end
+    assert.equal('{"none":[],"rows":[{"n":1},{"n":2},{"n":3}]}',
+      json.encode { none = function() end, rows = each })
+  end)
+
   it("refuses what has no JSON form", function()
-    assert.has_error(function() json.encode { f = print } end)
+    assert.has_error(function() json.encode { f = io.stdout } end)
     assert.has_error(function() json.encode { [1.5] = 1 } end)
     local loop = {}
     loop.loop = loop
