@@ -18,12 +18,15 @@ local function fail(words, answer)
 end
 
 -- Handler of xpcall. A table is an error with a message for the user; any other value is a fault of
--- the command itself, and gets a traceback.
+-- the command itself, and gets a traceback. LuaJIT calls no handler where memory is short, but a
+-- function that catches the error of LuaJIT may raise it once more: then it comes here.
 local function with_trace(value)
-  return type(value) == "table" and value or { fault = debug.traceback(tostring(value), 2) }
+  if type(value) == "table" then return value end
+  if value == "not enough memory" then return { words = value } end
+  return { fault = debug.traceback(tostring(value), 2) }
 end
 
--- Calls a function. LuaJIT calls no handler where memory is short: then the error is a string.
+-- Calls a function. The error is a string where LuaJIT has called no handler.
 ---@return boolean ok
 ---@return any result of the function; if it failed, a table with `words` or `fault`
 function context.try(run)

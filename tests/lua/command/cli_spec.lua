@@ -89,6 +89,14 @@ describe("loam", function()
     assert.matches("an error in loam itself", context.err)
   end)
 
+  it("says in a line that memory is short, also where a verb raises that error again", function()
+    local status, context = run("ps", {}, nil, nil, function(context)
+      context.api.boards = function() error("not enough memory", 0) end
+    end)
+    assert.equal(1, status)
+    assert.equal("loam: not enough memory\n", context.err)
+  end)
+
   it("ends with 1 when the engine does not answer in JSON", function()
     local status, context = run("plan p.lua --tag x", { plan = "{" })
     assert.equal(1, status)
