@@ -107,16 +107,17 @@ function boards.maps(context, pid)
   return context.posix.read(("/proc/%d/maps"):format(pid), MAPS_MOST) or ""
 end
 
--- Says which board of another version of loam a process uses; nil: it uses none.
+-- Says which board of another version of loam a process uses; nil: it uses none. The map may have
+-- another path of the folder, as where the environment names it through a symbolic link. The name
+-- of the file tells a board from all others.
 ---@param maps string of boards.maps
 ---@param others table[] as of boards.read
 ---@return string|nil
 function boards.other_words(context, maps, others)
   for _, board in ipairs(others) do
-    local path = board.folder .. "/" .. board.name
-    if maps:find(" " .. path .. "\n", 1, true) then
+    if maps:find("/" .. board.name .. "\n", 1, true) then
       return ("its board %s has another version of loam than this command, %s"):format(
-        terminal.plain(path), context.api.version())
+        terminal.plain(board.folder .. "/" .. board.name), context.api.version())
     end
   end
   return nil

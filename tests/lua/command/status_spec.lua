@@ -78,7 +78,7 @@ describe("loam status", function()
   end)
 
   it("says that a program is on a board of another version", function()
-    local other = { other_version = "7-1-2.board", folder = "/run/loam" }
+    local other = { other_version = "7-1-2.board", folder = "/var/run/loam" } -- through a link
     local context = canned_context.new { boards = { other } }
     context.exists = { ["/proc/42"] = true }
     context.files["/proc/42/maps"] = "7-9 r-xp 0 0 9 /usr/lib/loam/libloam-preload.so\n"
@@ -86,8 +86,8 @@ describe("loam status", function()
     context.api.ask = function()
       return nil, "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
     end
-    assert.equal("python3 (42) runs under loam, but its board /run/loam/7-1-2.board has another "
-      .. "version of loam than this command, 1.2.3: start the program again",
+    assert.equal("python3 (42) runs under loam, but its board /var/run/loam/7-1-2.board has "
+      .. "another version of loam than this command, 1.2.3: start the program again",
       select(2, hosts.ask(context, 42, "status")))
   end)
 
