@@ -3,6 +3,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,13 +76,22 @@ static const char *linker_of(const head *h, size_t length) {
   return NULL;
 }
 
+/* Returns whether a file gives its program capabilities that its user need not have. Capabilities
+ * that the file only lets the program inherit are the user's own. */
+static bool gives_capabilities(const char *path) {
+  struct vfs_ns_cap_data file = { 0 };
+  return getxattr(path, "security.capability", &file, sizeof file) > 0 &&
+         (file.magic_etc & VFS_CAP_FLAGS_EFFECTIVE || file.data[0].permitted ||
+          file.data[1].permitted);
+}
+
 /* Returns whether the kernel gives a program rights that its user has not. The dynamic linker then
  * preloads nothing from the user's folders. For root, a file capability is no additional right. */
 static bool gives_rights(const char *path, const struct stat *about) {
   if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return false;
   return (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
          (about->st_mode & S_ISGID && about->st_gid != getgid()) ||
-         (getuid() && getxattr(path, "security.capability", NULL, 0) > 0);
+         (getuid() && gives_capabilities(path));
 }
 
 static const char *why_not_elf(const char *path, const head *h, size_t length,

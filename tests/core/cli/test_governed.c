@@ -128,6 +128,8 @@ static void a_file_capability_gives_more_rights_to_all_but_root(void **state) {
   /* The attribute as the kernel reads it: revision 2 with the effective bit, and the capability to
    * bind low ports. */
   const uint32_t bind_low_ports[] = { 0x02000001, 1 << 10, 0, 0, 0 };
+  /* The program keeps this capability of a user who has it, and gives it to no other user. */
+  const uint32_t inheritable[] = { 0x02000000, 0, 1 << 10, 0, 0 };
   char path[128];
   (void)state;
   if (geteuid()) return;
@@ -141,6 +143,8 @@ static void a_file_capability_gives_more_rights_to_all_but_root(void **state) {
   assert_null(why_not("dynamic"));
   assert_true(another_user_gets("a program with more rights than its user", false));
   assert_true(another_user_gets(NULL, true)); /* the kernel gives no more rights then */
+  assert_int_equal(setxattr(path, "security.capability", inheritable, sizeof inheritable, 0), 0);
+  assert_true(another_user_gets(NULL, false));
   assert_int_equal(removexattr(path, "security.capability"), 0);
 }
 
