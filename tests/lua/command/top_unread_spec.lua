@@ -49,6 +49,10 @@ describe("loam top with a program that cannot be read", function()
     local total = groups.total(collect.round(collected, false, true))
     local lines = table.concat(view.sums { total = total, collected = collected }, "\n")
     assert.matches("not shown: programs on 1 board of another version of loam", lines, 1, true)
+    collected = collect.new(canned.new { boards = { other } }, nil, 1000)
+    total = groups.total(collect.round(collected, false, true))
+    assert.equal("no program of yours runs under this version of loam",
+      view.sums({ total = total, collected = collected })[1])
   end)
 
   it("names the process in the error", function()

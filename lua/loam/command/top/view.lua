@@ -1,6 +1,7 @@
 -- view.lua - the lines of `loam top`: sums, a table of groups, help. All texts of other programs
 -- are made safe to show.
 
+local boards = require("loam.command.boards")
 local columns = require("loam.command.top.columns")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
@@ -83,18 +84,18 @@ local function short_text(total)
 end
 
 -- Returns the words about programs of other versions; nil: there are none.
-local function others_text(collected)
-  local n = collected and #collected.others or 0
-  if n == 0 then return nil end
-  return ("not shown: programs on %s of another version of loam"):format(units.plural(n, "board"))
+local function others_text(others)
+  if #others == 0 then return nil end
+  return ("not shown: programs on %s of another version of loam"):format(
+    units.plural(#others, "board"))
 end
 
 -- Returns the lines above the table.
 function view.sums(model)
-  local total = model.total
+  local total, others = model.total, model.collected and model.collected.others or {}
   if total.processes == 0 then
-    return { model.is_named and "the programs have ended" or "no program of yours runs under loam",
-             others_text(model.collected) }
+    return { model.is_named and "the programs have ended" or boards.none_words(others),
+             others_text(others) }
   end
   local lines = {
     ("%s, %s live%s in %s%s"):format(units.plural(total.processes, "process", "processes"),
@@ -107,7 +108,7 @@ function view.sums(model)
   lines[#lines + 1] = policies_text(total)
   lines[#lines + 1] = short_text(total)
   lines[#lines + 1] = unreadable_text(total)
-  lines[#lines + 1] = others_text(model.collected)
+  lines[#lines + 1] = others_text(others)
   for i, line in ipairs(lines) do lines[i] = terminal.plain(line) end
   return lines
 end
