@@ -108,7 +108,7 @@ describe("loam wait", function()
     assert.equal("loam wait: /run/loam/7-1-2.board: programs on this board have another version of "
       .. "loam than this command, 1.2.3, and cannot be waited for until they are started again\n"
       .. "loam wait: after 0.1 s, 1 of 1 program obeys " .. NEW
-      .. ", and of the programs on 1 board of other versions nobody knows\n", context.err)
+      .. "; the programs on 1 board of other versions cannot be read\n", context.err)
     assert.equal(50, context.clock)
     -- Where processes are named, no other process counts.
     assert.equal(0, (wait("8", { obeys(8), other })))
@@ -269,6 +269,13 @@ describe("loam wait", function()
     assert.equal(0, command.main({ "wait", "--hash", NEW }, context))
     local line = "1 of 2 programs obey, after 0 s"
     assert.equal("\r" .. line .. "\r" .. (" "):rep(#line) .. "\r", context.err)
+    -- It says why it waits although all programs that it can read obey.
+    local other = { other_version = "7-1-2.board", folder = "/run/loam" }
+    context = canned_context.new { boards = { one_by_one = { { obeys(7), other }, { obeys(7) } } } }
+    context.terminal = true
+    assert.equal(0, command.main({ "wait", "--hash", NEW }, context))
+    assert.matches("\r1 of 1 program obeys, 1 board cannot be read, after 0 s\r", context.err, 1,
+      true)
   end)
 
   it("ends with 130 at Ctrl-C, and at another signal with its number", function()

@@ -121,8 +121,9 @@ local function progress(context)
     local text = ""
     if found then
       local all = #found.obeyed + #found.refused + count_unsettled(found)
-      text = ("%d of %s, after %d s"):format(#found.obeyed, obeying_words(all),
-        math.floor(found.waited_ms / 1000))
+      local others = units.plural(#found.others, "board") .. " cannot be read, "
+      text = ("%d of %s, %safter %d s"):format(#found.obeyed, obeying_words(all),
+        #found.others > 0 and others or "", math.floor(found.waited_ms / 1000))
     end
     if text == shown then return end
     context.warn("\r" .. text .. (" "):rep(#shown - #text) .. (found and "" or "\r"))
@@ -174,7 +175,7 @@ local function summary(found, wanted)
   end
   local others, rest = #found.others, ""
   if others > 0 then
-    rest = (", and of the programs on %s of other versions nobody knows"):format(
+    rest = ("; the programs on %s of other versions cannot be read"):format(
       units.plural(others, "board"))
   end
   return ("after %.1f s, %d of %s %s%s"):format(found.waited_ms / 1000, #found.obeyed,
