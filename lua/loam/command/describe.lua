@@ -60,10 +60,10 @@ function describe.strategy_name(row)
   return ("%s (%s)"):format(row.strategy, row.kind)
 end
 
--- Returns the name of a process and its id: "python3 (42)".
+-- Returns the name of a process and its id: "python3 (42)"; an empty name as "" in quotes.
 ---@param status table with the keys `program` and `pid`
 function describe.program(status)
-  return ("%s (%d)"):format(terminal.plain(status.program), status.pid)
+  return ("%s (%d)"):format(describe.tag(status.program), status.pid)
 end
 
 -- Returns the names of a chain in words: "a, else b, else c".

@@ -91,6 +91,11 @@ describe("loam status", function()
       select(2, hosts.ask(context, 42, "status")))
   end)
 
+  it("shows a program without a name as two quotation marks", function()
+    local _, context = run("status 42", { boards = { on_board { program = "" } } })
+    assert.matches('^program *"" %(42%), loam 1.0.0\n', context.out)
+  end)
+
   it("warns of boards of other versions where it chooses the only program", function()
     local status, context = run("status", { boards = {
       on_board {}, { other_version = "7-1-2.board", folder = "/run/loam" },
