@@ -19,7 +19,7 @@
  * Who looks. A process that follows a board reads no file: the watcher of its tree looks, and
  * writes both figures on the board (cli/watcher.c). It also changes the published word when it
  * raises an alarm, so that each thread takes a slow path with its next request. In other processes
- * the service thread looks while it ticks, which is while there is idle memory to give back. */
+ * the service thread looks while there is idle memory to give back or to keep (LOAM_KEEP). */
 #ifndef LM_PRESSURE_H
 #define LM_PRESSURE_H
 

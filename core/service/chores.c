@@ -87,9 +87,11 @@ bool lm_chores_has_applying(void) { return atomic_load(&is_wanted); }
 /* ---- decay, gauges, ages ---- */
 
 /* Tells whether the service thread looks at memory pressure: while there is something to give back,
- * and until an alarm has ended. */
+ * also where free memory is kept (lm_decay_keeps_all), and until an alarm has ended. */
 static bool has_looks(void) {
-  return !lm_published_is_mapped() && (!lm_decay_is_asleep() || pressure.is_short);
+  uint32_t decay = atomic_load_explicit(&lm_decay_state, memory_order_relaxed);
+  if (lm_published_is_mapped() || !lm_pressure_is_wanted()) return false;
+  return decay != LM_DECAY_ASLEEP || pressure.is_short;
 }
 
 /* Looks at memory pressure if that is due. With an alarm all free memory goes back. */

@@ -1,11 +1,14 @@
 /* test_keep - with LOAM_KEEP=1 a process keeps the memory that it frees, until it asks loam to give
- * it back. */
+ * it back, or memory is short. */
 #include <stdlib.h>
 
+#include "folder.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
+#include "os/available.h"
 #include "os/decay.h"
 #include "pages/regions.h"
+#include "service/control.h"
 #include "test.h"
 
 #define PEAK (128 * LM_MIB)
@@ -46,10 +49,30 @@ static void what_is_freed_stays_until_a_trim(void **state) {
   assert_true(lm_regions_released() > PEAK / 2);
 }
 
+/* The control group is made of files. */
+static void what_is_freed_goes_back_when_the_group_is_full(void **state) {
+  (void)state;
+  char self[96];
+  assert_non_null(mkdtemp(folder));
+  snprintf(self, sizeof self, "%s/self", folder);
+  write_file("self", "0::/\n");
+  write_file("memory.high", "100000000\n");
+  write_file("memory.current", "95000000\n");
+  lm_available_pretend(self, folder, "/proc/meminfo");
+  rise_and_fall(sizes[KINDS - 1]);
+  size_t released = lm_regions_released();
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  for (int naps = 0; lm_regions_released() < released + PEAK / 2 && be_patient(&naps);) continue;
+  assert_true(lm_regions_released() >= released + PEAK / 2);
+  lm_control_stop();
+}
+
 int main(void) {
   setenv("LOAM_KEEP", "1", 1);
+  setenv("LOAM_CONTROL", "0", 1); /* the first allocation must not start the service thread */
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_freed_stays_until_a_trim),
+    cmocka_unit_test(what_is_freed_goes_back_when_the_group_is_full),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, NULL, remove_folder);
 }
