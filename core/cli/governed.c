@@ -88,10 +88,10 @@ static bool gives_capabilities(const char *path) {
 /* Returns whether the kernel gives a program rights that its user has not. The dynamic linker then
  * preloads nothing from the user's folders. For root, a file capability is no additional right. */
 static bool gives_rights(const char *path, const struct stat *about) {
-  if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) return false;
-  return (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
-         (about->st_mode & S_ISGID && about->st_gid != getgid()) ||
-         (getuid() && gives_capabilities(path));
+  bool has_rights = (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
+                    (about->st_mode & S_ISGID && about->st_gid != getgid()) ||
+                    (getuid() && gives_capabilities(path));
+  return has_rights && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1;
 }
 
 static const char *why_not_elf(const char *path, const head *h, size_t length,
