@@ -1,9 +1,10 @@
 /* placement_audit.c - compares the placement that strategies ask for with the placement they got.
  *
  * The kernel tells the node of each page (move_pages without nodes moves nothing). At most
- * PAGES_MOST pages of a strategy are looked up, evenly spread. smaps tells huge pages only for each
- * mapping. All memory of one mapping was prepared alike, so the huge pages of a mapping are divided
- * evenly among the objects in it. */
+ * PAGES_MOST pages of a strategy are looked up: of each `step` pages one, chosen by a hash. Every
+ * step-th page would not do: of pages that alternate over four nodes, every second lies on two of
+ * them. smaps tells huge pages only for each mapping. All memory of one mapping was prepared alike,
+ * so the huge pages of a mapping are divided evenly among the objects in it. */
 #include "engine/placement_audit.h"
 
 #include "engine/live_limits.h"
@@ -12,6 +13,7 @@
 #include "heap/strategy.h"
 #include "heap/walk.h"
 #include "os/error.h"
+#include "os/hash.h"
 #include "pages/metadata.h"
 #include "plan/site.h"
 
@@ -22,7 +24,8 @@ enum { PAGES_MOST = 16384, BATCH = 256 };
 typedef struct row {
   const lm_strategy *strategy; /* the newest member of interest */
   uint64_t pages;              /* of its live blocks */
-  uint64_t step, next;         /* every step-th is looked at */
+  uint64_t step;               /* of as many pages one is looked at */
+  uint64_t looked, next;       /* pages that were looked at, and pages before the next one */
   uint64_t small;              /* bytes on small pages that were to be on huge ones */
   loam_got got;
 } row;
@@ -158,6 +161,17 @@ static void count_pages(void *ctx, const lm_object *object) {
   if (from < end) r->pages += (end - from) / LM_PAGE;
 }
 
+/* Returns which page of the n-th run of `step` pages is looked at. */
+static uint64_t chosen_page(const row *r, uint64_t n) {
+  return lm_hash_below(n, (uint32_t)r->step);
+}
+
+/* Notes that a page was looked at, and chooses the next one. */
+static void choose_next(row *r) {
+  uint64_t n = r->looked++;
+  r->next = r->step - chosen_page(r, n) + chosen_page(r, n + 1);
+}
+
 static void look_at_pages(void *ctx, const lm_object *object) {
   look *l = ctx;
   row *r = row_of(l, object);
@@ -165,10 +179,9 @@ static void look_at_pages(void *ctx, const lm_object *object) {
   if (!r || !asks_nodes(&r->strategy->desc)) return;
   uintptr_t from = first_page(l, object, &end);
   for (; from < end; from += LM_PAGE, r->next--) {
-    if (r->next == 0) {
-      add_page(l, r, from, nodes_wanted(strategy_at(l, object->strategy)));
-      r->next = r->step;
-    }
+    if (r->next > 0) continue;
+    add_page(l, r, from, nodes_wanted(strategy_at(l, object->strategy)));
+    choose_next(r);
   }
 }
 
@@ -205,6 +218,7 @@ static void choose_steps(look *l) {
     row *r = &l->row[i];
     r->step = (r->pages + PAGES_MOST - 1) / PAGES_MOST;
     if (!r->step) r->step = 1;
+    r->next = chosen_page(r, 0);
   }
 }
 

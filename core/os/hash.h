@@ -1,4 +1,5 @@
-/* hash.h - FNV-1a, a hash of bytes: http://www.isthe.com/chongo/tech/comp/fnv/ */
+/* hash.h - FNV-1a, a hash of bytes: http://www.isthe.com/chongo/tech/comp/fnv/. And a hash of small
+ * numbers. */
 #ifndef LM_HASH_H
 #define LM_HASH_H
 
@@ -32,6 +33,13 @@ LM_INLINE uint64_t lm_hash_words(uint64_t h, const void *bytes, size_t size) {
     h ^= h >> 32;
   }
   return h;
+}
+
+/* Returns a number below `most`. The results for consecutive n are evenly spread and follow no
+ * period: they are the upper bits of multiples of the golden ratio (Knuth, The Art of Computer
+ * Programming, 6.4). */
+LM_INLINE uint64_t lm_hash_below(uint64_t n, uint32_t most) {
+  return ((n * 0x9e3779b97f4a7c15u >> 32) * most) >> 32;
 }
 
 #endif

@@ -99,6 +99,20 @@ static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
   empty(3);
 }
 
+/* 96 MiB are more than loam_got_each looks at, so it looks at every second page on average. */
+static void interleaved_memory_is_found_on_all_nodes(void **state) {
+  (void)state;
+  enum { BLOCKS = 24 };
+  if (nodes() != 4) skip();
+  load_policy(POLICY("numa = 'interleave'"));
+  fill(BLOCKS);
+  look();
+  assert_in_range(found.checked_bytes, BLOCKS * LARGE / 3, BLOCKS * LARGE * 2 / 3);
+  for (int node = 0; node < NODES; node++)
+    assert_in_range(found.node_bytes[node], found.checked_bytes / 5, found.checked_bytes / 3);
+  empty(BLOCKS);
+}
+
 static void small_pages_for_huge_ones_are_counted(void **state) {
   (void)state;
   static const char file[] = "/sys/kernel/mm/transparent_hugepage/enabled";
@@ -131,6 +145,7 @@ int main(void) {
   loam_on_event(on_event, NULL);
   const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(what_spilled_over_is_counted, reset_events),
+    cmocka_unit_test(interleaved_memory_is_found_on_all_nodes),
     cmocka_unit_test(local_memory_is_judged_by_the_node_it_was_for),
     cmocka_unit_test_setup(small_pages_for_huge_ones_are_counted, reset_events),
   };
