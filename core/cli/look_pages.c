@@ -21,6 +21,7 @@
 #include "engine/smaps.h"
 #include "heap/pools.h"
 #include "os/error.h"
+#include "os/hash.h"
 #include "pages/metadata.h"
 
 enum {
@@ -61,7 +62,7 @@ typedef struct slot {
   uint16_t strategy; /* id of the family; unused for METADATA and OTHER */
   uint8_t kind;
   uint8_t swapped, huge; /* pages in swap, and on huge pages (page_scan.h) */
-  uint8_t node;          /* 1 + node of its first page with memory; 0: not known */
+  uint8_t node;          /* 1 + node of one of its pages with memory; 0: not known */
   bool begins;           /* a large or guarded block begins here, live or not */
 } slot;
 
@@ -119,8 +120,7 @@ typedef struct pages {
   cell *cell;
   uint32_t cells, cell_room;
   uint32_t cell_slots; /* a cell stands for so many slots; a power of two */
-  uint32_t
-      node_step; /* of the slots with memory, the reader asks for the node of each node_step-th */
+  uint32_t node_step;  /* of as many slots with memory, the reader asks for the node of one */
   large_block largest[LARGEST];
 } pages;
 
@@ -280,6 +280,22 @@ static void ask(pages *p, question *q) {
   q->n = 0;
 }
 
+/* Returns whether the reader asks for the node of the slot with memory that has number n. Slots may
+ * alternate over nodes: then every second slot lies on half of them. So a hash chooses a slot. */
+static bool is_asked(const pages *p, uint32_t n) {
+  return n % p->node_step == lm_hash_below(n / p->node_step, p->node_step);
+}
+
+/* Returns the page of slot i whose node the reader asks for: one with memory, chosen by a hash,
+ * because the pages may alternate over nodes too. */
+static void *asked_page(const pages *p, uint32_t i) {
+  uint32_t present = p->slot[i].present;
+  uint64_t skip = lm_hash_below(i, (uint32_t)__builtin_popcount(present));
+  while (skip-- > 0) present &= present - 1;
+  size_t page = (size_t)__builtin_ctz(present) * LM_PAGE;
+  return (void *)(p->look->map.base + ((uintptr_t)i << LM_SLOT_SHIFT) + page);
+}
+
 /* Asks for the node of a page of each slot with memory, or of some of these slots. */
 static void ask_nodes(pages *p) {
   question q = { 0 };
@@ -288,9 +304,8 @@ static void ask_nodes(pages *p) {
   p->node_step = n / NODES_ASKED + 1;
   n = 0;
   for (uint32_t i = 0; i < p->last; i++) {
-    if (!p->slot[i].present || n++ % p->node_step) continue;
-    size_t page = (size_t)__builtin_ctz(p->slot[i].present) * LM_PAGE;
-    q.page[q.n] = (void *)(p->look->map.base + ((uintptr_t)i << LM_SLOT_SHIFT) + page);
+    if (!p->slot[i].present || !is_asked(p, n++)) continue;
+    q.page[q.n] = asked_page(p, i);
     q.whose[q.n] = i;
     if (++q.n == NODES_AT_ONCE) ask(p, &q);
   }

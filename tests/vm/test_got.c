@@ -99,6 +99,18 @@ static void local_memory_is_judged_by_the_node_it_was_for(void **state) {
   empty(3);
 }
 
+/* Returns how many lines `loam pages` prints for the strategy "asked": one for each node. */
+static int nodes_of_pages(void) {
+  char line[256];
+  int lines = 0;
+  snprintf(line, sizeof line, "$LOAM pages %d --output /tmp/pages.svg", (int)getpid());
+  FILE *out = popen(line, "r");
+  assert_non_null(out);
+  while (fgets(line, sizeof line, out)) lines += !strncmp(line, "asked ", 6);
+  assert_int_equal(pclose(out), 0);
+  return lines;
+}
+
 /* 96 MiB are more than loam_got_each looks at, so it looks at every second page on average. */
 static void interleaved_memory_is_found_on_all_nodes(void **state) {
   (void)state;
@@ -110,6 +122,7 @@ static void interleaved_memory_is_found_on_all_nodes(void **state) {
   assert_in_range(found.checked_bytes, BLOCKS * LARGE / 3, BLOCKS * LARGE * 2 / 3);
   for (int node = 0; node < NODES; node++)
     assert_in_range(found.node_bytes[node], found.checked_bytes / 5, found.checked_bytes / 3);
+  assert_int_equal(nodes_of_pages(), NODES);
   empty(BLOCKS);
 }
 
