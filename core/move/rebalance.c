@@ -102,7 +102,7 @@ static const char *error_words(int error) {
     case ENOSPC:
     case EIO: return "its nodes have no room";
     case EACCES: return "a forked process shares its pages";
-    case EINVAL: return "its nodes do not exist";
+    case EINVAL: return "this process may not use its nodes, or they have no memory";
     case EPERM: return "it is not permitted";
     case ENOMEM: return "the kernel has no memory, mappings or locked pages left for it";
     case EINTR: return "it was stopped";

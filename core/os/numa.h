@@ -144,7 +144,8 @@ int lm_numa_rebind(void *at, size_t size, const lm_placement *placement, size_t 
 /* Returns the bytes of touched pages that lm_numa_rebind with these arguments left on a wrong node;
  * 0 also where the kernel does not say. Tries such pages once more, until one of them cannot be
  * moved. Sets *why to 0, or to the reason for that page: ENOSPC, EACCES (another process shares the
- * page, such as a forked child), or EBUSY. */
+ * page, such as a forked child), EINVAL (the process may not use the node, or it has no memory), or
+ * EBUSY. */
 size_t lm_numa_misplaced(const void *at, size_t size, const lm_placement *placement, size_t unit,
                          int *why);
 

@@ -241,6 +241,7 @@ static int move_again(void *page, uint64_t nodes) {
   int node = __builtin_ctzll(nodes), status = -EBUSY; /* the kernel may not set it */
   int error = lm_sys_move_pages(&page, &node, &status, 1);
   if (!error && status == node) return 0;
+  if (error == EACCES || error == ENODEV) return EINVAL; /* not in the cpuset; without memory */
   if (!error && status < 0) error = -status;
   return error == ENOMEM ? ENOSPC : error == EACCES ? EACCES : EBUSY;
 }

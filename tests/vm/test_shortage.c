@@ -184,6 +184,32 @@ static int loads_in_cpuset(void *text) {
   return strstr(loam_error(), "node 3") && strstr(loam_error(), "nodes 0-1") ? 0 : 2;
 }
 
+static char why[128];
+static void note_why(void *ctx, const loam_placed *row) {
+  (void)ctx;
+  if (!strcmp(row->what, "refused")) snprintf(why, sizeof why, "%s", row->why);
+}
+
+/* The kernel moves the block when the cpuset changes, and loam cannot move it back. */
+static int cannot_return(void *text) {
+  loam_rebalance_options options = { .size = sizeof options, .rate = UINT64_MAX };
+  load_policy(text);
+  char *p = loam_malloc(NULL, 4 << 20);
+  memset(p, 7, 4 << 20);
+  enter_cpuset("0-1");
+  if (where_is(p, 4 << 20).on[3]) return 1;
+  if (loam_rebalance(&options, NULL, note_why, NULL) != LOAM_OK) return 2;
+  return strcmp(why, "this process may not use its nodes, or they have no memory") ? 3 : 0;
+}
+
+static void outside_the_cpuset_no_fork_is_blamed(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  assert_int_equal(run_in_child(cannot_return, (void *)(uintptr_t)ALONE("numa = 3")), 0);
+  assert_int_equal(run_in_child(cannot_return, (void *)(uintptr_t)ALONE("numa = { prefer = 3 }")),
+                   0);
+}
+
 static void a_node_outside_the_cpuset_hands_over(void **state) {
   (void)state;
   if (nodes() != 4) skip();
@@ -243,6 +269,7 @@ int main(void) {
     cmocka_unit_test(without_huge_pages_the_next_serves),
     cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
     cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
+    cmocka_unit_test(outside_the_cpuset_no_fork_is_blamed),
     cmocka_unit_test(a_node_is_the_same_in_another_cpuset),
     cmocka_unit_test(blocks_survive_removed_huge_pages),
     cmocka_unit_test(a_full_machine_hands_over),
