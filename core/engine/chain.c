@@ -208,7 +208,7 @@ static void *fail(const lm_order *o, const char *words, bool is_refused, lm_stra
   char align[48];
   if (is_refused && lm_site_generation_first(&told)) tell(o, LOAM_EVENT_UNSERVED, words);
   if (tried && lm_site_generation_first(&tried->told_failed)) tell(o, LOAM_EVENT_SHORTFALL, words);
-  if (tried) lm_last_words_tell(&o->r, tried, is_refused);
+  if (tried) lm_last_words_tell(&o->r, &(lm_last_refusal){ tried, words, is_refused });
   return lm_error_null("size %zu%s under tag '%s': %s", o->r.size, name_alignment(o, align),
                        o->r.site->where.tag, words);
 }

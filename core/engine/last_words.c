@@ -117,8 +117,8 @@ static void append_largest(text *out, uint64_t kind, size_t n) {
   }
 }
 
-static void find_words(text *out, const lm_request *r, int device, bool is_at_limit) {
-  search s = { { .row = rows, .size = ROWS, .is_fixed = true }, device, is_at_limit };
+static void find_words(text *out, const lm_request *r, int device, const lm_last_refusal *refusal) {
+  search s = { { .row = rows, .size = ROWS, .is_fixed = true }, device, refusal->is_at_limit };
   lm_sums_clear(&s.table);
   if (device == HOST) lm_walk_each(add_object, &s);
   lm_provider_each(add_provided, &s);
@@ -130,6 +130,8 @@ static void find_words(text *out, const lm_request *r, int device, bool is_at_li
   append_largest(out, KEY_TAG, n);
   if (n) append(out, "; in the strategies");
   append_largest(out, KEY_STRATEGY, n);
+  /* A limit is named by the event LOAM_EVENT_UNSERVED. */
+  if (!refusal->is_at_limit) append(out, "; %s", refusal->why);
 }
 
 /* ---- Telling ------------------------------------------------------------------------------ */
@@ -211,22 +213,22 @@ static bool begin_to_tell(void) {
                             &teller, &now, self, memory_order_acquire, memory_order_relaxed);
 }
 
-static void tell(const lm_request *r, int device, bool is_at_limit) {
+static void tell(const lm_request *r, int device, const lm_last_refusal *refusal) {
   words.length = 0;
-  find_words(&words, r, device, is_at_limit);
+  find_words(&words, r, device, refusal);
   if (path[0]) write_file();
   lm_error_event(LOAM_EVENT_LAST_WORDS, atomic_load(&lm_site_generation), NULL, "%s", words.bytes);
 }
 
 /* A thread that finds another one at work does not use up the turn of its generation: a later
  * request tells. */
-void lm_last_words_tell(const lm_request *r, const lm_strategy *s, bool is_at_limit) {
+void lm_last_words_tell(const lm_request *r, const lm_last_refusal *refusal) {
   static _Atomic uint64_t told;
   lm_assert(r->site && !lm_thread_is_active());
   if (lm_thread_self->inside || lm_site_generation_is_noted(&told)) return;
-  int device = device_of(s);
-  if (!is_at_limit && !has_run_out(r, device)) return;
+  int device = device_of(refusal->strategy);
+  if (!refusal->is_at_limit && !has_run_out(r, device)) return;
   if (!begin_to_tell()) return;
-  if (lm_site_generation_first(&told)) tell(r, device, is_at_limit);
+  if (lm_site_generation_first(&told)) tell(r, device, refusal);
   atomic_store_explicit(&teller, 0, memory_order_release);
 }

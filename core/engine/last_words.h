@@ -14,13 +14,20 @@
  * is not absolute, or too long, is reported as an event. Called by the start. */
 void lm_last_words_start(const char *path);
 
+/* Why a request got no memory. */
+typedef struct lm_last_refusal {
+  const lm_strategy *strategy; /* the one that was tried last */
+  const char *why;             /* in words that name this strategy */
+  bool is_at_limit;            /* a limit of the policy is the reason */
+} lm_last_refusal;
+
 /* Tells the last words, because the request *r got no memory. Does nothing if they were told in
  * this generation, if another thread of the process tells them now, if the request comes from
- * foreign code that loam calls, or if memory did not run out. `s` is the strategy that was tried
- * last. If it has memory of a device, the words are about the memory of this device alone, and else
- * about all other memory. Memory did not run out if no limit of the policy was the reason
- * (`is_at_limit`) and the request alone is larger than the device, or than all that the pools have
- * taken from the system, or if the device has enough. The calling thread is not active. */
-void lm_last_words_tell(const lm_request *r, const lm_strategy *s, bool is_at_limit);
+ * foreign code that loam calls, or if memory did not run out. If the strategy of the refusal has
+ * memory of a device, the words are about the memory of this device alone, and else about all other
+ * memory. Memory did not run out if no limit of the policy was the reason and the request alone is
+ * larger than the device, or than all that the pools have taken from the system, or if the device
+ * has enough. The calling thread is not active. */
+void lm_last_words_tell(const lm_request *r, const lm_last_refusal *refusal);
 
 #endif

@@ -56,7 +56,9 @@ TEST(they_say_who_has_the_device) {
   want(!strcmp(words, "last words: no memory on device 0 for size 31457280 under tag 'kv'; most is "
                       "live under 'weights.a' (20971520 bytes in 1 block), 'weights.b' (20971520 "
                       "bytes in 1 block), 'kv' (10485760 bytes in 1 block); in the strategies "
-                      "'weights' (41943040 bytes in 2 blocks), 'kv' (10485760 bytes in 1 block)"));
+                      "'weights' (41943040 bytes in 2 blocks), 'kv' (10485760 bytes in 1 block); "
+                      "strategy 'kv' cannot serve it: cuMemCreate of 16777216 bytes on device 0: "
+                      "CUDA_ERROR_OUT_OF_MEMORY (2), out of memory"));
   want(is_refused("kv", 30 * MIB) && events == 1);
 }
 
