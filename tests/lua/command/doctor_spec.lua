@@ -23,6 +23,7 @@ describe("loam doctor", function()
       "none  1 GiB huge pages        this kernel has none of this size\n",
       "warn  locked memory           only 64 KiB may be locked\n",
       "warn  address space           at most 1 GiB; loam reserves 1 TiB of it\n",
+      "ok    overcommit              2: the range that loam reserves does not count",
       "ok    shared memory           loam.shared, on small pages",
       "none  files as memory         /var/tmp on tmpfs, 1 GiB free\n",
       "not for loam.file: it is in memory\n",
