@@ -566,7 +566,7 @@ describe("loam ps, status, stats, reload", function()
     } })
     assert.matches("\nastray: could not serve 3 requests\n"
       .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
-      .. "(1 MiB on node 0, 3 MiB on node 2)\n"
+      .. "(all: 1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)
     assert.matches("\nforced: 4 MiB have huge pages against huge = false: the program itself asked "
       .. "the kernel for them\n", context.out, 1, true)

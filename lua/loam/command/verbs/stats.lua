@@ -148,7 +148,7 @@ local function show_got(context, got)
   end
   if got.failed > 0 then complain("could not serve %s", failed_text(got)) end
   if got.elsewhere_bytes > 0 then
-    complain("%s of the %s examined are on other nodes than it asks for (%s)",
+    complain("%s of the %s examined are on other nodes than it asks for (all: %s)",
       units.bytes(got.elsewhere_bytes), units.bytes(got.checked_bytes), nodes_text(got))
   elseif #got.nodes > 1 then
     context.write(("%s: of the %s examined, %s\n"):format(terminal.plain(got.strategy),
