@@ -51,6 +51,7 @@ describe("loam doctor", function()
     local fine = placing(0, 0, 0)
     assert.matches("ok    placing of memory       mbind and move_pages are allowed", fine, 1, true)
     assert.matches("warn  cpuset                  nodes 0,2 of 0-2 may be used", fine, 1, true)
+    assert.matches("cpuset.mems of the control group sets this; numactl does not\n", fine, 1, true)
     assert.matches("ok    weights of nodes        page by page if", fine, 1, true)
     assert.matches("ok    control group           no limit\n", fine, 1, true)
     assert.matches("19 reserved, 17 free: 3 on node 0, 4 on node 2, 10 on nodes that may not be "

@@ -89,7 +89,7 @@ function examine.cpuset(machine)
   local all = (machine.placing or {}).has_memory
   if not is_confined(machine) then return "ok", "all nodes with memory may be used" end
   return "warn", ("nodes %s of %s may be used; a policy that names others is refused"):format(
-    machine.nodes_text, all), "cpuset.mems of the control group, or numactl, sets this"
+    machine.nodes_text, all), "cpuset.mems of the control group sets this; numactl does not"
 end
 
 function examine.weights(machine)
