@@ -197,11 +197,16 @@ static bool has_device_run_out(const lm_request *r, int device) {
   return is_known && lm_align_up(r->size, 2 * LM_MIB) > free && r->size <= total;
 }
 
+static bool has_reserved_pages(const lm_strategy *s) {
+  return s->desc.huge == LM_HUGE_2MIB || s->desc.huge == LM_HUGE_1GIB;
+}
+
 /* Says whether memory itself has run out: a request for more than all that the pools have so far
- * may just be too large. */
-static bool has_run_out(const lm_request *r, int device) {
+ * may just be too large. The pages that an administrator reserved have run out with any request. */
+static bool has_run_out(const lm_request *r, const lm_strategy *s, int device) {
   lm_pool_figures figures;
   if (device != HOST) return has_device_run_out(r, device);
+  if (has_reserved_pages(s)) return true;
   lm_pool_figures_get(&figures);
   return r->size <= figures.regions;
 }
@@ -227,7 +232,7 @@ void lm_last_words_tell(const lm_request *r, const lm_last_refusal *refusal) {
   lm_assert(r->site && !lm_thread_is_active());
   if (lm_thread_self->inside || lm_site_generation_is_noted(&told)) return;
   int device = device_of(refusal->strategy);
-  if (!refusal->is_at_limit && !has_run_out(r, device)) return;
+  if (!refusal->is_at_limit && !has_run_out(r, refusal->strategy, device)) return;
   if (!begin_to_tell()) return;
   if (lm_site_generation_first(&told)) tell(r, device, refusal);
   atomic_store_explicit(&teller, 0, memory_order_release);

@@ -27,7 +27,8 @@ typedef struct lm_last_refusal {
  * memory of a device, the words are about the memory of this device alone, and else about all other
  * memory. Memory did not run out if no limit of the policy was the reason and the request alone is
  * larger than the device, or than all that the pools have taken from the system, or if the device
- * has enough. The calling thread is not active. */
+ * has enough. Reserved huge pages have run out with a request of any size. The calling thread is
+ * not active. */
 void lm_last_words_tell(const lm_request *r, const lm_last_refusal *refusal);
 
 #endif

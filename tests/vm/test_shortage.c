@@ -8,6 +8,10 @@
 
 enum { MANY = 600 };
 
+#define ALONE(options)                                   \
+  "local a = loam.host { name = 'first', " options "}\n" \
+  "return loam.policy { name = 'p', pick = function() return a end }\n"
+
 static void *held[MANY];
 
 /* Allocates blocks of `size` bytes and writes to them, until a block is not of the strategy `first`
@@ -121,6 +125,25 @@ static void without_huge_pages_the_next_serves(void **state) {
 
 /* The strategy names no node, so all memory of the machine must be used up. This test runs on the
  * machine with one node, which has the least memory. */
+static char last_words[512];
+static void keep_last_words(void *ctx, const loam_event *event) {
+  (void)ctx;
+  if (event->kind == LOAM_EVENT_LAST_WORDS)
+    snprintf(last_words, sizeof last_words, "%s", event->message);
+}
+
+/* 64 pages of 2 MiB are reserved. loam has no memory at all yet that compares with this request. */
+static void without_huge_pages_the_last_words_say_so(void **state) {
+  (void)state;
+  if (nodes() != 4) skip();
+  load_policy(ALONE("huge = '2MiB'"));
+  loam_on_event(keep_last_words, NULL);
+  assert_null(loam_malloc(NULL, 300 << 20));
+  loam_on_event(NULL, NULL);
+  if (!strstr(last_words, "; strategy 'first' cannot serve it: no page of 2 MiB is free"))
+    fail_msg("last words: %s", last_words);
+}
+
 static void a_full_machine_hands_over(void **state) {
   (void)state;
   if (nodes() != 1) skip();
@@ -143,10 +166,6 @@ static int in_small_group(void *argument) {
   if (n < 5 || n > 15) return 10 + n;
   return held[n] ? 1 : 0;
 }
-
-#define ALONE(options)                                   \
-  "local a = loam.host { name = 'first', " options "}\n" \
-  "return loam.policy { name = 'p', pick = function() return a end }\n"
 
 static void a_group_at_its_limit_refuses_what_is_taken_at_once(void **state) {
   (void)state;
@@ -267,6 +286,7 @@ int main(void) {
     cmocka_unit_test(growth_on_a_full_node_moves_on),
     cmocka_unit_test(small_objects_of_a_full_node_come_from_the_next),
     cmocka_unit_test(without_huge_pages_the_next_serves),
+    cmocka_unit_test(without_huge_pages_the_last_words_say_so),
     cmocka_unit_test(a_group_at_its_limit_refuses_what_is_taken_at_once),
     cmocka_unit_test(a_node_outside_the_cpuset_hands_over),
     cmocka_unit_test(outside_the_cpuset_no_fork_is_blamed),
