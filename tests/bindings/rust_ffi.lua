@@ -5,7 +5,7 @@
 local c_types = {
   ["c_char"] = "char", ["c_int"] = "int", ["c_uint"] = "unsigned", ["c_void"] = "void",
   ["u64"] = "uint64_t", ["usize"] = "size_t", ["loam_site"] = "loam_site",
-  ["loam_owner_info"] = "loam_owner_info",
+  ["loam_owner_info"] = "loam_owner_info", ["loam_where"] = "loam_where",
 }
 
 local function c_type(rust)

@@ -8,6 +8,16 @@ pub struct loam_site {
     _private: [u8; 0],
 }
 
+/// The description of a site; see loam.h.
+#[repr(C)]
+pub struct loam_where {
+    pub tag: *const c_char,
+    pub file: *const c_char,
+    pub func: *const c_char,
+    pub module: *const c_char,
+    pub line: c_int,
+}
+
 /// The owner of an address; see loam.h.
 #[repr(C)]
 pub struct loam_owner_info {
@@ -32,6 +42,7 @@ extern "C" {
     pub fn loam_policy_load(path: *const c_char) -> c_int;
     pub fn loam_policy_load_text(name: *const c_char, text: *const c_char) -> c_int;
     pub fn loam_site_get(tag: *const c_char) -> *mut loam_site;
+    pub fn loam_site_at(place: *const loam_where) -> *mut loam_site;
     pub fn loam_scope_enter(site: *mut loam_site);
     pub fn loam_scope_leave();
     pub fn loam_malloc(site: *mut loam_site, size: usize) -> *mut c_void;

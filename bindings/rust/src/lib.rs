@@ -11,7 +11,7 @@
 //!
 //! All memory of the program is then loam's. What is allocated inside a scope has the tag of the scope's
 //! site; what is allocated outside every scope has the tag `""`. A block that grows keeps its tag, in
-//! whichever scope it grows, unless its type has an alignment above 16.
+//! whichever scope it grows.
 //!
 //! A policy decides which memory each tag gets: [`load_policy`], or `LOAM_POLICY` in the environment.
 
@@ -65,13 +65,23 @@ unsafe impl GlobalAlloc for Loam {
             return ffi::loam_realloc(ptr::null_mut(), block as *mut c_void, size) as *mut u8;
         }
         // loam_realloc does not promise a greater alignment.
-        let grown = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+        let grown = ffi::loam_aligned_alloc(site_of(block), layout.align(), size) as *mut u8;
         if !grown.is_null() {
             ptr::copy_nonoverlapping(block, grown, layout.size().min(size));
             self.dealloc(block, layout);
         }
         grown
     }
+}
+
+/// Returns the site of a live block. Null, which means the current scope, if loam does not know it.
+unsafe fn site_of(block: *const u8) -> *mut ffi::loam_site {
+    let mut info = std::mem::MaybeUninit::<ffi::loam_owner_info>::uninit();
+    if ffi::loam_owner(block as *const c_void, info.as_mut_ptr()) != 0 {
+        return ptr::null_mut();
+    }
+    let ffi::loam_owner_info { tag, file, func, module, line, .. } = info.assume_init();
+    ffi::loam_site_at(&ffi::loam_where { tag, file, func, module, line })
 }
 
 /// A failure, in the words of `loam_error()`.

@@ -56,6 +56,22 @@ fn a_block_that_grows_keeps_its_tag_and_bytes() {
 }
 
 #[test]
+fn a_block_of_a_large_alignment_keeps_its_tag_and_bytes() {
+    #[repr(align(64))]
+    struct Line([u8; 64]);
+    let site = Site::new("rust.lines").unwrap();
+    let mut lines = with(site, || vec![Line([7; 64])]);
+    let other = Site::new("rust.other").unwrap();
+    with(other, || lines.resize_with(1000, || Line([7; 64])));
+    assert_eq!(tag_of(lines.as_ptr()), "rust.lines");
+    lines.truncate(10);
+    lines.shrink_to_fit();
+    assert_eq!(tag_of(lines.as_ptr()), "rust.lines");
+    assert_eq!(lines.as_ptr() as usize % 64, 0);
+    assert!(lines.iter().all(|line| line.0 == [7; 64]));
+}
+
+#[test]
 fn alignments_are_kept() {
     for align in [1, 8, 16, 32, 64, 4096] {
         for size in [1, 40, 1000, 100_000] {
