@@ -15,7 +15,7 @@ fail() { echo "failed: $*"; exit 1; }
 "$CC" -fsyntax-only -Wall -Werror -Icore/include "$work/ffi.c" || fail "ffi.rs is not what loam.h declares"
 echo "ok: the declarations are those of loam.h"
 for edit in 's/ptr: \*mut c_void, size: usize) -> /ptr: *mut c_void, size: c_int) -> /' \
-  's/pub line: c_int/pub line: u64/' 's/    pub device: c_int,//'; do
+  's/pub line: c_int/pub line: u64/' 's/row: \*const loam_stats_row/row: *const loam_where/' 's/    pub device: c_int,//'; do
   sed "$edit" bindings/rust/src/ffi.rs > "$work/bad.rs"
   "$LUAJIT" tests/bindings/rust_ffi.lua "$work/bad.rs" > "$work/bad.c" 2> "$work/log"
   if "$CC" -fsyntax-only -Icore/include "$work/bad.c" 2> "$work/log"; then fail "accepted: $edit"; fi

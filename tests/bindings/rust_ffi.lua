@@ -6,6 +6,7 @@ local c_types = {
   ["c_char"] = "char", ["c_int"] = "int", ["c_uint"] = "unsigned", ["c_void"] = "void",
   ["u64"] = "uint64_t", ["usize"] = "size_t", ["loam_site"] = "loam_site",
   ["loam_owner_info"] = "loam_owner_info", ["loam_where"] = "loam_where",
+  ["loam_stats_row"] = "loam_stats_row", ["loam_row_fn"] = "loam_row_fn",
 }
 
 local function c_type(rust)
@@ -20,6 +21,13 @@ local function parameters(list)
   local types = {}
   for rust in list:gmatch("[%w_]+: ([^,]+)") do types[#types + 1] = c_type(rust) end
   return #types > 0 and table.concat(types, ", ") or "void"
+end
+
+-- A type of a callback is declared again under its own name, which C11 allows for equal types.
+local function each_callback(text, visit)
+  for name, list in text:gmatch("pub type (loam_[%w_]+) = unsafe extern \"C\" fn%((.-)%);") do
+    visit(name, parameters(list))
+  end
 end
 
 local function each_function(text, visit)
@@ -54,6 +62,9 @@ local text = file:read("*a")
 file:close()
 print("#include <loam.h>")
 local functions, fields = 0, 0
+each_callback(text, function(name, types)
+  print(("typedef void (*%s)(%s);"):format(name, types))
+end)
 each_function(text, function(name, types, result)
   print(("%s %s(%s);"):format(result, name, types))
   functions = functions + 1

@@ -37,6 +37,24 @@ pub struct loam_owner_info {
     pub handler_version: c_uint,
 }
 
+/// A row of figures; see loam.h.
+#[repr(C)]
+pub struct loam_stats_row {
+    pub tag: *const c_char,
+    pub strategy: *const c_char,
+    pub kind: *const c_char,
+    pub generation: u64,
+    pub live_bytes: u64,
+    pub live_blocks: u64,
+    pub total_bytes: u64,
+    pub total_blocks: u64,
+    pub limit: u64,
+    pub limit_used: u64,
+}
+
+/// Receives a row of figures. It must not panic.
+pub type loam_row_fn = unsafe extern "C" fn(ctx: *mut c_void, row: *const loam_stats_row);
+
 extern "C" {
     pub fn loam_error() -> *const c_char;
     pub fn loam_policy_load(path: *const c_char) -> c_int;
@@ -51,4 +69,5 @@ extern "C" {
     pub fn loam_realloc(site: *mut loam_site, ptr: *mut c_void, size: usize) -> *mut c_void;
     pub fn loam_free_sized(ptr: *mut c_void, size: usize);
     pub fn loam_owner(ptr: *const c_void, out: *mut loam_owner_info) -> c_int;
+    pub fn loam_stats_each(callback: loam_row_fn, ctx: *mut c_void) -> c_int;
 }

@@ -91,7 +91,11 @@ pub struct Error {
 }
 
 impl Error {
-    fn last() -> Error {
+    /// The last failure of this thread: after `try_reserve` has returned an error, it says which limit
+    /// was passed. Its text is allocated for the tag `""`, because the scope may be at its limit.
+    pub fn last() -> Error {
+        let _untagged = scope(Site { site: unsafe { ffi::loam_site_get(b"\0".as_ptr() as *const c_char) } });
+        // To allocate the copy is a call of loam. It succeeds, or it ends the program: the text stays.
         Error { words: text(unsafe { ffi::loam_error() }) }
     }
 }
@@ -144,6 +148,42 @@ impl Site {
 
 /// A scope of this thread: while it lives, the thread's memory is allocated for its site. Scopes nest up
 /// to 64 deep, and end in reverse order. A scope stays in its thread.
+///
+/// A scope must not live across an `.await`: until the task goes on, other tasks of the thread would
+/// use it. So a task enters its scope each time when it is polled, and its memory has the tag in
+/// whichever thread it runs:
+///
+/// ```
+/// use std::{future::Future, pin::Pin, task::{Context, Poll}};
+///
+/// struct Tagged<F> {
+///     site: loam::Site,
+///     task: Pin<Box<F>>,
+/// }
+///
+/// impl<F: Future> Future for Tagged<F> {
+///     type Output = F::Output;
+///     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+///         loam::with(self.site, || self.task.as_mut().poll(context))
+///     }
+/// }
+///
+/// let site = loam::Site::new("query.scan").unwrap();
+/// let task = Tagged { site, task: loam::with(site, || Box::pin(async { vec![0u8; 1000] })) };
+/// # struct Quiet;
+/// # impl std::task::Wake for Quiet {
+/// #     fn wake(self: std::sync::Arc<Self>) {}
+/// # }
+/// # #[global_allocator]
+/// # static MEMORY: loam::Loam = loam::Loam;
+/// # let waker = std::sync::Arc::new(Quiet).into();
+/// # let mut task = Box::pin(task);
+/// # assert_eq!(loam::owner(&*task.task as *const _).unwrap().tag, "query.scan");
+/// # match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+/// #     Poll::Ready(made) => assert_eq!(loam::owner(made.as_ptr()).unwrap().tag, "query.scan"),
+/// #     Poll::Pending => unreachable!(),
+/// # }
+/// ```
 #[must_use = "a scope ends when it is dropped"]
 pub struct Scope {
     of_this_thread: PhantomData<*const ()>,
@@ -163,6 +203,16 @@ pub fn scope(site: Site) -> Scope {
 }
 
 /// Calls a function inside a scope and returns its result. The scope also ends if the function panics.
+///
+/// The hook that reports a panic runs inside the scope. If the tag is at its limit, Rust may get no
+/// memory for a backtrace (`RUST_BACKTRACE=1`): it then waits for ever for a lock that it holds. So a
+/// program whose tags have limits moves its hook out of all scopes:
+///
+/// ```
+/// let untagged = loam::Site::new("").unwrap();
+/// let hook = std::panic::take_hook();
+/// std::panic::set_hook(Box::new(move |info| loam::with(untagged, || hook(info))));
+/// ```
 pub fn with<R>(site: Site, run: impl FnOnce() -> R) -> R {
     let _scope = scope(site);
     run()
@@ -198,6 +248,50 @@ pub fn owner<T: ?Sized>(address: *const T) -> Option<Owner> {
         base: info.base as usize,
         size: info.size,
     })
+}
+
+/// The figures of one tag and strategy. Live figures are exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The tag of the memory.
+    pub tag: String,
+    /// The name of the strategy that serves it.
+    pub strategy: String,
+    /// The usable bytes of live blocks.
+    pub live_bytes: u64,
+    /// The number of live blocks.
+    pub live_blocks: u64,
+    /// The bytes that were ever allocated.
+    pub total_bytes: u64,
+    /// The number of blocks that were ever allocated.
+    pub total_blocks: u64,
+    /// The limit of the strategy, for all its tags; 0 without one.
+    pub limit: u64,
+    /// The bytes of the strategy that count for the limit, of all its tags.
+    pub limit_used: u64,
+}
+
+unsafe extern "C" fn add_row(rows: *mut c_void, row: *const ffi::loam_stats_row) {
+    let (rows, row) = (&mut *(rows as *mut Vec<Stats>), &*row);
+    rows.push(Stats {
+        tag: text(row.tag),
+        strategy: text(row.strategy),
+        live_bytes: row.live_bytes,
+        live_blocks: row.live_blocks,
+        total_bytes: row.total_bytes,
+        total_blocks: row.total_blocks,
+        limit: row.limit,
+        limit_used: row.limit_used,
+    });
+}
+
+/// Returns the figures of each pair of tag and strategy, the most live bytes first.
+pub fn stats() -> Result<Vec<Stats>, Error> {
+    let mut rows: Vec<Stats> = Vec::new();
+    match unsafe { ffi::loam_stats_each(add_row, &mut rows as *mut Vec<Stats> as *mut c_void) } {
+        0 => Ok(rows),
+        _ => Err(Error::last()),
+    }
 }
 
 /// Loads the policy in a file: it decides for memory to come. A policy that is refused leaves the policy

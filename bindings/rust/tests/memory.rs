@@ -103,6 +103,21 @@ fn what_cannot_be_had_is_an_error() {
 }
 
 #[test]
+fn figures_tell_the_memory_of_a_tag() {
+    let site = Site::new("rust.figures").unwrap();
+    let blocks = with(site, || (vec![1u8; 1000], vec![2u8; 3000]));
+    let row = |tag: &str| loam::stats().unwrap().into_iter().find(|row| row.tag == tag);
+    let live = row("rust.figures").unwrap();
+    assert_eq!((live.live_blocks, live.total_blocks), (2, 2));
+    assert!(live.live_bytes >= 4000 && live.live_bytes < 8000);
+    assert!(!live.strategy.is_empty());
+    assert_eq!(row("rust.unknown"), None);
+    drop(blocks);
+    let ended = row("rust.figures").unwrap();
+    assert_eq!((ended.live_blocks, ended.live_bytes, ended.total_blocks), (0, 0, 2));
+}
+
+#[test]
 fn threads_and_collections_work() {
     let threads: Vec<_> = (0..8)
         .map(|number| {
