@@ -211,7 +211,16 @@ private:
  * object, unless the object needs a greater alignment than a plain `new` gives. So if a derived
  * class is deleted through a base class without a virtual destructor, that becomes an event
  * (BAD_FREE) where loam_free_sized sees the difference. std::make_shared and containers do not call
- * a class's operator new: use std::allocate_shared with loam::allocator. */
+ * a class's operator new: use std::allocate_shared with loam::allocator.
+ *
+ * A promise type whose coroutines have their frames under the tag needs operators of its own.
+ * Without them, C++ takes the form with a place for a coroutine whose only parameter is a pointer:
+ * the frame then overwrites what the pointer points to.
+ *
+ *   struct promise_type : loam::tagged<"query.task"> {
+ *     static void *operator new(std::size_t size) { return tagged::operator new(size); }
+ *     static void operator delete(void *p, std::size_t size) noexcept { loam_free_sized(p, size); }
+ */
 template <class Tag> class tagged_by {
 public:
   static void *operator new(std::size_t size) {

@@ -9,6 +9,9 @@
 #include <memory>
 #include <stdexcept>
 #include <vector>
+#if defined(__cpp_impl_coroutine)
+#include <coroutine>
+#endif
 
 extern "C" {
 #include <cmocka.h>
@@ -252,6 +255,43 @@ void a_tag_is_a_literal(void **) {
 void a_tag_is_a_literal(void **) { skip(); }
 #endif
 
+#if defined(__cpp_impl_coroutine) && defined(__cpp_lib_coroutine)
+/* The promise type is the one that loam.hpp shows. */
+struct task {
+  struct promise_type : loam::tagged<"query.task"> {
+    static void *operator new(std::size_t size) { return tagged::operator new(size); }
+    static void operator delete(void *ptr, std::size_t size) noexcept {
+      loam_free_sized(ptr, size);
+    }
+    task get_return_object() {
+      return { std::coroutine_handle<promise_type>::from_promise(*this) };
+    }
+    std::suspend_always initial_suspend() noexcept { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() {}
+  };
+  std::coroutine_handle<promise_type> handle;
+};
+
+task increment(int *number) {
+  ++*number;
+  co_return;
+}
+
+void a_frame_of_a_coroutine_has_a_tag(void **) {
+  int numbers[100] = { 41 };
+  task one = increment(numbers);
+  assert_string_equal(tag_of(one.handle.address()), "query.task");
+  one.handle.resume();
+  assert_int_equal(numbers[0], 42);
+  one.handle.destroy();
+  assert_int_equal(live_under("query.task"), 0);
+}
+#else
+void a_frame_of_a_coroutine_has_a_tag(void **) { skip(); }
+#endif
+
 } // namespace
 
 int main() {
@@ -268,6 +308,7 @@ int main() {
     cmocka_unit_test(a_tag_that_is_not_valid_is_an_error),
     cmocka_unit_test(a_wrong_size_is_reported),
     cmocka_unit_test(a_tag_is_a_literal),
+    cmocka_unit_test(a_frame_of_a_coroutine_has_a_tag),
   };
   int failed = cmocka_run_group_tests_name("cxx_new", tests, nullptr, nullptr);
   return failed || wrong_frees;
