@@ -57,6 +57,8 @@ add_executable(whole host.c)
 target_link_libraries(whole PRIVATE loam::static)
 add_executable(words words.cc)
 target_link_libraries(words PRIVATE loam::cxx)
+add_executable(whole-words words.cc)
+target_link_libraries(whole-words PRIVATE loam::static)
 CMAKE
 
 # configure FOLDER OPTION... - configures the parent.
@@ -137,7 +139,7 @@ cmake --build "$work/$built" "${config[@]}" --target loam-command --parallel 2 >
 
 cmake --build "$work/$built" "${config[@]}" --parallel 2 > "$work/log" 2>&1 ||
   { cat "$work/log"; fail "build"; }
-for name in host whole words; do
+for name in host whole words whole-words; do
   host=$(find "$work/$built" -name $name -type f -perm -u+x)
   [ "$("$host")" = host.words ] || fail "the program $name"
 done
@@ -145,4 +147,4 @@ made=$(find "$work/$built" -name loam -type f -perm -u+x)
 [ -z "$made" ] || fail "the parent's build makes what it does not use: $made"
 cmake --install "$work/$built" "${config[@]}" --prefix "$work/prefix" > "$work/log"
 if [ -e "$work/prefix" ]; then fail "installed: $(find "$work/prefix")"; fi
-echo "ok: programs of the parent are linked with loam::loam, loam::static and loam::cxx"
+echo "ok: programs of the parent are linked with loam::loam, loam::static and loam::cxx, in C and C++"
