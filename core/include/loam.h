@@ -360,11 +360,11 @@ LOAM_API void *loam_calloc(loam_site *site, size_t count, size_t size);
  * `alignment` is not a power of two. `size` need not be a multiple of `alignment`. */
 LOAM_API void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size);
 
-/* Gives the block at `ptr` a new size and returns its address, which may be a new one; the contents
- * are kept up to the smaller of both sizes. The live policy decides for the new size: the block
- * moves if the policy now gives another strategy, if the block cannot grow where it is, or if a
- * block half as large would do. A NULL `site` means the block's own site. With a NULL `ptr` the
- * call is loam_malloc. Size 0 gives a block of size 0 and frees nothing.
+/* Gives the block at `ptr` a new size and returns its address, which may be a new one. The contents
+ * are kept up to the smaller size; an alignment above 16 may be lost. The live policy decides for
+ * the new size: the block moves if the policy now gives another strategy, if the block cannot grow
+ * where it is, or if a block half as large would do. A NULL `site` means the block's own site. With
+ * a NULL `ptr` the call is loam_malloc. Size 0 gives a block of size 0 and frees nothing.
  *
  * Returns NULL on failure, and the block stays unchanged. A block that is to shrink stays in its
  * place when there is no memory to move it; that is a success. A `ptr` that is not the start of a
