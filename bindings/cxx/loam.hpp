@@ -20,6 +20,12 @@
 #ifndef LOAM_HPP
 #define LOAM_HPP
 
+#if __cplusplus < 201703L
+#error "loam.hpp needs C++17 or later: -std=c++17"
+#elif !defined(__cpp_exceptions)
+#error "loam.hpp needs exceptions; with -fno-exceptions, use loam.h"
+#endif
+
 #include <loam.h>
 
 #include <cstddef>
