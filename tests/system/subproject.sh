@@ -148,3 +148,15 @@ made=$(find "$work/$built" -name loam -type f -perm -u+x)
 cmake --install "$work/$built" "${config[@]}" --prefix "$work/prefix" > "$work/log"
 if [ -e "$work/prefix" ]; then fail "installed: $(find "$work/prefix")"; fi
 echo "ok: programs of the parent are linked with loam::loam, loam::static and loam::cxx, in C and C++"
+
+# A parent that is built by Clang for a sanitizer. Without optimization that takes a minute less.
+if command -v clang > /dev/null && command -v clang++ > /dev/null; then
+  sanitize='-O0 -fsanitize=address'
+  CC=clang CXX=clang++ configure sanitized -DCMAKE_C_FLAGS="$sanitize" -DCMAKE_CXX_FLAGS="$sanitize"
+  cmake --build "$work/sanitized" --target words --parallel 2 > "$work/log" 2>&1 ||
+    { tail -n 20 "$work/log"; fail "a parent with AddressSanitizer is not built by clang"; }
+  [ "$("$work/sanitized/words")" = host.words ] || fail "the program words of clang"
+  echo "ok: clang builds a parent with AddressSanitizer"
+else
+  echo "not tested, as clang is not installed: a parent with AddressSanitizer"
+fi
