@@ -19,14 +19,18 @@ endforeach()
 # The options of everything that is built here. Programs that use an installed loam need none of
 # them.
 add_library(loam-options INTERFACE)
+# In another project loam has no warnings, because that project may make warnings errors.
+if(PROJECT_IS_TOP_LEVEL OR LOAM_WERROR)
+  target_compile_options(loam-options INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith -Wundef -Wvla
+    $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
+else()
+  target_compile_options(loam-options INTERFACE -w)
+endif()
 # Without optimization GCC guesses whether a variable is initialized, so debug builds omit that
 # warning. Each function has its own section, so that the linker can drop the functions that
 # only tests call.
-target_compile_options(loam-options INTERFACE -Wall -Wextra -Wshadow -Wpointer-arith -Wundef
-  -Wvla -fno-strict-aliasing
-  -ffunction-sections
-  $<$<CONFIG:Debug>:-Og> $<$<CONFIG:Debug>:-Wno-maybe-uninitialized>
-  $<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings>)
+target_compile_options(loam-options INTERFACE -fno-strict-aliasing -ffunction-sections
+  $<$<CONFIG:Debug>:-Og> $<$<CONFIG:Debug>:-Wno-maybe-uninitialized>)
 # An optimized build calls nothing of libm; without --as-needed every process would load it.
 target_link_options(loam-options INTERFACE LINKER:--as-needed LINKER:--gc-sections)
 if(LOAM_WERROR)
