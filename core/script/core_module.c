@@ -74,16 +74,31 @@ static double memlock_limit(void) {
 }
 
 /* Sets field `key` of the table on top of the stack: how many huge pages of `kib` KiB the
- * administrator has set aside. Sets nothing where the kernel has no such pages. */
-static void push_huge_pool(lua_State *L, const char *key, unsigned kib) {
+ * administrator has set aside. Sets nothing where the kernel has no such pages. `folder` is that of
+ * the whole machine, or of a node. */
+static void push_huge_pool(lua_State *L, const char *key, const char *folder, unsigned kib) {
   char path[96], text[32];
   size_t length;
-  snprintf(path, sizeof path, "/sys/kernel/mm/hugepages/hugepages-%ukB/nr_hugepages", kib);
+  snprintf(path, sizeof path, "%s/hugepages/hugepages-%ukB/nr_hugepages", folder, kib);
   if (lm_sys_read_file(path, text, sizeof text, &length)) return;
   unsigned long pages = 0;
   sscanf(text, "%lu", &pages);
   lua_pushnumber(L, (double)pages);
   lua_setfield(L, -2, key);
+}
+
+static void push_huge_pools(lua_State *L, const char *folder) {
+  lua_createtable(L, 0, 2);
+  push_huge_pool(L, "2MiB", folder, 2048);
+  push_huge_pool(L, "1GiB", folder, 1048576);
+}
+
+/* core.huge_pages(node): a table of the huge pages that are reserved on a NUMA node, by size. */
+static int core_huge_pages(lua_State *L) {
+  char folder[48];
+  snprintf(folder, sizeof folder, "/sys/devices/system/node/node%u", (unsigned)lua_tonumber(L, 1));
+  push_huge_pools(L, folder);
+  return 1;
 }
 
 /* Sets the fields "thp" and "thp_disabled" of the table on top of the stack: the mode of
@@ -140,9 +155,7 @@ static int core_machine(lua_State *L) {
   lua_setfield(L, -2, "totals");
   push_of_nodes(L, nodes, push_has_cpus);
   lua_setfield(L, -2, "cpus");
-  lua_createtable(L, 0, 2);
-  push_huge_pool(L, "2MiB", 2048);
-  push_huge_pool(L, "1GiB", 1048576);
+  push_huge_pools(L, "/sys/kernel/mm");
   lua_setfield(L, -2, "hugepages");
   push_thp(L);
   lua_pushinteger(L, (lua_Integer)LM_PAGE);
@@ -524,6 +537,7 @@ static void push_core(lua_State *L, const lm_script *script) {
     lua_CFunction f;
   } functions[] = {
     { "machine", core_machine },
+    { "huge_pages", core_huge_pages },
     { "refused", core_refused },
     { "absent_node", core_absent_node },
     { "free", core_free },

@@ -29,6 +29,8 @@ core.the_machine = {
 }
 
 function core.machine() return core.the_machine end
+core.pages_of_node = { [0] = {}, [1] = {} }
+function core.huge_pages(node) return core.pages_of_node[node] end
 function core.absent_node() return "this machine has nodes 0-1" end
 
 -- Strings of nodes that libnuma accepts on a machine with nodes 0 and 1, and one that it refuses.

@@ -255,6 +255,23 @@ static void a_node_is_the_same_in_another_cpuset(void **state) {
   assert_int_equal(run_in_child(keeps_its_node, (void *)(uintptr_t)CHAIN("numa = 1")), 0);
 }
 
+static void find_warning(void *ctx, const char *text, size_t length) {
+  static const char words[] = "no 2MiB huge pages are reserved on node 1 ";
+  if (memmem(text, length, words, sizeof words - 1)) *(bool *)ctx = true;
+}
+
+/* Returns whether `loam check` warns that node 1 has no reserved huge pages. */
+static bool check_warns(const char *policy) {
+  static const char path[] = "/tmp/checked.lua";
+  bool is_warned = false;
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  fputs(policy, file);
+  fclose(file);
+  assert_int_equal(loam_policy_inspect(path, "verb check", find_warning, &is_warned), LOAM_OK);
+  return is_warned;
+}
+
 /* The administrator takes the reserved huge pages of node 1 away while blocks use some of them.
  * Those blocks stay; the next strategy serves new requests until the pages are reserved again. */
 static void blocks_survive_removed_huge_pages(void **state) {
@@ -262,12 +279,15 @@ static void blocks_survive_removed_huge_pages(void **state) {
   static const char file[] =
       "/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages";
   if (nodes() != 4) skip();
-  load_policy(CHAIN("huge = '2MiB', numa = 1"));
+  static const char policy[] = CHAIN("huge = '2MiB', numa = 1");
+  load_policy(policy);
   int n = take_until("first", 6 << 20);
   assert_in_range(n, 4, 5);
+  assert_false(check_warns(policy));
   set(file, "0");
   for (int i = 0; i <= n; i++) memset(held[i], 2, 6 << 20);
   free_held();
+  assert_true(check_warns(policy));
   void *p = loam_malloc(NULL, 2 << 20);
   assert_string_equal(strategy_of(p), "second");
   loam_free(p);

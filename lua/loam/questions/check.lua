@@ -35,6 +35,18 @@ local function refusal_of(values)
   return nil
 end
 
+-- Returns a warning if a strategy demands reserved huge pages of nodes that have none.
+local function unreserved(values)
+  local numa, size = values.numa, values.huge
+  if not numa or numa.mode ~= "bind" or size ~= "2MiB" and size ~= "1GiB" then return nil end
+  for _, node in ipairs(numa.nodes) do
+    if (core.huge_pages(node)[size] or 0) > 0 then return nil end
+  end
+  local which = (#numa.nodes == 1 and "node " or "nodes ") .. table.concat(numa.nodes, ", ")
+  return ("no %s huge pages are reserved on %s (nr_hugepages in /sys/devices/system/node reserves "
+    .. "them); its fallback serves instead"):format(size, which)
+end
+
 -- Returns a warning if this machine serves a strategy otherwise than the policy asks.
 local function warning_of(member)
   local machine, values = options.machine(), member.values
@@ -49,7 +61,7 @@ local function warning_of(member)
   if values.lock and machine.memlock < 2 ^ 20 then
     return "at most " .. machine.memlock .. " bytes may be locked here (ulimit -l)"
   end
-  return refusal_of(values)
+  return unreserved(values) or refusal_of(values)
 end
 
 local PAGE = 4096
