@@ -86,7 +86,8 @@ static bool gives_capabilities(const char *path) {
 }
 
 /* Returns whether the kernel gives a program rights that its user has not. The dynamic linker then
- * preloads nothing from the user's folders. For root, a file capability is no additional right. */
+ * preloads nothing from the user's folders. Root has all
+ * rights already, so a file capability gives root none. */
 static bool gives_rights(const char *path, const struct stat *about) {
   bool has_rights = (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
                     (about->st_mode & S_ISGID && about->st_gid != getgid()) ||

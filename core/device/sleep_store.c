@@ -189,8 +189,8 @@ static void leave_file(const lm_sleep_store *store, size_t size) {
   lm_sleep_file_leave(store->file);
 }
 
-/* Returns what a store has, and zeroes it. To end a store takes several steps and calls of the
- * system. A child that another thread forks meanwhile has the store whole, or has an empty one. */
+/* Returns the contents of a store, and leaves the store empty. The caller then ends the contents,
+ * in several steps. If another thread forks during these steps, the child finds an empty store. */
 static lm_sleep_store take(lm_sleep_store *store) {
   lm_lock_hold_cancel();
   lm_sleep_store taken = *store;

@@ -1,5 +1,5 @@
-/* hash.h - FNV-1a, a hash of bytes: http://www.isthe.com/chongo/tech/comp/fnv/. And a hash of small
- * numbers. */
+/* hash.h - two hash functions: FNV-1a for bytes (http://www.isthe.com/chongo/tech/comp/fnv/), and
+ * multiples of the golden ratio for small numbers. */
 #ifndef LM_HASH_H
 #define LM_HASH_H
 

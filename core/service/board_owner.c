@@ -85,7 +85,7 @@ static bool has_other_program(int pid, const lm_board_figures *figures) {
   return !stat(path, &st) && (st.st_dev != figures->exe_device || st.st_ino != figures->exe_inode);
 }
 
-/* Whether the lines of /proc/PID/maps name any mapping, and one that only loam makes. */
+/* The mappings that /proc/PID/maps names: whether there are any, and one that only loam makes. */
 typedef struct mappings {
   bool has_any, has_loam;
 } mappings;
