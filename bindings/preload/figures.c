@@ -2,7 +2,6 @@
  * and so on. They cover loam's pools and the next allocator, which has the blocks from before loam
  * was awake and those of loam.system. The format is glibc's, with all arenas as one. */
 #define _GNU_SOURCE 1
-#include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -16,13 +15,6 @@
 #define CALLER __builtin_return_address(0)
 
 typedef struct mallinfo2 figures;
-
-/* ISO C has no conversion from dlsym's object pointer to a function's; POSIX promises it works. */
-static bool find_next(void *function, const char *name) {
-  void *found = dlsym(RTLD_NEXT, name);
-  memcpy(function, &found, sizeof found);
-  return found;
-}
 
 /* Adds up live blocks in loam's own pools. */
 static void add_live(void *ctx, const loam_stats_row *row) {
@@ -39,7 +31,7 @@ static void add_live(void *ctx, const loam_stats_row *row) {
 static figures figures_of_next(void) {
   figures (*next)(void), all = { 0 };
   int cancelled;
-  if (!find_next(&next, "mallinfo2")) return all;
+  if (!next_find(&next, "mallinfo2")) return all;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
   all = next();
   pthread_setcancelstate(cancelled, NULL);
@@ -48,7 +40,7 @@ static figures figures_of_next(void) {
 
 static int trim_next(size_t pad) {
   int (*next)(size_t), cancelled;
-  if (!find_next(&next, "malloc_trim")) return 0;
+  if (!next_find(&next, "malloc_trim")) return 0;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
   int given = next(pad);
   pthread_setcancelstate(cancelled, NULL);

@@ -7,8 +7,8 @@
  * loam's. mallctl and malloc_stats_print stay functions of jemalloc, and know nothing of loam. */
 #include "preload.h"
 
-#include <dlfcn.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,24 +28,20 @@ typedef struct functions {
   void (*dallocx)(void *, int);
 } functions;
 
-/* ISO C has no conversion from dlsym's object pointer to a function's; POSIX promises it works. */
-static void look_up(void *function, const char *name) {
-  void *found = dlsym(RTLD_NEXT, name);
-  memcpy(function, &found, sizeof found);
+static functions found;
+
+static void find_functions(void) {
+  (void)next_find(&found.mallocx, "mallocx");
+  (void)next_find(&found.rallocx, "rallocx");
+  (void)next_find(&found.xallocx, "xallocx");
+  (void)next_find(&found.sallocx, "sallocx");
+  (void)next_find(&found.dallocx, "dallocx");
 }
 
-/* Two threads may look up at once: both find the same. */
+/* Looks the functions up at the first call, because most programs need none of them. */
 static __attribute__((noinline)) const functions *jemalloc(void) {
-  static functions found;
-  static _Atomic bool is_known;
-  /* Pairs with the release below. */
-  if (atomic_load_explicit(&is_known, memory_order_acquire)) return &found;
-  look_up(&found.mallocx, "mallocx");
-  look_up(&found.rallocx, "rallocx");
-  look_up(&found.xallocx, "xallocx");
-  look_up(&found.sallocx, "sallocx");
-  look_up(&found.dallocx, "dallocx");
-  atomic_store_explicit(&is_known, true, memory_order_release);
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, find_functions);
   return &found;
 }
 
@@ -66,7 +62,7 @@ static void *serve_flags(const void *caller, size_t size, int flags) {
   return block;
 }
 
-/* realloc has no alignment, so an aligned block is made anew. */
+/* loam_realloc promises no alignment above 16. So such a block is allocated and copied. */
 static void *resize(const void *caller, void *ptr, size_t size, int flags) {
   if (alignment_of(flags) <= 16) return loam_realloc(NULL, ptr, size);
   size_t before = loam_live_size(ptr);
@@ -93,7 +89,7 @@ PRELOAD_API void *rallocx(void *ptr, size_t size, int flags) {
   return block;
 }
 
-/* The size of a block of loam's is what it is: only rallocx changes it. */
+/* Returns the usable size. A block of loam's keeps its size here: rallocx alone changes it. */
 PRELOAD_API size_t xallocx(void *ptr, size_t size, size_t extra, int flags) {
   if (likely(loam_owns(ptr)) || !jemalloc()->xallocx) return malloc_usable_size(ptr);
   return jemalloc()->xallocx(ptr, size, extra, flags);

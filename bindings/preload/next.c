@@ -33,12 +33,13 @@ static void *arena_alloc(size_t size) {
 }
 
 /* ISO C has no conversion from dlsym's object pointer to a function's; POSIX promises it works. */
-static void look_up(void *function, const char *name) {
+bool next_find(void *function, const char *name) {
   void *found = dlsym(RTLD_NEXT, name);
   memcpy(function, &found, sizeof found);
+  return found;
 }
 
-/* Whether the next free is the C library's own, which has getpid too. */
+/* Returns whether the next free is in the file that has getpid, which is the C library. */
 static bool is_of_the_c_library(void) {
   struct dl_find_object one, two;
   return !_dl_find_object(dlsym(RTLD_NEXT, "free"), &one) &&
@@ -52,12 +53,12 @@ static bool is_known(void) {
   int state = atomic_load_explicit(&next_state, memory_order_acquire);
   if (likely(state == 2)) return true;
   if (state || !atomic_compare_exchange_strong(&next_state, &state, 1)) return false;
-  look_up(&next.malloc, "malloc");
-  look_up(&next.calloc, "calloc");
-  look_up(&next.realloc, "realloc");
-  look_up(&next.free, "free");
-  look_up(&next.aligned_alloc, "memalign");
-  look_up(&next.usable_size, "malloc_usable_size");
+  (void)next_find(&next.malloc, "malloc");
+  (void)next_find(&next.calloc, "calloc");
+  (void)next_find(&next.realloc, "realloc");
+  (void)next_find(&next.free, "free");
+  (void)next_find(&next.aligned_alloc, "memalign");
+  (void)next_find(&next.usable_size, "malloc_usable_size");
   reads_before = is_of_the_c_library();
   atomic_store_explicit(&next_state, 2, memory_order_release);
   return true;

@@ -41,6 +41,9 @@ void *next_realloc(void *ptr, size_t size);
 void *next_aligned_alloc(size_t alignment, size_t size);
 void next_free(void *ptr);
 size_t next_usable_size(void *ptr);
+/* Sets the pointer to a function at `function` to the next definition of `name`, or to NULL.
+ * Returns whether there is one. May allocate memory. */
+bool next_find(void *function, const char *name);
 /* Returns whether the next free reads the bytes before a block. The C library's does. Other
  * allocators, such as jemalloc, may have a block where a mapping begins. */
 bool next_reads_before(void);
