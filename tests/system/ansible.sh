@@ -2,16 +2,10 @@
 # that is rolled out. A refused policy does not reach the program. A policy that a program does not
 # obey is rolled back.
 
+. tests/system/_own_user.sh
 . tests/system/_lib.sh
 need "$CC" ansible-playbook
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
-# Root sees the programs of all users, so that `loam wait` would also wait for other programs.
-[ "$(id -u)" != 0 ] || [ -n "${LOAM_OWN_USER:-}" ] || {
-  as_user=(unshare --user --map-user=54322 --map-group=54322)
-  "${as_user[@]}" true 2> /dev/null || skip "other programs of root would be seen"
-  LOAM_OWN_USER=1 exec "${as_user[@]}" bash "$0"
-}
-unset XDG_RUNTIME_DIR
 
 export HOME=$work ANSIBLE_LOCALHOST_WARNING=false ANSIBLE_NOCOLOR=1 ANSIBLE_PYTHON_INTERPRETER=/usr/bin/python3
 # play TEXT [VARIABLE=VALUE...] - rolls the text out.

@@ -4,15 +4,7 @@
 # The test changes the number of the format in the board of a program, so the commands take it for a
 # program of another version.
 
-# Root sees the programs of all users, so the test becomes a user that has no other program.
-OWN=54322
-if [ "$(id -u)" = 0 ]; then
-  unshare --user --map-user="$OWN" true 2>/dev/null || {
-    echo "skipped: other programs of root would be seen" && exit 77
-  }
-  exec unshare --user --map-user="$OWN" bash "$0"
-fi
-unset XDG_RUNTIME_DIR
+. tests/system/_own_user.sh
 . tests/system/_lib.sh
 need perl grep dd
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

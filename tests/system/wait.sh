@@ -1,15 +1,7 @@
 # wait.sh - `loam wait` with 100 processes: a tree of forks, and separate programs with and without
 # a service. They obey an edit, refuse a broken edit, and obey the next one.
 
-# Root sees the programs of all users, so the test becomes a user that has no other program.
-OWN=54321
-if [ "$(id -u)" = 0 ]; then
-  unshare --user --map-user="$OWN" true 2>/dev/null || {
-    echo "skipped: other programs of root would be seen" && exit 77
-  }
-  exec unshare --user --map-user="$OWN" bash "$0"
-fi
-unset XDG_RUNTIME_DIR
+. tests/system/_own_user.sh
 . tests/system/_lib.sh
 need "$CC" grep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"

@@ -1,6 +1,5 @@
 /* test_emm.c - loam as an external memory manager (NBEP 7) under a policy; device memory that
  * processes share; the end of contexts, devices and processes. */
-#include <ftw.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -8,6 +7,7 @@
 #include "api/pin.h"
 #include "child_tests.h"
 #include "os/error.h"
+#include "own_folder.h"
 
 static const loam_manager *emm;
 
@@ -838,13 +838,6 @@ TEST(nothing_is_lost_whichever_call_of_the_driver_fails) {
   want(nth > 10);
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *place) {
-  (void)st;
-  (void)kind;
-  (void)place;
-  return remove(path);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(serves_all_that_nbep_7_asks),
@@ -888,10 +881,7 @@ int main(void) {
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);
-  char folder[] = "/tmp/loam-test-XXXXXX";
-  if (!mkdtemp(folder)) return 1;
-  setenv("LOAM_CONTROL_DIR", folder, 1);
-  setenv("LOAM_CONTROL", "0", 1);
+  if (!make_own_folder()) return 1;
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  return nftw(folder, remove_one, 8, FTW_DEPTH) || failed;
+  return !remove_own_folder() || failed;
 }

@@ -1,11 +1,11 @@
 /* test_ipc.c - the IPC entries of loam's manager table (NBEP 7), and memory of another process
  * while the driver or the system refuses calls. */
-#include <ftw.h>
 #include <stdlib.h>
 
 #include "api/ipc.h"
 #include "child_tests.h"
 #include "os/sys.h"
+#include "own_folder.h"
 
 enum { SIZE = 5 * MIB };
 
@@ -180,13 +180,6 @@ TEST(the_table_says_what_it_cannot_share_or_open) {
   close_handle(&handle);
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *place) {
-  (void)st;
-  (void)kind;
-  (void)place;
-  return remove(path);
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_table_opens_and_closes_memory_of_another_process),
@@ -197,10 +190,7 @@ int main(void) {
   };
   setenv("STANDIN_DEVICES", "2", 0);
   setenv("STANDIN_MEMORY", "64M", 0);
-  char folder[] = "/tmp/loam-test-XXXXXX";
-  if (!mkdtemp(folder)) return 1;
-  setenv("LOAM_CONTROL_DIR", folder, 1);
-  setenv("LOAM_CONTROL", "0", 1);
+  if (!make_own_folder()) return 1;
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  return nftw(folder, remove_one, 8, FTW_DEPTH) || failed;
+  return !remove_own_folder() || failed;
 }
