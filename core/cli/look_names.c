@@ -258,5 +258,6 @@ lm_limit_use lm_look_limit(const lm_look *look, const lm_strategy *s) {
                                      ? lm_quota_used_of(look->quotas, quota)
                                      : own,
                          .own = own,
+                         .peak = lm_strategy_limit_peak(limits),
                          .shared = is_shared ? limits->desc.shared : NULL };
 }

@@ -65,6 +65,7 @@ lm_limit_use lm_live_limits_of(const lm_live_limits *limits, uint32_t strategy) 
   return (lm_limit_use){ .limit = s->desc.limit,
                          .used = lm_strategy_limit_used(s),
                          .own = own > 0 ? (uint64_t)own : 0,
+                         .peak = lm_strategy_limit_peak(s),
                          .shared = s->desc.shared[0] ? s->desc.shared : NULL };
 }
 

@@ -23,6 +23,7 @@ bool lm_live_limits_is_valid(const lm_live_limits *limits);
 typedef struct lm_limit_use {
   uint64_t limit, used; /* bytes; `used` by all processes if the limit is shared */
   uint64_t own;         /* bytes that this process uses */
+  uint64_t peak;        /* the most that `used` was: lm_strategy_limit_peak */
   const char *shared;   /* the name under which processes share it; NULL: they do not */
 } lm_limit_use;
 

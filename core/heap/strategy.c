@@ -392,6 +392,19 @@ uint64_t lm_strategy_limit_used(const lm_strategy *s) {
   return used > 0 ? (uint64_t)used : 0;
 }
 
+uint64_t lm_strategy_limit_peak(const lm_strategy *s) {
+  return (uint64_t)atomic_load_explicit(&s->account->peak, memory_order_relaxed);
+}
+
+/* Notes that `used` bytes count against the limit. */
+static void raise_peak(lm_strategy *s, int64_t used) {
+  _Atomic int64_t *peak = &s->account->peak;
+  int64_t now = atomic_load_explicit(peak, memory_order_relaxed);
+  while (used > now && !atomic_compare_exchange_weak_explicit(
+                           peak, &now, used, memory_order_relaxed, memory_order_relaxed))
+    continue;
+}
+
 static size_t left_of(const lm_strategy *s, int64_t used) {
   if (used < 0) return s->desc.limit;
   return (size_t)used < s->desc.limit ? s->desc.limit - (size_t)used : 0;
@@ -453,6 +466,7 @@ uint32_t lm_strategy_limit_take_some(lm_strategy *s, size_t size, uint32_t want)
   uint32_t n = lm_unlikely(quota_of(s)) ? take_shared(s, size, want, &used)
                                         : take_own(s, size, want, &used);
   note_refusal(!n);
+  if (n) raise_peak(s, used);
   if (s->desc.soft && n) note_soft(s, used);
   return n;
 }
@@ -465,6 +479,7 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
   if (!s->desc.limit || !bytes) return;
   int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed) - bytes;
   if (lm_unlikely(quota_of(s))) lm_quota_give(quota_of(s), bytes);
+  if (bytes < 0) raise_peak(s, used);
   if (!s->desc.soft) return;
   if (quota_of(s)) used = (int64_t)lm_strategy_limit_used(s);
   /* Nothing passes a soft limit by giving: `s` may be a strategy from before an edit of the limit,

@@ -103,6 +103,7 @@ typedef struct lm_strategy {
   struct lm_strategy *account;  /* the strategy whose `used` counts its bytes; constant */
   struct lm_strategy *family;   /* figures of strategies with one family are joined; constant */
   _Atomic int64_t used;         /* of an account: bytes taken of the limit, if there is one */
+  _Atomic int64_t peak;         /* of an account: see lm_strategy_limit_peak */
   _Atomic uint32_t quota;       /* of an account: the number of its quota (quota.h), or 0 */
   _Atomic uint64_t served_late; /* requests that it served as a later member of a chain */
   _Atomic uint64_t failed;      /* requests that it could not serve */
@@ -207,6 +208,10 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
 /* The bytes of the limit that are used: by all processes if the limit is shared, else by this one.
  * 0 without a limit. */
 uint64_t lm_strategy_limit_used(const lm_strategy *s);
+/* The most bytes of the limit that were ever used, under earlier values of the limit too. If the
+ * limit is shared: the most that all processes used whenever this process took some. Relaxed, so a
+ * thread that reads it beside lm_strategy_limit_used may see less. */
+uint64_t lm_strategy_limit_peak(const lm_strategy *s);
 /* The bytes that are left; SIZE_MAX without a limit. */
 size_t lm_strategy_limit_left(const lm_strategy *s);
 /* Returns whether so many bytes are left. If they are not, and the limit is shared, the function

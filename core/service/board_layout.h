@@ -34,7 +34,7 @@
 #define LM_BOARD_MAGIC "loam board"
 
 enum {
-  LM_BOARD_VERSION = 8,
+  LM_BOARD_VERSION = 9,
   LM_BOARD_PLACES = 1024, /* processes that have a place; further ones are counted */
   LM_BOARD_LIMITS = 16,   /* limits in an entry; further ones are counted */
   LM_BOARD_USES = 32, /* strategies and tags with figures in an entry; further ones are counted */
@@ -43,10 +43,11 @@ enum {
 };
 
 /* A strategy with a limit, and how much of the limit is taken: by the process that writes the
- * entry, and by all processes if they share the limit under the name `shared`. */
+ * entry, and by all processes if they share the limit under the name `shared`. `peak_bytes` is
+ * lm_strategy_limit_peak. */
 typedef struct lm_board_limit {
   char strategy[64], shared[64]; /* `shared` is "": the limit is of this process */
-  uint64_t limit_bytes, used_bytes, shared_used_bytes;
+  uint64_t limit_bytes, used_bytes, shared_used_bytes, peak_bytes;
 } lm_board_limit;
 
 #define LM_BOARD_NO_FIGURE UINT64_MAX /* a figure that cannot be known without a walk */

@@ -146,6 +146,7 @@ static void put_limits(lm_json *out, const lm_board_figures *f) {
     lm_json_text(out, "strategy", f->limit[i].strategy);
     lm_json_uint(out, "limit_bytes", f->limit[i].limit_bytes);
     lm_json_uint(out, "used_bytes", f->limit[i].used_bytes);
+    lm_json_uint(out, "peak_bytes", f->limit[i].peak_bytes);
     if (f->limit[i].shared[0]) lm_json_text(out, "shared", f->limit[i].shared);
     if (f->limit[i].shared[0])
       lm_json_uint(out, "shared_used_bytes", f->limit[i].shared_used_bytes);

@@ -51,6 +51,7 @@ void lm_stats_json_row(void *ctx, const loam_stats_row *row, const lm_limit_use 
   if (asleep) lm_json_uint(out, "asleep_bytes", asleep);
   if (row->limit) lm_json_uint(out, "limit", row->limit);
   if (row->limit) lm_json_uint(out, "limit_used", row->limit_used);
+  if (row->limit) lm_json_uint(out, "limit_peak", use->peak);
   if (use->shared) lm_json_text(out, "limit_shared", use->shared);
   if (use->shared) lm_json_uint(out, "limit_own", use->own);
   put_classes(out, classes, key);

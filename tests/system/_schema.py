@@ -61,7 +61,7 @@ OPTIONAL = {
     "stats answer": {"resident_bytes", "resident_own_bytes", "resident_file_bytes",
                      "resident_stack_bytes", "resident_code_bytes", "inexact",
                      "devices"},
-    "stats row": {"limit", "limit_used", "limit_shared", "limit_own", "asleep_bytes"},
+    "stats row": {"limit", "limit_used", "limit_peak", "limit_shared", "limit_own", "asleep_bytes"},
     "stats class": {"asleep_bytes"},
     "stats got": {"limit", "limit_used"},
     "doctor answer.pressure": {"stalled", "limit", "left"},

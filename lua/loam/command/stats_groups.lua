@@ -43,6 +43,7 @@ local function add_limit(group, row)
   if not row.limit then return end
   if group.limit and group.limit_used / group.limit >= row.limit_used / row.limit then return end
   group.limit, group.limit_used, group.limit_own = row.limit, row.limit_used, row.limit_own
+  group.limit_peak = row.limit_peak
 end
 
 -- Adds figures to the group that they belong to. A new group gets the tag, the strategy and the

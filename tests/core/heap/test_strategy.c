@@ -117,6 +117,24 @@ static void an_edited_limit_stays_shared_and_another_name_has_its_own(void **sta
   lm_strategy_limit_give(intern(&b), 4096);
 }
 
+static void a_limit_keeps_its_peak(void **state) {
+  (void)state;
+  lm_desc a = named("peak"), b = a;
+  a.limit = 4096;
+  b.limit = 8192;
+  lm_strategy *s = intern(&a);
+  assert_int_equal(lm_strategy_limit_peak(s), 0);
+  assert_true(lm_strategy_limit_take(s, 3000));
+  assert_false(lm_strategy_limit_take(s, 1097)); /* what is refused does not count */
+  lm_strategy_limit_give(s, 2000);
+  assert_int_equal(lm_strategy_limit_take_some(s, 500, 2), 2);
+  assert_int_equal(lm_strategy_limit_peak(s), 3000);
+  lm_strategy_limit_give(s, -3000); /* taken, although the limit has no room */
+  assert_int_equal(lm_strategy_limit_peak(s), 5000);
+  lm_strategy_limit_give(s, 5000);
+  assert_int_equal(lm_strategy_limit_peak(intern(&b)), 5000); /* after an edit of the limit */
+}
+
 static void weights_make_the_mask(void **state) {
   (void)state;
   lm_desc desc = named("weighted");
@@ -270,6 +288,7 @@ int main(void) {
     cmocka_unit_test(handlers_are_distinguished_by_name),
     cmocka_unit_test(files_are_distinguished_by_folder),
     cmocka_unit_test(an_edited_limit_stays_shared_and_another_name_has_its_own),
+    cmocka_unit_test(a_limit_keeps_its_peak),
     cmocka_unit_test(weights_make_the_mask),
     cmocka_unit_test(what_makes_no_sense_is_refused_in_words),
     cmocka_unit_test(want_of_memory_is_refused_and_changes_nothing),

@@ -245,13 +245,14 @@ describe("the series of loam metrics", function()
   it("are those of memory, requests and policy", function()
     local samples = samples_of(on_board(), seen {
       resident_bytes = 10, resident_own_bytes = 9,
-      rows = { row("a", 5, 50, { limit = 100, limit_used = 60 }) },
+      rows = { row("a", 5, 50, { limit = 100, limit_used = 60, limit_peak = 80 }) },
     })
     local own = { pid = "42", program = "python3" }
     assert.equal(5, value_of(samples, "loam_live_bytes", { tag = "a", kind = "host" }))
     assert.equal(50, value_of(samples, "loam_allocated_bytes_total", { strategy = "plain" }))
     assert.equal(100, value_of(samples, "loam_limit_bytes", { strategy = "plain" }))
     assert.equal(60, value_of(samples, "loam_limit_used_bytes", { strategy = "plain" }))
+    assert.equal(80, value_of(samples, "loam_limit_peak_bytes", { strategy = "plain" }))
     assert.equal(2, value_of(samples, "loam_denied_requests_total", own))
     assert.equal(9, value_of(samples, "loam_resident_loam_bytes", own))
     assert.equal(1, value_of(samples, "loam_policy_info",
@@ -270,8 +271,7 @@ describe("the series of loam metrics", function()
                                  limit_shared = "all" }) },
     })
     assert.equal(20, value_of(samples, "loam_limit_used_bytes", of_kv))
-    assert.equal(60, value_of(samples, "loam_limit_shared_used_bytes",
-      { strategy = "kv", shared = "all" }))
+    assert.equal(60, value_of(samples, "loam_limit_shared_used_bytes", { shared = "all" }))
     samples = samples_of(on_board { limits = { { strategy = "kv", limit_bytes = 10,
       used_bytes = 4, shared = "all", shared_used_bytes = 9 } }, updated_at = 990e9 }, nil)
     assert.equal(4, value_of(samples, "loam_limit_used_bytes", of_kv))

@@ -123,14 +123,14 @@ describe("loam stats", function()
     assert.matches("--by: 'size' is none of tag, strategy and class", context.err, 1, true)
   end)
 
-  it("shows how full a shared limit is, and the part of this program", function()
+  it("shows how full a shared limit is and was, and the part of this program", function()
     local shared = {}
     for key, value in pairs(FIGURES) do shared[key] = value end
     shared.rows = { { tag = "a", strategy = "kv", kind = "host", live_bytes = 2 ^ 20,
       live_blocks = 1, total_bytes = 2 ^ 20, total_blocks = 1, limit = 2 ^ 23,
-      limit_used = 3 * 2 ^ 21, limit_shared = "kv", limit_own = 2 ^ 20 } }
+      limit_used = 3 * 2 ^ 21, limit_shared = "kv", limit_own = 2 ^ 20, limit_peak = 2 ^ 23 } }
     local _, context = run("stats 42", { seen = { [42] = shared } })
-    assert.matches("75% of 8 MiB, 12% here\n", context.out, 1, true)
+    assert.matches("75% of 8 MiB, 12% here, peak 100%\n", context.out, 1, true)
   end)
 
   -- An edit of another option than the limit makes a second strategy of the name. Its memory and
@@ -151,26 +151,27 @@ describe("loam stats", function()
     local rows = {}
     for i, used in ipairs { 2 ^ 18, 2 ^ 19 } do
       rows[i] = with(figures(used, 1, used, 1), { tag = "a", strategy = "s", kind = "host",
-        limit = 2 ^ 20, limit_used = used })
+        limit = 2 ^ 20, limit_used = used, limit_peak = 3 * used / 2 })
     end
     local _, context = run("stats 42", { seen = { [42] = with(with({}, FIGURES),
       { rows = rows }) } })
-    assert.matches("50% of 1 MiB\n", context.out, 1, true)
+    assert.matches("50% of 1 MiB, peak 75%\n", context.out, 1, true)
   end)
 
   it("shows the last figures of a shared limit", function()
     local limits = { { strategy = "kv", used_bytes = 2 ^ 20, limit_bytes = 2 ^ 22,
-                       shared = "all", shared_used_bytes = 2 ^ 21 } }
+                       peak_bytes = 3 * 2 ^ 20, shared = "all", shared_used_bytes = 2 ^ 21 } }
     local dead = on_board { state = "ended", ended_at = 990e9, updated_at = 940e9,
                             limits = limits }
     local _, context = run("stats 42", { boards = { dead } })
-    assert.matches("kv        1 MiB  4 MiB, and all programs use 2 MiB\n", context.out, 1, true)
+    assert.matches("kv        1 MiB  3 MiB  4 MiB, and all programs use 2 MiB\n", context.out, 1,
+      true)
     local alive = on_board { limits = limits, loam = "0.1.0", generation = 1, name = "p",
       path = "/p.lua", hash = "00000000deadbeef", loaded_at = 0, loads = 1, refused = 0, plans = 1,
       sites = 1, tags_refused = 0 }
     context = select(2, run("status 42", { boards = { alive } }))
-    assert.matches("kv: 1 MiB of 4 MiB; all programs that share 'all' use 2 MiB\n", context.out, 1,
-      true)
+    assert.matches("kv: 1 MiB of 4 MiB, peak 3 MiB; all programs that share 'all' use 2 MiB\n",
+      context.out, 1, true)
   end)
 
   it("says that figures are not exact", function()
@@ -188,7 +189,7 @@ describe("loam stats", function()
     assert.equal(0, status)
     assert.equal("python3 (42): ended 10 seconds ago or earlier; its last figures, "
       .. "of 1 minute ago\n"
-      .. "STRATEGY    USED  LIMIT\nsmall\\027  1 MiB  2 MiB\n", context.out)
+      .. "STRATEGY    USED  PEAK  LIMIT\nsmall\\027  1 MiB     ?  2 MiB\n", context.out)
     context = select(2, run("stats 42 --json", { boards = { dead } }))
     assert.matches('"used_bytes":1048576', context.out, 1, true)
     status, context = run("stats 42", { boards = { on_board { updated_at = 999e9 } } })

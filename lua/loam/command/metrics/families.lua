@@ -22,6 +22,8 @@ local CATALOG = {
   { "loam_tags_folded", "gauge", false, "Tags that share the series of the tag other." },
   { "loam_limit_bytes", "gauge", "bytes", "Limit of a strategy." },
   { "loam_limit_used_bytes", "gauge", "bytes", "Part of the limit that the process uses." },
+  { "loam_limit_peak_bytes", "gauge", "bytes",
+    "Most that was used of the limit since the start, of a shared limit by all processes." },
   { "loam_limit_shared_used_bytes", "gauge", "bytes",
     "Part of a shared limit that all processes use." },
   { "loam_board_live_bytes", "gauge", "bytes",
@@ -146,22 +148,24 @@ end
 -- memory yet, or the process could not be read.
 local function add_limits(add, status, figures)
   local seen = {}
-  local function put(strategy, limit, used, shared, all)
+  local function put(strategy, limit, used, peak, shared, all)
     if not limit or seen[strategy] then return end
     seen[strategy] = true
     local label = labels("strategy", strategy)
     add("loam_limit_bytes", limit, label)
     add("loam_limit_used_bytes", used, label)
+    if peak then add("loam_limit_peak_bytes", peak, label) end
     if shared then
       add("loam_limit_shared_used_bytes", all, label .. "," .. labels("shared", shared))
     end
   end
   for _, row in ipairs(figures and figures.rows or {}) do
-    put(row.strategy, row.limit, row.limit_own or row.limit_used, row.limit_shared, row.limit_used)
+    put(row.strategy, row.limit, row.limit_own or row.limit_used, row.limit_peak,
+      row.limit_shared, row.limit_used)
   end
   for _, limit in ipairs(status.limits or {}) do
     if limit.shared then
-      put(limit.strategy, limit.limit_bytes, limit.used_bytes, limit.shared,
+      put(limit.strategy, limit.limit_bytes, limit.used_bytes, limit.peak_bytes, limit.shared,
         limit.shared_used_bytes)
     end
   end
@@ -169,7 +173,7 @@ local function add_limits(add, status, figures)
     put(row.strategy, row.limit, row.limit_used)
   end
   for _, limit in ipairs(status.limits or {}) do
-    put(limit.strategy, limit.limit_bytes, limit.used_bytes)
+    put(limit.strategy, limit.limit_bytes, limit.used_bytes, limit.peak_bytes)
   end
 end
 

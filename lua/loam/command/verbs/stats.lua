@@ -16,8 +16,9 @@ local stats = {
   about = [[
 LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far.
 ASLEEP is the part of LIVE whose device memory loam_sleep has given back. LIMIT is the
-limit of the strategy, and how much of it all tags together use; of a limit that processes
-share, how much all of them use, and how much this one (here). Below the table stand the
+limit of the strategy, how much of it all tags together use, and how much they used at most
+(peak); of a limit that processes share, how much all of them use, and how much this one
+(here). Below the table stand the
 strategies whose memory is not on the nodes, or not on the huge pages, that they ask for,
 and how the memory of several nodes is shared out: the kernel is asked page by page. With
 --by, the rows are by other keys: `--by class` is a histogram of block sizes, `--by
@@ -47,13 +48,16 @@ the tags whose policy reads req.live.]],
 ]],
 }
 
--- Returns how full a limit is: "63% of 2 MiB"; or "63% of 2 MiB, 10% here" if processes share the
--- limit. Without a limit, an empty text.
+-- Returns how full a limit is, and how full it was at most: "63% of 2 MiB, peak 88%"; or "63% of 2
+-- MiB, 10% here, peak 88%" if processes share the limit. Without a limit, an empty text. A program
+-- with an older version of loam tells no peak.
 local function limit_text(row)
   if not row.limit then return "" end
-  local here = row.limit_own and (", %d%% here"):format(math.floor(100 * row.limit_own / row.limit))
-  return ("%d%% of %s%s"):format(math.floor(100 * row.limit_used / row.limit),
-    units.exact(row.limit), here or "")
+  local function percent(format, bytes)
+    return bytes and format:format(math.floor(100 * bytes / row.limit)) or ""
+  end
+  return ("%s of %s%s%s"):format(percent("%d%%", row.limit_used), units.exact(row.limit),
+    percent(", %d%% here", row.limit_own), percent(", peak %d%%", row.limit_peak))
 end
 
 local TROUBLES = {
@@ -284,9 +288,11 @@ local function show_last_limits(context, status)
     local all = limit.shared and (", and all programs use %s"):format(
       units.bytes(limit.shared_used_bytes)) or ""
     rows[i] = { limit.strategy, units.bytes(limit.used_bytes),
+      limit.peak_bytes and units.bytes(limit.peak_bytes) or "?",
       units.bytes(limit.limit_bytes) .. all }
   end
-  show_rows(context, { "STRATEGY", "USED", "LIMIT" }, rows, { [2] = true, [3] = true },
+  show_rows(context, { "STRATEGY", "USED", "PEAK", "LIMIT" }, rows,
+    { [2] = true, [3] = true, [4] = true },
     status.limits_left_out, "limit")
   return #rows > 1
 end

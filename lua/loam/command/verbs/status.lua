@@ -88,7 +88,8 @@ local function limits_text(answer)
   local lines = {}
   for i, limit in ipairs(answer.limits) do
     local used, most = units.bytes(limit.used_bytes), units.bytes(limit.limit_bytes)
-    lines[i] = ("%s: %s of %s"):format(terminal.plain(limit.strategy), used, most)
+    local peak = limit.peak_bytes and ", peak " .. units.bytes(limit.peak_bytes) or ""
+    lines[i] = ("%s: %s of %s%s"):format(terminal.plain(limit.strategy), used, most, peak)
     if limit.shared then
       lines[i] = ("%s; all programs that share '%s' use %s"):format(lines[i],
         terminal.plain(limit.shared), units.bytes(limit.shared_used_bytes))
