@@ -210,10 +210,17 @@ static void tell_unasked(const char *why) {
        why);
 }
 
+/* Prints a line of the report at exit. A shell has many children, so of the programs of `loam run`
+ * only the process that it became prints its report. A file has the reports of all. */
+static void tell_report(const char *words) {
+  if (!run_pid || run_pid == (long)getpid()) tell("%s", words);
+}
+
 static void on_event(void *ctx, const loam_event *event) {
   (void)ctx;
   if (event->kind == LOAM_EVENT_FAULT) return tell_fault(event->message);
   if (event->kind == LOAM_EVENT_ENVIRONMENT) return tell("warning: %s", event->message);
+  if (event->kind == LOAM_EVENT_REPORT) return tell_report(event->message);
   if (event->kind == LOAM_EVENT_BAD_FREE) {
     if (on_bad_free != BAD_FREE_IGNORE || events == TELL_ALL) tell_bad_free(event);
     if (on_bad_free == BAD_FREE_ABORT) abort();

@@ -10,6 +10,7 @@
 
 #include "device/handler.h"
 #include "engine/block_watch.h"
+#include "engine/exit_report.h"
 #include "engine/guard_fault.h"
 #include "engine/last_words.h"
 #include "engine/sample.h"
@@ -110,6 +111,7 @@ static loam_status start_as(const loam_config *config) {
   lm_quota_file_start(config->control_dir, may_have);
   lm_sample_set_as(lm_sys_getenv("LOAM_PROFILE"));
   lm_last_words_start(lm_sys_getenv("LOAM_LAST_WORDS"));
+  lm_exit_report_start(lm_sys_getenv("LOAM_REPORT"));
   lm_policy_set_limits(&limits);
   const loam_system *before = lm_handler_system();
   if (!lm_handler_set_system(config->system))

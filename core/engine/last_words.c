@@ -1,20 +1,18 @@
 /* last_words.c - last words: where the memory is when a request gets none. */
 #include "engine/last_words.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/manager.h"
 #include "device/provider.h"
+#include "engine/log_line.h"
 #include "engine/sums.h"
 #include "heap/walk.h"
 #include "os/error.h"
 #include "os/sys_file.h"
-#include "os/text.h"
 #include "plan/site.h"
 
 /* ---- Live bytes by tag and by strategy ---------------------------------------------------- */
@@ -137,11 +135,11 @@ static void find_words(text *out, const lm_request *r, int device, const lm_last
 /* ---- Telling ------------------------------------------------------------------------------ */
 
 /* The file of LOAM_LAST_WORDS; "" if there is none. Written before any request. */
-static LM_SPARSE char path[LM_STRATEGY_DIR];
+static LM_SPARSE char path[LM_LOG_LINE_PATH];
 
 void lm_last_words_start(const char *file) {
   if (!file || !*file) return;
-  if (file[0] == '/' && strlen(file) < sizeof path) strcpy(path, file);
+  if (lm_log_line_is_path(file)) strcpy(path, file);
   else
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
                    "LOAM_LAST_WORDS=%.100s: it is not an absolute path of at most %zu bytes, so "
@@ -150,32 +148,12 @@ void lm_last_words_start(const char *file) {
 }
 
 /* The stack of a thread may be too small for these. The thread of `teller` uses them. */
-static LM_SPARSE text words, line;
-
-/* Appends a time as 2026-11-29T12:00:00Z. gmtime(3) may read a file and take a lock. The algorithm
- * is Howard Hinnant's (chrono-Compatible Low-Level Date Algorithms, civil_from_days): eras of 400
- * years begin on a first of March, so that a leap day is the last day of its year. */
-static void append_time(text *out, int64_t unix_s) {
-  enum { DAY = 86400, ERA = 146097, TO_ERA_0 = 719468 }; /* days from March 1st of year 0 to 1970 */
-  unsigned second = (unsigned)(unix_s % DAY), days = (unsigned)(unix_s / DAY) + TO_ERA_0;
-  unsigned in_era = days % ERA;
-  unsigned year_in_era = (in_era - in_era / 1460 + in_era / 36524 - in_era / 146096) / 365;
-  unsigned in_year = in_era - (365 * year_in_era + year_in_era / 4 - year_in_era / 100);
-  unsigned from_march = (5 * in_year + 2) / 153, day = in_year - (153 * from_march + 2) / 5 + 1;
-  unsigned month = from_march < 10 ? from_march + 3 : from_march - 9;
-  unsigned year = days / ERA * 400 + year_in_era + (month <= 2);
-  append(out, "%04u-%02u-%02uT%02u:%02u:%02uZ", year, month, day, second / 3600, second / 60 % 60,
-         second % 60);
-}
+static LM_SPARSE text words;
+static LM_SPARSE char line[LM_ERROR_SIZE / 2];
 
 static void write_file(void) {
-  line.length = 0;
-  append_time(&line, lm_sys_unix_ns() / 1000000000);
-  append(&line, " %.64s (%ld): %s", program_invocation_short_name, (long)getpid(), words.bytes);
-  lm_text_make_line(line.bytes);
-  if (line.length == sizeof line.bytes - 1) line.length--; /* room for the end of the line */
-  append(&line, "\n");
-  int error = lm_sys_file_append(path, line.bytes, line.length);
+  size_t length = lm_log_line_write(line, sizeof line, words.bytes);
+  int error = lm_sys_file_append(path, line, length);
   if (error)
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL, "LOAM_LAST_WORDS=%s: not written: %s", path,
                    strerror(error));

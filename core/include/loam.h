@@ -130,7 +130,8 @@ typedef enum loam_event_kind {
   LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
   LOAM_EVENT_UNSERVED = 13,      /* a limit or loam.deny left a request without memory; the first */
   LOAM_EVENT_SOFT_LIMIT = 14,    /* the memory of a strategy has grown past its `soft` limit */
-  LOAM_EVENT_LAST_WORDS = 15     /* memory has run out; which tags and strategies have most of it */
+  LOAM_EVENT_LAST_WORDS = 15,    /* memory has run out; which tags and strategies have most of it */
+  LOAM_EVENT_REPORT = 16         /* a line of the report at exit that LOAM_REPORT=stderr asks for */
 } loam_event_kind;
 
 /* One event. It lives for the duration of the callback, in the thread that called it. */
@@ -1374,9 +1375,8 @@ typedef struct loam_stats_row {
 typedef void (*loam_row_fn)(void *ctx, const loam_stats_row *row);
 
 /* Calls `callback` with a row for each pair of tag and strategy, the largest live_bytes first.
- * Strategies that differ only in their limit share a row, so an edited limit makes no new row. The
- * callback may allocate. Fails with LOAM_ENOMEM if there is no memory for all rows; the callback
- * may then have seen some. */
+ * Strategies that differ only in their limit share a row. The callback may allocate. Fails with
+ * LOAM_ENOMEM if there is no memory for all rows; the callback may then have seen some. */
 LOAM_API loam_status loam_stats_each(loam_row_fn callback, void *ctx);
 
 /* Like loam_stats_each, by `keys`, a sum of LOAM_BY_*. LOAM_EINVAL also for other keys. */

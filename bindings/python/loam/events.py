@@ -53,6 +53,7 @@ _KINDS = {
     13: ("unserved", logging.WARNING),
     14: ("soft_limit", logging.WARNING),
     15: ("last_words", logging.ERROR),
+    16: ("report", logging.INFO),
 }
 
 
@@ -61,7 +62,7 @@ class Event(NamedTuple):
 
     `kind` is "policy_live", "policy_refused", "tag_refused", "bad_free", "watch", "control",
     "fault", "leak", "manager", "moved", "shortfall", "environment", "unserved",
-    "soft_limit" or "last_words".
+    "soft_limit", "last_words" or "report".
     `generation` is the policy's number. `pointer` is the address of a bad free, otherwise 0.
     `message` is for people.
     """

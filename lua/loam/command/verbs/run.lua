@@ -7,7 +7,7 @@ local run = {
   summary = "runs a command with its malloc under a policy",
   failed = 2, -- as the other statuses are those of the command
   usage = "--policy FILE [--watch] [--service] [--lenient] [--guard [N]]\n"
-    .. "                [--python-malloc] -- COMMAND [ARGUMENT]...",
+    .. "                [--report FILE] [--python-malloc] -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
 The policy decides the allocations of the command and of the programs that it starts, under
@@ -39,6 +39,12 @@ names glibc's libc_malloc_debug.so.0, and MALLOC_CHECK_, or glibc.malloc.check i
 GLIBC_TUNABLES, is a number other than 0. A guarded block costs two system calls and at least
 a page.
 
+With --report, each process appends a report to FILE as it ends by exit or by the return of
+main: its memory, live and in all, the tags and strategies with most of it, how near each limit
+was, and the requests that got no memory. A process that is killed, or ends by _exit or exec,
+writes none. With `--report stderr`, only the process that `loam run` becomes reports, and
+prints its report, unless it has closed standard error by then, as ls does.
+
 A wrong free (of memory that is free already, or that was never allocated) ends the program
 with a message, as in the C library. These variables of the environment change what a
 program does. A program that finds a value which it does not know says so, and uses the default:
@@ -50,6 +56,7 @@ program does. A program that finds a value which it does not know says so, and u
   LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out, nor
                          why a program has no board or cannot be asked
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
+  LOAM_REPORT=FILE       reports at the end, as --report does; FILE is absolute, or stderr
   LOAM_KEEP=1            keeps free memory for reuse, and gives none back to the system
   LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
   LOAM_GUARD=N           guards blocks, as --guard does
@@ -61,6 +68,8 @@ program does. A program that finds a value which it does not know says so, and u
     { "lenient", nil, "run with the built-in default if the policy is refused" },
     { "guard", "N", "guard one block in N of every host strategy; each block by default",
       kind = "number", least = 1, most = 2 ^ 32 - 1, pattern = "^%d+$", default = "1" },
+    { "report", "FILE", "append a report of the memory at each program's end; stderr prints it",
+      kind = "path" },
     { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
   },
   example = [[
@@ -208,6 +217,10 @@ local function prepare(context, given, vetted, service, needs_watcher)
     set("LOAM_CONTROL_DIR", context.posix.absolute(control) or control)
   end
   set("LOAM_LENIENT", given.lenient and "1" or nil)
+  local report = given.report
+  if report then
+    set("LOAM_REPORT", report == "stderr" and report or context.posix.absolute(report))
+  end
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
   local board = make_board(context, path, service or given.watch)
   set("LOAM_BOARD", board)
