@@ -148,9 +148,19 @@ local function list(context, pids, name)
   hosts.list(context, found, name)
 end
 
+-- Returns the hosts whose board this command can read, or that have no board.
+local function readable(context, others)
+  local pids = {}
+  for _, pid in ipairs(hosts.all(context)) do
+    local maps = #others > 0 and boards.maps(context, pid) or ""
+    if not boards.other_words(context, maps, others) then pids[#pids + 1] = pid end
+  end
+  return pids
+end
+
 -- Returns the process id of the only host. If there are several, lists them and ends the command.
 local function choose(context, name, others)
-  local pids = hosts.all(context)
+  local pids = readable(context, others)
   if #pids == 0 then context.fail(boards.none_words(others)) end
   if #pids > 1 then list(context, pids, name) end
   return pids[1]

@@ -106,4 +106,14 @@ describe("loam status", function()
       .. "of loam than this command, 1.2.3, and are not listed until they are started again\n",
       context.err)
   end)
+
+  it("does not choose a program of another version that has a socket", function()
+    local others = { { other_version = "7-1-2.board", folder = "/run/loam" } }
+    local status, context = run("status", { hosts = { 42 }, boards = others }, nil, nil,
+      function(context)
+        context.files["/proc/42/maps"] = "9-a rw-s 0 0 9 /run/loam/7-1-2.board\n"
+      end)
+    assert.equal(1, status)
+    assert.matches("no program of yours runs under this version of loam\n", context.err, 1, true)
+  end)
 end)
