@@ -93,6 +93,16 @@ function boards.warn_of_others(context, others, name, outcome)
   end
 end
 
+-- Returns the paths of the boards of other versions, for an answer in JSON; nil: there are none.
+---@param others table[] as of boards.read
+---@return string[]|nil
+function boards.other_paths(others)
+  local paths = json.array({})
+  for i, board in ipairs(others) do paths[i] = board.folder .. "/" .. board.name end
+  table.sort(paths)
+  return #paths > 0 and paths or nil
+end
+
 -- Says that the command sees no program.
 ---@param others table[] as of boards.read
 function boards.none_words(others)

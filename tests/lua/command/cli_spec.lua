@@ -366,7 +366,8 @@ describe("loam ps, status, stats, reload", function()
     assert.equal(line, context.err)
     assert.matches(" 42  python3", context.out, 1, true)
     context = select(2, run("ps --json", { boards = { other } }))
-    assert.equal(PS .. "]}\n" .. line, context.out .. context.err)
+    assert.equal(PS .. '],"other_boards":["/tmp/loam-0/7-1-2.board"]}\n' .. line,
+      context.out .. context.err)
     local more = { other_version = "6-1-2.board", folder = "/tmp/loam-0" }
     local elsewhere = { other_version = "7-1-2.board", folder = "/tmp/loam-1" }
     context = select(2, run("ps", { boards = { other, elsewhere, more } }))

@@ -110,6 +110,8 @@ describe("loam wait", function()
       .. "loam wait: after 0.1 s, 1 of 1 program obeys " .. NEW
       .. "; the programs on 1 board of other versions cannot be read\n", context.err)
     assert.equal(50, context.clock)
+    context = select(2, wait("--timeout 0 --json", { obeys(8), other }))
+    assert.matches('"other_boards":["/run/loam/7-1-2.board"]', context.out, 1, true)
     -- Where processes are named, no other process counts.
     assert.equal(0, (wait("8", { obeys(8), other })))
     -- It waits until the programs are started again.

@@ -1,6 +1,7 @@
 -- ps.lua - lists the programs of this user that run under loam.
 
 local boards = require("loam.command.boards")
+local json = require("loam.report.json")
 local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
 
@@ -66,7 +67,9 @@ function ps.run(context, given)
   if given.json then
     local texts = {}
     for i, found in ipairs(rows) do texts[i] = found.text end
-    context.write('{"programs":[' .. table.concat(texts, ",") .. "]}\n")
+    local paths = boards.other_paths(others)
+    context.write('{"programs":[' .. table.concat(texts, ",") .. "]"
+      .. (paths and ',"other_boards":' .. json.encode(paths) or "") .. "}\n")
   elseif #rows > 0 then
     show(context, rows)
   elseif #others == 0 then

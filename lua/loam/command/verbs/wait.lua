@@ -207,7 +207,8 @@ local function encode(found, wanted, status)
   local json = require("loam.report.json")
   local answer = { ok = status == 0, hash = wanted.hash, policy = wanted.policy,
                    waited_ms = found.waited_ms, timed_out = found.timed_out,
-                   error = status ~= 0 and summary(found, wanted) or nil }
+                   error = status ~= 0 and summary(found, wanted) or nil,
+                   other_boards = boards.other_paths(found.others) }
   for _, list in ipairs { "obeyed", "published", "refused", "unseen", "ended" } do
     answer[list] = json.array({})
     for i, process in ipairs(found[list]) do
