@@ -565,7 +565,8 @@ describe("loam ps, status, stats, reload", function()
       got = { got("content", 0, 2 ^ 22, 0, 1), got("astray", 2 ^ 20, 2 ^ 21, 3, 2),
               got("spread", 0, 2 ^ 22, 0, 2), got("hidden", 0, 2 ^ 22, 0, 0, 2 ^ 22), forced },
     } })
-    assert.matches("\nastray: could not serve 3 requests\n"
+    assert.matches("\nastray: could not serve 3 requests, because there was no such memory; "
+      .. "LOAM_EVENTS=stderr prints the reason\n"
       .. "astray: 1 MiB of the 4 MiB examined are on other nodes than it asks for "
       .. "(all: 1 MiB on node 0, 3 MiB on node 2)\n"
       .. "astray: only 2 MiB of 4 MiB have huge pages\n", context.out, 1, true)

@@ -137,7 +137,9 @@ end
 -- full the limit is now. An edit may have changed the limit since those requests.
 local function failed_text(got)
   local all = units.plural(got.failed, "request")
-  if (got.at_limit or 0) == 0 then return all end
+  if (got.at_limit or 0) == 0 then
+    return all .. ", because there was no such memory; LOAM_EVENTS=stderr prints the reason"
+  end
   local now = got.limit and ("; now %s of %s are used"):format(units.bytes(got.limit_used),
     units.exact(got.limit)) or ""
   local how_many = got.at_limit < got.failed and units.count(got.at_limit) .. " of them " or ""
