@@ -478,13 +478,21 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
   return buffer;
 }
 
+/* Says what a node lacks that the kernel knows, but that has no memory; `bit` is its bit. */
+static const char *lack_of(uint64_t bit) {
+  if (bit & online_now()) return "it has no memory; ";
+  return bit & read_list("possible", 0) ? "it is offline; " : "";
+}
+
 const char *lm_numa_why_absent(double node, char *buffer, size_t size) {
   char text[256];
   lm_assert(buffer && size);
   uint64_t may = lm_numa_nodes(), others = lm_numa_others();
-  bool is_there = node >= 0 && node < LM_NODES_MAX && others >> (unsigned)node & 1;
+  uint64_t bit = node >= 0 && node < LM_NODES_MAX ? (uint64_t)1 << (unsigned)node : 0;
+  bool is_there = bit & others;
   uint64_t nodes = is_there ? may : others | may;
-  snprintf(buffer, size, "%s %s %s", is_there ? "this process may use" : "this machine has",
+  snprintf(buffer, size, "%s%s %s %s", is_there ? "" : lack_of(bit),
+           is_there ? "this process may use" : "this machine has",
            lm_is_pow2((size_t)nodes) ? "node" : "nodes", lm_numa_text(nodes, text, sizeof text));
   return buffer;
 }

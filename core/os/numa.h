@@ -39,8 +39,8 @@ bool lm_numa_has_cpus(unsigned node);
  * cut. */
 const char *lm_numa_text(uint64_t mask, char *buffer, size_t size);
 
-/* Writes why a policy cannot name a node, and returns `buffer`: "this machine has nodes 0-1" or
- * "this process may use node 1". */
+/* Writes why a policy cannot name a node, and returns `buffer`: "this machine has nodes 0-1", "it
+ * is offline; this machine has nodes 0-1", or "this process may use node 1". */
 const char *lm_numa_why_absent(double node, char *buffer, size_t size);
 
 /* Sets *out to the nodes that a string names as numactl(8) does: "0-3", "0,2", "!1" (all others),

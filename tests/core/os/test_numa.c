@@ -79,12 +79,17 @@ static void a_node_that_cannot_be_named_has_a_reason(void **state) {
   char text[320];
   assert_string_equal(lm_numa_why_absent(7, text, sizeof text), "this machine has nodes 0-1,3");
   assert_string_equal(lm_numa_why_absent(1e30, text, sizeof text), "this machine has nodes 0-1,3");
+  assert_string_equal(lm_numa_why_absent(2, text, sizeof text),
+                      "it has no memory; this machine has nodes 0-1,3");
+  assert_string_equal(lm_numa_why_absent(4, text, sizeof text),
+                      "it is offline; this machine has nodes 0-1,3");
   lm_numa_pretend(folder, 0x2);
   assert_string_equal(lm_numa_why_absent(3, text, sizeof text), "this process may use node 1");
   assert_string_equal(lm_numa_why_absent(7, text, sizeof text), "this machine has nodes 0-1,3");
   write_file("has_memory", "1\n");
   lm_numa_refresh();
-  assert_string_equal(lm_numa_why_absent(3, text, sizeof text), "this machine has node 1");
+  assert_string_equal(lm_numa_why_absent(3, text, sizeof text),
+                      "it has no memory; this machine has node 1");
   write_file("has_memory", "0-1,3\n");
 }
 
@@ -140,7 +145,7 @@ static void a_string_names_only_nodes_that_are_there(void **state) {
   assert_int_equal(parse("0-7", &mask), LOAM_EUNSUPPORTED);
   assert_string_equal(loam_error(), "node 7: this machine has nodes 0-1,3");
   assert_int_equal(parse("!2", &mask), LOAM_EUNSUPPORTED);
-  assert_string_equal(loam_error(), "node 2: this machine has nodes 0-1,3");
+  assert_string_equal(loam_error(), "node 2: it has no memory; this machine has nodes 0-1,3");
   assert_int_equal(parse("+3", &mask), LOAM_EUNSUPPORTED);
   assert_string_equal(loam_error(), "+3: this process may use nodes 0-1,3, which are +0 to +2");
 }

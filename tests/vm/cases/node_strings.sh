@@ -28,7 +28,7 @@ says "'!0-2'" 3 "$LOAM"
 says "'+2'" 2 "$LOAM"
 says "'all'" 0,1,2,3 "$LOAM"
 says "{ prefer = '+1' }" "{prefer=1}" "$LOAM"
-says "'0-4'" 'machine: numa = "0-4": node 4: this machine has nodes 0-3' "$LOAM"
+says "'0-4'" 'machine: numa = "0-4": node 4: it has no memory; this machine has nodes 0-3' "$LOAM"
 says "'!all'" 'machine: numa = "!all": it names none of the nodes that this process may use: 0-3' "$LOAM"
 ok "the nodes of strings"
 
