@@ -45,7 +45,7 @@ static void start_file(const char *where) {
 void lm_exit_report_start(const char *where) {
   if (!where || !*where) return;
   if (!strcmp(where, "stderr")) is_event = true;
-  else if (lm_log_line_is_path(where)) start_file(where);
+  else if (lm_log_line_start(where)) start_file(where);
   else
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
                    "LOAM_REPORT=%.100s: it is neither stderr nor an absolute path of at most %d "

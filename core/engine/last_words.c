@@ -139,7 +139,7 @@ static LM_SPARSE char path[LM_LOG_LINE_PATH];
 
 void lm_last_words_start(const char *file) {
   if (!file || !*file) return;
-  if (lm_log_line_is_path(file)) strcpy(path, file);
+  if (lm_log_line_start(file)) strcpy(path, file);
   else
     lm_error_event(LOAM_EVENT_ENVIRONMENT, 0, NULL,
                    "LOAM_LAST_WORDS=%.100s: it is not an absolute path of at most %zu bytes, so "

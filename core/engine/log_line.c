@@ -9,8 +9,14 @@
 #include "os/sys.h"
 #include "os/text.h"
 
-bool lm_log_line_is_path(const char *path) {
-  return path[0] == '/' && strlen(path) < LM_LOG_LINE_PATH;
+/* The name by which the program was started: a copy, because a program may write over its
+ * arguments, as nginx does to change its title. */
+static LM_SPARSE char program[64];
+
+bool lm_log_line_start(const char *path) {
+  if (path[0] != '/' || strlen(path) >= LM_LOG_LINE_PATH) return false;
+  (void)lm_text_put(program, sizeof program, program_invocation_short_name, NULL);
+  return true;
 }
 
 /* Writes a time as 2026-11-29T12:00:00Z. gmtime(3) may read a file and take a lock. The algorithm
@@ -32,8 +38,7 @@ static void write_time(char *out, size_t size, int64_t unix_s) {
 size_t lm_log_line_write(char *line, size_t size, const char *words) {
   char time[32];
   write_time(time, sizeof time, lm_sys_unix_ns() / 1000000000);
-  int n = snprintf(line, size, "%s %.64s (%ld): %s", time, program_invocation_short_name,
-                   (long)getpid(), words);
+  int n = snprintf(line, size, "%s %s (%ld): %s", time, program, (long)getpid(), words);
   size_t length = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
   lm_text_make_line(line);
   if (length == size - 1) length--; /* room for the end of the line */

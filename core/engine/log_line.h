@@ -7,12 +7,13 @@
 /* The longest path of such a file, with its NUL. */
 enum { LM_LOG_LINE_PATH = 256 };
 
-/* Returns whether a path is absolute and short enough. */
-bool lm_log_line_is_path(const char *path);
+/* Returns whether a path is absolute and short enough. If it is, notes the name of the program for
+ * the lines. Called by the start. */
+bool lm_log_line_start(const char *path);
 
 /* Writes `words` as a line to `line`, which has room for `size` bytes: behind the time, the program
  * and its process id, and with a newline at its end. A line without room is cut. Returns its
- * length; the line has no NUL. Any thread; allocates nothing. */
+ * length; the line has no NUL. Called after lm_log_line_start. Any thread; allocates nothing. */
 size_t lm_log_line_write(char *line, size_t size, const char *words);
 
 #endif

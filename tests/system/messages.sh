@@ -54,6 +54,8 @@ grep -q "^loam: [^ ]*\[[0-9]*\]: warning: LOAM_LAST_WORDS=$work/none/last: not w
 LOAM_LAST_WORDS=last out_of "a limit" '$a[$_] = "x" x 100_000 for 1 .. 1000' 3
 grep -q "^loam: [^ ]*\[[0-9]*\]: warning: LOAM_LAST_WORDS=last: it is not an absolute path" "$err" ||
   fail "a relative path: $(cat "$err")"
+LOAM_LAST_WORDS=$work/title out_of "a limit" '$0 = "a title"; $a[$_] = "x" x 100_000 for 1 .. 1000' 2
+grep -q "Z perl ([0-9]*): last words: " "$work/title" || fail "another name: $(cat "$work/title")"
 (ulimit -v 300000; "$LOAM" run --policy "$policy" -- perl -e '$a[$_] = "x" x 100_000 for 1 .. 9000') \
   > "$work/out" 2> "$err" && fail "ulimit -v: it did not end"
 grep -q "^loam: [^ ]*\[[0-9]*\]: last words: no memory for size [0-9]*" "$err" || fail "ulimit -v: $(cat "$err")"
