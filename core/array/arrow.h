@@ -5,15 +5,17 @@
 
 #include "array/array.h"
 
-/* Flags of a schema: the order of the values of its dictionary has a meaning; values may be
- * missing. */
-enum { ARROW_DICTIONARY_ORDERED = 1, ARROW_NULLABLE = 2 };
+/* Flags of a schema, with the names that the specification has. */
+enum {
+  ARROW_FLAG_DICTIONARY_ORDERED = 1, /* the order of the values of the dictionary has a meaning */
+  ARROW_FLAG_NULLABLE = 2            /* values may be missing */
+};
 
 struct ArrowSchema {
   const char *format; /* the type, as a string in Arrow's format language */
   const char *name;
   const char *metadata;
-  int64_t flags;
+  int64_t flags; /* ARROW_FLAG_* */
   int64_t n_children;
   struct ArrowSchema **children;
   struct ArrowSchema *dictionary;
@@ -35,15 +37,23 @@ struct ArrowArray {
 };
 
 /* Returns Arrow's format for a scalar kind, or "" for kinds that Arrow does not have. A date counts
- * days, a time of day microseconds; a timestamp has a unit, and ends in a colon: no time zone.
- * A duration has a unit. */
+ * days, a time of day microseconds. The letter of a timestamp or a duration is its unit; a
+ * timestamp also ends in a colon, because it has no time zone. */
 LM_INLINE const char *lm_arrow_format(loam_type_kind kind) {
-  /* In the order of the kinds. */
   static const char *const formats[] = {
-    "b", "c", "s",   "i",   "l",    "C",    "S",    "I",    "L",   "e",   "f",   "g",
-    "",  "",  "tdD", "ttu", "tsu:", "tss:", "tsm:", "tsn:", "tDu", "tDs", "tDm", "tDn"
+    [LOAM_TYPE_BOOL] = "b",           [LOAM_TYPE_INT8] = "c",
+    [LOAM_TYPE_INT16] = "s",          [LOAM_TYPE_INT32] = "i",
+    [LOAM_TYPE_INT64] = "l",          [LOAM_TYPE_UINT8] = "C",
+    [LOAM_TYPE_UINT16] = "S",         [LOAM_TYPE_UINT32] = "I",
+    [LOAM_TYPE_UINT64] = "L",         [LOAM_TYPE_FLOAT16] = "e",
+    [LOAM_TYPE_FLOAT32] = "f",        [LOAM_TYPE_FLOAT64] = "g",
+    [LOAM_TYPE_DATE] = "tdD",         [LOAM_TYPE_TIME] = "ttu",
+    [LOAM_TYPE_DATETIME] = "tsu:",    [LOAM_TYPE_DATETIME_S] = "tss:",
+    [LOAM_TYPE_DATETIME_MS] = "tsm:", [LOAM_TYPE_DATETIME_NS] = "tsn:",
+    [LOAM_TYPE_TIMEDELTA] = "tDu",    [LOAM_TYPE_TIMEDELTA_S] = "tDs",
+    [LOAM_TYPE_TIMEDELTA_MS] = "tDm", [LOAM_TYPE_TIMEDELTA_NS] = "tDn"
   };
-  return (size_t)kind < LM_COUNT(formats) ? formats[kind] : "";
+  return (size_t)kind < LM_COUNT(formats) && formats[kind] ? formats[kind] : "";
 }
 
 #endif

@@ -186,7 +186,7 @@ static loam_status init_schema(const job *w, struct ArrowSchema *s, const char *
   strcpy(text + FORMAT, name);
   *s = (struct ArrowSchema){ .format = text,
                              .name = text + FORMAT,
-                             .flags = is_nullable ? ARROW_NULLABLE : 0,
+                             .flags = is_nullable ? ARROW_FLAG_NULLABLE : 0,
                              .release = release_schema,
                              .private_data = text };
   return LOAM_OK;
@@ -472,14 +472,14 @@ static loam_status put_categories(const job *w, const column *c, const loam_type
   node dictionary;
   if (!lm_json_is_utf8(value->text, value->text_length))
     return refuse(c, "not all categories are UTF-8, which Arrow requires");
-  loam_status status = check_codes(c, value, n.schema->flags & ARROW_NULLABLE);
+  loam_status status = check_codes(c, value, n.schema->flags & ARROW_FLAG_NULLABLE);
   if (!status) status = add_dictionary(w, n, &dictionary);
   if (!status)
     status = init_node(w, dictionary,
                        &(node_shape){ .name = "", .length = value->count, .buffers = 3 });
   if (!status) status = fill_dictionary(w, value, dictionary);
   if (status) return status;
-  if (value->is_ordered) n.schema->flags |= ARROW_DICTIONARY_ORDERED;
+  if (value->is_ordered) n.schema->flags |= ARROW_FLAG_DICTIONARY_ORDERED;
   set_format(n, lm_arrow_format(value->size == 1 ? LOAM_TYPE_UINT8 : LOAM_TYPE_UINT16));
   return put_numbers(w, c, value->size, n);
 }

@@ -355,7 +355,7 @@ static loam_status make_categorical(const source *s, const source *d, loam_type 
   const char **names = loam_malloc(lm_type_site(), d->count * (sizeof *names + 1) + bytes + 1);
   if (!names) return LOAM_ENOMEM;
   status = copy_names(d, is_wide, names, (char *)(names + d->count));
-  bool is_ordered = s->schema->flags & ARROW_DICTIONARY_ORDERED;
+  bool is_ordered = s->schema->flags & ARROW_FLAG_DICTIONARY_ORDERED;
   if (!status) status = lm_type_categorical(d->count, names, is_ordered, &repeated, out);
   loam_free(names);
   return status == LOAM_EINVAL ? refuse(d, loam_error()) : status;

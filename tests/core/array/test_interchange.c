@@ -119,7 +119,7 @@ static void a_missing_value_has_bit_0(void **state) {
   data[3] = data[9] = INT8_MIN;
   shipped s = ship(a, 0);
   expect_node(&s.schema, &s.array, "c", "", 10, 2);
-  assert_int_equal(s.schema.flags, ARROW_NULLABLE);
+  assert_int_equal(s.schema.flags, ARROW_FLAG_NULLABLE);
   const uint8_t *bits = s.array.buffers[0];
   assert_int_equal(bits[0], 0xF7);
   assert_int_equal(bits[1], 0x01);
@@ -234,7 +234,7 @@ static void categories_are_a_dictionary(void **state) {
   codes[2] = UINT8_MAX;
   shipped s = ship(a, 0);
   expect_node(&s.schema, &s.array, "C", "", 4, 1);
-  assert_int_equal(s.schema.flags, ARROW_NULLABLE | ARROW_DICTIONARY_ORDERED);
+  assert_int_equal(s.schema.flags, ARROW_FLAG_NULLABLE | ARROW_FLAG_DICTIONARY_ORDERED);
   assert_ptr_equal(s.array.buffers[1], codes);
   expect_node(s.schema.dictionary, s.array.dictionary, "u", "", 3, 0);
   assert_int_equal(s.schema.dictionary->flags, 0);
@@ -489,7 +489,7 @@ static void indices_of_missing_elements_are_not_read(void **state) {
   begin_indices(&x, "s", 3, codes);
   x.o.buffer[0] = "\1";
   x.o.s.array.null_count = 2;
-  x.o.s.schema.flags = ARROW_DICTIONARY_ORDERED;
+  x.o.s.schema.flags = ARROW_FLAG_DICTIONARY_ORDERED;
   assert_int_equal(loam_array_from_arrow(&x.o.s.schema, &x.o.s.array, 1, &a), LOAM_OK);
   expect_view(a, "3 * ?categorical[['bcd', 'ef', ''], ordered=True]", "[\"ef\",null,null]");
   begin_indices(&x, "c", 0, NULL);
