@@ -41,11 +41,13 @@ bool lm_pinned_serves(const lm_strategy *whole, size_t size, size_t align);
  * from loam_pinned_alloc. */
 lm_strategy *lm_pinned_twin(lm_strategy *whole, int device, bool asked);
 
-/* Makes sure that the pool of a twin has free memory for an object of `size` bytes; another thread
- * may take it first. Returns NULL, or the reason in words: lm_provider_words if the thread's error
- * words have it; lm_pinned_elsewhere: device_pool.h has to serve the request. The thread is not in
- * an active section, and is marked as inside loam. */
+/* The reason for which lm_pinned_grow fails if another context than the primary one is current. It
+ * is compared by address. */
 extern const char lm_pinned_elsewhere[];
+/* Makes sure that the pool of a twin has free memory for an object of `size` bytes; another thread
+ * may take it first. Returns NULL if the pool has free memory, else a reason: lm_pinned_elsewhere,
+ * then device_pool.h has to serve the request; or lm_provider_words, then the thread's error words
+ * say why. The thread is not in an active section, and is marked as inside loam. */
 const char *lm_pinned_grow(lm_strategy *twin, int device, size_t size);
 
 /* Returns whether `p` is in a live object of such a pool. */
@@ -58,9 +60,9 @@ void lm_pinned_free_after(void *p, lm_stream stream);
 /* Calls `visit` for each live object of a device. */
 void lm_pinned_each(int device, void (*visit)(void *ctx, void *p), void *ctx);
 
-/* Ends the free regions of the strategies for which used[id] is 0, of the `n` strategies that
- * exist. Called after lm_retire_unused with the same arguments; the pools themselves end at the
- * next load of a policy. */
+/* Ends the free regions of the strategies that no live policy names: used[id] is 0 for them, or
+ * their id is `n` or more. Called after lm_retire_unused with the same arguments; the pools
+ * themselves end at the next load of a policy. */
 void lm_pinned_end_unused(const uint8_t *used, uint32_t n);
 /* Ends the free regions of a device (-1: of all devices). Returns their bytes. */
 size_t lm_pinned_trim(int device);
@@ -71,8 +73,8 @@ bool lm_pinned_make_room(void);
 /* A tick of decay, by a thread of loam's own: ends regions that were free since the last tick.
  * Returns whether there is more to do at a later tick. */
 bool lm_pinned_decay(void);
-/* For a process without a service thread, after a free: ends free regions as lm_device_pool_shed
- * does. */
+/* For a process without a service thread, after a free: ends free regions under the rules that
+ * lm_device_pool_shed (device_pool.h) has for device memory. */
 void lm_pinned_shed(void);
 
 /* Returns whether the law at the head of this file holds. Takes lm_pools_pinned_lock. For tests: no
