@@ -51,7 +51,8 @@ local function inside_text(found)
   return ("offset %s of %s"):format(units.count(found.offset), size_text(found))
 end
 
--- Returns where an address is that is in the slots of a guarded block, but not in the block.
+-- Returns where an address in the slots of a guarded block is: before the block, behind it or in
+-- it.
 local function beside_text(found)
   if found.offset < 0 then
     return ("%s before %s"):format(units.plural(-found.offset, "byte"), size_text(found))

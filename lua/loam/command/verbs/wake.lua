@@ -1,4 +1,4 @@
--- wake.lua - the command `loam wake`: a running program takes the device memory back that sleeps.
+-- wake.lua - the command `loam wake`: a running program takes back its device memory that sleeps.
 
 local sleep_order = require("loam.command.sleep_order")
 
