@@ -28,8 +28,8 @@
 typedef struct reply {
   const char *argument; /* the text after the request's name; "" if there is none */
   lm_control_follow_fn *follow;
-  lm_json *out;
-  int *fd;
+  lm_json *out; /* the answer */
+  int *fd;      /* for a descriptor that goes with the answer */
 } reply;
 
 /* ---- the host and its figures ---- */
@@ -99,7 +99,8 @@ static void answer_stats(const reply *r) {
 /* ---- the policy ---- */
 
 /* Loads the policy again from its file, or loads another file. A host that follows its policy file
- * follows the other file from now on. */
+ * follows the other file from now on. `info` is memory for use in here: it is large, so the caller,
+ * which needs one too, lends its own. */
 static loam_status reload(const reply *r, struct loam_policy_info *info) {
   const char *path = r->argument;
   lm_policy_info_get(info);
@@ -125,14 +126,15 @@ static void answer_reload(const reply *r) {
 
 /* ---- samples ---- */
 
-/* Reads `length` bytes as a decimal number of at most `most`. False: they are none. */
+/* Reads `length` bytes as a decimal number. Returns false if they are no number of at most
+ * `most`. */
 static bool read_number(const char *text, size_t length, uint64_t most, uint64_t *out) {
   char *end;
   *out = strtoull(text, &end, 10);
   return *text >= '0' && *text <= '9' && end == text + length && *out <= most;
 }
 
-/* Samples one block in so many bytes; 0: nothing. */
+/* Sets after how many allocated bytes, on average, a block is sampled; 0 ends sampling. */
 static void answer_sample(const reply *r) {
   char quoted[96], words[160];
   uint64_t interval;
@@ -152,10 +154,9 @@ static void answer_share(const reply *r) {
   lm_json *out = r->out;
   uint64_t key = 0, offset = 0;
   size_t size = 0;
-  loam_status status = LOAM_EINVAL;
-  if (sscanf(r->argument, "%" SCNx64 " %" SCNx64, &key, &offset) == 2)
-    status = lm_share_export_open(key, offset, r->fd, &size);
-  else lm_error(status, "a key and an offset are expected");
+  bool is_read = sscanf(r->argument, "%" SCNx64 " %" SCNx64, &key, &offset) == 2;
+  loam_status status = is_read ? lm_share_export_open(key, offset, r->fd, &size)
+                               : lm_error(LOAM_EINVAL, "a key and an offset are expected");
   if (!begin_answer(out, status)) return;
   lm_json_uint(out, "size", size);
   lm_json_close(out, '}');
@@ -166,10 +167,9 @@ static void answer_device(const reply *r) {
   uint64_t base = 0, at = 0;
   uint32_t key = 0;
   lm_device_export_piece piece = { 0 };
-  loam_status status = LOAM_EINVAL;
-  if (sscanf(r->argument, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3)
-    status = lm_device_export_open(base, key, at, &piece, r->fd);
-  else lm_error(status, "a base, a key and an address are expected");
+  bool is_read = sscanf(r->argument, "%" SCNx64 " %" SCNx32 " %" SCNx64, &base, &key, &at) == 3;
+  loam_status status = is_read ? lm_device_export_open(base, key, at, &piece, r->fd)
+                               : lm_error(LOAM_EINVAL, "a base, a key and an address are expected");
   if (!begin_answer(out, status)) return;
   lm_json_uint(out, "begin", piece.begin);
   lm_json_uint(out, "end", piece.end);
@@ -214,14 +214,16 @@ static bool is_word(const char *text, size_t length, const char *word) {
   return strlen(word) == length && !strncmp(text, word, length);
 }
 
-/* Reads `key` and a number of at most `most` behind it. */
+/* Reads `key`, which ends in "=", and the number behind it. Returns false if the text does not
+ * begin with the key, or the number is above `most`. */
 static bool read_value(const char *text, size_t length, const char *key, uint64_t most,
                        uint64_t *out) {
   size_t n = strlen(key);
   return !strncmp(text, key, n) && read_number(text + n, length - n, most, out);
 }
 
-/* Reads one `key=value`, without a tag. False: it is not known, or its number is none. */
+/* Reads one `key=value` of an order; tag= is read by read_order. Returns false if the key is not
+ * known, or its value is not possible. */
 static bool read_word(const char *text, size_t length, lm_job_order *order) {
   uint64_t n;
   if (is_word(text, length, "to=node")) order->to = LOAM_TO_NODE;
@@ -234,8 +236,8 @@ static bool read_word(const char *text, size_t length, lm_job_order *order) {
   return true;
 }
 
-/* Reads the words of an order. The tag ends where the line ends. False: a word is wrong, the
- * tag is too long, or a demotion names no tag. */
+/* Reads the words of an order. The tag is the last word, because it may contain spaces. Returns
+ * false if a word is wrong, the tag is too long, or an order to demote names no tag. */
 static bool read_order(const char *text, lm_job_order *order) {
   for (size_t n; *text; text += n + (text[n] == ' ')) {
     n = strcspn(text, " ");
@@ -326,7 +328,8 @@ static void answer_wake(const reply *r) {
 
 typedef enum argument_rule { NO_ARGUMENT, MAY_HAVE_ARGUMENT, NEEDS_ARGUMENT } argument_rule;
 
-/* The argument of a line whose request is `name`; NULL: the line is another request. */
+/* Returns the argument of a line whose request is `name`; NULL if the line is another request, or
+ * breaks the rule for arguments. */
 static const char *argument_of(const char *line, const char *name, argument_rule rule) {
   size_t n = strlen(name);
   if (strncmp(line, name, n)) return NULL;
