@@ -82,7 +82,7 @@ LM_INLINE choice choose(const lm_request *r, bool *needs_lock) {
   choice c = { .step = step, .token = lm_site_token_now(r->site, token), .strategy = entry - 1 };
   c.is_keyed = entry >= 0 && !is_aligned && !(c.token & LM_TOKEN_COUNTED) &&
                !(plan->reads & 1u << LM_IN_ZERO);
-  if (entry < 0) c.strategy = lm_plan_first(plan, leaf_from(plan, ~entry, r, needs_lock));
+  if (entry < 0) c.strategy = lm_plan_first_host(plan, leaf_from(plan, ~entry, r, needs_lock));
   return c;
 }
 

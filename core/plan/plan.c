@@ -108,7 +108,7 @@ static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
   plan->nodes = head->nodes;
   plan->codes = head->codes;
   plan->leaves = head->leaves;
-  plan->chains = head->chain;
+  plan->chains = head->chains;
   plan->node = (const lm_node *)body;
   plan->code = (const lm_code *)(plan->node + plan->nodes);
   plan->leaf = (const lm_leaf *)(plan->code + plan->codes);
@@ -119,7 +119,7 @@ static void lay_out(lm_plan *plan, const lm_image *head, const char *body) {
 static size_t size_of(const lm_image *head) {
   return sizeof *head + (size_t)head->nodes * sizeof(lm_node) +
          (size_t)head->codes * sizeof(lm_code) + (size_t)head->leaves * sizeof(lm_leaf) +
-         (size_t)head->chain * sizeof(uint32_t);
+         (size_t)head->chains * sizeof(uint32_t);
 }
 
 _Atomic(lm_power_fn *) lm_plan_power;
@@ -134,17 +134,18 @@ static loam_status check_power(const lm_plan *plan) {
 
 /* Returns the first strategy of a leaf's chain that may serve malloc, by id; -1 if there is
  * none. */
-static int32_t first_of(const lm_plan *plan, const lm_leaf *leaf) {
+static int32_t first_host_of(const lm_plan *plan, const lm_leaf *leaf) {
   for (uint32_t i = leaf->first; i < leaf->first + leaf->n; i++)
     if (lm_strategy_at(plan->chain[i])->desc.kind != LM_KIND_DEVICE) return (int32_t)plan->chain[i];
   return -1;
 }
 
-/* Sets plan->first. `first` is memory of the plan, one entry a leaf. */
-static void find_first(lm_plan *plan, int32_t *first) {
+/* Sets plan->first_host. `first` is memory that belongs to the plan, with an entry for each
+ * leaf. */
+static void find_first_hosts(lm_plan *plan, int32_t *first) {
   lm_assert((uintptr_t)first % _Alignof(int32_t) == 0);
-  for (uint32_t i = 0; i < plan->leaves; i++) first[i] = first_of(plan, &plan->leaf[i]);
-  plan->first = first;
+  for (uint32_t i = 0; i < plan->leaves; i++) first[i] = first_host_of(plan, &plan->leaf[i]);
+  plan->first_host = first;
 }
 
 loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
@@ -161,7 +162,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   if (size_of(&head) != size)
     return lm_error(LOAM_EINVAL, "plan image: it has %zu bytes, but its head says %zu", size,
                     size_of(&head));
-  size_t more = head.leaves * sizeof(int32_t); /* for plan->first, behind the image */
+  size_t more = head.leaves * sizeof(int32_t); /* for plan->first_host, behind the image */
   lm_plan *plan = lm_metadata_alloc(sizeof *plan + size + more);
   if (!plan) return lm_error(LOAM_ENOMEM, "plan image: no memory for %zu bytes", size);
   char *body = (char *)(plan + 1);
@@ -176,7 +177,7 @@ loam_status lm_plan_make(const void *image, size_t size, lm_plan **out) {
   }
   for (uint32_t i = 0; i < plan->nodes; i++) plan->reads |= lm_plan_node_reads(plan, i);
   plan->hash = lm_hash_words(LM_HASH_NONE, image, size);
-  find_first(plan, (int32_t *)(body + size - sizeof head));
+  find_first_hosts(plan, (int32_t *)(body + size - sizeof head));
   lm_size_table_fill(&plan->table, plan);
   lm_verify(lm_plan_is_valid(plan));
   *out = plan;
@@ -212,7 +213,7 @@ void lm_plan_destroy(lm_plan *plan) { lm_metadata_free(plan); }
 bool lm_plan_is_valid(const lm_plan *plan) {
   if (check(plan)) return false;
   for (uint32_t i = 0; i < plan->leaves; i++)
-    if (plan->first[i] != first_of(plan, &plan->leaf[i])) return false;
+    if (plan->first_host[i] != first_host_of(plan, &plan->leaf[i])) return false;
   return lm_size_table_is_valid(&plan->table, plan);
 }
 
@@ -370,12 +371,12 @@ unsigned lm_plan_decide_from(const lm_plan *plan, uint32_t node, const lm_inputs
 
 static const lm_leaf default_leaf = { .first = 0, .n = 1, .line = 0 };
 static const uint32_t default_chain[1] = { 0 };
-static const int32_t default_first[1] = { 0 };
+static const int32_t default_first_host[1] = { 0 };
 
 #define DEFAULT_PLAN                                                         \
   {                                                                          \
     .leaves = 1, .chains = 1, .leaf = &default_leaf, .chain = default_chain, \
-    .first = default_first                                                   \
+    .first_host = default_first_host                                         \
   }
 
 const lm_plan lm_plan_bare = DEFAULT_PLAN;

@@ -13,9 +13,9 @@
 #include "os/base.h"
 #endif
 
-/* The inputs: the numbers that a condition may read. From LM_IN_NODE to LM_IN_DEVICE_FREE they are
- * gauges, and so is LM_IN_PRESSURE: their value changes between requests that are equal
- * otherwise. */
+/* The inputs: the numbers that a condition may read. Those from LM_IN_NODE to LM_IN_DEVICE_FREE,
+ * and LM_IN_PRESSURE, are gauges: two requests that are equal otherwise may find other values of
+ * them. */
 enum {
   LM_IN_SIZE = 0,        /* bytes requested */
   LM_IN_ALIGN = 1,       /* alignment requested, in bytes; 16 if none was */
@@ -53,7 +53,11 @@ enum {
   LM_OP_MAX,
   LM_OPS
 };
-enum { LM_STACK = 32, LM_CHAIN_MAX = 16, LM_PLAN_MAGIC = 0x6c706c31 };
+enum {
+  LM_STACK = 32,             /* doubles; conditions that need more are refused */
+  LM_CHAIN_MAX = 16,         /* strategies; longer chains are refused */
+  LM_PLAN_MAGIC = 0x6c706c31 /* "lpl1" as a number; the first word of an image */
+};
 
 typedef struct lm_code {
   uint8_t op;    /* LM_OP_* */
@@ -88,7 +92,7 @@ typedef struct lm_leaf {
  * strategy ids (uint32_t) of the chains. Without nodes, the plan is leaf 0. */
 typedef struct lm_image {
   uint32_t magic;
-  uint32_t nodes, codes, leaves, chain; /* lengths of the arrays */
+  uint32_t nodes, codes, leaves, chains; /* lengths of the arrays */
   uint32_t unused;
 } lm_image;
 
@@ -104,7 +108,7 @@ typedef struct lm_plan lm_plan;
  *      `yes` and `no` of a node are leaves or nodes with a higher index, so evaluating ends.
  *      The instructions of a node leave two numbers, and never need more than LM_STACK.
  *      The table agrees with the tree (size_table.h).
- *      first[leaf] is the id of the first strategy of the leaf's chain whose kind is not
+ *      first_host[leaf] is the id of the first strategy of the leaf's chain whose kind is not
  *      LM_KIND_DEVICE; -1 if there is none. */
 struct lm_plan {
   lm_size_table table;
@@ -114,8 +118,8 @@ struct lm_plan {
   const lm_code *code;
   const lm_leaf *leaf;
   const uint32_t *chain;
-  const int32_t *first; /* by leaf: the result of lm_plan_first */
-  uint64_t hash;        /* of the image, to find equal plans */
+  const int32_t *first_host; /* by leaf: the result of lm_plan_first_host */
+  uint64_t hash;             /* of the image, to find equal plans */
 };
 
 /* The function for LM_OP_POW: the C library's pow, set by the file that opens LuaJIT. core does not
@@ -176,9 +180,9 @@ uint32_t lm_plan_node_reads(const lm_plan *plan, uint32_t node);
 
 /* Returns the id of the first strategy of a leaf's chain that may serve malloc and its relatives;
  * -1 if there is none. Device memory may not (device/provider.h). */
-LM_INLINE int lm_plan_first(const lm_plan *plan, unsigned leaf) {
+LM_INLINE int lm_plan_first_host(const lm_plan *plan, unsigned leaf) {
   lm_assert(leaf < plan->leaves);
-  return plan->first[leaf];
+  return plan->first_host[leaf];
 }
 
 /* Returns the built-in default plan: one leaf, with strategy 0. It is never destroyed. Before

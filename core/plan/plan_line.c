@@ -110,7 +110,7 @@ static char *put_tree(work *w, char *image) {
   const lm_plan *plan = w->plan;
   w->head.codes = plan->codes;
   w->head.leaves = plan->leaves;
-  w->head.chain = plan->chains;
+  w->head.chains = plan->chains;
   char *out = put_codes(w, put_nodes(w, put(image, &w->head, sizeof w->head)));
   out = put(out, plan->leaf, plan->leaves * sizeof *plan->leaf);
   return put(out, plan->chain, plan->chains * sizeof *plan->chain);
@@ -122,7 +122,7 @@ static char *put_leaf(work *w, char *image, uint32_t index) {
   const uint32_t *chain = &w->plan->chain[leaf.first];
   leaf.first = 0;
   w->head.leaves = 1;
-  w->head.chain = leaf.n;
+  w->head.chains = leaf.n;
   char *out = put(image, &w->head, sizeof w->head);
   return put(put(out, &leaf, sizeof leaf), chain, leaf.n * sizeof *chain);
 }

@@ -321,10 +321,10 @@ static loam_status renumber(char *plan, size_t size, const uint32_t *id, uint32_
   lm_image head;
   if (size < sizeof head || size % sizeof(uint32_t)) return refuse("size of a plan", size);
   memcpy(&head, plan, sizeof head);
-  if (head.chain > (size - sizeof head) / sizeof(uint32_t))
-    return refuse("chains of a plan", head.chain);
-  uint32_t *chain = (uint32_t *)(void *)(plan + size) - head.chain;
-  for (uint32_t i = 0; i < head.chain; i++) {
+  if (head.chains > (size - sizeof head) / sizeof(uint32_t))
+    return refuse("chains of a plan", head.chains);
+  uint32_t *chain = (uint32_t *)(void *)(plan + size) - head.chains;
+  for (uint32_t i = 0; i < head.chains; i++) {
     if (chain[i] >= strategies) return refuse("strategy of a plan", chain[i]);
     chain[i] = id[chain[i]];
   }

@@ -38,7 +38,7 @@ static int32_t walk_from(walk *w, int32_t at, unsigned depth) {
   const lm_node *node = w->plan->node;
   for (bool holds; at >= 0 && w->fuel && is_known(w, &node[at], &holds); w->fuel--)
     at = holds ? node[at].yes : node[at].no;
-  if (at < 0) return lm_plan_first(w->plan, (unsigned)~at) + 1;
+  if (at < 0) return lm_plan_first_host(w->plan, (unsigned)~at) + 1;
   if (!w->fuel || !depth) return ~at;
   w->fuel--;
   int32_t way = walk_from(w, node[at].yes, depth - 1);

@@ -19,7 +19,8 @@ struct lm_plan;
  * Law, for requests of the class with align <= 16 and zero = 0:
  *   - n < 0 only if each of them passes that node;
  *   - n > 0 only if each of them reaches, whatever the gauges say, a leaf whose first strategy for
- *     malloc (lm_plan_first) is that strategy, and it has a bin for the class (lm_pool_bin). */
+ *     malloc (lm_plan_first_host) is that strategy, and the strategy has a bin for the class
+ *     (lm_pool_bin). */
 typedef struct lm_size_table {
   int32_t entry[LM_CLASSES_ALL];
 } lm_size_table;

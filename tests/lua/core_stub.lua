@@ -138,7 +138,7 @@ function core.plan(image)
   assert(head.magic == ffi.C.LM_PLAN_MAGIC, "magic")
   local at = ffi.sizeof("lm_image")
   local plan = {
-    nodes = head.nodes, codes = head.codes, leaves = head.leaves, chains = head.chain,
+    nodes = head.nodes, codes = head.codes, leaves = head.leaves, chains = head.chains,
   }
   plan.node, at = array("lm_node", image, at, plan.nodes)
   plan.code, at = array("lm_code", image, at, plan.codes)

@@ -93,7 +93,7 @@ function emit.run(root, ids)
     found[i] = cell.leaf
   end
   local head = ffi.new("lm_image", {
-    magic = C.LM_PLAN_MAGIC, nodes = #nodes, codes = #code, leaves = #leaves, chain = #chain,
+    magic = C.LM_PLAN_MAGIC, nodes = #nodes, codes = #code, leaves = #leaves, chains = #chain,
   })
   local image = ffi.string(head, ffi.sizeof(head)) .. emit.array("lm_node", nodes)
     .. emit.array("lm_code", code) .. emit.array("lm_leaf", leaves) .. emit.array("uint32_t", chain)

@@ -358,7 +358,7 @@ static void refuses_a_damaged_plan(void **state) {
   at += sizeof(uint64_t);
   uint32_t number = UINT32_MAX;
   refuses(LOAM_EINVAL, at, &number, 4, "begins with");
-  refuses(LOAM_EINVAL, at + offsetof(lm_image, chain), &number, 4, "chains of a plan");
+  refuses(LOAM_EINVAL, at + offsetof(lm_image, chains), &number, 4, "chains of a plan");
   size_t chain = at + lm_plan_image_size(plan[0]) - plan[0]->chains * sizeof(uint32_t);
   number = 4;
   refuses(LOAM_EINVAL, chain, &number, 4, "strategy of a plan: 4");
