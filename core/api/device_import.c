@@ -61,13 +61,13 @@ void lm_device_import_write(const lm_device_export *block, unsigned char handle[
   memcpy(handle, &c, sizeof c);
 }
 
-bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]) {
+bool lm_device_import_wrote(const unsigned char handle[LM_GPU_IPC_SIZE]) {
   return !memcmp(handle, MAGIC, sizeof MAGIC);
 }
 
 uint64_t lm_device_import_size(const unsigned char handle[LM_GPU_IPC_SIZE]) {
   card c;
-  lm_assert(lm_device_import_is(handle));
+  lm_assert(lm_device_import_wrote(handle));
   memcpy(&c, handle, sizeof c);
   return c.size;
 }
@@ -197,7 +197,7 @@ static loam_status open_card(const card *c, int device, lm_device_import **out) 
 loam_status lm_device_import_open(const unsigned char handle[LM_GPU_IPC_SIZE], int device,
                                   lm_device_import **out, void **at) {
   card c;
-  lm_assert(lm_device_import_is(handle));
+  lm_assert(lm_device_import_wrote(handle));
   memcpy(&c, handle, sizeof c);
   if (c.pid <= 0 || !c.size || c.size > LM_SIZE_MAX)
     return lm_error(LOAM_EINVAL,

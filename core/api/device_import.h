@@ -17,8 +17,8 @@ typedef struct lm_device_import lm_device_import;
 /* Writes the handle of a block of this process. */
 void lm_device_import_write(const lm_device_export *block, unsigned char handle[LM_GPU_IPC_SIZE]);
 
-/* Returns whether lm_device_import_write wrote the handle, rather than a driver. */
-bool lm_device_import_is(const unsigned char handle[LM_GPU_IPC_SIZE]);
+/* Returns whether lm_device_import_write, and not a driver, wrote the handle. */
+bool lm_device_import_wrote(const unsigned char handle[LM_GPU_IPC_SIZE]);
 
 /* Returns the bytes of the block of a handle that lm_device_import_write wrote. */
 uint64_t lm_device_import_size(const unsigned char handle[LM_GPU_IPC_SIZE]);

@@ -49,13 +49,14 @@ static lm_lock_suspended take_lock(void) {
 
 static void drop_lock(lm_lock_suspended section) { lm_lock_drop_long(&list.lock, section); }
 
-/* Returns the manager of a device; NULL, with *status, if there is none. */
+/* Returns the manager of a device. NULL: there is none; *status is the reason, and the error words
+ * are set. */
 static const loam_manager *manager_of(int device, loam_status *status) {
   const loam_manager *m = lm_manager(device);
-  bool is_absent = !m && lm_gpu() && !lm_gpu_has(device);
-  if (!m) *status = lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
-  if (is_absent) *status = LOAM_EINVAL;
-  return m;
+  if (m) return m;
+  *status = lm_gpu_is_barred() ? LOAM_ESTATE : LOAM_EUNSUPPORTED;
+  if (lm_gpu() && !lm_gpu_has(device)) *status = LOAM_EINVAL;
+  return NULL;
 }
 
 /* Fills in a handle of loam for a block in mapped memory. */
@@ -74,12 +75,16 @@ static loam_status describe_mapped(const void *ptr, const lm_device_export *bloc
 
 /* ---- Devices ------------------------------------------------------------------------------ */
 
-static const unsigned char unknown[16];
+/* Returns whether a handle names its device by a uuid. Without one it has zeros. */
+static bool has_uuid(const loam_ipc *handle) {
+  static const unsigned char none[sizeof handle->uuid];
+  return memcmp(handle->uuid, none, sizeof none) != 0;
+}
 
-/* Fills in the device of a handle, unless a host's manager has done so. */
-static void describe_device(int device, loam_ipc *out) {
+/* Fills in the uuid of a handle's device, unless a host's manager has done so. */
+static void fill_uuid(int device, loam_ipc *out) {
   lm_gpu_info info;
-  if (memcmp(out->uuid, unknown, sizeof unknown) != 0) return;
+  if (has_uuid(out)) return;
   if (lm_gpu()->info(device, &info) == LM_GPU_OK) memcpy(out->uuid, info.uuid, sizeof info.uuid);
 }
 
@@ -87,9 +92,7 @@ int loam_ipc_device(const loam_ipc *handle) {
   lm_gpu_info info;
   int count = lm_gpu_count();
   if (!handle) return -1;
-  bool is_known = memcmp(handle->uuid, unknown, sizeof unknown) != 0;
-  bool is_own = handle->device >= 0 && handle->device < count;
-  if (!is_known) return is_own ? handle->device : -1;
+  if (!has_uuid(handle)) return handle->device >= 0 && handle->device < count ? handle->device : -1;
   for (int device = 0; device < count; device++)
     if (lm_gpu()->info(device, &info) == LM_GPU_OK &&
         !memcmp(info.uuid, handle->uuid, sizeof info.uuid))
@@ -99,7 +102,7 @@ int loam_ipc_device(const loam_ipc *handle) {
 
 /* ---- Sharing ------------------------------------------------------------------------------ */
 
-/* Pinned memory is of the host, and belongs to a device as well. */
+/* Pinned memory is memory of the host, although its owner information names a device. */
 static bool is_of_host(const loam_owner_info *owner) {
   return owner->device < 0 || !strcmp(owner->kind, lm_strategy_kind_text(LM_KIND_PINNED));
 }
@@ -125,14 +128,14 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
     if (status == LOAM_OK) status = describe_mapped(ptr, &block, owner.device, &found);
   } else if (m) status = m->get_ipc_handle(m->ctx, owner.device, (void *)ptr, &found);
   if (status != LOAM_OK) return status;
-  describe_device(owner.device, &found);
+  fill_uuid(owner.device, &found);
   found.size = (uint64_t)((char *)owner.base + owner.size - (const char *)ptr);
   *out = found;
   return LOAM_OK;
 }
 
 int loam_ipc_is_plain(const loam_ipc *handle) {
-  return handle && !lm_device_import_is(handle->handle);
+  return handle && !lm_device_import_wrote(handle->handle);
 }
 
 /* Returns the entry of a handle's allocation in a context; NULL if it is not open there. */
@@ -148,7 +151,7 @@ static opened *find_locked(const loam_ipc *handle, int device, const void *conte
 
 /* Opens the allocation of a handle, by its owner or by the manager. */
 static loam_status open_foreign_locked(const loam_manager *m, opened *o, void **base) {
-  return lm_device_import_is(o->handle.handle)
+  return lm_device_import_wrote(o->handle.handle)
              ? lm_device_import_open(o->handle.handle, o->device, &o->import, base)
              : m->open_ipc_handle(m->ctx, o->device, &o->handle, base);
 }
@@ -174,11 +177,11 @@ static loam_status open_locked(const loam_manager *m, const loam_ipc *handle, in
   return LOAM_OK;
 }
 
-/* Checks that the memory of a handle lies in its allocation, as far as the handle says how large
- * that is: a handle of a driver does not. */
+/* Checks that the memory of a handle lies in its allocation. A handle of a driver does not say how
+ * large the allocation is; then any size is accepted that an allocation can have. */
 static loam_status check_part(const loam_ipc *handle) {
-  bool is_own = lm_device_import_is(handle->handle);
-  uint64_t most = is_own ? lm_device_import_size(handle->handle) : LM_SIZE_MAX;
+  bool has_size = lm_device_import_wrote(handle->handle);
+  uint64_t most = has_size ? lm_device_import_size(handle->handle) : LM_SIZE_MAX;
   if (handle->offset <= most && handle->size <= most - handle->offset) return LOAM_OK;
   return lm_error(LOAM_EINVAL,
                   "handle of process %d: %" PRIu64 " bytes at offset %" PRIu64
@@ -186,8 +189,8 @@ static loam_status check_part(const loam_ipc *handle) {
                   (int)handle->pid, handle->size, handle->offset, most);
 }
 
-/* Opens the memory of a handle, by the entry of its allocation. Memory of no bytes counts as one
- * byte, so that close_locked finds its allocation. */
+/* Opens the memory of a handle: finds or makes the entry of its allocation, and counts the open.
+ * Memory of no bytes counts as one byte, so that close_locked finds its allocation. */
 static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int device,
                               void **out) {
   opened *o = find_locked(handle, device, lm_gpu_context(device));
@@ -218,9 +221,10 @@ loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   return status;
 }
 
-/* Returns the link to the entry of the allocation that contains `at`, or to NULL. If a reset has
- * closed one allocation and another is at its addresses now, it is the closed one: so a late close
- * never ends the new one. */
+/* Returns the link of the list that points to the entry of the allocation that contains `at`; if
+ * there is none, the last link, which points to NULL. If a reset has closed an allocation and
+ * another one is at its addresses now, the entry is the closed one's. So a late close never ends
+ * the new one. */
 static opened **link_of_locked(const char *at) {
   opened **found = NULL, **o = &list.first;
   for (; *o; o = &(*o)->next) {
@@ -246,7 +250,7 @@ static loam_status close_locked(const void *at, opened **last) {
 }
 
 /* Closes an allocation, unless a reset has done so. In a forked child, which must not touch the
- * driver, there is no manager: the entry just ends. */
+ * driver, there is no manager: then the entry is only marked as ended. */
 static void end_locked(opened *o) {
   loam_status unused;
   const loam_manager *m = o->is_ended ? NULL : manager_of(o->device, &unused);
@@ -294,11 +298,12 @@ static loam_status copy_now(int device, void *to, const void *from, size_t size)
   return lm_gpu_status(result);
 }
 
-/* Allocates the copy of memory that is opened at `there`, and fills it. */
+/* Allocates the copy of memory that is opened at `there`, and fills it. The memory is loam's, so
+ * that the policy decides about it. */
 static loam_status copy_opened(const loam_ipc *handle, const void *there, int device, void **out) {
-  const loam_manager *m = loam_manager_get();
+  const loam_manager *loam = loam_manager_get();
   void *made;
-  loam_status status = m->memalloc(m->ctx, device, handle->size, &made);
+  loam_status status = loam->memalloc(loam->ctx, device, handle->size, &made);
   if (status != LOAM_OK) return status;
   status = copy_now(device, made, there, handle->size);
   if (status == LOAM_OK) *out = made;
@@ -309,13 +314,13 @@ static loam_status copy_opened(const loam_ipc *handle, const void *there, int de
 loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out) {
   void *there;
   if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
-  int own = loam_ipc_device(handle);
-  if (own < 0 && lm_gpu())
+  int source = loam_ipc_device(handle); /* the device of the memory, in this process */
+  if (source < 0 && lm_gpu())
     return lm_error(LOAM_EUNSUPPORTED,
                     "device %d of process %d: this process does not have it; CUDA_VISIBLE_DEVICES "
                     "may hide it",
                     (int)handle->device, (int)handle->pid);
-  loam_status status = loam_ipc_open(handle, own < 0 ? 0 : own, &there);
+  loam_status status = loam_ipc_open(handle, source < 0 ? 0 : source, &there);
   if (status != LOAM_OK) return status;
   status = copy_opened(handle, there, device, out);
   (void)loam_ipc_close(there);
