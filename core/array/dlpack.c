@@ -4,7 +4,7 @@
 #include "array/array.h"
 #include "os/error.h"
 
-/* ---- Types */
+/* ---- Types -------------------------------------------------------------------------------- */
 
 /* The element type of a tensor for each scalar kind. */
 static const DLDataType dtypes[] = {
@@ -40,17 +40,17 @@ typedef struct exported {
 } exported;
 
 /* Returns whether the law holds for a tensor that no importing library has changed. */
-LM_INLINE bool exported_is_valid(const exported *l) {
-  const DLTensor *t = &l->tensor.dl_tensor;
-  return l->tensor.manager_ctx == l && t->shape == l->dims && t->strides == l->dims + t->ndim;
+LM_INLINE bool exported_is_valid(const exported *e) {
+  const DLTensor *t = &e->tensor.dl_tensor;
+  return e->tensor.manager_ctx == e && t->shape == e->dims && t->strides == e->dims + t->ndim;
 }
 
 /* The deleter of exported tensors. The importing library may call it in any thread. */
 static void delete_exported(DLManagedTensor *tensor) {
-  exported *l = tensor->manager_ctx;
-  lm_assert(&l->tensor == tensor);
-  loam_block_release(l->owner);
-  loam_free(l);
+  exported *e = tensor->manager_ctx;
+  lm_assert(&e->tensor == tensor);
+  loam_block_release(e->owner);
+  loam_free(e);
 }
 
 static loam_status refuse(const loam_type *type, const char *why) {
@@ -58,16 +58,16 @@ static loam_status refuse(const loam_type *type, const char *why) {
   return lm_error(LOAM_EUNSUPPORTED, "%s: %s", lm_type_words(words, type), why);
 }
 
-/* Returns whether a scalar kind has NaNs. A missing float is a NaN, so libraries that do not know
- * about missing values can use it. */
-static bool is_float(loam_type_kind kind) {
+/* Returns whether a scalar kind has NaNs. A missing value of such a kind is a NaN, so it needs no
+ * mark that other libraries would have to know. */
+static bool has_nan(loam_type_kind kind) {
   return kind >= LOAM_TYPE_FLOAT16 && kind <= LOAM_TYPE_COMPLEX128;
 }
 
 /* Checks that a tensor can have elements of this type. */
 static loam_status check_element(const loam_type *type) {
   if (type->kind == LOAM_TYPE_OPTION) {
-    if (is_float(type->element->kind)) return LOAM_OK;
+    if (has_nan(type->element->kind)) return LOAM_OK;
     return refuse(type, "a tensor has no missing values");
   }
   return lm_type_is_number(type->kind) ? LOAM_OK
@@ -87,21 +87,21 @@ static size_t count_dims(const loam_type *type, const loam_type **element) {
   return n;
 }
 
-/* Sets dimension `i` of a tensor whose elements have `each` bytes. `stride` is in bytes; it has to
- * be whole elements unless it is never used. */
+/* Sets dimension `i` of a tensor whose elements have `each` bytes. `stride` is in bytes. It has to
+ * be a multiple of `each`, unless the dimension has fewer than two elements and so no distance. */
 static loam_status set_dim(DLTensor *t, int i, size_t count, ptrdiff_t stride, size_t each) {
   lm_assert(i >= 0 && i < t->ndim && each);
   t->shape[i] = (int64_t)count;
   t->strides[i] = stride / (ptrdiff_t)each;
   if (count < 2 || stride % (ptrdiff_t)each == 0) return LOAM_OK;
   return lm_error(LOAM_EUNSUPPORTED,
-                  "dimension %d has elements of %zu bytes %td bytes apart: a tensor's are whole "
-                  "elements apart",
+                  "dimension %d has elements of %zu bytes that are %td bytes apart: in a tensor, "
+                  "the distance is a multiple of the element's size",
                   i + 1, each, stride);
 }
 
-/* Sets all dimensions of a tensor. Dimension 0 is `row`, which may be of a var dimension; the next
- * dimensions are fixed dimensions of the elements of the row. */
+/* Sets all dimensions of a tensor whose elements have `each` bytes. Dimension 0 is `row`, which may
+ * be of a var dimension. The other dimensions are the fixed dimensions of the row's elements. */
 static loam_status set_dims(DLTensor *t, const lm_array_row *row, size_t each) {
   if (!t->ndim) return LOAM_OK;
   loam_status status = set_dim(t, 0, row->count, row->stride, each);
@@ -114,38 +114,38 @@ static loam_status set_dims(DLTensor *t, const lm_array_row *row, size_t each) {
   return status;
 }
 
-/* Fills in the tensor of an exported row of `element`s. */
+/* Fills in the tensor of an exported row; `element` is the type of the tensor's elements. */
 static loam_status fill_tensor(const lm_array_row *row, size_t ndim, const loam_type *element,
-                               exported *l) {
+                               exported *e) {
   const loam_type *scalar = scalar_type(element);
-  l->tensor.dl_tensor = (DLTensor){ .data = row->first.data,
+  e->tensor.dl_tensor = (DLTensor){ .data = row->first.data,
                                     .device = { DL_CPU, 0 },
                                     .ndim = (int32_t)ndim,
                                     .dtype = dtypes[scalar->kind],
-                                    .shape = l->dims,
-                                    .strides = l->dims + ndim };
-  lm_assert(exported_is_valid(l));
-  return set_dims(&l->tensor.dl_tensor, row, scalar->size);
+                                    .shape = e->dims,
+                                    .strides = e->dims + ndim };
+  lm_assert(exported_is_valid(e));
+  return set_dims(&e->tensor.dl_tensor, row, scalar->size);
 }
 
-/* Exports a row. Without a dimension (has_row false) the row is one scalar. */
+/* Exports a row. If `has_row` is false, the array has no dimension: the row is one scalar. */
 static loam_status make_exported(const loam_array *array, const lm_array_row *row, bool has_row,
                                  DLManagedTensor **out) {
   const loam_type *element;
   size_t ndim = count_dims(row->first.type, &element) + has_row;
   loam_status status = check_element(element);
   if (status) return status;
-  exported *l = loam_malloc(array->block.site, sizeof *l + 2 * ndim * sizeof *l->dims);
-  if (!l) return LOAM_ENOMEM;
-  *l = (exported){ .tensor = { .manager_ctx = l, .deleter = delete_exported } };
-  status = fill_tensor(row, ndim, element, l);
+  exported *e = loam_malloc(array->block.site, sizeof *e + 2 * ndim * sizeof *e->dims);
+  if (!e) return LOAM_ENOMEM;
+  *e = (exported){ .tensor = { .manager_ctx = e, .deleter = delete_exported } };
+  status = fill_tensor(row, ndim, element, e);
   if (status) {
-    loam_free(l);
+    loam_free(e);
     return status;
   }
-  l->owner = loam_block_retain(row->first.owner);
-  lm_assert(exported_is_valid(l));
-  *out = &l->tensor;
+  e->owner = loam_block_retain(row->first.owner);
+  lm_assert(exported_is_valid(e));
+  *out = &e->tensor;
   return LOAM_OK;
 }
 

@@ -107,8 +107,8 @@ static void types_that_a_tensor_cannot_express_are_refused(void **state) {
   a = new_array("2 * {x: complex64, y: int32}");
   x = field_of(a, "x");
   EXPECT_ERROR(loam_array_to_dlpack(x, &t), LOAM_EUNSUPPORTED,
-               "dimension 1 has elements of 8 bytes 12 bytes apart: a tensor's are whole elements "
-               "apart");
+               "dimension 1 has elements of 8 bytes that are 12 bytes apart: in a tensor, the "
+               "distance is a multiple of the element's size");
   x->is_readonly = true;
   EXPECT_ERROR(loam_array_to_dlpack(x, &t), LOAM_EUNSUPPORTED,
                "the array is read-only, which DLPack cannot express");
