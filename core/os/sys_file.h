@@ -1,5 +1,6 @@
-/* sys_file.h - files as memory, of the operating system. The contract of sys.h holds. Offsets and
- * sizes are multiples of a page. */
+/* sys_file.h - what loam asks of the operating system about files: files that are mapped as memory,
+ * and reads, writes and locks of files. The contract of sys.h holds. Offsets and sizes are
+ * multiples of a page, but not those of bytes that are written or read. */
 #ifndef LM_SYS_FILE_H
 #define LM_SYS_FILE_H
 
@@ -37,17 +38,16 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
  * mapping. */
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out);
 
-/* Maps part of a file, shared and readable only, in place of memory that the process has mapped,
- * for touches one here and one there (lm_sys_file_scattered).
- * Nothing in the process can make the mapping writable if `fd` is open for reading alone. After a
- * failure the memory is as before. */
+/* Maps part of a file, shared and readable only, in place of memory that the process has mapped.
+ * The mapping is read as after lm_sys_file_scattered. If `fd` is open for reading alone, nothing in
+ * the process can make the mapping writable. After a failure the memory is as before. */
 int lm_sys_file_cover(int fd, uint64_t offset, void *at, size_t size);
-/* Replaces such a mapping by fresh, readable, writable, zeroed memory. */
+/* Replaces a mapping of lm_sys_file_cover by fresh, readable, writable, zeroed memory. */
 int lm_sys_file_uncover(void *at, size_t size);
 
-/* Says that the mapped pages of a file are touched one here and one there: a touch then brings no
- * neighbours with it. In a long sparse file on ext4, neighbours would make a first touch
- * take milliseconds, because the kernel fills megabytes at a time. */
+/* Tells the kernel that the mapped pages of a file are touched in no order, so that it reads only
+ * the page that is touched. In a long sparse file on ext4, it would otherwise fill megabytes at a
+ * first touch, which takes milliseconds. */
 int lm_sys_file_scattered(void *at, size_t size);
 
 /* Gives back the memory, and the room on the disk, of the part of a file that is mapped here: every

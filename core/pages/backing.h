@@ -29,15 +29,17 @@ typedef struct lm_backing {
   const char *dir;    /* folder of the file on a disk; NULL: the file is in memory */
   bool reserves;      /* a region gets its memory, or its room on the disk, before it is touched */
   bool is_open;       /* a file was opened, and not given up by a fork */
-  bool lost;          /* the host closed the descriptor of a file: some regions are in that file */
+  bool lost;          /* some regions are in a file whose descriptor the host has closed */
   lm_descriptor file; /* of the current file */
   uint64_t length;    /* bytes of the current file, with its holes */
-  _Atomic int error;  /* errno of the last failure to make a region; 0: none; relaxed, a hint */
+  _Atomic int error;  /* errno of the last failure to make a region; 0: none. Relaxed: words for
+                         people are made of it, and nothing else */
 } lm_backing;
 
-/* Prepares zeroed memory. Opens nothing: the first region does. `dir` must stay valid. */
+/* Prepares a struct whose bytes are zero. Opens no file: the first region does. `dir` is NULL or
+ * must stay valid as long as the struct. */
 void lm_backing_init(lm_backing *b, const char *dir);
-/* Closes the descriptor. */
+/* Closes the descriptor of the file. */
 void lm_backing_finish(lm_backing *b);
 
 /* Maps the file at a place in the range, readable and writable; opens and lengthens the file if
@@ -47,9 +49,9 @@ bool lm_backing_map(lm_backing *b, void *at, size_t size);
  * be called after the place was bound to nodes and advised. False: there is none. The lock is
  * held. */
 bool lm_backing_reserve(lm_backing *b, void *at, size_t size);
-/* Removes the content of a place from the file, and its memory or room with it. `locked`: the place
- * is locked in memory (mlock). False if the system refuses: then nothing has changed. Needs no
- * lock. */
+/* Removes the content of a place from the file, and its memory or room with it. `locked` says that
+ * the place is locked in memory (mlock). False if the system refuses: then nothing has changed.
+ * Needs no lock. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked);
 /* Returns whether another process still uses a place that was shown to it; also true when that
  * cannot be found out. */

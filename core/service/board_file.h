@@ -1,4 +1,4 @@
-/* board_file.h - the files of boards: made, opened by other programs of the tree, removed. */
+/* board_file.h - the files of boards: makes them, and opens and maps those of other processes. */
 #ifndef LM_BOARD_FILE_H
 #define LM_BOARD_FILE_H
 
@@ -12,7 +12,8 @@
 #define LM_BOARD_VARIABLE "LOAM_BOARD"
 
 /* Makes a board in the folder `dir`, which is made if it is missing, and maps it. Writes the path
- * of the file into `path`, which has PATH_MAX bytes. No descriptor stays open. LOAM_EIO. */
+ * of the file into `path`, which has PATH_MAX bytes. No descriptor stays open. On failure returns
+ * LOAM_EIO, with error words. */
 loam_status lm_board_file_make(const char *dir, char *path, lm_board **out);
 /* Maps the board at `path`. NULL: there is no file, or it is no board of the effective user that
  * this version of loam knows. The caller can read the news of the board and cannot write them. */
@@ -24,18 +25,19 @@ lm_board *lm_board_file_inherited(char *path);
  * process will start: sets LOAM_BOARD and LOAM_POLICY in the environment. A start of loam calls it,
  * while the process has one thread. If there is no memory, the environment does not change. */
 void lm_board_file_bequeath(const char *path, const char *policy);
-/* Maps the halves of a board, and its first page of news over lm_published. `path` is the path of
- * the board. NULL: there is no memory for that, or the file cannot be opened any more. The caller
- * ends the mapping of LM_BOARD_HALF * 2 bytes, and calls lm_published_unmap. */
+/* Lets this process follow the board at `path`: maps the first page of the news over lm_published,
+ * and returns a mapping of both halves, LM_BOARD_HALF * 2 bytes, which the caller ends. The caller
+ * also calls lm_published_unmap. NULL: nothing is mapped, because there is no memory, or the file
+ * cannot be opened any more. */
 const char *lm_board_file_follow(const char *path);
 /* Opens a board of the effective user for reading and writing. Returns a descriptor, or -1 with
  * error words. */
 int lm_board_file_open(const char *path);
-/* Ends the mapping; NULL: nothing. */
+/* Ends the mapping of a board. NULL does nothing. */
 void lm_board_file_unmap(lm_board *board);
 
-/* Tells whether a board of this version begins with `head`, of the present boot as far as this
- * process and the maker of the board know the boot id. */
+/* Returns whether `head` is the head of a board of this version and of the present boot. If this
+ * process or the maker of the board does not know its boot id, only the version counts. */
 bool lm_board_file_is_ours(const lm_board_head *head);
 
 #endif
