@@ -19,14 +19,17 @@
 
 #include "os/error.h"
 
-enum { BACKLOG = 64, SOCKET_FLAGS = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK };
+enum {
+  BACKLOG = 64, /* clients that may wait to be accepted */
+  SOCKET_TYPE = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK
+};
 
 /* ---- TCP ---- */
 
 /* Returns a socket that listens on one address; -1 and errno if the address cannot be used. */
 static int listen_on(const struct addrinfo *at) {
   const int one = 1;
-  int fd = socket(at->ai_family, SOCKET_FLAGS, at->ai_protocol);
+  int fd = socket(at->ai_family, SOCKET_TYPE, at->ai_protocol);
   if (fd < 0) return -1;
   if (!setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
       !bind(fd, at->ai_addr, at->ai_addrlen) && !listen(fd, BACKLOG))
@@ -74,7 +77,7 @@ static loam_status fail_unix(const char *path, const char *why) {
 /* Tries to connect to a socket file. Returns 0, or an errno value: ECONNREFUSED means that no
  * program listens there. */
 static int try_to_connect(const struct sockaddr_un *at) {
-  int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+  int fd = socket(AF_UNIX, SOCKET_TYPE, 0);
   if (fd < 0) return errno;
   int error = connect(fd, (const struct sockaddr *)at, sizeof *at) ? errno : 0;
   close(fd);
@@ -89,27 +92,29 @@ static loam_status fail_used(const char *path, int error) {
                   strerror(error));
 }
 
-/* Removes what an earlier program left at the path, if it is a socket on which no program listens.
- * Other files stay, and the error words name the obstacle. */
-static loam_status remove_abandoned(const struct sockaddr_un *at, bool is_locked) {
+/* Removes what an earlier program left at the path, if it is a socket on which no program listens,
+ * and `may_replace` is true. Other files stay, and the error words name the obstacle. */
+static loam_status remove_abandoned(const struct sockaddr_un *at, bool may_replace) {
   struct stat st;
   const char *path = at->sun_path;
   if (lstat(path, &st)) return fail_unix(path, strerror(errno));
   if (!S_ISSOCK(st.st_mode)) return fail_unix(path, "it exists and is no socket");
   int error = try_to_connect(at);
   if (error != ECONNREFUSED) return fail_used(path, error);
-  if (!is_locked)
+  if (!may_replace)
     return fail_unix(path, "an abandoned socket is there, and another program keeps its folder "
                            "locked; remove the socket");
   return unlink(path) ? fail_unix(path, strerror(errno)) : LOAM_OK;
 }
 
+/* The time to wait for the lock of a folder: half a second. */
 enum { LOCK_TRIES = 50, LOCK_NAP_US = 10000 };
 
 /* Locks the folder of a socket file, so that of several programs that find one abandoned file, one
  * replaces it and the others find that this program listens. The lock is on the folder itself, and
  * leaves no file behind. Sets *folder to a descriptor that the caller closes, or to -1 if the
- * folder cannot be opened. Returns false if another program has held the lock for half a second. */
+ * folder cannot be opened. Returns whether an abandoned file may be replaced: false if another
+ * program has held the lock for half a second, but true if this folder cannot be locked at all. */
 static bool lock_folder(const char *path, int *folder) {
   char name[sizeof((struct sockaddr_un *)0)->sun_path];
   const char *slash = strrchr(path, '/');
@@ -124,22 +129,23 @@ static bool lock_folder(const char *path, int *folder) {
   return *folder < 0;
 }
 
-static loam_status bind_unix(int fd, const struct sockaddr_un *at, bool is_locked) {
+/* Binds a socket to a path, and replaces an abandoned socket there if that is allowed. */
+static loam_status bind_unix(int fd, const struct sockaddr_un *at, bool may_replace) {
   const struct sockaddr *any = (const struct sockaddr *)at;
   if (!bind(fd, any, sizeof *at)) return LOAM_OK;
   if (errno != EADDRINUSE) return fail_unix(at->sun_path, strerror(errno));
-  loam_status status = remove_abandoned(at, is_locked);
+  loam_status status = remove_abandoned(at, may_replace);
   if (status != LOAM_OK) return status;
   return bind(fd, any, sizeof *at) ? fail_unix(at->sun_path, strerror(errno)) : LOAM_OK;
 }
 
-/* Between bind and listen a socket looks abandoned, so both are done under the lock. Any user may
- * lock a folder such as /tmp for ever. Then a socket is made without the lock, but none is
- * replaced. */
+/* Binds a socket to a path, and listens. Between bind and listen a socket looks abandoned, so both
+ * are done under the lock. Any user may lock a folder such as /tmp for ever. Then a socket is made
+ * without the lock, but none is replaced. */
 static loam_status listen_unix(int fd, const struct sockaddr_un *at) {
   int folder;
-  bool is_locked = lock_folder(at->sun_path, &folder);
-  loam_status status = bind_unix(fd, at, is_locked);
+  bool may_replace = lock_folder(at->sun_path, &folder);
+  loam_status status = bind_unix(fd, at, may_replace);
   if (status == LOAM_OK && listen(fd, BACKLOG)) status = fail_unix(at->sun_path, strerror(errno));
   if (folder >= 0) close(folder);
   return status;
@@ -153,7 +159,7 @@ loam_status lm_listen_unix(const char *path, int *descriptor) {
                     "possible",
                     path, strlen(path), sizeof at.sun_path - 1);
   memcpy(at.sun_path, path, strlen(path) + 1);
-  int fd = socket(AF_UNIX, SOCKET_FLAGS, 0);
+  int fd = socket(AF_UNIX, SOCKET_TYPE, 0);
   if (fd < 0) return fail_unix(path, strerror(errno));
   loam_status status = listen_unix(fd, &at);
   if (status != LOAM_OK) close(fd);

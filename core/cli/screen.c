@@ -1,5 +1,5 @@
-/* screen.c - the terminal of `loam top`, by termios(3) and the escape sequences that all terminals
- * know which people use today (ECMA-48, xterm). */
+/* screen.c - the terminal of `loam top`, by termios(3) and by escape sequences that all common
+ * terminals understand (ECMA-48, xterm). */
 #include "cli/screen.h"
 
 #include <errno.h>
@@ -14,21 +14,22 @@
 
 #include "cli/write_file.h"
 
-/* Texts that switch to the terminal's alternate screen, hide the cursor and cut long lines; and
- * that undo all of this. */
+/* Switches to the terminal's alternate screen, hides the cursor and cuts long lines. */
 static const char begin_text[] = "\33[?1049h\33[?25l\33[?7l";
+/* Undoes what begin_text did, and ends colors. */
 static const char end_text[] = "\33[0m\33[?7h\33[?25h\33[?1049l";
 
+/* Signals that are read from `signals`, as events. */
 static const int awaited[] = {
   SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH, SIGCONT, SIGPIPE
 };
+/* Signals at which the terminal is restored before they end the command. */
 static const int crashes[] = { SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL };
 
-/* The state of the terminal. `is_open` is read by a signal handler. */
-static volatile sig_atomic_t is_open;
-static struct termios saved;
-static sigset_t saved_mask;
-static int signals = -1; /* signalfd(2) */
+static volatile sig_atomic_t is_open; /* the screen is open; a signal handler reads it */
+static struct termios saved;          /* the terminal's modes before it was taken over */
+static sigset_t saved_mask;           /* the signals that were blocked before */
+static int signals = -1;              /* a descriptor of signalfd(2); -1: there is none */
 
 /* ---- Opening and closing ---- */
 
@@ -46,6 +47,7 @@ static void crash(int number) {
   raise(number);
 }
 
+/* Gets each key at once and without an echo, and switches to the screen of `loam top`. */
 static void take_over(void) {
   struct termios raw = saved;
   raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
@@ -56,13 +58,14 @@ static void take_over(void) {
   (void)lm_write_all(STDOUT_FILENO, begin_text, sizeof begin_text - 1);
 }
 
+/* Blocks the awaited signals and opens `signals`, and restores the terminal at crashes. */
 static void await_signals(void) {
   sigset_t set;
   sigemptyset(&set);
   for (size_t i = 0; i < LM_COUNT(awaited); i++) sigaddset(&set, awaited[i]);
   sigprocmask(SIG_BLOCK, &set, &saved_mask);
   signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (signals < 0) sigprocmask(SIG_SETMASK, &saved_mask, NULL); /* else nothing would end it */
+  if (signals < 0) sigprocmask(SIG_SETMASK, &saved_mask, NULL); /* so that a signal ends it */
   for (size_t i = 0; i < LM_COUNT(crashes); i++) signal(crashes[i], crash);
 }
 
@@ -101,6 +104,7 @@ void lm_screen_size(int *columns, int *rows) {
   *rows = size.ws_row ? size.ws_row : 24;
 }
 
+/* Reads a signal from `signals` and returns its event. */
 static lm_screen_event read_signal(int *number) {
   struct signalfd_siginfo info;
   if (read(signals, &info, sizeof info) != sizeof info) return LM_SCREEN_TIME;
