@@ -26,9 +26,9 @@ typedef struct lm_control_request {
 /* Sends the request and gives the answer to `write` in pieces. LOAM_EINVAL: the line is too long,
  * or contains a newline. LOAM_EIO: the host cannot be reached, or does not answer in time. */
 loam_status lm_control_ask(const lm_control_request *request, loam_write_fn write, void *ctx);
-/* Like lm_control_ask, for an answer that may come with a descriptor: *fd, which is the caller's;
- * -1: none came. The answer goes to the buffer, ends with a NUL, and is cut off if it does
- * not fit. */
+/* Like lm_control_ask, for an answer that may come with a descriptor. *fd becomes this descriptor,
+ * which the caller closes; -1: none came. The answer goes to the buffer of `size` bytes, ends with
+ * a NUL, and is cut off if it does not fit. */
 loam_status lm_control_fetch(const lm_control_request *request, char *answer, size_t size, int *fd);
 /* The words of the error if the answer reports one, else NULL. The words lie in `answer`, which is
  * changed. */
@@ -37,16 +37,16 @@ const char *lm_control_error_words(char *answer);
  * are gone. */
 loam_status lm_control_hosts(loam_pid_fn callback, void *ctx);
 
-/* Writes the path of the directory of sockets: `dir`; if that is NULL or "", $LOAM_CONTROL_DIR,
- * $XDG_RUNTIME_DIR/loam or /tmp/loam-UID. */
+/* Writes the path of the folder of sockets and boards: `dir`; if that is NULL or "", then
+ * $LOAM_CONTROL_DIR, $XDG_RUNTIME_DIR/loam or /tmp/loam-UID. */
 loam_status lm_control_dir(const char *dir, char *buffer, size_t size);
-/* Removes the sockets of processes that are gone from a directory. */
+/* Removes the sockets of processes that are gone from a folder. */
 void lm_control_clean(const char *dir);
-/* Locks the directory of sockets for a process that makes a socket there, or that removes one: a
+/* Locks the folder of sockets for a process that makes a socket there, or that removes one: a
  * socket that is bound looks left over until its process listens. Waits at most `wait_ms`. Returns
- * a descriptor for lm_control_unlock; -1: the directory cannot be opened, or is locked. */
+ * a descriptor for lm_control_unlock; -1: the folder cannot be opened, or is locked. */
 int lm_control_lock(const char *dir, int wait_ms);
-/* Ends a lock; -1: does nothing. */
+/* Ends a lock. -1 does nothing. */
 void lm_control_unlock(int folder);
 /* Tells whether the process at the other end of a socket runs as the effective user. */
 bool lm_control_is_same_user(int fd);

@@ -76,7 +76,7 @@ static loam_status check_links(const char *dir) {
   return LOAM_OK;
 }
 
-/* No symbolic link is followed at the last name of the path. */
+/* O_NOFOLLOW: a symbolic link at the last name of the path is refused. */
 loam_status lm_control_socket_folder(const char *dir) {
   loam_status safe = check_links(dir);
   if (safe != LOAM_OK) return safe;
@@ -106,11 +106,11 @@ static bool is_own(int fd) {
   return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.pid == getpid();
 }
 
-/* Removes the socket at `address` if it is left over from a process that has ended: connect(2) then
- * fails with ECONNREFUSED. ENOENT means that the socket has been removed already. Fails if another
- * process listens there, for example a process of another container whose id is equal to ours.
- * EAGAIN means that a process listens, but too many clients are waiting for it. Fails also if
- * connect(2) gives no answer to this question. */
+/* Removes the socket at `address` if it is left over from a process that has ended. Fails if
+ * another process listens there, for example a process of another container whose id is equal to
+ * ours; and if it cannot be found out. The result of connect(2) tells: ECONNREFUSED means that no
+ * process listens, ENOENT that the socket has been removed already, and EAGAIN that a process
+ * listens, but too many clients are waiting for it. */
 static loam_status remove_stale(const struct sockaddr_un *address) {
   const char *path = address->sun_path;
   int fd = make_socket();
@@ -128,7 +128,7 @@ static loam_status remove_stale(const struct sockaddr_un *address) {
 
 /* Binds `fd` to `address` and listens. Replaces a socket that is left over from a process that has
  * ended. Fails with LOAM_EIO if something else is at the address. */
-static loam_status bind_at(int fd, const struct sockaddr_un *address) {
+static loam_status bind_and_listen(int fd, const struct sockaddr_un *address) {
   const char *path = address->sun_path;
   if (bind(fd, (const struct sockaddr *)address, sizeof *address)) {
     if (errno != EADDRINUSE) return fail_path(path);
@@ -145,18 +145,18 @@ static loam_status bind_at(int fd, const struct sockaddr_un *address) {
   return status;
 }
 
-loam_status lm_control_socket_open(lm_control_socket *s, const char *directory) {
+loam_status lm_control_socket_open(lm_control_socket *s, const char *dir) {
   struct sockaddr_un address = { .sun_family = AF_UNIX };
-  lm_assert(s->listener.fd < 0 && *directory);
-  loam_status status = lm_control_socket_folder(directory);
+  lm_assert(s->listener.fd < 0 && *dir);
+  loam_status status = lm_control_socket_folder(dir);
   if (status != LOAM_OK) return status;
-  int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", directory, getpid());
+  int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/%d.sock", dir, getpid());
   if (n < 0 || (size_t)n >= sizeof address.sun_path)
-    return lm_error(LOAM_EIO, "control socket: %s: too long for a socket", directory);
+    return lm_error(LOAM_EIO, "control socket: %s: too long for a socket", dir);
   int fd = make_socket();
   if (fd < 0) return fail_path(address.sun_path);
-  int folder = lm_control_lock(directory, LOCK_MS);
-  status = bind_at(fd, &address);
+  int folder = lm_control_lock(dir, LOCK_MS);
+  status = bind_and_listen(fd, &address);
   lm_control_unlock(folder);
   if (status != LOAM_OK) {
     close(fd);
