@@ -11,7 +11,7 @@
 #include "os/sys.h"
 #include "os/thread.h"
 
-enum { ALIGN = 256 };
+enum { ALIGN = 256 }; /* of device memory, in bytes, as loam.h says */
 
 /* ---- The choice of the manager */
 
@@ -40,8 +40,8 @@ static const char *library_name(void) {
   return name && *name ? name : NULL;
 }
 
-/* Returns the names of two entries of which a table has only one, though one makes no sense without
- * the other; NULL: there are none. */
+/* Returns the names of two entries that belong together and of which a table has only one; NULL if
+ * it has both or none of each pair. */
 static const char *half_pair(const loam_manager *m) {
   if (!m->memalloc != !m->memfree) return "memalloc and memfree";
   if (!m->memhostalloc != !m->memhostfree) return "memhostalloc and memhostfree";
@@ -75,8 +75,8 @@ static loam_status check(const loam_manager *m) {
   return LOAM_OK;
 }
 
-/* A manager that allocates device memory but has no stream-ordered entries: requests that name a
- * stream go to it as well, and not to the driver. */
+/* The entries memalloc_async and memfree_async of a manager that allocates device memory but has
+ * none: requests that name a stream go to its memalloc and memfree, and not to the driver. */
 static loam_status memalloc_any_stream(void *ctx, int device, size_t size, void *stream,
                                        void **out) {
   (void)stream;
@@ -133,6 +133,8 @@ static const loam_manager *load(const char *name) {
   return lm_error_null("LOAM_MANAGER=%s: %s", name, why);
 }
 
+/* Returns the table of the library in LOAM_MANAGER, of the host, or of the driver. NULL: the
+ * library has none, and the error words say why. */
 static const loam_manager *choose_locked(void) {
   const char *name = library_name();
   if (!name) return manager.given ? manager.given : &lm_manager_driver;
@@ -142,7 +144,8 @@ static const loam_manager *choose_locked(void) {
   return m;
 }
 
-/* Calls of defer_enter without defer_leave. Relaxed: a count that orders nothing. */
+/* Calls of the manager's defer_enter that no call of its defer_leave has followed yet. Relaxed: a
+ * count that orders nothing. */
 static _Atomic int passed_on;
 
 /* Tells the manager when cleanup is deferred: a plug-in may defer frees of its own. The end of a
@@ -162,7 +165,8 @@ static void pass_on_deferral(bool begins) {
   if (depth > 0) m->defer_leave(m->ctx);
 }
 
-/* Chooses the manager. The choice, or the failure, lasts as long as the process. */
+/* Chooses the manager, completes its table and puts that in effect. The choice, or the failure,
+ * lasts as long as the process. */
 static void put_in_effect_locked(void) {
   lm_assert(!manager.in_effect && !manager.failed);
   const loam_manager *m = choose_locked();
@@ -274,7 +278,8 @@ static bool is_status(int status) {
   }
 }
 
-/* Calls get_memory_info, which another table than the driver's may have. */
+/* Calls get_memory_info of a table, which may be the driver's. Returns LOAM_EINTERNAL for a status
+ * that loam.h does not have. */
 static loam_status ask_memory(const loam_manager *m, int device, size_t *free, size_t *total) {
   *free = *total = 0;
   is_asking = true;
@@ -286,7 +291,7 @@ static loam_status ask_memory(const loam_manager *m, int device, size_t *free, s
   return is_status(status) ? status : LOAM_EINTERNAL;
 }
 
-/* Sets the limit of deferred frees: it is a part of the memory that the manager has. */
+/* Tells the deferred frees how much memory the device has: their limit is a part of that. */
 static void limit_deferral(const loam_manager *m, int device) {
   lm_gpu_info info;
   size_t free, total;
@@ -354,7 +359,8 @@ bool lm_manager_is_custom(lm_manager_kind kind) {
 
 /* ---- Memory */
 
-static const char *const verbs[] = { "memalloc", "memalloc_managed", "memhostalloc" };
+/* The names of the entries that allocate memory of each lm_manager_kind, for messages. */
+static const char *const entries[] = { "memalloc", "memalloc_managed", "memhostalloc" };
 
 /* A request for memory. */
 typedef struct request {
@@ -380,12 +386,13 @@ static void free_now(int kind, int device, void *at, size_t size) {
   else m->memhostfree(m->ctx, device, at, size);
 }
 
+/* Freed memory that waits until the work on its device has ended. */
 static lm_defer queue = { .end = free_now };
 
 /* Refuses memory of a manager that broke its promise, and returns the memory to it. */
 static lm_gpu_result refuse(const request *r, void *at) {
   lm_error(LOAM_EINTERNAL, "manager \"%s\": %s gave %p, which is not %s", manager.completed.name,
-           verbs[r->kind], at, at ? "aligned to 256 bytes" : "an address");
+           entries[r->kind], at, at ? "aligned to 256 bytes" : "an address");
   if (at) free_now((int)r->kind, r->device, at, r->size);
   return LM_GPU_FAILED;
 }
@@ -393,7 +400,7 @@ static lm_gpu_result refuse(const request *r, void *at) {
 static lm_gpu_result try_alloc(const loam_manager *m, const request *r, void **out) {
   void *at = NULL;
   loam_status status = call_manager(m, r, &at);
-  lm_gpu_result result = report(!lm_manager_is_custom(r->kind), status, verbs[r->kind], r->size,
+  lm_gpu_result result = report(!lm_manager_is_custom(r->kind), status, entries[r->kind], r->size,
                                 r->device);
   if (result != LM_GPU_OK) return result;
   if (!at || (uintptr_t)at % (r->kind == LM_MANAGER_HOST ? 1 : ALIGN) != 0) return refuse(r, at);
@@ -409,8 +416,9 @@ lm_gpu_result lm_manager_alloc(lm_manager_kind kind, int device, size_t size, un
   if (!m) return lm_gpu_is_barred() ? LM_GPU_FORKED : LM_GPU_UNSUPPORTED;
   lm_gpu_result result = try_alloc(m, &r, out);
   if (result != LM_GPU_NO_MEMORY) return result;
-  if (!(lm_manager_flush(device) + lm_driver_pool_make_room(device))) return result;
-  return try_alloc(m, &r, out);
+  size_t freed = lm_manager_flush(device);
+  freed += lm_driver_pool_make_room(device);
+  return freed ? try_alloc(m, &r, out) : result;
 }
 
 void lm_manager_free(lm_manager_kind kind, int device, void *at, size_t size) {

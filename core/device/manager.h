@@ -10,7 +10,7 @@
 
 #include "gpu/gpu.h"
 
-enum { LM_MANAGER_INTERFACE = 1 }; /* version of NBEP 7 */
+enum { LM_MANAGER_INTERFACE = 1 }; /* the version of NBEP 7 that loam has */
 
 /* The driver as a manager. All its entries are set. */
 extern const loam_manager lm_manager_driver;
@@ -36,14 +36,14 @@ loam_status lm_manager_memory(int device, size_t *free, size_t *total);
 void lm_manager_watch(unsigned device);
 
 typedef enum lm_manager_kind {
-  LM_MANAGER_DEVICE,
-  LM_MANAGER_MANAGED,
-  LM_MANAGER_HOST,
+  LM_MANAGER_DEVICE,  /* memalloc */
+  LM_MANAGER_MANAGED, /* memalloc_managed: memory that the GPU and the CPU can use */
+  LM_MANAGER_HOST,    /* memhostalloc: pinned memory */
   LM_MANAGER_KINDS
 } lm_manager_kind;
 
 /* Returns whether memory of this kind is allocated by another table than the driver's. Then loam
- * must not get such memory by calling the driver itself. */
+ * must not get such memory by calling the driver itself. Also true if there is no manager. */
 bool lm_manager_is_custom(lm_manager_kind kind);
 
 /* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory,
