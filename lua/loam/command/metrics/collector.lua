@@ -3,7 +3,7 @@
 -- Boards say which processes live and which policies they have. The memory of a process is read by
 -- context.api.look, as `loam stats` does. To read a process takes time in proportion to its live
 -- blocks, so three rules bound the work. A process is read again only when its figures are older
--- than SHARE times as long as the reading took, and older than KEPT_MS. All readings for one page
+-- than RESTS times as long as the reading took, and older than KEPT_MS. All readings for one page
 -- end after the budget that the caller gives. A reading ends after PATIENCE_MS. A page shows the
 -- last figures of a process that was not read for it, and their age.
 
@@ -14,10 +14,10 @@ local rank = require("loam.command.rank")
 
 local collector = {}
 
-local KEPT_MS = 1000       -- figures serve all pages that are made within that time
-local REFUSED_MS = 5000    -- a process that could not be read is tried again after that time
-local SHARE = 100          -- to read one process takes at most 1 % of a CPU
-local PATIENCE_MS = 2000
+local KEPT_MS = 1000     -- figures serve all pages that are made within that time
+local REFUSED_MS = 5000  -- a process that could not be read is tried again after that time
+local RESTS = 100        -- so the readings of one process take at most 1 % of a CPU
+local PATIENCE_MS = 2000 -- a reading that takes longer fails
 
 -- A process, and the figures that were read from its memory.
 ---@class loam.Observed
@@ -25,6 +25,7 @@ local PATIENCE_MS = 2000
 ---@field rank integer|nil in a parallel job
 ---@field job string|nil the job and step of Slurm
 ---@field figures table|nil the answer to `stats`; nil: it could not be read yet
+---@field tags loam.FoldedTags
 ---@field series table[]|nil rows of figures whose labels differ
 ---@field folded number|nil tags without series of their own
 ---@field read_at number|nil ms of the clock; nil: it was never read
@@ -33,7 +34,7 @@ local PATIENCE_MS = 2000
 
 ---@class loam.Collector
 ---@field context loam.Context
----@field tags number series of tags that a process may have
+---@field tags number how many tags of a process have series of their own
 ---@field known table<string, loam.Observed>
 ---@field others number the boards of other versions of loam that programs use
 
@@ -42,11 +43,13 @@ function collector.new(context, tags)
   return { context = context, tags = tags, known = {}, others = 0 }
 end
 
--- A process id may come again in another process, which has another time on its board.
+-- Returns a key of a process. Another process may get its id later, but has another start time.
 local function key_of(status)
   return ("%d:%.0f"):format(status.pid, status.since_ms or 0)
 end
 
+-- Returns the key of a row of a board, and its process, with its new status. A process is added if
+-- it is new.
 local function observe(self, row)
   local key = key_of(row.status)
   local found = self.known[key]
@@ -96,7 +99,7 @@ local function read(self, found, patience_ms)
     found.series, found.folded = folded_tags.fold(found.tags, figures.rows, self.tags)
     figures.rows = with_limits(figures.rows)
   end
-  local rest = math.max(KEPT_MS, SHARE * (now - begin))
+  local rest = math.max(KEPT_MS, RESTS * (now - begin))
   found.due_at = now + (figures and rest or math.max(rest, REFUSED_MS))
 end
 

@@ -27,7 +27,7 @@ local function is_own(name)
   return OWN_STATIC[name:match("^[^.]*")] == true
 end
 
--- Returns a function that finds the mapping of an address. `list` is in rising order.
+-- Returns a function that finds the mapping of an address. `list` is in the order of addresses.
 local function mapping_finder(list)
   return function(address)
     local low, high = 1, #list
@@ -42,6 +42,7 @@ local function mapping_finder(list)
   end
 end
 
+-- Adds the mappings of a process to a profile, and returns the profile's own records of them.
 local function add_mappings(made, list)
   local added = {}
   for i, mapping in ipairs(list) do
@@ -52,7 +53,8 @@ local function add_mappings(made, list)
   return added
 end
 
--- Returns the location of an address, which is made once.
+-- Returns a function that returns the location of an address in a profile. It adds the location at
+-- its first call for the address.
 local function location_maker(made, list, symbols)
   local find, known = mapping_finder(add_mappings(made, list)), {}
   return function(address)
@@ -93,8 +95,10 @@ local function add_python(made, stack, frame)
                                                 kind = "python" }, frame.line)
 end
 
--- Returns the frames of Python that each C frame of the interpreter's loop runs, the innermost C
--- frame first, as lists of frames, the outermost first. A run ends with a frame that was entered.
+-- One C frame of the interpreter's loop can run several Python frames: calls from Python to Python
+-- stay in the loop. `python` has the Python frames of a stack, the innermost first; `is_entry`
+-- marks the outermost one that a C frame runs. Returns a list for each C frame, the innermost C
+-- frame first. Each list has the frames that the C frame runs, the outermost first.
 local function runs_of(python)
   local runs, run = {}, {}
   for _, frame in ipairs(python) do
@@ -108,8 +112,9 @@ local function runs_of(python)
   return runs
 end
 
--- Returns the positions of the C frames of the interpreter's loop, as keys, with the Python frames
--- that each runs. If no function is known, position 0 has all Python frames.
+-- Returns a table from the position of each C frame of the interpreter's loop to the Python frames
+-- that it runs. If no such C frame is found, because the functions are not known, the key 0 has all
+-- Python frames.
 local function python_at(row, first, locate)
   local at, runs, n = {}, runs_of(row.python or {}), 0
   for i = first, #row.frames do
@@ -127,6 +132,7 @@ local function python_at(row, first, locate)
   return { [0] = all }
 end
 
+-- Returns the stack of a row, the outermost frame first, without loam's own functions.
 local function stack_of(made, row, locate)
   local stack, frames = {}, row.frames
   local first = first_foreign(frames, locate)
