@@ -2,8 +2,9 @@
  *
  * Each allocating function makes the key of its request and tries lm_decision_serve, which is
  * inlined and serves most requests. For any other request, and each one with an alignment above 16,
- * it describes the request (lm_request), and `serve` serves it by the thread cache (serve_cached)
- * or by the engine (lm_memory_alloc). A large block is first looked for by lm_decision_serve_large.
+ * it describes the request (lm_request), and serve_request serves it by the thread cache
+ * (serve_cached) or by the engine (lm_memory_alloc). A large block is first looked for by
+ * lm_decision_serve_large.
  *
  * loam_free pushes most objects into the thread cache (heap/tcache.h), and passes other blocks to
  * lm_memory_free. Slow calls begin as api/slow_call.h says, because another thread may fork.
@@ -75,7 +76,7 @@ LM_INLINE void *serve_cached(const lm_request *r, bool holds) {
   return lm_likely(p != NULL) ? p : serve_guarded(r, holds);
 }
 
-static void *serve(const lm_request *r, bool holds) {
+static void *serve_request(const lm_request *r, bool holds) {
   void *p = serve_cached(r, holds);
   return lm_likely(p != NULL) ? p : lm_memory_alloc(r);
 }
@@ -104,7 +105,8 @@ LM_NOINLINE void lm_memory_free(void *ptr, size_t size, const lm_stream *on, con
 /* ---- malloc, calloc ----------------------------------------------------------------------- */
 
 static LM_NOINLINE void *serve_slow(loam_site *site, size_t size, bool zero, bool holds) {
-  return serve(&(lm_request){ .site = site, .size = size, .align = 16, .zero = zero }, holds);
+  return serve_request(&(lm_request){ .site = site, .size = size, .align = 16, .zero = zero },
+                       holds);
 }
 
 static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
@@ -112,7 +114,7 @@ static LM_NOINLINE void *malloc_large(loam_site *site, size_t size) {
   lm_assert(size > LM_SMALL_MAX);
   lm_request r = { .site = lm_decision_site(t, site), .size = size, .align = 16 };
   void *p = size <= LM_LARGE_MAX ? lm_decision_serve_large(t, &r) : NULL;
-  return lm_likely(p != NULL) ? p : serve(&r, false);
+  return lm_likely(p != NULL) ? p : serve_request(&r, false);
 }
 
 LM_HOT void *loam_malloc(loam_site *site, size_t size) {
@@ -168,23 +170,23 @@ LM_HOT void *loam_code_calloc(size_t size, const void *code, loam_code_fn miss) 
 
 /* Serves a request of a site, and keeps the decision under `code` if the request is small and a key
  * has room for that address. */
-static void *learn(size_t size, const void *code, loam_site *site, bool zero) {
+static void *learn_request(size_t size, const void *code, loam_site *site, bool zero) {
   bool fits = site && code && size <= LM_SMALL_MAX && !((uintptr_t)code & ~LM_DECISION_CODE);
   lm_request r = { .site = site ? site : &lm_site_empty, .size = size, .align = 16, .zero = zero };
   r.by_code = fits;
   r.code = (uintptr_t)code;
-  return serve(&r, false);
+  return serve_request(&r, false);
 }
 
 void *loam_code_learn(size_t size, const void *code, loam_site *site) {
   loam_site *scope = lm_thread_self_or_empty->site;
   if (size > LM_SMALL_MAX) return malloc_large(scope ? scope : site, size);
-  return scope ? loam_malloc(scope, size) : learn(size, code, site, false);
+  return scope ? loam_malloc(scope, size) : learn_request(size, code, site, false);
 }
 
 void *loam_code_learn_zeroed(size_t size, const void *code, loam_site *site) {
   loam_site *scope = lm_thread_self_or_empty->site;
-  return scope ? loam_calloc(scope, 1, size) : learn(size, code, site, true);
+  return scope ? loam_calloc(scope, 1, size) : learn_request(size, code, site, true);
 }
 
 void loam_code_forget(void) {
@@ -202,7 +204,7 @@ void *loam_aligned_alloc(loam_site *site, size_t alignment, size_t size) {
   }
   if (alignment <= 16) return loam_malloc(site, size); /* every block has this alignment */
   site = lm_decision_site(lm_thread_self_or_empty, site);
-  void *p = serve(&(lm_request){ .site = site, .size = size, .align = alignment }, false);
+  void *p = serve_request(&(lm_request){ .site = site, .size = size, .align = alignment }, false);
   if (lm_likely(p != NULL)) lm_pool_note_oversized(size, alignment);
   return p;
 }

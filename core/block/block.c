@@ -100,7 +100,7 @@ static bool make_by_handler(lm_request *r, loam_block **out) {
   return r->handler;
 }
 
-static LM_NOINLINE loam_block *new_slow(loam_site *site, size_t size) {
+static LM_NOINLINE loam_block *block_new_slow(loam_site *site, size_t size) {
   loam_block *made;
   lm_request r = { .site = site, .size = size, .align = 16 };
   if (make_by_handler(&r, &made)) return made;
@@ -124,7 +124,7 @@ loam_block *loam_block_new(loam_site *site, size_t size) {
       return fill(b, of, LOAM_BLOCK_EMBEDDED, b + 1, size);
     }
   }
-  return new_slow(site, size);
+  return block_new_slow(site, size);
 }
 
 loam_block *loam_block_zeroed(loam_site *site, size_t size) {

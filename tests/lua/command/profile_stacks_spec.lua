@@ -76,6 +76,25 @@ describe("a profile of stacks", function()
     assert.equal("main", names(made.samples[1]))
   end)
 
+  it("shows functions of the program whose names are common words", function()
+    local frames, known = { 4096, 4097, 4098, 4099 }, {}
+    for i, name in ipairs { "lm_sample_take", "loam_malloc", "serve", "learn" } do
+      known[frames[i]] = { name = name }
+    end
+    local made = stacks.live(samples(1, { row("x", 1, frames) }), SUBJECT, symbols_of(known))
+    assert.equal("learn;serve", names(made.samples[1]))
+  end)
+
+  it("knows only static functions that the core has", function()
+    for name, path in pairs(stacks.OWN_STATIC) do
+      local file = assert(io.open("core/" .. path))
+      local text = file:read("*a")
+      file:close()
+      assert.is_truthy(text:find("\n%u[%u_]+ [^\n]*%f[%w_]" .. name .. "%(")
+        or text:find("\nstatic [^\n]*%f[%w_]" .. name .. "%("), name .. " in " .. path)
+    end
+  end)
+
   it("has frames of Python in place of the C frames that run them", function()
     local function frame(name, is_entry)
       return { name = name, file = "a.py", line = 3, is_entry = is_entry }

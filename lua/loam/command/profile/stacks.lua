@@ -13,10 +13,16 @@ local stacks = {}
 
 -- Functions of loam itself. A stack begins with them if loam is linked into the program.
 local OWN = { "^lm_", "^loam_" }
+
+-- Static functions of loam that stacks begin with, and their files in core/. A function of the
+-- program that has one of these names and allocates is not shown either.
 local OWN_STATIC = {
-  serve_slow = true, serve_cached = true, serve_guarded = true, serve = true, learn = true,
-  malloc_large = true, code_refill = true, move_object = true, serve_by = true,
-  note_served = true, note_sample = true,
+  note_sample = "engine/sample.c",
+  note_served = "engine/chain.c", serve_by = "engine/chain.c",
+  serve_slow = "api/memory.c", serve_cached = "api/memory.c", serve_guarded = "api/memory.c",
+  serve_request = "api/memory.c", learn_request = "api/memory.c", malloc_large = "api/memory.c",
+  code_refill = "api/memory.c", move_object = "api/memory.c",
+  block_new_slow = "block/block.c",
 }
 
 -- A compiler may give a static function a suffix, such as `.constprop.0`.
@@ -24,7 +30,7 @@ local function is_own(name)
   for _, pattern in ipairs(OWN) do
     if name:find(pattern) then return true end
   end
-  return OWN_STATIC[name:match("^[^.]*")] == true
+  return OWN_STATIC[name:match("^[^.]*")] ~= nil
 end
 
 -- Returns a function that finds the mapping of an address. `list` is in the order of addresses.
@@ -190,5 +196,6 @@ function stacks.live(answer, subject, symbols)
 end
 
 stacks.losses = losses
+stacks.OWN_STATIC = OWN_STATIC
 
 return stacks
