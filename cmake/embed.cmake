@@ -42,8 +42,8 @@ function(add_declarations name header)
     COMMENT "Declarations of ${header}" VERBATIM)
   set(output ${output} PARENT_SCOPE)
 endfunction()
-# The declarations of loam.h are installed with bindings/luajit, and no product embeds them. They
-# are an input of LOAM_EMBEDDED so that a build of the core makes them.
+# The declarations of loam.h are installed with the Lua module (bindings/lua), and no product embeds
+# them. They are an input of LOAM_EMBEDDED so that a build of the core makes them.
 add_declarations(cdef ${PROJECT_SOURCE_DIR}/core/include/loam.h)
 list(APPEND library_inputs ${output})
 add_declarations(plan_cdef ${PROJECT_SOURCE_DIR}/core/plan/plan.h
