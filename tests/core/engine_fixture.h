@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "device/handler.h"
 #include "engine/engine.h"
 #include "engine/live_bytes.h"
@@ -157,13 +158,8 @@ enum { SCALE = 10 };
 enum { SCALE = 1 };
 #endif
 
-static inline uint32_t roll(uint64_t *seed, uint32_t n) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*seed >> 33) % n;
-}
-
 static inline size_t some_size(uint64_t *seed) {
-  return roll(seed, 50) ? 1 + roll(seed, 3000) : 1 + roll(seed, 200000);
+  return chance(seed, 50) ? 1 + chance(seed, 3000) : 1 + chance(seed, 200000);
 }
 
 /* churn() allocates, resizes and frees blocks under these tags until `stop`. A test may begin to
@@ -176,11 +172,11 @@ static inline void *churn(void *arg) {
   uint64_t seed = (uintptr_t)arg + 99;
   void *held[64] = { 0 };
   while (!stop) {
-    void **p = &held[roll(&seed, 64)];
-    loam_site *s = racing[roll(&seed, TAGS)];
+    void **p = &held[chance(&seed, 64)];
+    loam_site *s = racing[chance(&seed, TAGS)];
     size_t size = some_size(&seed);
     if (!*p) *p = alloc(s, size, 16, false);
-    else if (roll(&seed, 3) == 0) *p = engine_realloc(roll(&seed, 2) ? s : NULL, *p, size);
+    else if (chance(&seed, 3) == 0) *p = engine_realloc(chance(&seed, 2) ? s : NULL, *p, size);
     else {
       put(*p);
       *p = NULL;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "filled.h"
 #include "loam.h"
 #include "move/rebalance.h"
 #include "test.h"
@@ -69,19 +70,6 @@ static inline void rebalance(void) { rebalance_tag(NULL); }
 /* Checks that the reason of the last refusal contains `words`. */
 static inline void refused_as(const char *words) {
   if (!strstr(report.why, words)) fail_msg("\"%s\" is not in \"%s\"", words, report.why);
-}
-
-/* Allocates a block of a tag and writes a pattern to it. */
-static inline char *filled(const char *tag, size_t size) {
-  char *p = loam_malloc(loam_site_get(tag), size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-/* Checks that a block still has the pattern of `filled`. */
-static inline void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
 /* The set-up of a test program. Starts loam without a service thread, so that no other job moves

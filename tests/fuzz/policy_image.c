@@ -2,29 +2,27 @@
  * or the image obeys its laws and has a plan for every site. Arguments: the number of images
  * (20000), and a seed. */
 #include "../core/policy_bytes.h"
+#include "chance.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 static uint64_t seed = 11;
-static uint32_t roll(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 /* Overwrites one to four numbers of 1 to 8 bytes: with special values, with other bytes of the
  * image, with numbers that differ by 4 at most, or with numbers below 256. */
 static void damage(char *bytes, size_t size) {
   static const uint64_t odd[] = { 0, 1, 4, 31, 0x7fffffff, 0x80000000, 0xffffffff, UINT64_MAX };
-  for (uint32_t n = 1 + roll(4); n > 0; n--) {
-    size_t width = (size_t)1 << roll(4), at = roll((uint32_t)(size / width)) * width;
+  for (uint32_t n = 1 + chance(&seed, 4); n > 0; n--) {
+    size_t width = (size_t)1 << chance(&seed, 4),
+           at = chance(&seed, (uint32_t)(size / width)) * width;
     uint64_t value = 0;
     memcpy(&value, bytes + at, width);
-    uint32_t how = roll(4);
-    if (how == 0) value = odd[roll(LM_COUNT(odd))];
-    else if (how == 1) memcpy(&value, bytes + roll((uint32_t)(size - width)), width);
-    else if (how == 2) value += roll(9) - 4u;
-    else value = roll(256);
+    uint32_t how = chance(&seed, 4);
+    if (how == 0) value = odd[chance(&seed, LM_COUNT(odd))];
+    else if (how == 1) memcpy(&value, bytes + chance(&seed, (uint32_t)(size - width)), width);
+    else if (how == 2) value += chance(&seed, 9) - 4u;
+    else value = chance(&seed, 256);
     memcpy(bytes + at, &value, width);
   }
 }
@@ -32,7 +30,7 @@ static void damage(char *bytes, size_t size) {
 /* Cuts an image short or makes it longer, and writes the new size to its head. Returns the new
  * size. */
 static size_t resize(char *bytes, size_t size) {
-  size_t now = roll(8) ? size : roll((uint32_t)size + 64);
+  size_t now = chance(&seed, 8) ? size : chance(&seed, (uint32_t)size + 64);
   if (now > size) memset(bytes + size, 0, now - size);
   if (now >= sizeof(lm_policy_image_frame)) ((lm_policy_image_frame *)(void *)bytes)->size = now;
   return now;
@@ -40,8 +38,8 @@ static size_t resize(char *bytes, size_t size) {
 
 static void some_text(char out[16]) {
   static const char letters[] = "onetw.pym*";
-  size_t n = roll(10);
-  for (size_t i = 0; i < n; i++) out[i] = letters[roll(sizeof letters - 1)];
+  size_t n = chance(&seed, 10);
+  for (size_t i = 0; i < n; i++) out[i] = letters[chance(&seed, sizeof letters - 1)];
   out[n] = 0;
 }
 
@@ -51,9 +49,9 @@ static void use(lm_policy_image *policy) {
     char text[4][16];
     const lm_plan *plan;
     for (int k = 0; k < 4; k++) some_text(text[k]);
-    loam_where where = { text[0], text[1], text[2], text[3], (int)roll(300) };
+    loam_where where = { text[0], text[1], text[2], text[3], (int)chance(&seed, 300) };
     lm_require(!lm_policy_image_find(policy, &where, &plan));
-    lm_inputs r = { .size = roll(5000), .align = 16, .fixed = fixed };
+    lm_inputs r = { .size = chance(&seed, 5000), .align = 16, .fixed = fixed };
     lm_require(lm_plan_decide(plan, &r) < plan->leaves);
   }
   lm_require(lm_policy_image_is_valid(policy));

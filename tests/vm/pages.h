@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 
 #include "../core/test.h"
+#include "filled.h"
 #include "loam.h"
 
 /* NODES: the nodes of the machine with four. NODES_MOST also counts node 4, which test_leaving
@@ -124,18 +125,6 @@ static inline const char *strategy_of(const void *p) {
   loam_owner_info owner;
   assert_int_equal(loam_owner(p, &owner), LOAM_OK);
   return owner.strategy;
-}
-
-/* Allocates a block and writes a pattern into it, which is_filled checks. */
-static inline char *filled(const char *tag, size_t size) {
-  char *p = loam_malloc(loam_site_get(tag), size);
-  assert_non_null(p);
-  for (size_t i = 0; i < size; i += 61) p[i] = (char)(i * 7);
-  return p;
-}
-
-static inline void is_filled(const char *p, size_t size) {
-  for (size_t i = 0; i < size; i += 61) assert_int_equal(p[i], (char)(i * 7));
 }
 
 /* Loads a policy, which is then in force. */

@@ -431,10 +431,10 @@ static void *press(void *arg) {
   uint64_t seed = (uintptr_t)arg + 1;
   void *held[32] = { 0 };
   for (int i = 0; i < 40000 / SCALE; i++) {
-    void **p = &held[roll(&seed, 32)];
+    void **p = &held[chance(&seed, 32)];
     size_t size = some_size(&seed);
     if (!*p) *p = get(size);
-    else if (roll(&seed, 2)) {
+    else if (chance(&seed, 2)) {
       void *q = engine_realloc(NULL, *p, size);
       if (q) *p = q;
     } else {

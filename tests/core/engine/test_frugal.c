@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "loam.h"
 #include "test.h"
 
@@ -16,10 +17,6 @@ static char *block[BLOCKS];
 static size_t size_of[BLOCKS];
 
 static uint64_t seed = 11;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static char *touched(loam_site *site, size_t size) {
   char *p = loam_malloc(site, size);
@@ -48,7 +45,7 @@ enum { RUN = 1000 };
 static size_t rise_and_fall(void) {
   size_t live = 0;
   for (int i = 0; i < BLOCKS; i++) {
-    size_of[i] = i % 500 ? 1 + chance(SMALL_MOST) : LM_MIB / 2;
+    size_of[i] = i % 500 ? 1 + chance(&seed, SMALL_MOST) : LM_MIB / 2;
     block[i] = touched(NULL, size_of[i]);
   }
   for (int i = 0; i < BLOCKS; i++) {
@@ -92,11 +89,12 @@ static void memory_falls_to_what_lives_at_once_when_asked(void **state) {
 static void play_phase(int phase) {
   enum { SLOTS = 2000 };
   for (int i = 0; i < 20000; i++) {
-    uint32_t at = chance(SLOTS);
+    uint32_t at = chance(&seed, SLOTS);
     loam_free(block[at]);
-    block[at] = touched(NULL, phase % 3 == 0   ? 1 + chance(512)
-                              : phase % 3 == 1 ? 2048 + chance(20000)
-                                               : 1 + chance(chance(10) ? 3000 : 100000));
+    block[at] = touched(NULL, phase % 3 == 0 ? 1 + chance(&seed, 512)
+                              : phase % 3 == 1
+                                  ? 2048 + chance(&seed, 20000)
+                                  : 1 + chance(&seed, chance(&seed, 10) ? 3000 : 100000));
   }
   for (int at = 0; at < SLOTS; at++) {
     loam_free(block[at]);

@@ -147,10 +147,10 @@ static void live_samples_stand_for_live_memory(void **state) {
   loam_site *of = tag("sample.live");
   begin(INTERVAL);
   for (int i = 0; i < STEPS; i++) {
-    void **at = &p[roll(&seed, BLOCKS)];
+    void **at = &p[chance(&seed, BLOCKS)];
     if (*at) add_to(&want, 1, lm_record_usable(*at), INTERVAL, -1);
     loam_free(*at);
-    *at = take(of, 1 + roll(&seed, roll(&seed, 50) ? 2000 : 400000));
+    *at = take(of, 1 + chance(&seed, chance(&seed, 50) ? 2000 : 400000));
     add_to(&want, 1, lm_record_usable(*at), INTERVAL, 1);
   }
   assert_true(live_of(of).samples > BLOCKS / 20 && total_of(of).samples > SAMPLES);
@@ -363,8 +363,8 @@ static void *churn_shared(void *arg) {
   uint64_t seed = (uintptr_t)arg;
   lm_sample_seed(lm_thread_get(), seed);
   for (int i = 0; i < ROUNDS; i++) {
-    void *p = take(churned, 1 + roll(&seed, 3000));
-    loam_free(atomic_exchange(&shared[roll(&seed, SLOTS)], p));
+    void *p = take(churned, 1 + chance(&seed, 3000));
+    loam_free(atomic_exchange(&shared[chance(&seed, SLOTS)], p));
   }
   return NULL;
 }

@@ -309,8 +309,8 @@ static void what_is_counted_at_once_is_what_lives(void **state) {
   set_split_plan(LM_IN_LIVE, 1e6, host("plain"), host("other"));
   for (int counted = 0; counted < 2; counted++) {
     for (int i = 0; i < BLOCKS; i++) {
-      p[i] = alloc(of[i % 150], i % 50 ? 1 + roll(&seed, 200) : some_size(&seed), 16, 0);
-      if (roll(&seed, 2)) put(p[i]), p[i] = NULL;
+      p[i] = alloc(of[i % 150], i % 50 ? 1 + chance(&seed, 200) : some_size(&seed), 16, 0);
+      if (chance(&seed, 2)) put(p[i]), p[i] = NULL;
     }
     herd each = { 0 }, counts = { 0 };
     lm_walk_each(add_each, &each);

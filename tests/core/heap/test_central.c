@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "chance.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
 #include "heap/tcache_slow.h"
@@ -15,10 +16,6 @@
 enum { TOKEN = 2, SPANS = 40, PAGES = LM_SLOT / LM_PAGE };
 
 static uint64_t seed = 3;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static lm_strategy *strategy_called(const char *name) {
   lm_strategy *s;
@@ -51,7 +48,7 @@ static bool stays_taken(int pattern, uint32_t i) {
     case 0: return i % 2;
     case 1: return i / 8 % 2;
     case 2: return i % 17 == 3;
-    default: return chance(3);
+    default: return chance(&seed, 3);
   }
 }
 

@@ -5,48 +5,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "chance.h"
 #include "heap/pool.h"
 #include "heap/tcache_slow.h"
 #include "os/decay.h"
+#include "pool_fixture.h"
 #include "test.h"
 
-enum { TOKEN = 2 };
-
-static lm_thread *t;
-
 static uint64_t seed = 3;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
-
-static lm_strategy *intern(lm_desc desc) {
-  lm_strategy *s;
-  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
-  return s;
-}
-
-static void *take(lm_strategy *s, size_t size, size_t align) {
-  bool zeroed;
-  return lm_pool_alloc(t, s, &(lm_pool_request){ size, align, TOKEN }, &zeroed);
-}
-
-static lm_free_result release(void *p) {
-  lm_object object;
-  return lm_pool_free(t, p, &object);
-}
-
-static int begin(void **state) {
-  (void)state;
-  t = lm_thread_get();
-  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays for the next test */
-  return t ? 0 : -1;
-}
-
-static int check_laws(void **state) {
-  (void)state;
-  return lm_pool_is_valid() ? 0 : -1;
-}
 
 /* Returns whether a child that writes one byte at p ends by a fault. AddressSanitizer may end it
  * first, where loam has poisoned the byte. */
@@ -140,10 +106,10 @@ static void keeps_freed_guarded_blocks_for_a_bounded_while(void **state) {
   lm_pool_figures first, before, after;
   lm_pool_figures_get(&first);
   for (int i = 0; i < 5000; i++)
-    assert_int_equal(release(take(s, chance(200000), 16)), LM_FREE_DONE);
+    assert_int_equal(release(take(s, chance(&seed, 200000), 16)), LM_FREE_DONE);
   lm_pool_figures_get(&before);
   for (int i = 0; i < 5000; i++)
-    assert_int_equal(release(take(s, chance(200000), 16)), LM_FREE_DONE);
+    assert_int_equal(release(take(s, chance(&seed, 200000), 16)), LM_FREE_DONE);
   lm_pool_figures_get(&after);
   assert_true(after.regions < before.regions + 16 * LM_MIB);
   assert_true(after.regions < first.regions + 300 * LM_MIB);

@@ -1,5 +1,6 @@
 /* test_idle_memory - memory that is not needed goes back to the system: by loam_trim, by ticks, and
  * by time. */
+#include "chance.h"
 #include "os/decay.h"
 
 #include <dirent.h>
@@ -22,10 +23,6 @@ enum { SMALL = SANITIZED ? 25000 : 100000, SMALL_SIZE = 2048, LARGE = SANITIZED 
 static char *small[SMALL], *large[LARGE];
 
 static uint64_t seed = 5;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static char *touched(size_t size) {
   char *p = loam_malloc(NULL, size);
@@ -34,13 +31,13 @@ static char *touched(size_t size) {
 }
 
 static void rise(void) {
-  for (int i = 0; i < SMALL; i++) small[i] = touched(1 + chance(SMALL_SIZE));
+  for (int i = 0; i < SMALL; i++) small[i] = touched(1 + chance(&seed, SMALL_SIZE));
   for (int i = 0; i < LARGE; i++) large[i] = touched(LARGE_SIZE);
 }
 
 static void shuffle(void) {
   for (int i = 0; i < SMALL; i++) {
-    uint32_t other = chance(SMALL);
+    uint32_t other = chance(&seed, SMALL);
     char *p = small[other];
     small[other] = small[i];
     small[i] = p;

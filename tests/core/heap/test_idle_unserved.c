@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
 #include "heap/sweep.h"
@@ -22,10 +23,6 @@ static void **block;
 static size_t blocks;
 
 static uint64_t seed = 5;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 /* ---- Peaks -------------------------------------------------------------------------------- */
 
@@ -42,8 +39,10 @@ typedef struct peak {
 } peak;
 
 static size_t size_of(const peak *p) {
-  uint32_t kind = chance(10);
-  return p->size ? p->size : kind < 9 ? 1 + chance(1u << (4 + kind)) : 1 + chance(200000);
+  uint32_t kind = chance(&seed, 10);
+  return p->size    ? p->size
+         : kind < 9 ? 1 + chance(&seed, 1u << (4 + kind))
+                    : 1 + chance(&seed, 200000);
 }
 
 static size_t height_of(const peak *p) { return p->size ? PEAK : 2 * PEAK; }
@@ -71,7 +70,7 @@ static void swap(size_t a, size_t b) {
 
 static void arrange(int order) {
   for (size_t i = 0; order == BACKWARD && i < blocks / 2; i++) swap(i, blocks - 1 - i);
-  for (size_t i = 1; order == RANDOM && i < blocks; i++) swap(i, chance((uint32_t)i + 1));
+  for (size_t i = 1; order == RANDOM && i < blocks; i++) swap(i, chance(&seed, (uint32_t)i + 1));
 }
 
 static pthread_barrier_t all_have_freed;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "heap/pool.h"
 #include "loam.h"
 #include "test.h"
@@ -73,11 +74,6 @@ static void note_made(block *b) {
 static void note_gone(const block *b) {
   live_bytes[b->strategy] -= (int64_t)b->size;
   live_blocks[b->strategy]--;
-}
-
-static uint32_t chance(uint64_t *seed, uint32_t n) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*seed >> 33) % n;
 }
 
 static size_t some_size(uint64_t *seed) {

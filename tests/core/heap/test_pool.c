@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "cell_of.h"
+#include "chance.h"
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
@@ -12,46 +13,14 @@
 #include "heap/tcache_slow.h"
 #include "heap/walk.h"
 #include "os/decay.h"
+#include "pool_fixture.h"
 #include "test.h"
 
-enum { TOKEN = 2, OTHER = 12345 };
+enum { OTHER = 12345 };
 
-static lm_thread *t;
 static uint8_t hint = 1;
 
 static uint64_t seed = 3;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
-
-static lm_strategy *intern(lm_desc desc) {
-  lm_strategy *s;
-  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
-  return s;
-}
-
-static void *take(lm_strategy *s, size_t size, size_t align) {
-  bool zeroed;
-  return lm_pool_alloc(t, s, &(lm_pool_request){ size, align, TOKEN }, &zeroed);
-}
-
-static lm_free_result release(void *p) {
-  lm_object object;
-  return lm_pool_free(t, p, &object);
-}
-
-static int begin(void **state) {
-  (void)state;
-  t = lm_thread_get();
-  lm_decay_note_served(lm_sys_clock_ns() + AN_HOUR); /* freed memory stays for the next test */
-  return t ? 0 : -1;
-}
-
-static int check_laws(void **state) {
-  (void)state;
-  return lm_pool_is_valid() ? 0 : -1;
-}
 
 static void serves_any_size_at_any_alignment(void **state) {
   (void)state;
@@ -276,16 +245,17 @@ static void gives_each_object_to_one_caller(void **state) {
   static unsigned *held[N];
   static size_t size[N];
   for (int step = 0; step < 400000; step++) {
-    unsigned i = chance(N);
+    unsigned i = chance(&seed, N);
     if (held[i]) {
       size_t last = size[i] / sizeof(unsigned) - 1;
       assert_true(held[i][0] == i && held[i][last] == i);
-      if (chance(2)) assert_true(lm_tcache_give(t, held[i]) || release(held[i]) == LM_FREE_DONE);
+      if (chance(&seed, 2))
+        assert_true(lm_tcache_give(t, held[i]) || release(held[i]) == LM_FREE_DONE);
       else assert_int_equal(release(held[i]), LM_FREE_DONE);
       held[i] = NULL;
       continue;
     }
-    size[i] = chance(100) ? 4 + chance(2000) : 30000 + chance(200000);
+    size[i] = chance(&seed, 100) ? 4 + chance(&seed, 2000) : 30000 + chance(&seed, 200000);
     held[i] = take(lm_strategy_at(0), size[i], 16);
     held[i][size[i] / sizeof(unsigned) - 1] = i;
     held[i][0] = i;
@@ -462,7 +432,7 @@ static void walks_exactly_what_is_live(void **state) {
   tally want = { 0 }, got = { 0 };
   bool zeroed;
   for (int i = 0; i < N; i++) {
-    size_t size = i % 50 ? chance(5000) : chance(500000);
+    size_t size = i % 50 ? chance(&seed, 5000) : chance(&seed, 500000);
     p[i] = lm_pool_alloc(t, i % 3 ? lm_strategy_at(0) : guarded,
                          &(lm_pool_request){ size, 16, OTHER }, &zeroed);
   }
@@ -610,7 +580,7 @@ static void gives_back_memory_of_small_objects_after_a_peak(void **state) {
   for (int i = 0; i < N; i++) *(p[i] = take(lm_strategy_at(0), SIZE, 16)) = 1;
   assert_true(resident() > before + N * SIZE / 2);
   for (int i = 0; i < N; i++) {
-    uint32_t other = chance(N);
+    uint32_t other = chance(&seed, N);
     char *swapped = p[other];
     p[other] = p[i];
     p[i] = swapped;

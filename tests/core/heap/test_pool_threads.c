@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cell_of.h"
+#include "chance.h"
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "heap/pools.h"
@@ -31,13 +32,8 @@ static bool release(lm_thread *t, void *p) {
   return freed;
 }
 
-static uint32_t step(uint64_t *seed, uint32_t n) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*seed >> 33) % n;
-}
-
 static size_t some_size(uint64_t *seed) {
-  return step(seed, 200) ? 8 + step(seed, 3000) : 8 + step(seed, 300000);
+  return chance(seed, 200) ? 8 + chance(seed, 3000) : 8 + chance(seed, 300000);
 }
 
 /* Threads leave blocks on the shelf for other threads to free. */
@@ -57,7 +53,7 @@ static void *exchange_blocks(void *arg) {
   lm_thread *t = lm_thread_get();
   uint64_t seed = (uintptr_t)arg;
   for (int i = 0; i < 300000 / SCALE; i++)
-    leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), step(&seed, SHELF));
+    leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), chance(&seed, SHELF));
   return NULL;
 }
 
@@ -202,7 +198,7 @@ static void *churn_counted(void *arg) {
   uint64_t seed = (uintptr_t)arg;
   void *held[HELD] = { 0 };
   while (!stop) {
-    uint32_t at = step(&seed, HELD);
+    uint32_t at = chance(&seed, HELD);
     if (held[at]) wrong += !release_counted(t, held[at]);
     held[at] = take_counted(t, some_size(&seed));
   }
@@ -246,7 +242,7 @@ static int allocate_in_child(void *arg) {
     lm_thread *t = lm_thread_get();
     uint64_t seed = i;
     for (int n = 0; n < 3000; n++)
-      leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), step(&seed, SHELF));
+      leave_one(t, take(t, lm_strategy_at(0), some_size(&seed), TOKEN), chance(&seed, SHELF));
   }
   /* ThreadSanitizer does not let such a child start threads. */
   if (SANITIZED) leave_a_cache(arg);

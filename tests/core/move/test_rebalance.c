@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "chance.h"
 #include "heap/pool.h"
 #include "heap/walk.h"
 #include "plan/site.h"
@@ -338,16 +339,11 @@ static void unknown_properties_of_a_request_are_not_guessed(void **state) {
 enum { THREADS = 3, SLOTS = 96, ROUNDS = SANITIZED ? 8 : 40 };
 static _Atomic bool stop;
 
-static uint32_t roll(uint64_t *seed, uint32_t n) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(*seed >> 33) % n;
-}
-
 static size_t some_size(uint64_t *seed) {
-  switch (roll(seed, 4)) {
-    case 0: return 1 + roll(seed, 400000);
-    case 1: return 1 + roll(seed, 4000);
-    default: return 1 + roll(seed, 600);
+  switch (chance(seed, 4)) {
+    case 0: return 1 + chance(seed, 400000);
+    case 1: return 1 + chance(seed, 4000);
+    default: return 1 + chance(seed, 600);
   }
 }
 
@@ -362,11 +358,11 @@ static void *churn(void *arg) {
   char *p[SLOTS] = { 0 };
   size_t size[SLOTS] = { 0 };
   while (!stop) {
-    uint32_t i = roll(&seed, SLOTS);
-    loam_site *s = site[roll(&seed, 8) == 0];
+    uint32_t i = chance(&seed, SLOTS);
+    loam_site *s = site[chance(&seed, 8) == 0];
     size_t next = some_size(&seed);
     if (p[i]) is_marked(p[i], size[i]);
-    if (p[i] && roll(&seed, 4)) {
+    if (p[i] && chance(&seed, 4)) {
       loam_free(p[i]);
       p[i] = NULL;
       continue;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chance.h"
 #include "loam.h"
 #include "test.h"
 
@@ -128,13 +129,11 @@ REPORTED(copies_into_freed)
 /* ---- Right uses */
 
 static uint64_t seed = 3;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static size_t some_size(void) {
-  return chance(10) ? chance(5000) : chance(2) ? chance(200000) : chance(4000000);
+  return chance(&seed, 10)  ? chance(&seed, 5000)
+         : chance(&seed, 2) ? chance(&seed, 200000)
+                            : chance(&seed, 4000000);
 }
 
 static void use_whole(char *p) {
@@ -144,10 +143,10 @@ static void use_whole(char *p) {
 
 static char *make_some(void) {
   size_t size = some_size();
-  switch (chance(3)) {
+  switch (chance(&seed, 3)) {
     case 0: return loam_malloc(NULL, size);
     case 1: return loam_calloc(NULL, 1, size);
-    default: return loam_aligned_alloc(NULL, (size_t)16 << chance(12), size);
+    default: return loam_aligned_alloc(NULL, (size_t)16 << chance(&seed, 12), size);
   }
 }
 
@@ -156,9 +155,9 @@ static void lets_every_live_block_be_used_whole(void **state) {
   char *p[SLOTS] = { 0 };
   (void)state;
   for (int i = 0; i < 5000; i++) {
-    uint32_t at = chance(SLOTS);
+    uint32_t at = chance(&seed, SLOTS);
     if (!p[at]) p[at] = make_some();
-    else if (chance(3) == 0) p[at] = loam_realloc(NULL, p[at], some_size());
+    else if (chance(&seed, 3) == 0) p[at] = loam_realloc(NULL, p[at], some_size());
     else {
       loam_free(p[at]);
       p[at] = NULL;

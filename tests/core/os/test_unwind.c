@@ -1,5 +1,6 @@
 /* test_unwind - lm_unwind, which reads a stack by the rules of its frames, finds the stack that
  * backtrace(3) finds, also through functions whose frames vary in size. */
+#include "chance.h"
 #include "test.h"
 
 #include "frame_tables.h"
@@ -26,11 +27,6 @@ enum { LEAVES_ADDRESSES = 0 };
 static lm_unwound seen;
 static uint64_t seed = 7;
 static unsigned compared, deepest;
-
-static uint32_t below(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 /* Compares the frames outside of this function with those of backtrace(3). `seen` has the addresses
  * of calls; backtrace(3) has the return addresses after them. The first frames of both differ and
@@ -75,7 +71,7 @@ static LM_NOINLINE void wide(unsigned depth) {
 /* The frame of this function varies in size. It clears `room`, because lm_unwind could take a
  * return address that an earlier call left there for one of the stack that it read last. */
 static LM_NOINLINE void varying(unsigned depth) {
-  uint32_t size = 16 + 16 * below(40);
+  uint32_t size = 16 + 16 * chance(&seed, 40);
   char *room = alloca(size);
   memset(room, 0, size);
   __asm__ volatile("" ::"r"(room) : "memory");
@@ -86,13 +82,13 @@ static LM_NOINLINE void varying(unsigned depth) {
 static LM_NOINLINE void descend(unsigned depth) {
   static void (*const kind[])(unsigned) = { plain, wide, varying };
   if (!depth) compare();
-  else kind[below(LM_COUNT(kind))](depth);
+  else kind[chance(&seed, LM_COUNT(kind))](depth);
   __asm__ volatile("" ::: "memory");
 }
 
 static void a_stack_is_what_the_c_library_finds(void **state) {
   (void)state;
-  for (int i = 0; i < STACKS; i++) descend(below(DEPTH));
+  for (int i = 0; i < STACKS; i++) descend(chance(&seed, DEPTH));
   assert_true(compared > STACKS && deepest > DEPTH);
 }
 

@@ -1,4 +1,5 @@
 /* test_map - the page map: from addresses to slots, entries and objects, and back. */
+#include "chance.h"
 #include "heap/central.h"
 #include "heap/pool.h"
 #include "pages/range.h"
@@ -6,10 +7,6 @@
 #include "test.h"
 
 static uint64_t seed = 1;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static void check_key(unsigned c, uint32_t bin) {
   size_t size = lm_class_size(c), bytes = (size_t)lm_central_span_slots(c) << LM_SLOT_SHIFT;
@@ -77,7 +74,7 @@ static void check_large(uint32_t slot, uint32_t slots, size_t size) {
   lm_map_object place;
   char *base = lm_map_address(slot);
   for (uint32_t i = 0; i < slots; i++) {
-    char *p = base + ((size_t)i << LM_SLOT_SHIFT) + chance(LM_SLOT);
+    char *p = base + ((size_t)i << LM_SLOT_SHIFT) + chance(&seed, LM_SLOT);
     bool inside = (size_t)(p - base) < size;
     assert_int_equal(lm_map_find(p, &place), inside);
     if (!inside) continue;
@@ -100,12 +97,12 @@ static void finds_a_large_block_from_any_byte(void **state) {
   (void)state;
   uint32_t room = 1200, first = lm_range_take(room, LM_SLOT);
   for (int i = 0; i < 500; i++) {
-    uint32_t at = first + chance(200), slots = 1 + chance(900);
-    size_t size = ((size_t)slots << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    uint32_t at = first + chance(&seed, 200), slots = 1 + chance(&seed, 900);
+    size_t size = ((size_t)slots << LM_SLOT_SHIFT) - chance(&seed, LM_SLOT);
     describe(at, slots, size);
     check_large(at, slots, size);
-    uint32_t other = 1 + chance(900);
-    size_t other_size = ((size_t)other << LM_SLOT_SHIFT) - chance(LM_SLOT);
+    uint32_t other = 1 + chance(&seed, 900);
+    size_t other_size = ((size_t)other << LM_SLOT_SHIFT) - chance(&seed, LM_SLOT);
     lm_map_resize_large(at, slots, other, other_size);
     check_large(at, other, other_size);
     lm_map_forget_large(at, other);

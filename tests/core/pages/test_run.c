@@ -1,6 +1,7 @@
 /* test_run - sets of free runs, compared with an array that says which slots are free. */
 #include <string.h>
 
+#include "chance.h"
 #include "pages/range.h"
 #include "pages/run.h"
 #include "test.h"
@@ -15,10 +16,6 @@ static struct {
 } world;
 
 static uint64_t seed = 7;
-static uint32_t chance(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static void set_free(uint32_t slot, uint32_t slots, bool free) {
   for (uint32_t i = slot - world.first; i < slot - world.first + slots; i++) {
@@ -122,15 +119,15 @@ static void agrees_with_the_picture_over_many_steps(void **state) {
   memset(held, 0, sizeof held);
   put(world.first, ROOM);
   for (int step = 0; step < 100000; step++) {
-    piece *p = &held[chance(PIECES)];
+    piece *p = &held[chance(&seed, PIECES)];
     if (p->slots) {
       put(p->slot, p->slots);
       p->slots = 0;
     } else {
-      uint32_t want = 1 + (chance(4) ? chance(8) : chance(300));
-      size_t align = LM_SLOT << chance(6);
+      uint32_t want = 1 + (chance(&seed, 4) ? chance(&seed, 8) : chance(&seed, 300));
+      size_t align = LM_SLOT << chance(&seed, 6);
       p->slot = lm_runs_take(&world.runs, want, align);
-      if (want < 16 && align == LM_SLOT && chance(2) && p->slot) {
+      if (want < 16 && align == LM_SLOT && chance(&seed, 2) && p->slot) {
         lm_runs_put(&world.runs, p->slot, want);
         p->slot = lm_runs_take_last(&world.runs, want);
       }

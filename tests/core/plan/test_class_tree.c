@@ -1,5 +1,6 @@
 /* test_class_tree.c - every index of a class tree is checked, and questions have the answers that
  * lua/loam/symbolic/tag.lua gives. */
+#include "chance.h"
 #include "tree.h"
 
 #include "os/error.h"
@@ -266,15 +267,11 @@ static bool plain_holds(unsigned ask, unsigned index, const char *literal, const
 }
 
 static uint64_t seed = 1;
-static uint32_t roll(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 /* Writes a string of few letters, so that the answer to many questions is yes. */
 static void some_text(char *out, const char *letters) {
-  size_t n = roll(8);
-  for (size_t i = 0; i < n; i++) out[i] = letters[roll((uint32_t)strlen(letters))];
+  size_t n = chance(&seed, 8);
+  for (size_t i = 0; i < n; i++) out[i] = letters[chance(&seed, (uint32_t)strlen(letters))];
   out[n] = 0;
 }
 
@@ -283,11 +280,11 @@ static void answers_as_the_language_does(void **state) {
   long count[LM_ASKS][2] = { 0 };
   for (int i = 0; i < 200000; i++) {
     char literal[16], name[16];
-    unsigned ask = roll(LM_ASKS), part = roll(4);
+    unsigned ask = chance(&seed, LM_ASKS), part = chance(&seed, 4);
     if (ask == LM_ASK_PART && !part) part = 1;
     some_text(literal, ask == LM_ASK_GLOB ? "a.*?" : "ab.");
     some_text(name, "ab.*"); /* a star in a name is a plain letter */
-    if (!roll(4)) strcpy(literal, name);
+    if (!chance(&seed, 4)) strcpy(literal, name);
     bool want = plain_holds(ask, part, literal, name);
     if (holds(ask, part, literal, name) != want)
       fail_msg("question %u, part %u, literal \"%s\", name \"%s\"", ask, part, literal, name);

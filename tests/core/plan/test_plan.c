@@ -1,5 +1,6 @@
 /* test_plan.c - every index of an image is checked, plans compute like Lua, and the size table
  * agrees with the tree for every size. */
+#include "chance.h"
 #include "image.h"
 
 #include <math.h>
@@ -225,20 +226,16 @@ static void reads_every_input(void **state) {
 }
 
 static uint64_t seed = 1;
-static uint32_t roll(uint32_t n) {
-  seed = seed * 6364136223846793005u + 1442695040888963407u;
-  return (uint32_t)(seed >> 33) % n;
-}
 
 static double some_threshold(void) {
   static const double odd[] = { 0, -1, -0.0, 0.5, 1, 16, 17, 32768, 32769, 1e18, -1e18 };
-  switch (roll(8)) {
-    case 0: return odd[roll(LM_COUNT(odd))];
+  switch (chance(&seed, 8)) {
+    case 0: return odd[chance(&seed, LM_COUNT(odd))];
     case 1: return NAN;
-    case 2: return roll(2) ? INFINITY : -INFINITY;
-    case 3: return roll(40000) + 0.25;
-    case 4: return (double)lm_class_size(roll(LM_CLASSES)) + roll(3) - 1;
-    default: return roll(2) ? roll(300) : roll(33000);
+    case 2: return chance(&seed, 2) ? INFINITY : -INFINITY;
+    case 3: return chance(&seed, 40000) + 0.25;
+    case 4: return (double)lm_class_size(chance(&seed, LM_CLASSES)) + chance(&seed, 3) - 1;
+    default: return chance(&seed, 2) ? chance(&seed, 300) : chance(&seed, 33000);
   }
 }
 
@@ -246,15 +243,15 @@ static double some_threshold(void) {
  * strategy of three. */
 static image random_image(bool size_only, const uint32_t *ids) {
   image m = { 0 };
-  uint32_t nodes = roll(24), leaves = 1 + roll(6);
-  for (uint32_t i = 0; i < leaves; i++) image_leaf(&m, 1, &ids[roll(3)]);
+  uint32_t nodes = chance(&seed, 24), leaves = 1 + chance(&seed, 6);
+  for (uint32_t i = 0; i < leaves; i++) image_leaf(&m, 1, &ids[chance(&seed, 3)]);
   for (uint32_t i = 0; i < nodes; i++) {
     int32_t to[2];
     for (int k = 0; k < 2; k++)
-      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1))
-                                       : ~(int32_t)roll(leaves);
-    unsigned input = size_only || roll(4) ? LM_IN_SIZE : roll(LM_IN_LIVE);
-    image_node(&m, input, roll(3), some_threshold(), to[0], to[1]);
+      to[k] = i + 1 < nodes && chance(&seed, 3) ? (int32_t)(i + 1 + chance(&seed, nodes - i - 1))
+                                                : ~(int32_t)chance(&seed, leaves);
+    unsigned input = size_only || chance(&seed, 4) ? LM_IN_SIZE : chance(&seed, LM_IN_LIVE);
+    image_node(&m, input, chance(&seed, 3), some_threshold(), to[0], to[1]);
   }
   return m;
 }
@@ -290,10 +287,10 @@ static void the_table_agrees_with_the_tree_at_every_size(void **state) {
     assert_int_equal(image_make(&m, &plan), LOAM_OK);
     assert_true(lm_plan_is_valid(plan));
     for (int k = 0; k < 4; k++) {
-      double fixed[LM_INPUTS] = {
-        [LM_IN_NODE] = roll(3), [LM_IN_DEVICE] = roll(3) - 1.0, [LM_IN_LIVE] = roll(100000)
-      };
-      for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + roll(64) : 1)
+      double fixed[LM_INPUTS] = { [LM_IN_NODE] = chance(&seed, 3),
+                                  [LM_IN_DEVICE] = chance(&seed, 3) - 1.0,
+                                  [LM_IN_LIVE] = chance(&seed, 100000) };
+      for (size_t size = 0; size <= LM_SMALL_MAX; size += k ? 1 + chance(&seed, 64) : 1)
         agree(plan, size, fixed);
     }
     for (unsigned c = 0; c < LM_CLASS_ALIGNED; c++) served += plan->table.entry[c] > 0;
@@ -380,21 +377,21 @@ static void equal_images_have_equal_hashes(void **state) {
 /* Returns a random tree that reads the line, alone and in expressions with other inputs. */
 static image random_image_of_lines(void) {
   image m = { 0 };
-  uint32_t nodes = 1 + roll(24), leaves = 1 + roll(6);
+  uint32_t nodes = 1 + chance(&seed, 24), leaves = 1 + chance(&seed, 6);
   for (uint32_t i = 0; i < leaves; i++) image_leaf(&m, 1 + i % 3, (uint32_t[]){ 0, 0, 0 });
   for (uint32_t i = 0; i < nodes; i++) {
     int32_t to[2];
     for (int k = 0; k < 2; k++)
-      to[k] = i + 1 < nodes && roll(3) ? (int32_t)(i + 1 + roll(nodes - i - 1))
-                                       : ~(int32_t)roll(leaves);
-    unsigned input = !i || roll(2) ? LM_IN_LINE : roll(LM_INPUTS);
-    lm_node *node = image_node(&m, input, roll(3), roll(6), to[0], to[1]);
-    if (roll(3)) continue;
+      to[k] = i + 1 < nodes && chance(&seed, 3) ? (int32_t)(i + 1 + chance(&seed, nodes - i - 1))
+                                                : ~(int32_t)chance(&seed, leaves);
+    unsigned input = !i || chance(&seed, 2) ? LM_IN_LINE : chance(&seed, LM_INPUTS);
+    lm_node *node = image_node(&m, input, chance(&seed, 3), chance(&seed, 6), to[0], to[1]);
+    if (chance(&seed, 3)) continue;
     node->code = m.codes;
     image_code(&m, LM_OP_INPUT, LM_IN_LINE, 0);
-    image_code(&m, LM_OP_INPUT, roll(2) ? LM_IN_LINE : LM_IN_SIZE, 0);
-    image_code(&m, roll(2) ? LM_OP_ADD : LM_OP_MUL, 0, 0);
-    image_code(&m, LM_OP_CONST, 0, roll(30));
+    image_code(&m, LM_OP_INPUT, chance(&seed, 2) ? LM_IN_LINE : LM_IN_SIZE, 0);
+    image_code(&m, chance(&seed, 2) ? LM_OP_ADD : LM_OP_MUL, 0, 0);
+    image_code(&m, LM_OP_CONST, 0, chance(&seed, 30));
     node->code_n = m.codes - node->code;
   }
   return m;
@@ -403,13 +400,13 @@ static image random_image_of_lines(void) {
 /* Checks that the plan and the plan that was derived for `line` lead a random request on that line
  * to one leaf. `lm_leaf.line` tells the leaves of a plan apart. */
 static void decide_alike(const lm_plan *plan, const lm_plan *derived, long line) {
-  double free_of[1] = { roll(8) };
-  double fixed[LM_INPUTS] = {
-    [LM_IN_NODE] = roll(6), [LM_IN_DEVICE] = roll(6) - 1.0, [LM_IN_LIVE] = roll(6)
-  };
-  lm_inputs r = { .size = roll(10),
-                  .align = roll(8),
-                  .zero = roll(2),
+  double free_of[1] = { chance(&seed, 8) };
+  double fixed[LM_INPUTS] = { [LM_IN_NODE] = chance(&seed, 6),
+                              [LM_IN_DEVICE] = chance(&seed, 6) - 1.0,
+                              [LM_IN_LIVE] = chance(&seed, 6) };
+  lm_inputs r = { .size = chance(&seed, 10),
+                  .align = chance(&seed, 8),
+                  .zero = chance(&seed, 2),
                   .fixed = fixed,
                   .node_free = free_of,
                   .device_free = free_of,
