@@ -1,4 +1,4 @@
-/* story - the functions of a host in ten steps: examples/story.c in C++. */
+/* story.cc - the functions of a host in ten steps: examples/story.c in C++. */
 #include <loam.hpp>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-/* block - what reference counts cost: a retain and release compared with a bare atomic pair, and a
- * block of 64 bytes compared with one allocation of equal total size. The program also shows what
+/* block.c - what reference counts cost: a retain and release compared with a bare atomic pair, and
+ * a block of 64 bytes compared with one allocation of equal total size. The program also shows what
  * an arena saves: a thousand pieces of 40 bytes that end together. Nanoseconds a pair. The two
  * sides of a row take turns.
  *

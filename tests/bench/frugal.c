@@ -1,4 +1,4 @@
-/* frugal - memory that a process keeps at a peak, after it, and over time, under whichever malloc
+/* frugal.c - memory that a process keeps at a peak, after it, and over time, under whichever malloc
  * it has. tests/bench/frugal runs it.
  *
  *   frugal serves            prints the file that has the malloc of this process

@@ -1,5 +1,5 @@
-/* gauge - what a plan's gauges cost, for each way to allocate. A block is allocated and freed under
- * `if GAUGE then return a else return b end`, and for comparison under `return a`.
+/* gauge.c - what a plan's gauges cost, for each way to allocate. A block is allocated and freed
+ * under `if GAUGE then return a else return b end`, and for comparison under `return a`.
  *
  *   gauge [WAY]         nanoseconds. The first column is `return a`, and each other column is the
  *                       difference that a gauge makes. All columns of a row take turns, in short

@@ -1,4 +1,4 @@
-/* latency - how long single requests of a thread of real-time priority take while threads of
+/* latency.c - how long single requests of a thread of real-time priority take while threads of
  * ordinary priority allocate on the same processor, under whichever malloc the process has:
  *
  *   LD_PRELOAD=LIBRARY latency [SECONDS]      needs the right to use SCHED_FIFO

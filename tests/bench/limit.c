@@ -1,4 +1,4 @@
-/* limit - what a strategy's limit costs: pairs of loam_malloc and loam_free, with and without a
+/* limit.c - what a strategy's limit costs: pairs of loam_malloc and loam_free, with and without a
  * limit. Nanoseconds a pair. Both kinds of pair take turns, and each figure is the minimum of its
  * rounds.
  *

@@ -1,4 +1,4 @@
-/* look - what `loam stats` costs. The command reads a process with ten million live objects from
+/* look.c - what `loam stats` costs. The command reads a process with ten million live objects from
  * outside and, for comparison, asks the process over its socket.
  *
  *   look [OBJECTS]     a row for each size of the objects: milliseconds of processor time in the

@@ -1,4 +1,4 @@
-/* pool_pair - what an allocation and its free cost in the pool alone, and in the C library for
+/* pool_pair.c - what an allocation and its free cost in the pool alone, and in the C library for
  * comparison, in one run. Nanoseconds a pair; the first byte is written. No policy decides here:
  * decision.c measures decisions. */
 #include "bench.h"

@@ -1,4 +1,4 @@
-/* sampled - what samples of stacks (`loam profile --stacks`) cost a loop of loam_malloc and
+/* sampled.c - what samples of stacks (`loam profile --stacks`) cost a loop of loam_malloc and
  * loam_free. Nanoseconds a pair, without samples and with one in 512 KiB. Both figures of a row
  * take turns, and each is the minimum of its rounds. The last row, of size 0, has random sizes of
  * 16 to 1,039 bytes: the loop by which Bun's profiler (oven-sh/bun, pull request 42626) is judged.

@@ -1,5 +1,5 @@
-/* tails - work that shows how an allocator treats threads that end, large blocks, and short phases,
- * under whichever malloc the process has. tests/bench/tails runs it.
+/* tails.c - work that shows how an allocator treats threads that end, large blocks, and short
+ * phases, under whichever malloc the process has. tests/bench/tails runs it.
  *
  *   tails list        prints the scenes, one a line: name, tab, description
  *   tails SCENE       plays a scene; prints its processor time in ms

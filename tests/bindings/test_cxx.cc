@@ -1,4 +1,4 @@
-/* test_cxx - bindings/cxx: containers of libstdc++ on loam's memory, and owners of blocks. */
+/* test_cxx.cc - bindings/cxx: containers of libstdc++ on loam's memory, and owners of blocks. */
 #include <loam.hpp>
 
 #include <csetjmp>

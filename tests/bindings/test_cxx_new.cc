@@ -1,4 +1,4 @@
-/* test_cxx_new - bindings/cxx: operator new with a tag, as a base class and with loam::at. CMake
+/* test_cxx_new.cc - bindings/cxx: operator new with a tag, as a base class and with loam::at. CMake
  * builds the program for C++17 and for C++20. */
 #include <loam.hpp>
 

@@ -1,4 +1,4 @@
-/* test_cxx_no_rtti - bindings/cxx in a program without type information (-fno-rtti). */
+/* test_cxx_no_rtti.cc - bindings/cxx in a program without type information (-fno-rtti). */
 #include <loam.hpp>
 
 #include <csetjmp>

@@ -50,8 +50,8 @@ end
 local function check_c(path)
   local name, ending = path:match("([%w_]+)(%.%w+)$")
   local head = files.read(path):match("^/[/*] ([^\n]-) %- ")
-  if head ~= name and head ~= name .. ending then
-    files.complain(path .. ":1", "opens with /* %s - what it is. */", name)
+  if head ~= name .. ending then
+    files.complain(path .. ":1", "opens with /* %s%s - what it is. */", name, ending)
   end
   local most = LONGER[path] or LINES_C
   if count_lines(path) > most then files.complain(path, "over %d lines", most) end

@@ -1,4 +1,4 @@
-/* blocks - random sequences of operations on blocks and arenas, compared with a model that knows
+/* blocks.c - random sequences of operations on blocks and arenas, compared with a model that knows
  * all references and every byte. At random times, policies that limit or deny requests are loaded,
  * and system calls are refused. Arguments: the number of sequences (60), and the first seed. */
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* image - makes random bytes and damaged images of plans. loam refuses such an image, or makes a
+/* image.c - makes random bytes and damaged images of plans. loam refuses such an image, or makes a
  * plan from it that obeys its laws and can decide. Arguments: the number of images (20000), and a
  * seed. */
 #include "../core/image.h"

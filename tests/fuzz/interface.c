@@ -1,4 +1,4 @@
-/* interface - random calls of the whole interface, on one to four threads, against a model.
+/* interface.c - random calls of the whole interface, on one to four threads, against a model.
  *
  *   interface [--seed S] [--count N] [--runs R]    R sequences of N operations, from seed S on
  *   interface --seed S --count N --keep LIST       prints and does only these (3,17,40-52) of one

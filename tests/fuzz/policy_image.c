@@ -1,5 +1,5 @@
-/* policy_image - damages policy images and gives them a good checksum. loam refuses such an image,
- * or the image obeys its laws and has a plan for every site. Arguments: the number of images
+/* policy_image.c - damages policy images and gives them a good checksum. loam refuses such an
+ * image, or the image obeys its laws and has a plan for every site. Arguments: the number of images
  * (20000), and a seed. */
 #include "../core/policy_bytes.h"
 #include "chance.h"

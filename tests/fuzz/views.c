@@ -1,4 +1,4 @@
-/* views - makes random arrays and takes random indices, ranges and fields of them. Compares each
+/* views.c - makes random arrays and takes random indices, ranges and fields of them. Compares each
  * with a model, which keeps every value in a tree of its own and copies the tree for each view.
  * Sends each array through Arrow and back. Parses the text of each type again, also with wrong
  * characters in it. Arguments: the number of arrays (3000), and a seed. */

@@ -1,5 +1,6 @@
-/* leave - ends the virtual machine. Waits until its output has been written, then sends the status
- * in its first argument to QEMU's isa-debug-exit device. QEMU then exits with 33 + 2 * status. */
+/* leave.c - ends the virtual machine. Waits until its output has been written, then sends the
+ * status in its first argument to QEMU's isa-debug-exit device. QEMU then exits with
+ * 33 + 2 * status. */
 #include <stdlib.h>
 #include <sys/io.h>
 #include <termios.h>

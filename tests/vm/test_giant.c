@@ -1,4 +1,4 @@
-/* test_giant - tests pages of 1 GiB. The machine with two nodes reserves one such page, on node
+/* test_giant.c - tests pages of 1 GiB. The machine with two nodes reserves one such page, on node
  * 1. */
 #include "pages.h"
 

@@ -1,5 +1,5 @@
-/* test_got - tests that the figures of loam_got_each agree with the kernel about the nodes and the
- * pages that strategies got. */
+/* test_got.c - tests that the figures of loam_got_each agree with the kernel about the nodes and
+ * the pages that strategies got. */
 #include "pages.h"
 
 enum { MANY = 70, LARGE = 4 << 20 };

@@ -1,5 +1,5 @@
-/* test_leaving - tests what happens when the memory of a node goes offline while a policy names the
- * node, and comes back. The memory is plugged into the machine with four nodes, as node 4. */
+/* test_leaving.c - tests what happens when the memory of a node goes offline while a policy names
+ * the node, and comes back. The memory is plugged into the machine with four nodes, as node 4. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

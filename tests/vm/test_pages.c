@@ -1,4 +1,4 @@
-/* test_pages - tests the options huge, prefault and lock: /proc/self/smaps and move_pages(2) say
+/* test_pages.c - tests the options huge, prefault and lock: /proc/self/smaps and move_pages(2) say
  * which pages a block has. */
 #include "pages.h"
 

@@ -1,4 +1,4 @@
-/* test_placement - tests each form of the option `numa`. The kernel says for every page on which
+/* test_placement.c - tests each form of the option `numa`. The kernel says for every page on which
  * node it is: pages of small objects, of large blocks, of blocks that grew, and of memory that a
  * thread of another node gave back. */
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* test_shortage - tests that the next strategy of a chain serves a request when the kernel lacks
+/* test_shortage.c - tests that the next strategy of a chain serves a request when the kernel lacks
  * the memory that the first one asks for, and that the process lives on. This holds for shortages
  * that the kernel reports when loam asks for the memory. */
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* test_swap - tests that cold memory goes to swap on request, and that other memory stays. The
+/* test_swap.c - tests that cold memory goes to swap on request, and that other memory stays. The
  * machine with four nodes has a disk for swap, which is in use only while this program runs. */
 #include <fcntl.h>
 #include <sys/swap.h>

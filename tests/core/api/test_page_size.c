@@ -1,4 +1,4 @@
-/* test_page_size - on a kernel with larger pages loam says so, and gives no memory. */
+/* test_page_size.c - on a kernel with larger pages loam says so, and gives no memory. */
 #include <errno.h>
 #include <sys/auxv.h>
 

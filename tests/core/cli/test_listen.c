@@ -1,4 +1,4 @@
-/* test_listen - sockets that listen: addresses and paths that are in use are refused in words, an
+/* test_listen.c - sockets that listen: addresses and paths that are in use are refused in words, an
  * abandoned socket file is replaced, and a signal ends the wait. */
 #include "test.h"
 

@@ -1,4 +1,4 @@
-/* test_look - `loam stats` reads a process from outside. Its answer equals the answer of the
+/* test_look.c - `loam stats` reads a process from outside. Its answer equals the answer of the
  * process itself, and it refuses wrong tables in words. */
 #include "test.h"
 

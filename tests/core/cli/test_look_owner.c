@@ -1,5 +1,5 @@
-/* test_look_owner - `loam owner` finds the block at an address from outside. Its answer equals the
- * answer of loam_owner in the process itself, for blocks of all kinds, and it refuses wrong
+/* test_look_owner.c - `loam owner` finds the block at an address from outside. Its answer equals
+ * the answer of loam_owner in the process itself, for blocks of all kinds, and it refuses wrong
  * tables. */
 #include "test.h"
 

@@ -1,4 +1,4 @@
-/* test_namespaces - finds processes of other PID namespaces for the boards that name them. */
+/* test_namespaces.c - finds processes of other PID namespaces for the boards that name them. */
 #include "cli/namespaces.h"
 
 #include <dirent.h>

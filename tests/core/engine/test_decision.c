@@ -1,4 +1,4 @@
-/* test_decision - the laws of an entry of the decision cache and of the record of a block. They
+/* test_decision.c - the laws of an entry of the decision cache and of the record of a block. They
  * hold for all that the engine makes, and the checks detect each wrong field. */
 #include "engine_fixture.h"
 

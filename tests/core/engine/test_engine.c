@@ -1,4 +1,4 @@
-/* test_engine - the first member of the chain that can serve a request serves it. Every block is
+/* test_engine.c - the first member of the chain that can serve a request serves it. Every block is
  * accounted exactly. A pointer that is not a live block is reported and changes nothing. */
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-/* test_frugal - how much memory a process keeps: after a peak, over time, and with many tags and
+/* test_frugal.c - how much memory a process keeps: after a peak, over time, and with many tags and
  * strategies.
  *
  * The bounds are wide: they detect a leak, or a cache that grows without end, but no small

@@ -1,4 +1,4 @@
-/* test_gauges - decisions that read gauges. The strategy of each block is compared with the one
+/* test_gauges.c - decisions that read gauges. The strategy of each block is compared with the one
  * that the policy demands at that moment, through reloads, forks and threads. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* test_last_words - loam sends last words when memory runs out. They name the largest tags and
+/* test_last_words.c - loam sends last words when memory runs out. They name the largest tags and
  * strategies, and come once in each generation, but not for a request that could never be
  * served. */
 #include "engine/last_words.h"

@@ -1,4 +1,4 @@
-/* test_live_bytes - the live bytes that a plan reads for a tag are exact, no matter when loam
+/* test_live_bytes.c - the live bytes that a plan reads for a tag are exact, no matter when loam
  * begins to count them. */
 #include "engine/live_bytes.h"
 #include "engine_fixture.h"

@@ -1,4 +1,4 @@
-/* test_realloc - realloc evaluates the plan again. It keeps a block where it is if it can, and
+/* test_realloc.c - realloc evaluates the plan again. It keeps a block where it is if it can, and
  * moves the block if the decision differs. A handler, or the system's malloc, resizes its own
  * blocks. */
 #include "engine_fixture.h"

@@ -1,4 +1,4 @@
-/* test_refusals - each system call on the way to memory is refused, alone or with all calls after
+/* test_refusals.c - each system call on the way to memory is refused, alone or with all calls after
  * it, each time in a process of its own. No memory is lost, and afterwards all requests are served
  * again.
  *

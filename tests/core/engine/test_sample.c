@@ -1,5 +1,5 @@
-/* test_sample - samples represent all blocks. The sums over samples have the right expectation, no
- * matter which thread allocates, frees or resizes, and a freed sample is forgotten. The random
+/* test_sample.c - samples represent all blocks. The sums over samples have the right expectation,
+ * no matter which thread allocates, frees or resizes, and a freed sample is forgotten. The random
  * draws have a fixed seed. */
 #include <math.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-/* test_soft_limit - soft limits: the host is called back once when memory grows past one, again
+/* test_soft_limit.c - soft limits: the host is called back once when memory grows past one, again
  * only after the memory has shrunk, for small and large blocks, in every call that allocates, and
  * while the callback itself frees. */
 #include "engine/soft_limit.h"

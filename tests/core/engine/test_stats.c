@@ -1,4 +1,4 @@
-/* test_stats - live figures are read from the memory itself and are exact. Totals only grow and
+/* test_stats.c - live figures are read from the memory itself and are exact. Totals only grow and
  * lose nothing. */
 #include <sys/mman.h>
 

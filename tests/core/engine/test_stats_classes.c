@@ -1,5 +1,5 @@
-/* test_stats_classes - counts by tag, strategy and size class are exact, live and total: for every
- * function that allocates, on threads that come and go, and in forked children. */
+/* test_stats_classes.c - counts by tag, strategy and size class are exact, live and total: for
+ * every function that allocates, on threads that come and go, and in forked children. */
 #include "test.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* test_sums - the table of sums: its rows, their order, its growth, and the spill of a table that
+/* test_sums.c - the table of sums: its rows, their order, its growth, and the spill of a table that
  * may not grow. */
 #include "engine/sums.h"
 

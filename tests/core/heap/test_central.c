@@ -1,5 +1,5 @@
-/* test_central - the central lists: how objects are taken and given back, and the pages that a new
- * span touches. */
+/* test_central.c - the central lists: how objects are taken and given back, and the pages that a
+ * new span touches. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

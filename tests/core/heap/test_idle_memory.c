@@ -1,5 +1,5 @@
-/* test_idle_memory - memory that is not needed goes back to the system: by loam_trim, by ticks, and
- * by time. */
+/* test_idle_memory.c - memory that is not needed goes back to the system: by loam_trim, by ticks,
+ * and by time. */
 #include "chance.h"
 #include "os/decay.h"
 

@@ -1,5 +1,5 @@
-/* test_idle_unserved - in a process without a service thread, the threads that free memory give it
- * back to the system.
+/* test_idle_unserved.c - in a process without a service thread, the threads that free memory give
+ * it back to the system.
  *
  * A pool learns from each peak for the next one, so each peak rises in a child process of its
  * own. */

@@ -1,5 +1,5 @@
-/* test_keep - with LOAM_KEEP=1 a process keeps the memory that it frees, until it asks loam to give
- * it back, or memory is short. */
+/* test_keep.c - with LOAM_KEEP=1 a process keeps the memory that it frees, until it asks loam to
+ * give it back, or memory is short. */
 #include <stdlib.h>
 
 #include "folder.h"

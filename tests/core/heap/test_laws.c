@@ -1,5 +1,5 @@
-/* test_laws - the laws of bins, blocks and strategies hold through their life, and the checks find
- * a broken law. */
+/* test_laws.c - the laws of bins, blocks and strategies hold through their life, and the checks
+ * find a broken law. */
 #include "cell_of.h"
 #include "heap/pool.h"
 #include "heap/pools.h"

@@ -1,4 +1,4 @@
-/* test_limits - limits of strategies under eight threads. They are never exceeded, they get back
+/* test_limits.c - limits of strategies under eight threads. They are never exceeded, they get back
  * all bytes that any thread frees, they hold when they are edited, and a fallback counts for the
  * strategy that served. */
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* test_pool - objects and large blocks of pools, from one thread. */
+/* test_pool.c - objects and large blocks of pools, from one thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

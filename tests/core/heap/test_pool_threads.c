@@ -1,4 +1,4 @@
-/* test_pool_threads - pools under several threads: frees of other threads' objects, ends of
+/* test_pool_threads.c - pools under several threads: frees of other threads' objects, ends of
  * threads, walks and changes of tokens during allocations, forks. */
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_quota - quotas that processes share: heap/quota.h. The other processes are children of this
- * one, or holders that the test writes into the table. */
+/* test_quota.c - quotas that processes share: heap/quota.h. The other processes are children of
+ * this one, or holders that the test writes into the table. */
 #include "heap/quota.h"
 
 #include <sched.h>

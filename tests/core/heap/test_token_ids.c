@@ -1,4 +1,4 @@
-/* test_token_ids - the ids of common tokens of old generations are used again (token_ids.h). */
+/* test_token_ids.c - the ids of common tokens of old generations are used again (token_ids.h). */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* test_waiting - a thread that waits for a step of another thread sleeps after a few tries. If it
+/* test_waiting.c - a thread that waits for a step of another thread sleeps after a few tries. If it
  * only yielded, a thread of a real-time priority would wait for ever for a thread of a lower
  * priority that needs the same processor. */
 #include <stdlib.h>

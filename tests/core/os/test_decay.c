@@ -1,4 +1,4 @@
-/* test_decay - when a tick is due, and when a free wakes the service thread: decay.h. */
+/* test_decay.c - when a tick is due, and when a free wakes the service thread: decay.h. */
 #include "os/decay.h"
 
 #include "os/sys.h"

@@ -1,5 +1,5 @@
-/* test_frame_rule - the frame rules of a library agree with the tables that readelf(1) prints, and
- * each instruction of such tables has the effect that DWARF defines. */
+/* test_frame_rule.c - the frame rules of a library agree with the tables that readelf(1) prints,
+ * and each instruction of such tables has the effect that DWARF defines. */
 #include "test.h"
 
 #include "frame_tables.h"

@@ -1,4 +1,4 @@
-/* test_unwind - lm_unwind, which reads a stack by the rules of its frames, finds the stack that
+/* test_unwind.c - lm_unwind, which reads a stack by the rules of its frames, finds the stack that
  * backtrace(3) finds, also through functions whose frames vary in size. */
 #include "chance.h"
 #include "test.h"

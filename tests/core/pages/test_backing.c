@@ -1,4 +1,4 @@
-/* test_backing - pools whose memory is backed by a file. */
+/* test_backing.c - pools whose memory is backed by a file. */
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-/* test_class - size classes and the spans that hold them. */
+/* test_class.c - size classes and the spans that hold them. */
 #include "heap/central.h"
 #include "pages/class.h"
 #include "test.h"

@@ -1,4 +1,4 @@
-/* test_map - the page map: from addresses to slots, entries and objects, and back. */
+/* test_map.c - the page map: from addresses to slots, entries and objects, and back. */
 #include "chance.h"
 #include "heap/central.h"
 #include "heap/pool.h"

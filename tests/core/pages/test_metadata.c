@@ -1,4 +1,4 @@
-/* test_metadata - memory for loam's own structures. */
+/* test_metadata.c - memory for loam's own structures. */
 #include <string.h>
 
 #include "pages/metadata.h"

@@ -1,4 +1,4 @@
-/* test_provided - the map of provided blocks, which loam did not cut from its own memory. */
+/* test_provided.c - the map of provided blocks, which loam did not cut from its own memory. */
 #include "test.h"
 
 #include <stdlib.h>

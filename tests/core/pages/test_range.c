@@ -1,4 +1,4 @@
-/* test_range - the range: how it is reserved, and how its slots are taken and given back. */
+/* test_range.c - the range: how it is reserved, and how its slots are taken and given back. */
 #include <sys/resource.h>
 
 #include "pages/range.h"

@@ -1,4 +1,4 @@
-/* test_regions - the slots of one pool: clean and dirty runs, and when slots go back to the
+/* test_regions.c - the slots of one pool: clean and dirty runs, and when slots go back to the
  * system. */
 #include "os/decay.h"
 #include "os/poison.h"

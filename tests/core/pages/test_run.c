@@ -1,4 +1,4 @@
-/* test_run - sets of free runs, compared with an array that says which slots are free. */
+/* test_run.c - sets of free runs, compared with an array that says which slots are free. */
 #include <string.h>
 
 #include "chance.h"

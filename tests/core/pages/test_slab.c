@@ -1,4 +1,4 @@
-/* test_slab - pieces of memory of one size. */
+/* test_slab.c - pieces of memory of one size. */
 #include <string.h>
 
 #include "pages/metadata.h"

@@ -1,4 +1,4 @@
-/* test_state - states and their tokens: the tables of spans, the palettes, the common table. */
+/* test_state.c - states and their tokens: the tables of spans, the palettes, the common table. */
 #include "heap/central.h"
 #include "pages/states.h"
 #include "test.h"

@@ -1,4 +1,4 @@
-/* test_board_use - the memory of strategies that a process writes on its board: board_use.h. */
+/* test_board_use.c - the memory of strategies that a process writes on its board: board_use.h. */
 #include "service/board_use.h"
 
 #include <stdio.h>

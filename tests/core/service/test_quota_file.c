@@ -1,4 +1,4 @@
-/* test_quota_file - the file with the shared limits of a user, and processes under policies with
+/* test_quota_file.c - the file with the shared limits of a user, and processes under policies with
  * shared limits: service/quota_file.h. */
 #include "service/quota_file.h"
 

@@ -1,5 +1,5 @@
-/* worker - allocates and frees as a service does, so that an edit of the policy changes its memory.
- * In the virtual machine it replaces /usr/bin/sleep, which the example service runs. */
+/* worker.c - allocates and frees as a service does, so that an edit of the policy changes its
+ * memory. In the virtual machine it replaces /usr/bin/sleep, which the example service runs. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
