@@ -143,13 +143,13 @@ static void release_array_part(struct ArrowArray *part) {
 
 /* The release function of exported arrays. Arrow calls it once, in any thread. */
 static void release_array(struct ArrowArray *a) {
-  node_memory *k = a->private_data;
+  node_memory *memory = a->private_data;
   for (int64_t i = 0; i < a->n_children; i++) release_array_part(a->children[i]);
   loam_free(a->children);
   release_array_part(a->dictionary);
-  for (size_t i = 0; i < LM_COUNT(k->copy); i++) loam_free(k->copy[i]);
-  loam_array_release(k->source);
-  loam_free(k);
+  for (size_t i = 0; i < LM_COUNT(memory->copy); i++) loam_free(memory->copy[i]);
+  loam_array_release(memory->source);
+  loam_free(memory);
   a->release = NULL;
 }
 
@@ -174,7 +174,8 @@ typedef struct node {
   struct ArrowArray *array;
 } node;
 
-/* The bytes that are reserved for a format, with its terminator. */
+/* The bytes that are reserved for a format, with its terminator. The longest format is "+w:" with a
+ * number of 20 digits. */
 enum { FORMAT = 24 };
 
 /* Initializes a schema. Its format and its name are one allocation, private_data. */
@@ -194,14 +195,14 @@ static loam_status init_schema(const job *w, struct ArrowSchema *s, const char *
 
 /* Initializes an Arrow array without children, whose buffers are still NULL. */
 static loam_status init_array(const job *w, struct ArrowArray *a, size_t length, int buffers) {
-  node_memory *k = loam_calloc(w->site, 1, sizeof *k);
-  if (!k) return LOAM_ENOMEM;
-  k->source = loam_array_retain(w->source);
+  node_memory *memory = loam_calloc(w->site, 1, sizeof *memory);
+  if (!memory) return LOAM_ENOMEM;
+  memory->source = loam_array_retain(w->source);
   *a = (struct ArrowArray){ .length = (int64_t)length,
                             .n_buffers = buffers,
-                            .buffers = k->buffer,
+                            .buffers = memory->buffer,
                             .release = release_array,
-                            .private_data = k };
+                            .private_data = memory };
   return LOAM_OK;
 }
 
@@ -261,9 +262,9 @@ static node child_of(node n, size_t i) {
 /* Makes buffer `which` of a node: `size` bytes of zeros. Returns NULL without memory. */
 static void *make_buffer(const job *w, node n, int which, size_t size) {
   lm_assert(which < n.array->n_buffers);
-  node_memory *k = n.array->private_data;
+  node_memory *memory = n.array->private_data;
   void *made = loam_calloc(w->site, 1, size ? size : 1);
-  k->buffer[which] = k->copy[which] = made;
+  memory->buffer[which] = memory->copy[which] = made;
   return made;
 }
 
@@ -323,6 +324,7 @@ static loam_status put_numbers(const job *w, const column *c, size_t each, node 
   return LOAM_OK;
 }
 
+/* Exports a column of scalars or decimals: sets the format, and shares or copies the values. */
 static loam_status put_scalars(const job *w, const column *c, const loam_type *value, node n) {
   const char *format = lm_arrow_format(value->kind);
   char decimal[FORMAT];
@@ -353,6 +355,7 @@ static loam_status begin_offsets(const job *w, const column *c, size_t total, no
   return out->at ? LOAM_OK : LOAM_ENOMEM;
 }
 
+/* Writes the next offset. */
 static void put_offset(offsets *o, size_t offset) {
   lm_assert(o->is_wide || offset <= INT32_MAX);
   if (o->is_wide) ((int64_t *)o->at)[o->i++] = (int64_t)offset;
@@ -417,6 +420,8 @@ static loam_status copy_text(const job *w, const column *c, size_t total, node n
   return LOAM_OK;
 }
 
+/* Exports a column of strings or bytes: offsets, and the text, which is shared if it is
+ * contiguous. */
 static loam_status put_text(const job *w, const column *c, const loam_type *value, node n) {
   bool is_wide;
   size_t total;
@@ -499,13 +504,15 @@ static loam_status put_and_free(const job *w, column *part, loam_status status, 
   return status;
 }
 
+/* Exports a column of fixed dimensions as a list of one size, whose child has all elements. */
 static loam_status put_fixed(const job *w, const column *c, node n) {
   const lm_fixed_layout *m = lm_layout_fixed(c->meta);
   column part = { .type = c->type->element, .meta = m->element };
   char format[FORMAT];
   snprintf(format, sizeof format, "+w:%zu", m->size);
   set_format(n, format);
-  if (m->size > INT32_MAX) return refuse(c, "Arrow's lists of one size have at most 2147483647");
+  if (m->size > INT32_MAX)
+    return refuse(c, "Arrow's lists of one size have at most 2147483647 elements");
   loam_status status = add_children(w, n, 1);
   if (status) return status;
   const char *data;
@@ -514,6 +521,7 @@ static loam_status put_fixed(const job *w, const column *c, node n) {
   return put_and_free(w, &part, status, "item", child_of(n, 0));
 }
 
+/* Exports a column of var dimensions as a list with offsets, whose child has all elements. */
 static loam_status put_var(const job *w, const column *c, node n) {
   const lm_var_layout *m = lm_layout_var(c->meta);
   column part = { .type = c->type->element, .meta = m->element };
@@ -531,6 +539,7 @@ static loam_status put_var(const job *w, const column *c, node n) {
   return put_and_free(w, &part, status, "item", child_of(n, 0));
 }
 
+/* Exports field `i` of a column of structs as the node `n`. */
 static loam_status put_field(const job *w, const column *c, size_t i, node n) {
   const lm_field *f = &c->type->fields[i];
   column part = { .type = f->type, .meta = lm_layout_field(c->type, c->meta, i) };
@@ -542,6 +551,7 @@ static loam_status put_field(const job *w, const column *c, size_t i, node n) {
   return put_and_free(w, &part, status, f->name, n);
 }
 
+/* Exports a column of structs: a child for each field. */
 static loam_status put_struct(const job *w, const column *c, node n) {
   set_format(n, "+s");
   loam_status status = add_children(w, n, c->type->count);
@@ -630,7 +640,7 @@ static loam_status put_table(const job *w, lm_array_cursor spot, node n) {
     if (!status && i && (int64_t)count != n.array->length)
       status = lm_error(LOAM_EUNSUPPORTED,
                         "field \"%s\" has %zu elements, \"%s\" has %lld: the columns of a table "
-                        "have as many",
+                        "have one length",
                         type->fields[i].name, count, type->fields[0].name,
                         (long long)n.array->length);
     if (!i) n.array->length = (int64_t)count;
