@@ -13,9 +13,9 @@ typedef struct lm_chunk lm_chunk;
  * no other chunk. */
 typedef struct lm_slab {
   lm_chunk *first;
-  /* Constant. True: a piece is all zero when it is taken and when it is put, except for the last
-   * word of an unused piece, and other threads may read pieces at any time. A new chunk may have to
-   * be cleared then, so the last chunk is kept when it is unused. */
+  /* Constant. True: other threads may read pieces at any time. So a piece is all zero when it is
+   * taken and when it is put back; only the last word of an unused piece has other contents. As a
+   * new chunk may have to be cleared for that, the last chunk is kept when it is unused. */
   bool zeroed;
 } lm_slab;
 

@@ -12,10 +12,10 @@
 
 /* Obeys the image that was published last, and the wish for samples (lm_board_sample_wish). If the
  * image cannot be obeyed, the live policy stays, and the entry on the board has the reason. Does
- * not wait for a thread that loads a policy: returns, and a
- * later call tries again. Does nothing inside loam, and in a thread that ends. Keeps errno. The
- * caller holds no lock and is in no active section. It is usually in a guarded section, the slow
- * call of malloc's family that it serves: then a fork waits until the image is live. */
+ * not wait for a thread that loads a policy: returns, and a later call tries again. Does nothing
+ * inside loam, and in a thread that ends. Keeps errno. The caller holds no lock and is in no active
+ * section. It is usually in a guarded section, the slow call of malloc's family that it serves:
+ * then a fork waits until the image is live. */
 void lm_publish_obey(void);
 
 /* Obeys a new publication, if there is one. For slow paths: two comparisons in most calls. */
