@@ -612,7 +612,7 @@ bool lm_regions_has_dirty(lm_regions *r, uint32_t slots) {
   return has;
 }
 
-/* ---- Registered memory */
+/* ---- Registered memory -------------------------------------------------------------------- */
 
 void lm_regions_add(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_assert(r->how.registered && slots > 0);
