@@ -141,8 +141,8 @@ static lm_gpu_result wait_for_own(const lm_gpu_ops *gpu, const lm_sleeper *s, lm
 }
 
 /* Waits until no work uses a block. Returns false if it cannot wait now, because the stream is
- * captured or the driver refuses to wait. In
- * a forked child (`gpu` is NULL), and in a context that is destroyed, no work is left. */
+ * captured or the driver refuses to wait. In a forked child (`gpu` is NULL), and in a context that
+ * is destroyed, no work is left. */
 static bool wait_for_work(const lm_gpu_ops *gpu, const lm_sleeper *s, const lm_stream *on,
                           lm_stream stream) {
   if (!gpu || !s->is_mapped) return true;
@@ -280,7 +280,7 @@ static loam_status check_capture(const call *c) {
   return LOAM_OK;
 }
 
-/* Begins a call: chooses its blocks. */
+/* Begins a call: chooses its blocks, and checks that their devices can be waited for. */
 static loam_status begin(call *c) {
   if (lm_gpu_is_barred()) return LOAM_ESTATE;
   c->gpu = lm_gpu_started();

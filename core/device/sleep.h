@@ -6,11 +6,11 @@
  * of these blocks has addresses and memory of its own, and a tag can sleep without any other: loam
  * cuts no two blocks from one piece. The blocks are weights and caches, which are large.
  *
- * To sleep. The work of the device has to end. Then (1) the contents of all blocks are saved, (2)
- * all blocks are unmapped, while the driver keeps their memory, and (3) the memory is freed. A
- * failure in (1) or (2) is undone without new memory, so every block has its memory and contents
- * again. The driver has no reason to fail in (3). If it does, the memory stays with the block, and
- * lm_sleep_wake maps it again.
+ * To sleep. lm_sleep_put waits until the work of the devices has ended. Then (1) the contents of
+ * all blocks are saved, (2) all blocks are unmapped, while the driver keeps their memory, and (3)
+ * the memory is freed. A failure in (1) or (2) is undone without new memory, so every block has its
+ * memory and contents again. The driver has no reason to fail in (3). If it does, the memory stays
+ * with the block, and lm_sleep_wake maps it again.
  *
  * To wake. (1) All blocks get memory at their addresses, (2) their contents are copied back, and
  * (3) the saved contents are dropped. A failure in (1) or (2) takes the memory away again, so all
@@ -45,10 +45,12 @@ typedef struct lm_sleeper {
  * gives back free memory of loam's pools first. NULL: the thread's error words say why. The thread
  * is in no active section. */
 lm_sleeper *lm_sleep_alloc(int device, size_t size, lm_stream stream);
-/* Frees a block, asleep or awake, that was taken out of provided.h. If it is awake, waits for work
- * on `on`; NULL: on `stream`, for which it was allocated. While that stream is captured for a
- * graph, or if the driver refuses, it cannot wait: then the memory is kept until a later free on
- * the stream, or a later wait for the device. The thread is in no active section. */
+/* Frees a block, asleep or awake, that was taken out of provided.h. `stream` is the stream for
+ * which it was allocated. If the block is awake, waits for the work on the stream that the free
+ * names, `on`; NULL: the free names none, and the wait is for the work on `stream`. While that
+ * stream is captured for a graph, or if the driver refuses, it cannot wait: then the memory is kept
+ * until a later free on the stream, or a later wait for the device. The thread is in no active
+ * section. */
 void lm_sleep_free(lm_sleeper *sleeper, const lm_stream *on, lm_stream stream);
 /* Waits for the work of a device (-1: of all devices) if memory of freed blocks was kept there, and
  * frees that memory. Returns the bytes. The thread is in no active section. */
@@ -66,11 +68,12 @@ typedef struct lm_sleep_choice {
 } lm_sleep_choice;
 
 /* Puts the chosen blocks that are awake to sleep, and fills in the bytes of device memory that they
- * gave up. `dir` is the folder of LM_SLEEP_FILE. Any thread may call this function, in no active
- * section. On failure the error words are set. */
+ * gave up. `dir` is the folder for LM_SLEEP_FILE; other values of `to` do not use it. Any thread
+ * may call this function, in no active section. On failure the error words are set. */
 loam_status lm_sleep_put(const lm_sleep_choice *choice, lm_sleep_to to, const char *dir,
                          size_t *bytes);
-/* Wakes the chosen blocks that are asleep, and fills in their bytes. Like lm_sleep_put. */
+/* Wakes the chosen blocks that are asleep, and fills in their bytes. Any thread may call this
+ * function, in no active section. On failure the error words are set. */
 loam_status lm_sleep_wake(const lm_sleep_choice *choice, size_t *bytes);
 
 /* Begins a copy between two blocks, of which each may be NULL. Returns false if one of them is
