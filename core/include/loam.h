@@ -180,14 +180,14 @@ typedef struct loam_system {
  * After that, as for every fault, the previous SIGSEGV handler runs, or the process ends there. */
 typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
-  const char *policy;        /* the policy file to load; NULL: the built-in default policy */
+  const char *policy;        /* the policy file to load; NULL: none, so the built-in default */
   int watch;                 /* 1: reload `policy` whenever the file changes */
   int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1 */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
   const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
                               * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
   unsigned max_leaves;       /* the most leaves of one plan; 0: 1000 */
-  unsigned step_ms;          /* the most wall-clock time of one load step; 0: 200 */
+  unsigned step_ms;          /* the most processor time of one load step; 0: 200 */
   size_t step_bytes;         /* the largest Lua heap of one load step; 0: 4 MiB */
   const loam_system *system; /* NULL: malloc, free and so on as linked */
   int guard_report;          /* 1: a fault in guarded memory is an event; see above */
@@ -246,14 +246,14 @@ LOAM_API loam_status loam_policy_watch(const char *path);
 /* Receives text in pieces. `text` is not terminated; it lives for the duration of the call. */
 typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 
-/* Answers a question about a policy file without making it live; the commands `loam check`,
- * `explain`, `plan` and `test` print these answers. `query` is lines of `key value`. The first line
- * is `verb check` (or explain, plan, test). The other keys are tag (may be repeated), size, align,
- * zero, node, live, device, file, func, module, line and batch (a path). A tag of two lines is
- * `hex tag h610a62`. The answer is one JSON object, or for a batch one JSON object a line.
+/* Answers a question about a policy file without making it live: `loam check`, `explain`, `plan`
+ * and `test` show the answers. `query` is lines of `key value`. The first is `verb check` (or
+ * explain, plan, test). Others are tag (may be repeated), size, align, zero, node, live, pressure,
+ * device, file, func, module, line, batch (a path), `nodefree N BYTES` and `devicefree N BYTES`. A
+ * tag of two lines is `hex tag h610a62`. The answer is a JSON object, or for a batch one a line.
  *
- * Returns LOAM_OK if there is an answer, even one that says that the policy is refused; LOAM_EINVAL
- * if the query makes no sense; LOAM_EIO if the file cannot be read. */
+ * Returns LOAM_OK if there is an answer, even one that says that the policy is refused;
+ * LOAM_EINVAL for a wrong query, LOAM_EIO without a readable file, LOAM_EPOLICY for a bad image. */
 LOAM_API loam_status loam_policy_inspect(const char *path, const char *query, loam_write_fn write,
                                          void *ctx);
 
@@ -1548,19 +1548,19 @@ LOAM_API loam_status loam_got_each(loam_got_fn callback, void *ctx);
 
 /* ---- Other processes -------------------------------------------------------------------------
  *
- * A process with a control socket is a host. The commands `loam ps`, `status`, `stats`, `reload`
- * and `doctor` are built on these functions. */
+ * A process with a control socket is a host. Commands such as `loam reload` send it requests. `loam
+ * ps` and `loam status` send none: they read the board of a program, from outside. */
 
 /* Sends a request to the host `pid` over its control socket: `status`, `stats`, or `reload [path]`.
- * The answer is one JSON object. Fails with LOAM_EIO if there is no such host or it does not answer
- * within `timeout_ms`, and with LOAM_EINVAL if the request is too long or not one line. */
+ * The answer is a JSON object, with "ok":false if the host refuses. Fails with LOAM_EIO if no host
+ * answers within `timeout_ms`, and with LOAM_EINVAL if the request is too long or not one line. */
 LOAM_API loam_status loam_ask(int pid, const char *request, unsigned timeout_ms,
                               loam_write_fn write, void *ctx);
 
 typedef void (*loam_pid_fn)(void *ctx, int pid);
 
-/* Calls `callback` for each host of this user. It waits for each busy host for up to a second.
- * Fails with LOAM_EIO if the folder of the sockets cannot be read. */
+/* Calls `callback` for each host of this user in the folder that a NULL control_dir of loam_config
+ * means. It waits up to a second for a busy one. LOAM_EIO: the folder cannot be read. */
 LOAM_API loam_status loam_hosts(loam_pid_fn callback, void *ctx);
 
 /* Writes what this machine offers to policies, as one JSON object. */
