@@ -426,8 +426,9 @@ static bool has_destructor(lm_thread *t) {
 /* Returns up to which offset an area is writable whose bins are used up to `bins_end`. */
 static size_t writable_end(size_t bins_end) {
   size_t first = LM_THREAD_BINS + LM_FIRST_BINS;
+  if (bins_end <= first) return first;
   size_t end = lm_align_up(bins_end, EXTEND_STEP);
-  return end < first ? first : end < LM_THREAD_SIZE ? end : LM_THREAD_SIZE;
+  return end < LM_THREAD_SIZE ? end : LM_THREAD_SIZE;
 }
 
 /* Maps an area for a process that may not lock as much memory, and that has future mappings locked.

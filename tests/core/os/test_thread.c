@@ -227,6 +227,9 @@ static void most_of_an_area_counts_against_no_limit_on_memory(void **state) {
 static void *extend_step_by_step(void *unused) {
   (void)unused;
   lm_thread *t = lm_thread_get();
+  lm_sys_refuse_from(1); /* the first bins are writable already */
+  if (!lm_thread_extend(t, LM_THREAD_BINS + LM_FIRST_BINS)) return WRONG;
+  lm_sys_refuse_from(0);
   for (uint32_t end = LM_THREAD_BINS; end <= LM_THREAD_SIZE; end += LM_PAGE) {
     uint32_t was = t->bins_end;
     lm_sys_refuse(2); /* first the advice on huge pages fails, which does no harm */
