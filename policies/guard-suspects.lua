@@ -6,8 +6,8 @@
 -- guarded, which is cheap enough for production. To narrow the search, edit `suspects` while the
 -- program runs.
 --
--- Costs: at least two pages and a few system calls for each guarded block. Use it for tags with
--- thousands of live blocks, not millions (the kernel's vm.max_map_count is 65,530).
+-- Costs: two system calls and at least a page of memory for each guarded block. Use it for tags
+-- with thousands of live blocks, not millions (the kernel's vm.max_map_count is 65,530).
 
 local KiB = loam.KiB
 

@@ -5,8 +5,8 @@
 -- sign to evict. Scratch memory has a limit as well, but over it the memory is ordinary, so that no
 -- request fails.
 --
--- Costs: a strategy with a limit keeps an exact count of its bytes: one atomic addition for each
--- block allocated and for each block freed. Tags without a limit cost nothing.
+-- Costs: a strategy with a limit counts its bytes when a thread takes or gives back a batch of
+-- small blocks, and for each large block. The small blocks that threads keep for reuse count too.
 
 local MiB = loam.MiB
 

@@ -6,9 +6,9 @@
 -- With apply = "live" a reload also moves live memory by this rule, which leaves a fifth of the
 -- fast nodes free; `loam demote PID --tag cache` makes room on command.
 --
--- Costs: about 7 ns for each request of 64 KiB or more on a machine with up to three fast nodes,
--- and 30 to 80 ns with more. Figures of free memory are at most 100 ms old: a program that
--- allocates tens of GiB a second may use more than they allow.
+-- Costs: about 20 ns for each request of 64 KiB or more on a machine with one fast node, and more
+-- with each further one. Figures of free memory are at most 100 ms old: a program that allocates
+-- tens of GiB a second may use more than they allow.
 
 local MiB = loam.MiB
 local SPARE = 0.2 -- the part of the fast nodes' memory that stays free
