@@ -68,7 +68,7 @@ end
 function query.parse(text)
   local asked = { tags = {}, requests = {}, zero = false, nodefree = {}, devicefree = {} }
   for line in string.gmatch(text, "[^\n]+") do
-    local key, value = string.match(line, "^(%w+) ?(.*)$")
+    local key, value = string.match(line, "^(%S+) ?(.*)$")
     if not key then return nil, "a query has lines of `key value`, not '" .. line .. "'" end
     local ok, message = query.add(asked, key, value)
     if not ok then return nil, message end

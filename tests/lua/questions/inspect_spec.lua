@@ -486,6 +486,7 @@ describe("a query", function()
         ["verb explain\nsize x"] = "size 'x': must be",
       ["verb explain\nsize -1"] = "size", ["verb explain\nalign 3\nsize 1"] = "power of two",
       ["verb explain\nsize 1\nzero yes"] = "zero", ["verb plan\ncolour red"] = "no key 'colour'",
+      ["verb explain\nsize 1\nnode_free 0=5"] = "no key 'node_free'",
     } do
       local answer, words = inspect(PRODUCTION, query)
       assert.is_nil(answer)
