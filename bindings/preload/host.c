@@ -13,10 +13,6 @@
  *                        tell_by_default says
  *   LOAM_GUARD_REPORT=0  do not report a fault in guarded memory, and do not handle SIGSEGV;
  *                        by default see guard_report in loam.h
- *   LOAM_KEEP=1          give no free memory back (decay.h); the engine reads it, and this file
- *                        reports other values
- *   LOAM_PRESSURE=0      raise no alarm when memory is short; the engine and `loam run` read it,
- *                        and this file reports other values
  *
  * Any other value is reported once in a process, and the default is used. A program that has more
  * rights than the user who starts it (AT_SECURE in getauxval(3)) takes none of these. Into
@@ -279,8 +275,6 @@ static void read_environment(void) {
   follow = read_word("LOAM_WATCH", "0|1");
   service = read_word("LOAM_SERVICE", "0|1");
   guard_report = !read_word("LOAM_GUARD_REPORT", "1|0");
-  (void)read_word("LOAM_KEEP", "0|1");
-  (void)read_word("LOAM_PRESSURE", "1|0");
 }
 
 static void start(void) {

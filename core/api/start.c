@@ -105,6 +105,8 @@ static loam_status start_as(const loam_config *config) {
   lm_assert(lm_start_state % LM_START_STATES == LM_START_STARTING);
   lm_script_limits limits = { config->max_leaves, config->step_ms, config->step_bytes };
   bool may_have = is_on("LOAM_CONTROL", true); /* read for a guest too: a wrong value is reported */
+  (void)is_on("LOAM_KEEP", false); /* os/decay.c and os/pressure.c read both where they need them */
+  (void)is_on("LOAM_PRESSURE", true);
   lm_policy_image_guard_as(lm_sys_getenv("LOAM_GUARD"));
   lm_policy_start();
   lm_tails_learn();

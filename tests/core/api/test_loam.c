@@ -282,9 +282,13 @@ static int start_misspelt(void *unused) {
   loam_on_event(keep_misspelt, NULL);
   setenv("LOAM_WATCH", "yes", 1);
   setenv("LOAM_LEAKS", "2", 1);
+  setenv("LOAM_KEEP", "yes", 1);
+  setenv("LOAM_PRESSURE", "off", 1);
   loam_free(loam_malloc(NULL, 100));
   loam_free(loam_malloc(NULL, 100));
   CHECK_IN_CHILD(!strcmp(misspelt, "LOAM_WATCH=yes: it may be 0|1; taken as 0\n"
+                                   "LOAM_KEEP=yes: it may be 0|1; taken as 0\n"
+                                   "LOAM_PRESSURE=off: it may be 1|0; taken as 1\n"
                                    "LOAM_LEAKS=2: it may be 0|1; taken as 0\n"));
   return 0;
 }
@@ -294,6 +298,8 @@ static int start_well_spelt(void *unused) {
   loam_on_event(keep_misspelt, NULL);
   setenv("LOAM_WATCH", "0", 1);
   setenv("LOAM_LEAKS", "", 1);
+  setenv("LOAM_KEEP", "0", 1);
+  setenv("LOAM_PRESSURE", "1", 1);
   loam_free(loam_malloc(NULL, 100));
   CHECK_IN_CHILD(!*misspelt);
   return 0;
