@@ -1221,7 +1221,7 @@ typedef struct loam_index {
  *   3 * var * float64   at 1              var * float64, a row that can be resized
  *                       at 1, over 0:2    2 * float64
  *                       over all, at 0    3 * pointer[float64]; every row needs that element
- *                       over all, 0:2     3 * pointer[2 * float64]
+ *                       over all, 0:2     3 * pointer[2 * float64]; equally many of every row
  *                       over all, all     3 * var * float64
  *
  * Fails with LOAM_EINVAL if an element or a dimension does not exist, LOAM_ESTATE if a pointer is
