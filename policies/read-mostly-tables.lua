@@ -2,10 +2,10 @@
 --
 -- This policy is for lookup tables, indexes and model weights that are written once and read from
 -- every socket. Interleaving gives each reader the same mean distance, and uses the bandwidth of
--- all nodes. All other memory stays on the node where it is first touched.
+-- all nodes. All other memory is on the node of the thread that allocates it.
 --
 -- Costs: a single thread that reads from one node has remote latency for (nodes - 1) / nodes of its
--- reads. On a machine with one node the policy changes nothing.
+-- reads. On a machine with one node the policy only asks for huge pages.
 
 local MiB = loam.MiB
 
