@@ -3,8 +3,8 @@
 -- Each block of a suspect tag ends at a page that cannot be accessed, and after its free the block
 -- cannot be accessed for a while. An overflow or a use after free stops the program at the
 -- instruction, and a message says whose block it was. Of all other blocks one in a thousand is
--- guarded, which is cheap enough for production. To narrow the search, edit `suspects` while the
--- program runs.
+-- guarded, which is cheap enough for production. Blocks of more than 256 KiB are not guarded. To
+-- narrow the search, edit `suspects` while the program runs.
 --
 -- Costs: two system calls and at least a page of memory for each guarded block. Use it for tags
 -- with thousands of live blocks, not millions (the kernel's vm.max_map_count is 65,530).
