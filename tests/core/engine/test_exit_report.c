@@ -1,5 +1,5 @@
-/* test_exit_report - a process that was asked for it reports its memory as it ends. The system test
- * exit_report.sh has the reports of whole programs. */
+/* test_exit_report.c - a process that was asked for it reports its memory as it ends. The system
+ * test exit_report.sh has the reports of whole programs. */
 #include "engine/exit_report.h"
 
 #include <stdio.h>
