@@ -21,6 +21,19 @@ line=$(grep -n 'hug =' "$work/bad.yaml" | cut -d: -f1)
 grep -qF "$work/bad.yaml:$line: option:" "$work/out" || fail "its line: $(cat "$work/out")"
 echo "ok: loam check reads a ConfigMap"
 
+# kubelet gives the folder of an emptyDir the mode 0777, and loam puts no board into such a folder.
+# So the variable of host.yaml names a folder below it, which loam makes.
+host=examples/fleet/kubernetes/host.yaml
+mounted=$(sed -n 's/.*name: boards, mountPath: \(.*\) }.*/\1/p' "$host" | sort -u)
+boards=$(sed -n 's/.*name: LOAM_CONTROL_DIR, value: \([^ ]*\) }.*/\1/p' "$host" | sort -u)
+case $boards in "$mounted"/?*) ;; *) fail "the boards are in '$boards', which is not below '$mounted'" ;; esac
+mkdir -m 0777 "$work/empty"
+policy_text 64 > "$work/prod.lua"
+LOAM_CONTROL_DIR=$work/empty${boards#"$mounted"} "$LOAM" run --policy "$work/prod.lua" -- true \
+  2> "$work/out" || fail "it does not start: $(cat "$work/out")"
+[ ! -s "$work/out" ] || fail "a program has no board there: $(cat "$work/out")"
+echo "ok: the boards of a pod have a folder"
+
 volume=$work/volume
 mkdir "$volume"
 ln -s ..data/prod.lua "$volume/prod.lua"
