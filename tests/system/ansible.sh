@@ -26,8 +26,14 @@ children="$children $!"
 await "the program does not start" grep -x 'obeys 64' "$work/out"
 
 play "$(policy_text 2048)" || fail "the second policy: $(tail -n 20 "$work/play")"
-grep -qx 'obeys 2048' "$work/out" || fail "the play ended before the program obeyed"
+await "the program does not obey" grep -x 'obeys 2048' "$work/out"
 echo "ok: a program obeys what is rolled out"
+
+# The program sleeps from now on, and requests no memory.
+play "$(policy_text 1024)" || fail "with a program that sleeps: $(tail -n 20 "$work/play")"
+grep -qF s1024 "$live" || fail "a program that sleeps ends in a rollback: $(tail -n 20 "$work/play")"
+play "$(policy_text 2048)" || fail "the second policy again: $(tail -n 20 "$work/play")"
+echo "ok: a program that sleeps need not obey yet"
 
 play 'return loam.polcy {}' && fail "a bad policy is rolled out"
 grep -qF "loam has no 'polcy'" "$work/play" || fail "its error: $(tail -n 20 "$work/play")"
@@ -36,7 +42,11 @@ play "$(policy_text 2048)" || fail "the policy that is in place already: $(tail 
 grep -q 'changed=0' "$work/play" || fail "an equal policy is a change: $(tail -n 5 "$work/play")"
 echo "ok: a bad policy is not put into place, and an equal one changes nothing"
 
-play "$(policy_text 4096)" policy_timeout=0s && fail "it was obeyed in no time"
+# Nothing watches the file for the second program.
+"$LOAM" run --policy "$live" -- sleep 600 2>> "$work/err" &
+children="$children $!"
+await "the second program has no place on a board" "$LOAM" status "$!"
+play "$(policy_text 4096)" policy_timeout=0s && fail "a program that nothing watches for obeys"
 grep -qF s2048 "$live" || fail "the old policy is not back: $(tail -n 20 "$work/play")"
 grep -qF "the old one is back in place" "$work/play" || fail "no reason: $(tail -n 20 "$work/play")"
-echo "ok: a policy that is not obeyed in time is rolled back"
+echo "ok: a policy that a program does not see is rolled back"
