@@ -42,6 +42,11 @@ play "$(policy_text 2048)" || fail "the policy that is in place already: $(tail 
 grep -q 'changed=0' "$work/play" || fail "an equal policy is a change: $(tail -n 5 "$work/play")"
 echo "ok: a bad policy is not put into place, and an equal one changes nothing"
 
+play "$(policy_text 2048 | sed '1i -- a comment')" || fail "a comment: $(tail -n 20 "$work/play")"
+grep -qx -- '-- a comment' "$live" || fail "a comment is not rolled out: $(tail -n 20 "$work/play")"
+play "$(policy_text 2048)" || fail "without the comment: $(tail -n 20 "$work/play")"
+echo "ok: a text that decides alike is rolled out too"
+
 # Nothing watches the file for the second program.
 "$LOAM" run --policy "$live" -- sleep 600 2>> "$work/err" &
 children="$children $!"
