@@ -446,6 +446,14 @@ static int native_is_terminal(lua_State *L) { return push_bool(L, isatty(number_
 static int native_exists(lua_State *L) { return push_bool(L, !access(text_at(L, 1), F_OK)); }
 static int native_is_readable(lua_State *L) { return push_bool(L, !access(text_at(L, 1), R_OK)); }
 
+/* is_same_file(path, other): whether both paths lead to one file; nil: one of them cannot be
+ * seen. */
+static int native_is_same_file(lua_State *L) {
+  struct stat one, other;
+  if (stat(text_at(L, 1), &one) || stat(text_at(L, 2), &other)) return push_text(L, NULL);
+  return push_bool(L, one.st_dev == other.st_dev && one.st_ino == other.st_ino);
+}
+
 /* process(): the process id of the command. */
 static int native_process(lua_State *L) {
   lua_pushinteger(L, getpid());
@@ -640,6 +648,7 @@ void lm_native_open(lua_State *L) {
     { "is_stream", native_is_stream },
     { "exists", native_exists },
     { "is_readable", native_is_readable },
+    { "is_same_file", native_is_same_file },
     { "process", native_process },
     { "clock", native_clock },
     { "cpu", native_cpu },

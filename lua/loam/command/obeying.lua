@@ -2,6 +2,7 @@
 
 local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
+local followers = require("loam.command.followers")
 local terminal = require("loam.command.terminal")
 
 local obeying = {}
@@ -44,18 +45,29 @@ local function of_named(context, pid, status, hash, others)
   return is_there and "unseen" or "ended", status
 end
 
+-- Returns the boards of other versions whose programs may follow a policy file.
+local function boards_of_followers(context, others, file)
+  local list = {}
+  for _, board in ipairs(others) do
+    if followers.has_board(context, board, file) then list[#list + 1] = board end
+  end
+  return list
+end
+
 -- Looks at all boards once.
 ---@param pids integer[]|nil the processes that count; nil: all that live
+---@param file string|nil only the processes that follow this policy file count, if there is one
 ---@return loam.Obeying
-function obeying.look(context, hash, pids)
+function obeying.look(context, hash, pids, file)
   local found = { obeyed = {}, published = {}, refused = {}, unseen = {}, ended = {} }
   local by_pid = {}
   local rows, others = boards.read(context)
-  found.others = pids and {} or others
+  found.others = pids and {} or file and boards_of_followers(context, others, file) or others
   for _, row in ipairs(rows) do
     local status = row.status
     by_pid[status.pid] = status
-    if not pids and status.state ~= "ended" then
+    local counts = not pids and status.state ~= "ended"
+    if counts and (not file or followers.has_process(context, status, file)) then
       table.insert(found[obeying.of(status, hash)], status)
     end
   end

@@ -9,6 +9,7 @@ local posix = {
   is_terminal = native.is_terminal,
   is_readable = native.is_readable,
   exists = native.exists,
+  is_same_file = native.is_same_file,
   is_stream = native.is_stream,
   process = native.process, -- the id of this process; exec does not change it
   readlink = native.readlink,

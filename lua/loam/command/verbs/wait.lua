@@ -9,15 +9,17 @@ local units = require("loam.command.units")
 
 local wait = {
   summary = "waits until running programs obey a policy",
-  usage = "--policy FILE | --hash H [--all|--pid PID...] [--timeout T] [--published] [--json]",
+  usage = "--policy FILE | --hash H [--all|--followers|--pid PID...] [--timeout T]\n"
+    .. "                 [--published] [--json]",
   takes = { name = "PID" },
   about = [[
 Exit status 0: all programs obey the policy. 1: some have refused it; lines name them, with the
 first line of the error. 3: the time is over, and some have not seen it; lines say why. 2: not
 called as it should be; also if FILE cannot be read, or no process has a PID.
 
-The programs are all that `loam ps` lists, also those that start in the meantime, or those
-with the given PIDs. A program that ends is left out. If no program runs under loam, the status
+The programs are all that `loam ps` lists, also those that start in the meantime; with
+--followers, those of them whose policy file is FILE, also in containers; or those with the
+given PIDs. A program that ends is left out. If there is no program to wait for, the status
 is 0, and a line says so; if all that were named have ended, it is 3. Programs of another
 version of loam, which this command cannot read, count as programs that have not seen the
 policy. After the first refusal the command waits one more second for the other programs.
@@ -31,6 +33,7 @@ has started obeys with its next request for memory; one that sleeps obeys later.
     { "policy", "FILE", "the policy is the text that FILE has now", kind = "path" },
     { "hash", "H", "the policy has this hash, as in `loam status`" },
     { "all", nil, "all programs that `loam ps` lists; this is the default" },
+    { "followers", nil, "only the programs whose policy file is FILE" },
     { "pid", "PID", "this process; may be repeated, and more PIDs may follow", many = true },
     { "timeout", "T", "such as 500ms, 10s or 2m; 60s by default; 0: looks once", kind = "time" },
     { "published", nil, "a published policy counts as obeyed" },
@@ -84,6 +87,18 @@ local function read_pids(given)
   return #pids > 0 and pids or nil
 end
 
+-- Returns the absolute path of the file whose followers are waited for; nil: all programs count.
+local function read_file(context, given, pids)
+  if not given.followers then return nil end
+  if not given.policy then arguments.misused("--followers needs --policy FILE") end
+  if given.all or pids then
+    arguments.misused("--followers does not go together with --all or process ids")
+  elseif manifest.is_one(given.policy) then
+    arguments.misused("--followers: no program follows a manifest; name the policy file")
+  end
+  return context.posix.absolute(given.policy) or given.policy
+end
+
 -- ---- waiting
 
 local function count_unsettled(found)
@@ -99,7 +114,7 @@ end
 -- Looks once. With `is_enough`, processes for which the policy is published count as if they
 -- obeyed.
 local function look(context, wanted)
-  local found = obeying.look(context, wanted.hash, wanted.pids)
+  local found = obeying.look(context, wanted.hash, wanted.pids, wanted.file)
   found.only_published = #found.published
   if wanted.is_enough then
     for _, status in ipairs(found.published) do table.insert(found.obeyed, status) end
@@ -185,7 +200,8 @@ end
 local function show_success(context, found, wanted)
   local n = #found.obeyed
   if n == 0 then
-    context.warn("no program of yours runs under loam\n")
+    context.warn(wanted.file and ("no program of yours follows %s\n"):format(wanted.policy)
+      or "no program of yours runs under loam\n")
     return
   end
   local rest = found.only_published
@@ -227,7 +243,9 @@ local function check_pids(context, wanted)
 end
 
 function wait.run(context, given)
-  local wanted = { hash = read_hash(context, given), pids = read_pids(given),
+  local pids = read_pids(given)
+  local file = read_file(context, given, pids)
+  local wanted = { hash = read_hash(context, given), pids = pids, file = file,
                    policy = given.policy, timeout_ms = given.timeout or TIMEOUT_MS,
                    is_enough = given.published }
   if wanted.pids then check_pids(context, wanted) end
