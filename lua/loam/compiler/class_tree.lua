@@ -49,10 +49,24 @@ local function question_cell(graph, observation, answers)
   return graph.cells[id]
 end
 
+-- Lists the answers of a question in an order that is equal in every process, so that equal texts
+-- have equal images.
+local function sorted(answers)
+  local list = {}
+  for answer in pairs(answers) do list[#list + 1] = answer end
+  table.sort(list, function(a, b)
+    if type(a) ~= type(b) then return type(a) < type(b) end
+    return tostring(a) < tostring(b)
+  end)
+  return list
+end
+
 local function build(graph, node)
   if not node.observation then return plan_cell(graph, node.value.plan) end
   local answers = {}
-  for answer, child in pairs(node.edges) do answers[answer] = build(graph, child) end
+  for _, answer in ipairs(sorted(node.edges)) do
+    answers[answer] = build(graph, node.edges[answer])
+  end
   return question_cell(graph, node.observation, answers)
 end
 
@@ -68,9 +82,7 @@ local function in_order(root)
   local function walk(cell)
     if seen[cell] or cell.plan then return end
     seen[cell] = true
-    cell.order = {}
-    for answer in pairs(cell.answers) do cell.order[#cell.order + 1] = answer end
-    table.sort(cell.order, function(a, b) return tostring(a) < tostring(b) end)
+    cell.order = sorted(cell.answers)
     each_child(cell, walk)
     left[#left + 1] = cell
   end
