@@ -55,7 +55,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
   if (status) return status;
   lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
   lm_policy_make_room();
-  status = lm_policy_open_text(path, &source.text, &source.length);
+  status = lm_policy_open_to_report(&source);
   if (!status) status = lm_script_inspect(&source, query, write, ctx);
   lm_metadata_free(text);
   return status;

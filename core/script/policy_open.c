@@ -73,6 +73,34 @@ loam_status lm_policy_open_text(const char *name, const char **text, size_t *len
   return status == LOAM_OK ? status : name_error(status, name);
 }
 
+/* Refuses the image in `source` if a program would load it as it is. */
+static loam_status refuse_other_image(const lm_script_source *source) {
+  lm_policy_image *image;
+  loam_status status = open_copy(source, &image);
+  if (status != LOAM_OK) return status == LOAM_EUNSUPPORTED ? LOAM_OK : status;
+  lm_policy_image_close(image);
+  return lm_error(
+      LOAM_EPOLICY,
+      "%s: policy image: it is not the image of the text in it, and a program decides by "
+      "the image: write it again with `loam compile`",
+      source->name);
+}
+
+loam_status lm_policy_open_to_report(lm_script_source *source) {
+  lm_script_source text = *source;
+  void *bytes;
+  size_t size;
+  loam_status status = lm_policy_open_text(source->name, &text.text, &text.length);
+  bool is_image = text.text != source->text;
+  if (status == LOAM_OK && is_image && lm_script_compile(&text, true, &bytes, &size) == LOAM_OK) {
+    bool is_equal = size == source->length && !memcmp(bytes, source->text, size);
+    lm_metadata_free(bytes);
+    if (!is_equal) status = refuse_other_image(source);
+  }
+  *source = text;
+  return status;
+}
+
 uint64_t lm_policy_open_hash(const char *text, size_t length) {
   (void)lm_policy_open_text("", &text, &length);
   return lm_policy_file_hash(text, length);

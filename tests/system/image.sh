@@ -68,6 +68,17 @@ was_recompiled || fail "another version: no words: $(cat "$work/err")"
 live "another version, by loam run" "$LOAM" run --policy "$work/changed.image" -- /bin/echo served
 echo "ok: an image of another version is compiled again"
 
+# The reports are about the text, and a program decides by the rest of the image.
+change 736 seal # the limit of the first strategy
+"$LOAM" run --policy "$work/changed.image" -- /bin/echo served > "$work/out" || fail "another limit: $?"
+for words in "check $work/changed.image" "explain $work/changed.image --tag a --size 9" \
+  "diff $policy $work/changed.image" "test $work/changed.image"; do
+  # shellcheck disable=SC2086 # several words
+  "$LOAM" $words > "$work/out" 2> "$work/err" && fail "loam $words accepts it: $(cat "$work/out")"
+  grep -qF 'it is not the image of the text in it' "$work/err" "$work/out" || fail "loam $words: no words: $(cat "$work/err")"
+done
+echo "ok: no report is made on an image that decides otherwise than its text"
+
 change 200 leave
 "$LOAM" run --policy "$work/changed.image" -- touch "$work/started" 2> "$work/err"
 status=$?
