@@ -360,8 +360,9 @@ static bool wait_for_work(void) {
                            { .fd = self.pidfd, .events = POLLIN } };
   int timeout_ms = self.watch ? lm_watch_timeout_ms(self.watch) : IDLE_MS;
   if (self.pidfd < 0 && timeout_ms > LOOK_MS) timeout_ms = LOOK_MS;
-  (void)poll(fds, 2, until_due_ms(timeout_ms));
-  if (self.pidfd >= 0 && !fds[1].revents) return true;
+  bool is_refused = poll(fds, 2, until_due_ms(timeout_ms)) < 0 && errno != EINTR;
+  if (is_refused) lm_sys_sleep(LOOK_MS * 1000000ll); /* a low limit on descriptors refuses poll */
+  if (self.pidfd >= 0 && !fds[1].revents && !is_refused) return true;
   if (self.pidfd >= 0) close(self.pidfd);
   self.pidfd = -1;
   for (int i = 0; i < EMPTY_LOOKS; i++) {

@@ -2,7 +2,7 @@
 # memory, disk, /proc, a home. loam reports what is missing in one line, and the program runs in
 # spite of that.
 . tests/system/_lib.sh
-need "$CC" unshare setpriv
+need "$CC" unshare setpriv prlimit pgrep
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 export LOAM_PRELOAD LOAM policy work
 export LOAM_SERVICE=1 # only a program with a service needs a thread and a socket
@@ -126,6 +126,21 @@ mkdir "$LOAM_CONTROL_DIR/56.sock"
 runs "a file where the socket should be" "is no socket" bash -c \
   ': > "$LOAM_CONTROL_DIR/$$.sock"; exec "$LOAM" run --policy "$policy" -- /bin/echo served'
 rm -r "$LOAM_CONTROL_DIR"
+
+# The kernel refuses poll(2) for two descriptors to a process that may have one alone.
+env -u LOAM_SERVICE "$LOAM" run --watch --policy "$policy" -- sleep 600 &
+pid=$!
+children="$children $pid"
+is_watched() { watcher=$(pgrep -f "^loam-watcher $policy"); }
+await "nothing watches the policy" is_watched
+children="$children $watcher"
+kill -STOP "$watcher" # it calls poll again when it continues
+prlimit --pid "$watcher" --nofile=1
+kill "$pid"
+kill -CONT "$watcher"
+has_ended() { ! kill -0 "$watcher"; }
+await "the watcher has not ended with its program" has_ended
+echo "ok: a watcher that cannot wait for events"
 
 [ "$(id -u)" = 0 ] || skip "the rest needs root"
 chmod 711 "$work"
