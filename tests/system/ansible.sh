@@ -47,6 +47,14 @@ grep -qx -- '-- a comment' "$live" || fail "a comment is not rolled out: $(tail 
 play "$(policy_text 2048)" || fail "without the comment: $(tail -n 20 "$work/play")"
 echo "ok: a text that decides alike is rolled out too"
 
+echo 'return loam.polcy {}' | save "$live"
+play "$(policy_text 2048)" || fail "over a bad policy: $(tail -n 20 "$work/play")"
+grep -qF s2048 "$live" || fail "a bad policy stays in place: $(tail -n 20 "$work/play")"
+echo 'return loam.polcy {}' | save "$live"
+play "$(policy_text 2048)" policy_allow=denied && fail "a difference that is not known is allowed"
+policy_text 2048 | save "$live"
+echo "ok: a bad policy is replaced, unless only some differences are allowed"
+
 # Nothing watches the file for the second program.
 "$LOAM" run --policy "$live" -- sleep 600 2>> "$work/err" &
 children="$children $!"
