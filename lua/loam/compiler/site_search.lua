@@ -50,7 +50,8 @@ end
 local function is_excluded(wanted, longest)
   local last = wanted[#wanted]
   for i = 1, #wanted - 1 do
-    if wanted[i][2] ~= false and not automaton.search({ wanted[i], last }, longest) then
+    local can_exclude = wanted[i][2] ~= false or last[2] ~= false
+    if can_exclude and not automaton.search({ wanted[i], last }, longest) then
       return true
     end
   end
@@ -109,6 +110,20 @@ local function guess(observation, answer, site)
   return observation.part and with_part(text, observation.part, found) or found
 end
 
+-- Returns two strings that match the pattern of a question, with the string of a site in place of
+-- the first star and of the last one; nothing for another question. If patterns do not exclude each
+-- other, one of the strings mostly gives all answers of the path, so that the automata of many
+-- patterns need not be searched together.
+local function wider_guesses(observation, answer, site)
+  if not answer or observation.how ~= "glob" or observation.part then return nil end
+  local before, behind = string.match(observation.about, "^([^*]*)%*(.*)$")
+  if not before then return nil end
+  local front, back = string.match(observation.about, "^(.*)%*([^*]*)$")
+  local text = site[observation.field]
+  local function plain(words) return plain_answer({ how = "glob", about = words }) end
+  return plain(before) .. text .. plain(behind), plain(front) .. text .. plain(back)
+end
+
 local MOST_BROKEN = 3
 
 -- Returns the first steps of a path that a site does not give, at most MOST_BROKEN.
@@ -140,21 +155,36 @@ local function with_field(site, field, text)
   return where
 end
 
+-- Returns a copy of a site that has `text` in one field; nil if no site has such a text.
+local function with_text(site, field, text)
+  if not text or #text > LONGEST[field] or string.find(text, "\0", 1, true) then return nil end
+  return with_field(site, field, text)
+end
+
+-- Returns a site with one of the guessed strings that gives the answers of `path`. Returns nil, and
+-- whether there is none.
+local function guessed(path, site)
+  local observation, answer = path[#path][1], path[#path][2]
+  local field = observation.field
+  local where = with_text(site, field, guess(observation, answer, site))
+  local steps = where and broken(path, field, where)
+  if steps and #steps == 0 then return where end
+  for _, text in pairs { wider_guesses(observation, answer, site) } do
+    where = with_text(site, field, text)
+    if where and #broken(path, field, where) == 0 then return where end
+  end
+  return nil, steps ~= nil and exclude_last(steps, path, field)
+end
+
 -- Returns a site that gives the answers of `path`, where `site` gives all of them but perhaps the
 -- last; nil if there is none. Each question is about one field, so the other fields stay.
 function site_search.on(path, site)
   local observation, answer = path[#path][1], path[#path][2]
   if observation.ask(site) == answer then return site end
-  local field = observation.field
-  local text = guess(observation, answer, site)
-  if text and #text <= LONGEST[field] and not string.find(text, "\0", 1, true) then
-    local where = with_field(site, field, text)
-    local steps = broken(path, field, where)
-    if #steps == 0 then return where end
-    if exclude_last(steps, path, field) then return nil end
-  end
-  local found = search(path, field)
-  return found and with_field(site, field, found)
+  local where, is_none = guessed(path, site)
+  if where or is_none then return where end
+  local found = search(path, observation.field)
+  return found and with_field(site, observation.field, found)
 end
 
 local MOST_STATES = 20000 -- of one search for a shortest string

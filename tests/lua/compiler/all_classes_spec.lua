@@ -39,6 +39,10 @@ describe("the classes of a policy", function()
       .. "return i % 2 == 0 and a or b end end return c"))
     assert.equal(4, classes("if req.tag:part(3) == 'z' then return a end "
       .. "return req.tag:part(3) and b or by[req.func] or c", "local by = { k = a } "))
+    assert.equal(16, classes("local f = req.tag:glob('*f-*') local g = req.tag:glob('*g-*') "
+      .. "local h = req.tag:glob('*h-*') local i = req.tag:glob('*i-*') "
+      .. "return req.size > (f and 1 or 0) + (g and 2 or 0) + (h and 4 or 0) + (i and 8 or 0) "
+      .. "and a or b"))
     automaton.search = search
     assert.equal(0, searches)
   end)
