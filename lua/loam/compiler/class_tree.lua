@@ -22,7 +22,7 @@ local ASK = { is = C.LM_ASK_IS, under = C.LM_ASK_UNDER, glob = C.LM_ASK_GLOB,
 -- ---- the graph: cells from the leaves up
 
 local function new_graph()
-  return { plans = {}, index = {}, leaves = {}, cells = {}, number = numbers.new() }
+  return { plans = {}, index = {}, leaves = {}, cells = {}, built = {}, number = numbers.new() }
 end
 
 local function plan_cell(graph, plan)
@@ -63,11 +63,14 @@ end
 
 local function build(graph, node)
   if not node.observation then return plan_cell(graph, node.value.plan) end
-  local answers = {}
-  for _, answer in ipairs(sorted(node.edges)) do
-    answers[answer] = build(graph, node.edges[answer])
+  if not graph.built[node] then -- in a class graph several ways lead to a node
+    local answers = {}
+    for _, answer in ipairs(sorted(node.edges)) do
+      answers[answer] = build(graph, node.edges[answer])
+    end
+    graph.built[node] = question_cell(graph, node.observation, answers)
   end
-  return question_cell(graph, node.observation, answers)
+  return graph.built[node]
 end
 
 -- ---- order: every question before the cells that it leads to

@@ -6,16 +6,19 @@
 local all_classes = require("loam.compiler.all_classes")
 local always = require("loam.compiler.always")
 local budget = require("loam.compiler.budget")
+local class_graph = require("loam.compiler.class_graph")
 local class_tree = require("loam.compiler.class_tree")
 local compile = require("loam.compiler.compile")
 local core = require("loam.core")
 local diag = require("loam.report.diag")
 local dsl = require("loam.language.dsl")
 local frame = require("loam.report.frame")
+local path_graph = require("loam.compiler.path_graph")
 local sandbox = require("loam.language.sandbox")
 local scan = require("loam.compiler.scan")
 local site = require("loam.symbolic.site")
 local site_classes = require("loam.compiler.site_classes")
+local site_search = require("loam.compiler.site_search")
 local source = require("loam.language.source")
 local strategy = require("loam.language.strategy")
 local tests = require("loam.language.tests")
@@ -31,6 +34,7 @@ local policy = {}
 ---@field invariants loam.Invariant[]
 ---@field constants number[] of pick and of the functions and tables that it reaches
 ---@field tests table[]
+---@field text string of the file
 local current
 
 ---@class loam.Class a class of sites, compiled or refused
@@ -41,9 +45,11 @@ local current
 ---@field errors loam.Diagnostic[]|nil
 ---@field made loam.Compiled|nil kept for questions/inspect.lua
 
-local trie     -- class -> loam.Class
+local trie     -- loam.Classes with each loam.Class
 local classes  -- every loam.Class so far, in the order in which they were compiled
+local has_all  -- whether compile_all has found all classes
 local faults   -- the result of policy.compile_all; nil before
+local questions -- loam.Observation that sites were asked, by number and as keys; and `answers`
 local by_plan  -- plan -> keys of leaves -> leaves
 local KEEPS = { trees = true, paths = true }
 local keep     -- what is kept for questions/inspect.lua: see policy.open
@@ -108,7 +114,7 @@ local function read(text)
     name = given.name or "", apply = given.apply,
     pick = given.pick, invariants = invariants, constants = constants,
     line = debug.getinfo(given.pick, "S").linedefined, keeps = keep,
-    tests = tests.read(given.tests, text),
+    tests = tests.read(given.tests, text), text = text,
   }
 end
 
@@ -137,6 +143,7 @@ end
 ---@return loam.Policy|nil, loam.Diagnostic[]|nil
 function policy.open(file_name, text, kept)
   trie, classes, by_plan, keep = site_classes.new(), {}, {}, kept
+  questions = { answers = 0 }
   current, faults = nil, nil
   frame.open(file_name)
   strategy.reset()
@@ -176,6 +183,18 @@ local function class_of(where)
   }
 end
 
+-- Counts the answers, other than no, of the questions that were not counted before.
+local function count_questions(asked)
+  for at = 1, #asked, 2 do
+    local observation = asked[at]
+    if not questions[observation] then
+      questions[observation] = true
+      questions[#questions + 1] = observation
+      questions.answers = questions.answers + #site_search.answers(observation) - 1
+    end
+  end
+end
+
 -- Returns the class of a site; compiles it if it is new.
 ---@return loam.Class
 function policy.class(where)
@@ -183,7 +202,8 @@ function policy.class(where)
   if class then return class end
   class = class_of(where)
   classes[#classes + 1] = class
-  site_classes.store(trie, site.asked(), class)
+  count_questions(site.asked())
+  site_classes.store(trie, where, site.asked(), class)
   return class
 end
 
@@ -219,30 +239,79 @@ end
 local MOST_CLASSES = 4096
 local MOST_FAULTS = 20 -- that are shown of one policy
 
+-- If there are more than `least` classes, and more than `per_answer` for each answer of a question,
+-- those that all paths of pick treat alike are joined. Tests change these numbers.
+policy.joins = { least = 64, per_answer = 4 }
+
+local function is_separate()
+  return #classes <= math.max(policy.joins.least, policy.joins.per_answer * questions.answers)
+end
+
+local function is_within() return #classes <= MOST_CLASSES end
+
+local SHOWN_QUESTIONS = 3
+
+-- Returns the questions of pick in words.
+local function questions_text()
+  local words = {}
+  for i = 1, math.min(#questions, SHOWN_QUESTIONS) do
+    local observation = questions[i]
+    words[i] = observation.text
+      or ("a table of %d keys for %s"):format(#observation.about.words, observation.name)
+  end
+  local more = #questions - #words
+  if more > 0 then words[#words + 1] = more .. " more" end
+  local last = table.remove(words)
+  return #words == 0 and last or table.concat(words, ", ") .. " and " .. last
+end
+
 local function too_many_classes()
   return diag.new {
     line = current.line, class = "classes",
-    reason = "pick tells more than " .. MOST_CLASSES .. " classes of tags apart",
-    suggestion = "ask fewer questions that are independent of each other, or give keys of a table "
-      .. "that are treated alike one value",
+    reason = "pick tells more than " .. MOST_CLASSES .. " classes of tags apart, because it "
+      .. "decides otherwise for most combinations of answers to its questions: it asks "
+      .. questions_text(),
+    suggestion = "return a strategy as soon as one question is answered, and ask in the `if` that "
+      .. "needs the answer, not before it; compare req.size with one number in all of them; give "
+      .. "keys of a table that are treated alike one value",
   }
 end
 
--- Compiles for the empty tag, for the sites of the tests, and then for every other class of sites;
--- once. So reports name classes by the tags of the tests where there are any.
+-- Compiles for the empty tag, for the sites of the tests, and then for every other class of sites.
+-- So reports name classes by the tags of the tests where there are any. Adds the faults to
+-- `errors`. Stops when `goes_on()` returns false.
+local function compile_classes(errors, goes_on)
+  local function compiled(where)
+    policy.merge(errors, policy.class(where).errors)
+    return goes_on() and #errors < MOST_FAULTS
+  end
+  local is_going = compiled { tag = "" }
+  for _, test in ipairs(current.tests) do is_going = is_going and compiled(test.where) end
+  if is_going then all_classes.find(trie, compiled) end
+end
+
+-- Begins again with classes that differ in what pick decides, and not only in answers; unless the
+-- policy has too many paths for that. Returns false if there are too many classes.
+local function join_classes()
+  local root = path_graph.run(current.text)
+  if root then trie, classes, by_plan = class_graph.run(root), {}, {} end
+  return not all_classes.are_far_too_many(trie, policy.class)
+end
+
+-- Compiles for every class of sites; once.
 ---@return loam.Diagnostic[] faults
 function policy.compile_all()
   if faults then return faults end
   local errors = {}
-  local function compiled(where)
-    policy.merge(errors, policy.class(where).errors)
-    if #classes <= MOST_CLASSES then return #errors < MOST_FAULTS end
-    if #errors == 0 then errors[1] = too_many_classes() end
-    return false
+  compile_classes(errors, is_separate)
+  local is_possible = true
+  if not is_separate() and #errors < MOST_FAULTS then
+    is_possible = join_classes()
+    if trie.grow then errors = {} end -- the joined classes have these faults too
+    if is_possible then compile_classes(errors, is_within) end
   end
-  local goes_on = compiled { tag = "" }
-  for _, test in ipairs(current.tests) do goes_on = goes_on and compiled(test.where) end
-  if goes_on then all_classes.find(trie, compiled) end
+  has_all = is_possible and is_within() and #errors < MOST_FAULTS
+  if #errors == 0 and not has_all then errors[1] = too_many_classes() end
   faults = errors
   return errors
 end
@@ -253,8 +322,12 @@ function policy.is_whole()
   for _, class in ipairs(classes) do
     if not class.plan then return false end
   end
-  return #faults < MOST_FAULTS and #classes <= MOST_CLASSES
+  return has_all
 end
+
+---@return boolean whether a class may have sites that take different ways through pick to one
+---  decision, after a policy.compile_all
+function policy.is_joined() return trie.grow ~= nil end
 
 -- Returns the tree of all classes for core, and its plans, after a policy.compile_all without
 -- faults.

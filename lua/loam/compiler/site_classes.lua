@@ -7,16 +7,28 @@
 
 local site_classes = {}
 
+---@class loam.Classes
+---@field root table|nil node: { observation, edges } or { value }; nil: nothing is stored yet
+---@field grow nil|fun(node: table, answer: any): table makes the node behind an answer that was not
+---  seen (class_graph.lua); nil: each class is stored with its questions
+
 function site_classes.new()
   return {}
 end
 
----@return any the value of the class of `where`; nil if the class is new
-function site_classes.find(trie, where)
+local function end_of(trie, where)
   local node = trie.root
   while node and node.observation do
-    node = node.edges[node.observation.ask(where)]
+    local answer = node.observation.ask(where)
+    if not node.edges[answer] and trie.grow then node.edges[answer] = trie.grow(node, answer) end
+    node = node.edges[answer]
   end
+  return node
+end
+
+---@return any the value of the class of `where`; nil if the class is new
+function site_classes.find(trie, where)
+  local node = end_of(trie, where)
   return node and node.value
 end
 
@@ -25,9 +37,13 @@ local function leaf_or_test(asked, at, value)
   return { value = value }
 end
 
--- Stores `value` for the class of sites that give the answers in `asked` (observation, answer,
--- ...).
-function site_classes.store(trie, asked, value)
+-- Stores `value` for the class of the site `where`, which gives the answers in `asked`
+-- (observation, answer, ...).
+function site_classes.store(trie, where, asked, value)
+  if trie.grow then
+    end_of(trie, where).value = value
+    return
+  end
   trie.root = trie.root or leaf_or_test(asked, 1, value)
   local node = trie.root
   for at = 1, #asked, 2 do

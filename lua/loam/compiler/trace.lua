@@ -145,6 +145,34 @@ end
 symbol.connect(decide)
 request.connect(decide)
 
+-- Returns the outcome of a condition that is none of symbol.lua, as for a comparison.
+trace.decide = decide
+
+---@return boolean whether the next condition of this run was not met by the runs before
+function trace.is_ahead() return position == taped end
+
+---@return table the node of the newest fork, whose outcome is true on the present path
+function trace.newest_fork() return forks[#forks].node end
+
+-- Returns a text that is equal for two paths if and only if they have settled the same about the
+-- numbers of the request. Calls `name(value)` for the name of a condition; a condition whose name
+-- is nil is left out.
+function trace.settled(name)
+  local parts, conditions = {}, {}
+  for i, input in ipairs(request.inputs()) do
+    local holes = {}
+    for k in pairs(input.holes) do holes[#holes + 1] = k end
+    table.sort(holes)
+    parts[i] = string.format("%.17g %.17g %s", input.low, input.high, table.concat(holes, " "))
+  end
+  for c, outcome in pairs(known) do
+    local word = name(c)
+    if word then conditions[#conditions + 1] = word .. (outcome and "+" or "-") end
+  end
+  table.sort(conditions)
+  return table.concat(parts, ",") .. ";" .. table.concat(conditions, ",")
+end
+
 -- ---- exploring
 
 -- Turns the innermost fork whose outcome was true so far to false, for the next replay. Returns

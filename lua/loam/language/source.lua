@@ -86,7 +86,7 @@ local function quoted_end(text, at)
 end
 
 ---@return integer|nil the last byte of the comment or string that begins at `at`; nil: none does
-local function comment_or_string_end(text, at)
+function source.comment_or_string_end(text, at)
   if sub(text, at, at + 1) == "--" then
     return long_end(text, at + 2) or (find(text, "\n", at, true) or #text + 1) - 1
   end
@@ -113,7 +113,7 @@ local function pieces(text)
       local space = find(text, "%S", at) or #text + 1
       if space > at then pass(space - 1) end
       local c = sub(text, at, at)
-      local last, start = MAY_BEGIN[c] and comment_or_string_end(text, at), line
+      local last, start = MAY_BEGIN[c] and source.comment_or_string_end(text, at), line
       if last then
         local is_comment = c == "-"
         pass(last)

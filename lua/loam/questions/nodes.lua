@@ -30,7 +30,7 @@ local function digits(n) return string.format("%.17g", n) end
 
 -- What one answer has written so far: `id` numbers the cells, `done` has those with a line.
 local function new_writer()
-  return { id = numbers.new(), done = {}, graph = lower.graph(), roots = {} }
+  return { id = numbers.new(), done = {}, graph = lower.graph(), roots = {}, sites = {} }
 end
 
 local function write(...)
@@ -119,9 +119,9 @@ local function about_words(observation)
   return table.concat(out, " ")
 end
 
--- Writes what a node of the trie leads to. Returns its id.
-local function write_site(writer, node)
-  if not node.observation then return write_class(writer, node.value) end
+local write_site
+
+local function write_question(writer, node)
   local observation, answers = node.observation, {}
   for given, child in pairs(node.edges) do
     local word = type(given) == "string" and hex(given) or tostring(given)
@@ -132,6 +132,13 @@ local function write_site(writer, node)
     hex(observation.text or observation.name), about_words(observation), ":",
     table.concat(answers, " "))
   return writer.id(node)
+end
+
+-- Writes what a node of the trie leads to, once. Returns its id.
+function write_site(writer, node)
+  writer.sites[node] = writer.sites[node] or node.observation and write_question(writer, node)
+    or write_class(writer, node.value)
+  return writer.sites[node]
 end
 
 function nodes.run(made)

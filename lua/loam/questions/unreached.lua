@@ -22,9 +22,10 @@ end
 -- Returns the lines of `pick` that return a value for no request, after a policy.compile_all
 -- without faults. Most policies have none, and then few paths are run. Returns no line of a policy
 -- that asks for the nodes or devices of this machine: such a line may be for another machine.
+-- Returns no line either if classes were joined: only one site of each class is run.
 ---@return integer[]
 function unreached.lines(made)
-  if dsl.asks_machine() then return {} end
+  if dsl.asks_machine() or policy.is_joined() then return {} end
   local left, paths, lines, last = scan.returns(made.pick), 0, 0, nil
   local function visit(line)
     lines = lines + 1

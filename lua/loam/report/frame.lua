@@ -47,12 +47,17 @@ function frame.leave()
   metatable.__index = library
 end
 
+local lines -- by line of the chunk that runs: line of the policy; nil: the chunk is the policy's
+
+-- Notes that a chunk runs whose lines are those of spread.lua; nil: the policy itself runs.
+function frame.spread(lines_of_spread) lines = lines_of_spread end
+
 ---@return integer|nil line of the innermost policy frame
 function frame.line()
   for level = 2, 250 do
     local info = getinfo(level, "Sl")
     if not info then return nil end
-    if info.source == chunk then return info.currentline end
+    if info.source == chunk then return lines and lines[info.currentline] or info.currentline end
   end
   return nil
 end

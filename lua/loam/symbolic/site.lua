@@ -29,6 +29,7 @@ local where       -- the site being traced: tag, file, func, module, line
 local answers     -- observation -> answer
 local asked       -- { observation, answer, ... } in order
 local listener    -- function(observation, answer), called for every question, repeated ones too
+local answerer    -- function(observation) -> answer, in place of the site; nil: the site answers
 
 local doubts = {} -- list of loam.Doubt, the question that was asked first in front
 
@@ -51,10 +52,14 @@ end
 ---@return table observations and answers, alternating, in the order they were first made
 function site.asked() return asked end
 
+-- Sets the function that answers all questions; nil: the site of site.begin answers them.
+function site.connect_answers(answer) answerer = answer end
+
 -- Sets the function that is called for each question; nil: none is called.
 function site.listen(listen) listener = listen end
 
 local function ask(observation)
+  if answerer then return answerer(observation) end
   local answer = answers[observation]
   if answer == nil then
     answer = observation.ask(where)

@@ -95,6 +95,52 @@ describe("the classes of a policy", function()
     assert.matches("more than 4096 classes of tags", errors[1].reason)
   end)
 
+  -- Returns `n` lines with a pattern in each; every tag may match any of the patterns.
+  local function globs(n, line)
+    local lines = {}
+    for i = 1, n do lines[i] = line:gsub("PATTERN", ("'*%c-*'"):format(96 + i)):gsub("SIZE", i) end
+    return table.concat(lines, "\n")
+  end
+
+  it("are few if pick goes on alike after different answers to its questions", function()
+    local join = globs(20, "if req.tag:glob(PATTERN) and req.size > SIZE then return a end")
+    assert.equal(21, classes(join .. " return b"))
+    assert.equal("a", support.ask("t-", 21))
+    assert.equal("b", support.ask("t-", 20))
+    assert.equal("a", support.ask("t-b-", 3))
+    assert.equal("b", support.ask("t-b-", 2))
+    local count = "local n = 0\n" .. globs(20, "if req.tag:glob(PATTERN) then n = n + 1 end")
+    assert.equal(2, classes(count .. " return n > 2 and a or b"))
+    assert.equal("b", support.ask("a-b-", 1))
+    assert.equal("a", support.ask("a-b-t-", 1))
+    assert.equal(3, classes("local use = c\n"
+      .. globs(20, "if req.tag:glob(PATTERN) then use = SIZE % 2 == 0 and a or b end")
+      .. " return use"))
+    assert.equal("a", support.ask("s-t-", 1))
+    assert.equal("c", support.ask("none", 1))
+  end)
+
+  it("are told apart by an invariant too, and by a question that pick asks twice", function()
+    local count = "local n = 0\n" .. globs(12, "if req.tag:glob(PATTERN) then n = n + 1 end")
+    assert(support.open(support.file(count .. " return n > 2 and a or b", "",
+      "always = { none = function(req, got) return got.name ~= 'a' "
+        .. "or not req.tag:glob('*q*') end }")))
+    assert.matches("\"none\" does not hold for strategy 'a'", policy.compile_all()[1].reason)
+    assert.equal(3, classes(count .. " if req.tag:glob('*a-*') then return c end "
+      .. "return n > 2 and a or b"))
+    assert.equal("c", support.ask("a-", 1))
+    assert.equal("b", support.ask("b-c-", 1))
+    assert.equal("a", support.ask("b-c-d-", 1))
+  end)
+
+  it("are refused early where answers lead to very many decisions, with the questions", function()
+    local sums = "local n = 0\n" .. globs(20, "if req.tag:glob(PATTERN) then n = n + 2^SIZE end")
+    local _, errors = classes(sums .. " return req.size > n and a or b")
+    assert.equal("classes", errors[1].class)
+    assert.matches("it asks req.tag:glob%(\"%*a%-%*\"%), .* and 17 more", errors[1].reason)
+    assert.is_true(#policy.classes() < 1000)
+  end)
+
   it("are all shown to be refused, not the first alone", function()
     local _, errors = classes("if req.tag:under('x') then return nil end\n"
       .. "if req.tag:under('y') then return 5 end return a")
