@@ -79,7 +79,7 @@ local function must_be_bytes(value)
 end
 
 -- Fields in C: the least number that one holds, and the first beyond. A flag takes a boolean.
-local int, uint = { -2 ^ 31, 2 ^ 31 }, { 0, 2 ^ 32 }
+local line, uint = { 0, 2 ^ 31 }, { 0, 2 ^ 32 } -- line 0: not known
 local flag, boolean = { -2 ^ 31, 2 ^ 31, is_flag = true }, { 0, 0, is_flag = true }
 
 -- Raises an error if a table of named values has another name than those of `fields`, or a value
@@ -174,7 +174,7 @@ local function site_of(site)
   return found
 end
 
-local parts_of_site = { tag = "text", file = "text", func = "text", module = "text", line = int }
+local parts_of_site = { tag = "text", file = "text", func = "text", module = "text", line = line }
 
 -- Returns the site of a tag, or with a table { tag, file, func, module, line } the site of a place.
 function loam.site(what)
@@ -183,10 +183,10 @@ function loam.site(what)
   return given(native.site_at(what))
 end
 
--- Returns the site of a tag at the line that calls this function.
+-- Returns the site of a tag at the line that calls this function. (C has line -1 for Lua.)
 function loam.here(tag)
-  local at = debug.getinfo(2, "Sln")
-  return loam.site { tag = tag, file = at.short_src, func = at.name, line = at.currentline }
+  local f, max = debug.getinfo(2, "Sln"), math.max
+  return loam.site { tag = tag, file = f.short_src, func = f.name, line = max(f.currentline, 0) }
 end
 
 local function leave(ok, ...)

@@ -91,9 +91,9 @@ describe("loam for Lua", function()
     assert.matches("^[^:]*lua_spec.lua:%d+: watch x: true or false is expected$", blamed)
     _, blamed = pcall(function() loam.arena("of.type", { resizable = 0 }) end)
     assert.matches("^[^:]*lua_spec.lua:%d+: resizable 0: true or false is expected$", blamed)
-    for _, line in ipairs { "x", 1.5, 2 ^ 31 } do
+    for _, line in ipairs { "x", 1.5, 2 ^ 31, -1 } do
       _, blamed = pcall(function() loam.site { tag = "of.type", line = line } end)
-      assert.matches("^[^:]*lua_spec.lua:%d+: line .*: a whole number from ", blamed)
+      assert.matches("^[^:]*lua_spec.lua:%d+: line .*: a whole number from 0 to 2147483647", blamed)
     end
     assert.has_error(function() loam.site { tag = 5 } end, "tag: a string expected, got number")
     local words = " -1: a whole number from 0 to 4294967295 is expected"
