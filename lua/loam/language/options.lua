@@ -213,8 +213,11 @@ local function list_of_nodes(value)
         "if these are weights, write numa = {weights = {[0] = 3, [1] = 1}}")
     end
     local n = node("numa", rawget(value, i))
-    if not seen[n] then nodes[#nodes + 1] = n end
-    seen[n] = true
+    if seen[n] then
+      frame.refuse("option", "numa lists node " .. n .. " twice",
+        "name each node once; {weights = {[0] = 3, [1] = 1}} gives one node more than others")
+    end
+    nodes[#nodes + 1], seen[n] = n, true
   end
   table.sort(nodes)
   return { mode = "bind", nodes = nodes }

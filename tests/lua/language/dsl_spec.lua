@@ -41,7 +41,7 @@ describe("options of host", function()
     assert.same({ mode = "interleave" }, described([[loam.host { numa = "interleave" }]]).numa)
     assert.same({ mode = "bind", nodes = { 1 } }, described("loam.host { numa = 1 }").numa)
     assert.same({ mode = "bind", nodes = { 0, 1 } },
-      described("loam.host { numa = { 1, 0, 1 } }").numa)
+      described("loam.host { numa = { 1, 0 } }").numa)
     assert.same({ mode = "prefer", nodes = { 1 } },
       described("loam.host { numa = { prefer = 1 } }").numa)
     assert.same({ mode = "weighted", nodes = { 0, 1 }, weights = { [0] = 3, [1] = 1 } },
@@ -98,6 +98,7 @@ describe("options of host", function()
   it("name nodes that exist", function()
     refused("loam.host { numa = 7 }", "node 7: this machine has nodes 0%-1")
     refused("loam.host { numa = { 0, 7 } }", "node 7")
+    refused("loam.host { numa = { 0, 0 } }", "numa lists node 0 twice")
     refused("loam.host { numa = { prefer = 7 } }", "node 7")
     refused("loam.host { numa = { weights = { [7] = 1 } } }", "node 7")
     refused("loam.host { numa = { weights = { [0] = 0 } } }", "weight of node 0")
