@@ -189,7 +189,8 @@ local function check_iterable(what, t)
   end
   if type(t) ~= "table" then
     local kind = symbol.expression(t) and "a number" or site.is_text(t) and "a string" or type(t)
-    frame.refuse("type", what .. " takes a table, not " .. kind)
+    frame.refuse("type", what .. " takes a table, not " .. kind,
+      "write " .. what .. " { \"a\", \"b\" }, or a table that was made above pick")
   end
 end
 

@@ -56,6 +56,8 @@ local WHOLE = {
   KiB = "loam.KiB", MiB = "loam.MiB", GiB = "loam.GiB", TiB = "loam.TiB", host = "loam.host",
   policy = "loam.policy", deny = "loam.deny", tag = "req.tag", size = "req.size",
   align = "req.align", zero = "req.zero", live = "req.live",
+  req = "pick = function(req), so that the request has this name",
+  got = "function(req, got), so that the strategy has this name",
 }
 
 ---@param name string such as "print" or "math.random"

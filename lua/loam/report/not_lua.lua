@@ -106,6 +106,11 @@ local ADVICE = {
   { "^chunk has too many syntax levels",
     "write the cases one after the other, or a loop over a table" },
   { "^unfinished long ", "close [[ with ]]" },
+  { "^unfinished string near '\"", "end the string with \" on its line" },
+  { "^unfinished string near ''", "end the string with ' on its line" },
+  { "^'end' expected .*near '?return",
+    "return ends a block: write end before this line, or join the strategies: a:or_else(b)" },
+  { "^'end' expected .*near '?::", "return ends a block: write do return b end before a label" },
 }
 
 -- Empties the strings of a line.

@@ -145,6 +145,14 @@ local note_number = interned(function(text, number)
   return true
 end)
 
+-- Notes once that a text is compared with nil. A part may be nil, and is no text then.
+local note_nil = interned(function(text)
+  add_doubt("text",
+    text.name .. " == nil is never true, because a string that is not known is \"\"",
+    text.name .. " == \"\"")
+  return true
+end)
+
 -- Makes the observations that a function of tag.lua answers. `name` is the name of the function.
 local function helper(name)
   local question = tag[name]
@@ -308,6 +316,7 @@ local function equals(a, b)
   if not readers[text] then text, other = b, a end
   if readers[other] then return site.refuse(other, "a comparison with another string") end
   if type(other) == "number" and other == other then note_number(text, other) end
+  if rawequal(other, nil) and not readers[text].part then note_nil(text, false) end
   return type(other) == "string" and ask(equal(text, other))
 end
 

@@ -81,7 +81,7 @@ function tag.argument(method, value, ...)
   end
   if type(value) == "string" then return value end
   return frame.refuse("type", ":" .. method .. " takes a string, not " .. type(value),
-    "write req.tag:" .. method .. "\"tensor\"")
+    "write req.tag:" .. method .. "\"tensor\", with a colon")
 end
 
 function tag.index(value)
