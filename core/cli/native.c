@@ -21,6 +21,7 @@
 #include "cli/listen.h"
 #include "cli/look.h"
 #include "cli/namespaces.h"
+#include "cli/progress.h"
 #include "cli/publisher.h"
 #include "cli/screen.h"
 #include "cli/vet.h"
@@ -83,20 +84,24 @@ static int answer(lua_State *L, loam_status status, lm_json *text) {
 /* version(): the version of loam. */
 static int native_version(lua_State *L) { return push_text(L, loam_version()); }
 
-/* inspect(path, query): the answer of loam_policy_inspect. */
+/* inspect(path, query, shows_progress): the answer of loam_policy_inspect. */
 static int native_inspect(lua_State *L) {
   lm_json text = { 0 };
+  if (lua_toboolean(L, 3)) lm_progress_begin(text_at(L, 1));
   loam_status status = loam_policy_inspect(text_at(L, 1), text_at(L, 2), gather, &text);
+  lm_progress_end();
   return answer(L, status, &text);
 }
 
-/* inspect_text(name, text, query): like inspect, of a policy's text or image. */
+/* inspect_text(name, text, query, shows_progress): like inspect, of a policy's text or image. */
 static int native_inspect_text(lua_State *L) {
   lm_json answered = { 0 };
   lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
   source.text = lua_tolstring(L, 2, &source.length);
   loam_status status = lm_policy_open_to_report(&source);
+  if (lua_toboolean(L, 4)) lm_progress_begin(source.name);
   if (status == LOAM_OK) status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
+  lm_progress_end();
   return answer(L, status, &answered);
 }
 

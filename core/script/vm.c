@@ -40,6 +40,8 @@ const char lm_vm_excess_hint[] =
     "look for a loop that does not end or data that grows; the limits are step_ms and step_bytes "
     "of loam_config";
 
+void (*lm_vm_on_step)(const char *step);
+
 lm_vm *lm_vm_of(lua_State *L) {
   void *vm;
   lua_getallocf(L, &vm);
@@ -189,6 +191,7 @@ void lm_vm_step(lm_vm *vm, const char *step) {
   set_hook(vm);
   if (vm->excess || !strcmp(vm->step, step)) return;
   snprintf(vm->step, sizeof vm->step, "%s", step);
+  if (lm_vm_on_step) lm_vm_on_step(vm->step);
   size_t lifetime = vm->base + LIFETIME_STEPS * vm->limits.step_bytes;
   vm->cap = vm->used + vm->limits.step_bytes;
   if (vm->cap > lifetime) vm->cap = lifetime > vm->used ? lifetime : vm->used;

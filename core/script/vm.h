@@ -53,6 +53,9 @@ loam_status lm_vm_call(lm_vm *vm, const char *step, lm_vm_body body, void *arg);
 /* Begins another step inside lm_vm_call, with a new budget. The name of the current step: that step
  * goes on. */
 void lm_vm_step(lm_vm *vm, const char *step);
+/* Called with the name of each step that begins. NULL, as in every host: nothing is called. The
+ * command sets it while it has one thread. */
+extern void (*lm_vm_on_step)(const char *step);
 
 /* The vm of a Lua state, for C functions that Lua calls. */
 lm_vm *lm_vm_of(lua_State *L);

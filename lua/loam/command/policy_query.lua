@@ -48,30 +48,31 @@ end
 -- Asks about the policy in a manifest of Kubernetes. The hash in the answer is the hash of the
 -- policy's exact text, which a host reads from the mounted ConfigMap.
 ---@return string answer
-local function ask_manifest(context, verb, path, query)
+local function ask_manifest(context, verb, path, query, shows_progress)
   local text, exact, line = manifest.read(context, path)
   if not text then return unread(verb, path, exact, line) end
-  local answer, problem = context.api.inspect_text(path, text, query)
+  local answer, problem = context.api.inspect_text(path, text, query, shows_progress)
   if not answer then context.fail(problem) end
   local hash = context.api.hash_text(text)
   return (answer:gsub('"hash":"' .. hash .. '"', '"hash":"' .. context.api.hash_text(exact) .. '"'))
 end
 
--- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line.
+-- Asks, and returns the answer as text: one JSON object; for a batch, one JSON object a line. If
+-- the answer is for people, what takes long is shown on a terminal meanwhile.
 ---@param policy string|table a path; or { name, text } of a policy that no file has; or { name,
 ---  words } of a policy that cannot be read
 ---@return string
 function policy_query.ask(context, verb, policy, given)
-  local query, path = policy_query.text(verb, given), policy
+  local query, path, shows_progress = policy_query.text(verb, given), policy, not given.json
   local text, words, status
   if type(policy) == "table" then
     path = policy.name
     if not policy.text then return unread(verb, path, policy.words) end
-    text, words, status = context.api.inspect_text(path, policy.text, query)
+    text, words, status = context.api.inspect_text(path, policy.text, query, shows_progress)
   elseif manifest.is_one(path) then
-    text = ask_manifest(context, verb, path, query)
+    text = ask_manifest(context, verb, path, query, shows_progress)
   else
-    text, words, status = context.api.inspect(path, query)
+    text, words, status = context.api.inspect(path, query, shows_progress)
   end
   if text then return (text:gsub("\n+$", "")) end
   if status ~= context.api.EIO and status ~= context.api.EPOLICY then context.fail(words) end
