@@ -94,6 +94,7 @@ static int check_flags(const layout *l, int flags) {
 
 static void fill_view(Py_buffer *view, PyObject *self, const layout *l, lent *of, int flags) {
   Py_ssize_t bytes = (Py_ssize_t)l->values.size;
+  void *data = loam_array_data(l->array);
   for (int i = 0; i < l->ndim; i++) {
     of->dims[i] = (Py_ssize_t)l->shape[i];
     of->dims[MOST + i] = (Py_ssize_t)l->strides[i];
@@ -101,7 +102,7 @@ static void fill_view(Py_buffer *view, PyObject *self, const layout *l, lent *of
   }
   of->array = loam_array_retain(l->array);
   of->format = Py_NewRef(l->values.format);
-  *view = (Py_buffer){ .buf = loam_array_data(l->array),
+  *view = (Py_buffer){ .buf = data ? data : of->dims, /* of no bytes: any address but NULL */
                        .obj = Py_NewRef(self),
                        .len = bytes,
                        .itemsize = (Py_ssize_t)l->values.size,
@@ -109,6 +110,7 @@ static void fill_view(Py_buffer *view, PyObject *self, const layout *l, lent *of
                        .ndim = l->ndim,
                        .internal = of };
   if (flags & PyBUF_FORMAT) view->format = (char *)PyUnicode_AsUTF8(of->format);
+  if (!l->ndim) return; /* then the buffer protocol allows neither a shape nor strides */
   if (flags & PyBUF_ND) view->shape = of->dims;
   if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES) view->strides = of->dims + MOST;
 }

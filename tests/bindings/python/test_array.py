@@ -719,6 +719,18 @@ class Numpy(Case):
             self.assertEqual(get(array, ctypes.addressof(view), order), 0)
             ctypes.pythonapi.PyBuffer_Release(view)
 
+    def test_buffers_without_dimensions_or_bytes_keep_the_rules_of_the_protocol(self):
+        get = ctypes.pythonapi.PyObject_GetBuffer
+        get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
+        view = ctypes.create_string_buffer(256)  # a Py_buffer has fewer bytes
+        for array, ndim in (loam.Array("int64", 7), 0), (loam.Array("var * int64"), 1):
+            self.assertEqual(get(array, ctypes.addressof(view), 0x11c), 0)  # PyBUF_FULL_RO
+            data, *found = struct.unpack_from("=q28xi8x2q", view, 0)
+            ctypes.pythonapi.PyBuffer_Release(view)
+            self.assertNotEqual(data, 0)
+            shape, strides = [bool(pointer) for pointer in found[1:]]
+            self.assertEqual((found[0], shape, strides), (ndim, ndim > 0, ndim > 0))
+
 
 class Ending(Case):
     def test_nothing_stays(self):
