@@ -47,13 +47,22 @@ static int tell(void) {
 
 /* ---- Leaving */
 
+/* Gives a variable the value from before a token. If the token was used already, the variable has
+ * that value: an interrupt has ended leave_numpy() of loam.tags, which uses tokens of NumPy's. */
+static int reset(PyObject *variable, PyObject *token) {
+  if (!PyContextVar_Reset(variable, token)) return 0;
+  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return -1;
+  PyErr_Clear();
+  return 0;
+}
+
 /* Gives a variable the value that it had before an entry. If later entries are in force, the
  * variable keeps its value: then the token that this function returns gives it the earlier one.
  * Sets ValueError if another context made the entry. None stands for no token. */
 static PyObject *take_back(PyObject *token, bool is_last) {
   if (token == Py_None) return Py_NewRef(token);
   PyObject *variable = PyObject_GetAttrString(token, "var"), *now = NULL, *kept = NULL;
-  if (variable && !PyContextVar_Get(variable, NULL, &now) && !PyContextVar_Reset(variable, token))
+  if (variable && !PyContextVar_Get(variable, NULL, &now) && !reset(variable, token))
     kept = is_last ? Py_NewRef(token) : PyContextVar_Set(variable, now);
   Py_XDECREF(now);
   Py_XDECREF(variable);

@@ -317,6 +317,21 @@ class Tags(Installed):
                         pass
             self.assertEqual((loam.current_tag(), tag_now()), (None, "numpy.data"))
 
+    def test_an_interrupt_of_an_uninstall_leaves_no_tag(self):
+        class Interrupted:
+            get = loam.tags._entered.get
+
+            def set(self, value):
+                raise KeyboardInterrupt
+
+        with loam.tag("interrupted"):
+            with unittest.mock.patch.object(loam.tags, "_entered", Interrupted()):
+                with self.assertRaises(KeyboardInterrupt):
+                    loam.numpy.uninstall()
+        self.assertIsNone(loam.current_tag())
+        loam.numpy.install()
+        self.assertEqual(tag_now(), "numpy.data")
+
     def test_a_task_cannot_leave_the_tag_of_another(self):
         async def produce():
             with loam.tag("others"):
