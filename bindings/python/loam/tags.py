@@ -93,8 +93,8 @@ class tag(_loam.Scope):
     ...     batch = numpy.empty((64, 1000))
 
     The tag holds in this thread or asyncio task only. Tags nest; the innermost one is in force. A
-    tag is also a decorator, for functions and coroutine functions; for a generator it raises
-    TypeError, because the body of a generator runs later than its call.
+    tag is also a decorator, for functions and coroutine functions. For a class and for a generator
+    it raises TypeError, because the body of a generator runs later than its call.
 
     With `everywhere` the tag also holds in every other thread that has entered no tag, including
     threads of libraries. PyTorch's backward pass needs this, because it runs in threads of its own.
@@ -122,8 +122,11 @@ class tag(_loam.Scope):
 
     def __call__(self, function: _F) -> _F:
         name, everywhere = self.name, self.everywhere
+        if isinstance(function, type) or not callable(function):
+            raise TypeError(f"{self!r} decorates functions, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{self!r} is no decorator for the generator {function.__qualname__}: "
+            named = getattr(function, "__qualname__", function)  # a partial function has no name
+            raise TypeError(f"{self!r} is no decorator for the generator {named}: "
                             "use with inside it")
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import contextvars
 import ctypes
+import functools
 import gc
 import signal
 import sys
@@ -385,6 +386,20 @@ class Tags(Installed):
             @loam.tag("decorated")
             def later():
                 yield
+
+        def produce(count):
+            yield count
+        with self.assertRaisesRegex(TypeError, "no decorator for the generator functools.partial"):
+            loam.tag("decorated")(functools.partial(produce, 3))
+
+    def test_what_is_no_function_is_not_decorated(self):
+        with self.assertRaisesRegex(TypeError, "^loam.tag.* decorates functions, not "):
+            @loam.tag("decorated")
+            class Model:
+                pass
+        for other in None, 7, classmethod(len):
+            with self.assertRaisesRegex(TypeError, "decorates functions, not "):
+                loam.tag("decorated")(other)
 
     def test_tasks_have_each_their_own(self):
         async def work(name):
