@@ -20,7 +20,7 @@ from __future__ import annotations
 import importlib as _importlib
 import os as _os
 import sys as _sys
-from typing import Any as _Any
+import typing as _typing
 
 from . import _loam, children, events, policy
 from ._loam import Arena, Array, Block, nrt_api, trim
@@ -82,11 +82,18 @@ def include_path() -> str:
     return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "include")
 
 
-def __getattr__(name: str) -> _Any:
-    """Imports a module for another library at its first use."""
-    if name in _LATER:
-        return _importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module 'loam' has no attribute {name!r}")
+if _typing.TYPE_CHECKING:  # type checkers take any name for a right one where they see __getattr__
+    from . import cupy as cupy
+    from . import dask as dask
+    from . import numba as numba
+    from . import numpy as numpy
+    from . import torch as torch
+else:
+    def __getattr__(name: str) -> _typing.Any:
+        """Imports a module for another library at its first use."""
+        if name in _LATER:
+            return _importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module 'loam' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

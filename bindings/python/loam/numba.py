@@ -23,7 +23,7 @@ Numba's device, pinned and managed memory, under the loam.tag in force or "numba
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -147,9 +147,12 @@ def _overload_empty(shape: Any, dtype: Any, table: Any) -> Any:
     return mixed
 
 
-def __getattr__(name: str) -> Any:
-    """Imports the plug-in for numba.cuda at first use. Numba looks for the second name."""
-    if name in ("Manager", "_numba_memory_manager"):
-        from ._numba_cuda import Manager
-        return Manager
-    raise AttributeError(f"module 'loam.numba' has no attribute {name!r}")
+if TYPE_CHECKING:
+    from ._numba_cuda import Manager as Manager
+else:
+    def __getattr__(name: str) -> Any:
+        """Imports the plug-in for numba.cuda at first use. Numba looks for the second name."""
+        if name in ("Manager", "_numba_memory_manager"):
+            from ._numba_cuda import Manager
+            return Manager
+        raise AttributeError(f"module 'loam.numba' has no attribute {name!r}")
