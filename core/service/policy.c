@@ -587,18 +587,26 @@ static bool is_known_locked(const char *path, uint64_t hash) {
   return is_live;
 }
 
+/* The hash of the reason why a file could not be read, which is in loam_error(). The words begin
+ * with the path. The hash leaves it out, because it may be relative in one call and absolute in the
+ * next. */
+static uint64_t hash_reason(const char *path) {
+  const char *words = loam_error();
+  if (!strncmp(words, path, strlen(path))) words += strlen(path);
+  return lm_policy_file_hash(words, strlen(words));
+}
+
 /* Sets *known to true if the file was not loaded because nothing changed. */
 static report load_file_locked(const char *path, const char *full, lm_reading reading,
                                bool if_changed, bool *known) {
   char *text = NULL;
   size_t length = 0;
   report result = { .status = lm_policy_file_read(path, reading, &text, &length) };
-  uint64_t hash = result.status == LOAM_OK
-                      ? lm_policy_open_hash(text, length)
-                      : lm_policy_file_hash(loam_error(), strlen(loam_error()));
+  bool is_read = result.status == LOAM_OK;
+  uint64_t hash = is_read ? lm_policy_open_hash(text, length) : hash_reason(path);
   *known = if_changed && is_known_locked(full, hash);
   if (*known) result.status = LOAM_OK;
-  else if (result.status == LOAM_OK) result = load_text_locked(path, full, text, length);
+  else if (is_read) result = load_text_locked(path, full, text, length);
   else note_attempt(result.status, full, hash, false);
   lm_metadata_free(text);
   return result;

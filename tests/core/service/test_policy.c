@@ -504,6 +504,17 @@ static void the_hash_of_a_refused_text_is_known_until_the_next_attempt(void **st
   assert_int_equal(refused_hash(), 0);
 }
 
+static void a_missing_file_is_reported_once_whether_its_path_is_relative_or_not(void **state) {
+  (void)state;
+  char before[4096];
+  unlink(file);
+  assert_non_null(getcwd(before, sizeof before));
+  assert_int_equal(chdir(folder), 0);
+  assert_int_equal(lm_policy_load_file(strrchr(file, '/') + 1), LOAM_EIO);
+  assert_int_equal(chdir(before), 0);
+  assert_int_equal(lm_policy_load_followed(file, true), LOAM_OK);
+}
+
 static void a_refused_file_is_reported_once_and_forgotten_when_mended(void **state) {
   (void)state;
   save_text(ALL_OF("mended"));
@@ -870,6 +881,7 @@ int main(void) {
     cmocka_unit_test(an_unchanged_file_is_left_alone),
     cmocka_unit_test(a_file_whose_handler_was_missing_is_loaded_later),
     cmocka_unit_test(the_hash_of_a_refused_text_is_known_until_the_next_attempt),
+    cmocka_unit_test(a_missing_file_is_reported_once_whether_its_path_is_relative_or_not),
     cmocka_unit_test(a_refused_file_is_reported_once_and_forgotten_when_mended),
     cmocka_unit_test(an_image_is_loaded_like_a_text_and_not_compiled),
     cmocka_unit_test(an_image_of_another_format_is_compiled_again),
