@@ -121,7 +121,7 @@ class tag(_loam.Scope):
         self.everywhere = everywhere
 
     def __call__(self, function: _F) -> _F:
-        name, everywhere = self.name, self.everywhere
+        held = tag(self.name, everywhere=self.everywhere)
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"{self!r} decorates functions, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -130,12 +130,12 @@ class tag(_loam.Scope):
                             "use with inside it")
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:
-                with tag(name, everywhere=everywhere):
+                with held:
                     return await function(*args, **kwargs)
             return functools.wraps(function)(call_later)  # type: ignore[return-value]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            with tag(name, everywhere=everywhere):
+            with held:
                 return function(*args, **kwargs)
         return functools.wraps(function)(call)  # type: ignore[return-value]
 
