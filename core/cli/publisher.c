@@ -40,10 +40,12 @@ loam_status lm_publisher_open(const char *path, lm_publisher *out) {
   /* Else the first touch reads far ahead into the file, most of which is holes: 5 ms on ext4. */
   (void)lm_sys_file_scattered(news, sizeof(lm_board_news));
   out->news = news;
+  lm_assert(lm_publisher_is_valid(out));
   return LOAM_OK;
 }
 
 loam_status lm_publisher_reopen(lm_publisher *p) {
+  lm_assert(lm_publisher_is_valid(p));
   int fd, error = lm_sys_file_reopen(p->fd, &fd);
   if (error)
     return lm_error(LOAM_EIO, "board: it cannot be opened again: %s", strerrordesc_np(error));
@@ -53,6 +55,7 @@ loam_status lm_publisher_reopen(lm_publisher *p) {
 }
 
 void lm_publisher_close(lm_publisher *p) {
+  lm_assert(lm_publisher_is_valid(p));
   lm_sys_unmap(p->news, sizeof *p->news);
   lm_sys_file_close(p->fd);
 }
@@ -66,6 +69,7 @@ enum {
 
 /* Takes the lock if no other publisher has it. Returns 0 or an errno value. */
 static int try_lock(const lm_publisher *p) {
+  lm_assert(lm_publisher_is_valid(p));
   while (flock(p->fd, LOCK_EX | LOCK_NB))
     if (errno != EINTR) return errno;
   return 0;

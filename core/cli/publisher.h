@@ -19,6 +19,9 @@ typedef struct lm_publisher {
   lm_board_news *news;
 } lm_publisher;
 
+/* Returns whether the law of a publisher holds, as far as the fields show it. */
+LM_INLINE bool lm_publisher_is_valid(const lm_publisher *p) { return p->fd >= 0 && p->news; }
+
 /* Opens the board at `path`, which must be one of the effective user. Fails with LOAM_EIO. */
 loam_status lm_publisher_open(const char *path, lm_publisher *out);
 /* Replaces the descriptor, which a forked child shares with its parent, by one with a lock of its

@@ -102,6 +102,7 @@ lm_resident lm_resident_of(int pid, uintptr_t from, uintptr_t to) {
     error = read_mappings(&r, process, "smaps");
   }
   errno = before;
+  lm_assert(lm_resident_is_valid(&r.sum));
   return error ? (lm_resident){ 0 } : r.sum;
 }
 

@@ -2,7 +2,7 @@
 #ifndef LM_RESIDENT_H
 #define LM_RESIDENT_H
 
-#include <stdint.h>
+#include "os/base.h"
 
 /* Bytes in memory (RSS): of the whole process, and of loam's address range, which holds the pools
  * of host memory and loam's own structures. The entries of the page map (pages/map.h) lie before
@@ -16,6 +16,11 @@ typedef struct lm_resident {
   uint64_t stacks; /* of threads: mappings directly above a guard of at least a page */
   uint64_t code;   /* executable mappings without a file: code made at run time (JIT) */
 } lm_resident;
+
+/* Returns whether the law of the figures holds. */
+LM_INLINE bool lm_resident_is_valid(const lm_resident *r) {
+  return r->all >= r->own + r->files + r->stacks + r->code;
+}
 
 /* Reads the figures of this process. The kernel visits every page table of the process for that.
  * This takes a millisecond, and more for many gigabytes, so only answers to people call it.

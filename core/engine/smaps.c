@@ -58,12 +58,26 @@ static void read_line(void *ctx, const char *line) {
   }
 }
 
+static bool is_mapping_valid(const lm_smaps_mapping *m) {
+  return m->from < m->to && m->huge <= m->resident && m->resident;
+}
+
+bool lm_smaps_is_valid(const lm_smaps *maps) {
+  if (maps->n > maps->room || !maps->mapping != !maps->room) return false;
+  for (size_t i = 0; i < maps->n; i++) {
+    if (!is_mapping_valid(&maps->mapping[i])) return false;
+    if (i && maps->mapping[i].from < maps->mapping[i - 1].to) return false;
+  }
+  return true;
+}
+
 bool lm_smaps_read(lm_smaps *maps, int pid, uintptr_t from, uintptr_t to) {
   char path[32] = "/proc/self/smaps";
   reading r = { .maps = maps, .from = from, .to = to };
   if (pid) snprintf(path, sizeof path, "/proc/%d/smaps", pid);
   bool ok = !lm_sys_each_line(path, read_line, &r);
   keep(maps, r.now);
+  lm_verify(lm_smaps_is_valid(maps));
   return ok;
 }
 

@@ -13,7 +13,7 @@ typedef struct lm_smaps_mapping {
   uint64_t resident, huge; /* bytes; `huge` counts transparent and reserved huge pages */
 } lm_smaps_mapping;
 
-/* Mappings with memory, by ascending address. */
+/* Mappings with memory. Law: they rise in address and do not overlap; n <= room. */
 typedef struct lm_smaps {
   lm_smaps_mapping *mapping;
   size_t n, room;
@@ -23,6 +23,8 @@ typedef struct lm_smaps {
  * for this process. False: the file cannot be read. Mappings for which there is no memory are left
  * out. Never calls malloc. */
 bool lm_smaps_read(lm_smaps *maps, int pid, uintptr_t from, uintptr_t to);
+/* Returns whether the laws of the list and of each of its mappings hold. */
+bool lm_smaps_is_valid(const lm_smaps *maps);
 void lm_smaps_finish(lm_smaps *maps);
 /* Returns the first mapping that ends behind `at`; the end of the list: there is none. */
 const lm_smaps_mapping *lm_smaps_behind(const lm_smaps *maps, uintptr_t at);

@@ -313,5 +313,7 @@ lm_frame_rule lm_frame_rule_read(uintptr_t ra) {
   m.first = m.now;
   if (!run(&m, common.program)) return LM_FRAME_OTHER;
   m.first = m.now;
-  return run(&m, program) ? rule_of_row(m.now) : LM_FRAME_OTHER;
+  lm_frame_rule rule = run(&m, program) ? rule_of_row(m.now) : LM_FRAME_OTHER;
+  lm_assert(lm_frame_rule_is_valid(rule));
+  return rule;
 }

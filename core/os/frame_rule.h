@@ -36,6 +36,13 @@ LM_INLINE uint32_t lm_frame_saved(lm_frame_rule rule) {
   return rule >> LM_FRAME_SAVED_SHIFT & LM_FRAME_SAVED;
 }
 
+/* Returns whether the law of a rule holds. */
+LM_INLINE bool lm_frame_rule_is_valid(lm_frame_rule rule) {
+  if (rule == LM_FRAME_LAST || rule == LM_FRAME_OTHER) return true;
+  return lm_frame_words(rule) && lm_frame_saved(rule) <= lm_frame_words(rule) &&
+         !(rule >> LM_FRAME_BITS);
+}
+
 /* Whether there are rules: on x86-64. Elsewhere every frame has LM_FRAME_OTHER. */
 #ifdef __x86_64__
 enum { LM_FRAME_HAS_RULES = 1 };

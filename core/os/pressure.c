@@ -73,7 +73,7 @@ bool lm_pressure_has_limit(void) {
 }
 
 static void set_alarm(const lm_pressure *p, lm_published_gauges *to) {
-  lm_assert(p->alarms || !p->is_short);
+  lm_assert(lm_pressure_is_valid(p));
   atomic_store_explicit(&to->alarm, p->alarms * 2 + p->is_short, memory_order_relaxed);
 }
 

@@ -43,6 +43,9 @@ typedef struct lm_pressure {
   int64_t interval_ns; /* from that time to the next one */
 } lm_pressure;
 
+/* Returns whether the law of the looks holds. */
+LM_INLINE bool lm_pressure_is_valid(const lm_pressure *p) { return p->alarms || !p->is_short; }
+
 /* Returns whether loam reacts at all: not if the variable LOAM_PRESSURE is 0. Reads the environment
  * at the first call. */
 bool lm_pressure_is_wanted(void);

@@ -173,7 +173,8 @@ LM_NOINLINE bool lm_unwind(lm_unwound *u) {
   note_extent(u, at);
   if (end == NO_RULE) unwind(u);
   count_own(u);
-  lm_assert(u->own <= u->words && u->words <= LM_COUNT(u->word));
+  lm_assert(lm_unwound_is_valid(u));
+  lm_verify(!u->at || !u->words || is_same(u, at));
   return false;
 }
 

@@ -49,6 +49,11 @@ typedef struct lm_unwound {
   lm_unwound_word word[LM_UNWIND_FRAMES + LM_UNWIND_OWN]; /* the innermost first */
 } lm_unwound;
 
+/* Returns whether the law of the numbers holds. */
+LM_INLINE bool lm_unwound_is_valid(const lm_unwound *u) {
+  return u->own <= u->words && u->words <= LM_COUNT(u->word);
+}
+
 /* Returns how many frames of callers outside of this library were read. */
 LM_INLINE uint32_t lm_unwound_frames(const lm_unwound *u) {
   uint32_t frames = u->words - u->own;

@@ -1,6 +1,7 @@
-/* test_resident.c - how much of the process is in memory: resident.h. The figures by PAGEMAP_SCAN
- * equal those of /proc/PID/smaps. */
+/* test_resident.c - how much of the process is in memory: resident.h and smaps.h. The figures by
+ * PAGEMAP_SCAN equal those of /proc/PID/smaps. */
 #include "engine/resident.h"
+#include "engine/smaps.h"
 #include "engine_fixture.h"
 
 enum { NEAR = 64 << 10 }; /* bytes that the test itself may touch between two readings */
@@ -44,10 +45,41 @@ static void both_ways_tell_one_story(void **state) {
   assert_int_equal(scanned.code - before.code, CODE);
   assert_true(scanned.own - before.own >= 3 << 20);
   assert_true(scanned.all - before.all >= (3 << 20) + CODE + STACK + REST);
-  assert_true(scanned.all >= scanned.own + scanned.files + scanned.stacks + scanned.code);
+  assert_true(lm_resident_is_valid(&scanned) && lm_resident_is_valid(&told));
+  scanned.own += scanned.all;
+  assert_false(lm_resident_is_valid(&scanned));
   munmap(code, CODE);
   munmap(stack, LM_PAGE + STACK);
   munmap(rest, REST);
+  put(own);
+}
+
+/* Returns whether the list is valid after the place has another value. */
+static bool is_valid_with(const lm_smaps *maps, uint64_t *place, uint64_t value) {
+  uint64_t before = *place;
+  *place = value;
+  bool is_valid = lm_smaps_is_valid(maps);
+  *place = before;
+  return is_valid;
+}
+
+static void the_mappings_of_smaps_obey_their_laws(void **state) {
+  (void)state;
+  lm_smaps maps = { 0 };
+  char *own = memset(get(3 << 20), 1, 3 << 20);
+  assert_true(lm_smaps_is_valid(&maps));
+  assert_true(lm_smaps_read(&maps, 0, 1, UINTPTR_MAX));
+  assert_true(lm_smaps_is_valid(&maps) && maps.n > 2);
+  const lm_smaps_mapping *of_own = lm_smaps_behind(&maps, (uintptr_t)own);
+  assert_true(of_own < lm_smaps_end(&maps) && of_own->from <= (uintptr_t)own);
+  lm_smaps_mapping *first = maps.mapping, *second = first + 1;
+  assert_true(is_valid_with(&maps, &first->huge, first->resident));
+  assert_false(is_valid_with(&maps, &first->huge, first->resident + 1));
+  assert_false(is_valid_with(&maps, &first->to, first->from));
+  assert_false(is_valid_with(&maps, &first->to, second->from + 1));
+  assert_false(is_valid_with(&maps, &maps.n, maps.room + 1));
+  lm_smaps_finish(&maps);
+  assert_true(lm_smaps_is_valid(&maps));
   put(own);
 }
 
@@ -63,6 +95,7 @@ static void a_process_that_is_gone_has_no_figures(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(both_ways_tell_one_story),
+    cmocka_unit_test(the_mappings_of_smaps_obey_their_laws),
     cmocka_unit_test(a_process_that_is_gone_has_no_figures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

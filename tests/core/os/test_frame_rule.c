@@ -71,6 +71,7 @@ static lm_frame_rule wanted(const library_tables *t, char **word) {
 static void compare_row(library_tables *t, char **word) {
   uintptr_t at = strtoul(word[0], NULL, 16);
   lm_frame_rule want = wanted(t, word), rule = lm_frame_rule_read(t->base + at + 1);
+  assert_true(lm_frame_rule_is_valid(rule));
   if (rule != want) fail_msg("at %#lx the rule is %#x, and not %#x", (long)at, rule, want);
   if (rule == LM_FRAME_LAST) t->last++;
   else if (rule == LM_FRAME_OTHER) t->others++;
@@ -136,6 +137,15 @@ static lm_frame_rule rule(bool by_rbp, uint32_t words, uint32_t saved) {
   return (lm_frame_rule)by_rbp << LM_FRAME_RBP_SHIFT | saved << LM_FRAME_SAVED_SHIFT | words;
 }
 
+static void a_rule_obeys_its_law(void **state) {
+  (void)state;
+  assert_true(lm_frame_rule_is_valid(LM_FRAME_LAST) && lm_frame_rule_is_valid(LM_FRAME_OTHER));
+  assert_true(lm_frame_rule_is_valid(rule(true, LM_FRAME_WORDS, LM_FRAME_SAVED)));
+  assert_false(lm_frame_rule_is_valid(rule(true, 0, 0)));
+  assert_false(lm_frame_rule_is_valid(rule(false, 1, 2)));
+  assert_false(lm_frame_rule_is_valid(rule(false, 1, 0) | 1u << LM_FRAME_BITS));
+}
+
 static void each_instruction_says_what_dwarf_says(void **state) {
   static frame_tables tables;
   const struct {
@@ -188,6 +198,7 @@ static void each_instruction_says_what_dwarf_says(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(rules_are_those_of_readelf),
+    cmocka_unit_test(a_rule_obeys_its_law),
     cmocka_unit_test(each_instruction_says_what_dwarf_says),
     cmocka_unit_test(where_there_are_no_tables_the_stack_ends),
   };

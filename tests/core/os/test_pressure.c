@@ -57,7 +57,11 @@ static int be_calm(void **state) {
   return 0;
 }
 
-static bool look(int64_t now_s) { return lm_pressure_look(&p, NULL, now_s * S); }
+static bool look(int64_t now_s) {
+  bool is_raised = lm_pressure_look(&p, NULL, now_s * S);
+  assert_true(lm_pressure_is_valid(&p));
+  return is_raised;
+}
 
 static void a_calm_group_raises_no_alarm(void **state) {
   (void)state;
@@ -198,6 +202,7 @@ static void a_look_is_published(void **state) {
   lm_pressure_publish(&p, &to);
   assert_int_equal(atomic_load(&to.stalled), 13);
   assert_int_equal(atomic_load(&to.alarm), 3);
+  assert_false(lm_pressure_is_valid(&(lm_pressure){ .is_short = true }));
   assert_true(atomic_load(&to.stalled_at) > 0);
   write_stalls("0.00");
   assert_false(look(2));

@@ -35,6 +35,7 @@ static LM_NOINLINE void compare(void) {
   static void *want[LM_UNWIND_FRAMES + 2]; /* not on the stack, where its addresses would stay */
   if (LEAVES_ADDRESSES) seen.at = 0;       /* so that lm_unwind reads the stack again */
   (void)lm_unwind(&seen);
+  assert_true(lm_unwound_is_valid(&seen));
   int n = backtrace(want, LM_COUNT(want));
   uintptr_t caller = (uintptr_t)__builtin_return_address(0);
   uint32_t own = 0;
@@ -96,6 +97,11 @@ static void a_stack_deeper_than_its_table_has_the_innermost_frames(void **state)
   (void)state;
   for (int i = 0; i < 50; i++) descend(2 * LM_UNWIND_FRAMES);
   assert_int_equal(lm_unwound_frames(&seen), LM_UNWIND_FRAMES);
+  lm_unwound broken = seen;
+  broken.own = broken.words + 1;
+  assert_false(lm_unwound_is_valid(&broken));
+  broken.words = LM_COUNT(broken.word) + 1;
+  assert_false(lm_unwound_is_valid(&broken));
 }
 
 /* ---- Signals ------------------------------------------------------------------------------ */

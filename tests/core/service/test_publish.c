@@ -460,6 +460,26 @@ static void a_wish_is_for_one_of_two_that_had_one_id(void **state) {
   set_owner(YOUNGER, 0);
 }
 
+static void a_publisher_obeys_its_law(void **state) {
+  (void)state;
+  lm_publisher to, broken;
+  assert_int_equal(lm_publisher_open(board_path, &to), LOAM_OK);
+  assert_true(lm_publisher_is_valid(&to));
+  lm_sys_refuse(1);
+  assert_int_equal(lm_publisher_reopen(&to), LOAM_EIO);
+  lm_sys_refuse(0);
+  assert_true(lm_publisher_is_valid(&to));
+  assert_int_equal(lm_publisher_reopen(&to), LOAM_OK);
+  assert_true(lm_publisher_is_valid(&to));
+  broken = to;
+  broken.fd = -1;
+  assert_false(lm_publisher_is_valid(&broken));
+  broken = to;
+  broken.news = NULL;
+  assert_false(lm_publisher_is_valid(&broken));
+  lm_publisher_close(&to);
+}
+
 static void an_alarm_does_not_wait_for_a_stopped_publisher(void **state) {
   (void)state;
   lm_publisher to;
@@ -533,6 +553,7 @@ int main(void) {
     FOLLOWS(a_board_that_cannot_be_written_is_refused_in_words),
     FOLLOWS(a_wish_is_for_one_of_two_that_had_one_id),
     FOLLOWS(a_keeper_lives_whose_id_means_nothing_here),
+    FOLLOWS(a_publisher_obeys_its_law),
     FOLLOWS(an_alarm_does_not_wait_for_a_stopped_publisher),
     FOLLOWS(an_edit_may_share_a_limit_where_no_file_can_be_opened),
     FOLLOWS(the_next_request_obeys_a_publication),
