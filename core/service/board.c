@@ -265,16 +265,18 @@ static bool is_dead(uint32_t place, uint64_t was) {
 }
 
 /* Takes a place whose owner word is `was`. False: another process was faster, or the file has no
- * room; then the place is as before. */
+ * room. Then readers find in the place what was there: `ended_at` changes only when the entry of
+ * this process is in the place. The wish is cleared before that, because a new wish may come as
+ * soon as the entry is there. */
 static bool take(uint32_t place, uint64_t was) {
   lm_board_place *p = &board->place[place];
   uint64_t found = was;
   if (!atomic_compare_exchange_strong(&p->owner, &found, owner)) return false;
-  atomic_store_explicit(&p->ended_at, 0, memory_order_relaxed);
   atomic_store_explicit(&p->sample_wish, 0, memory_order_relaxed); /* it was for another process */
   at = place;
   has_place = publish();
-  if (!has_place) atomic_store(&p->owner, was);
+  if (has_place) atomic_store_explicit(&p->ended_at, 0, memory_order_relaxed);
+  else atomic_store(&p->owner, was);
   return has_place;
 }
 

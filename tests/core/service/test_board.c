@@ -479,6 +479,30 @@ static void a_refused_call_leaves_a_whole_process(void **state) {
   }
 }
 
+/* A process that takes the place of an ended one, and finds no room to write, gives it back. */
+static void a_place_without_room_keeps_its_ended_process(void **state) {
+  (void)state;
+  int status;
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  pid_t ended = fork();
+  if (!ended) {
+    lm_board_end();
+    _exit(0);
+  }
+  assert_int_equal(waitpid(ended, &status, 0), ended);
+  shows(ended, "\"announced\":true");
+  unsigned long long ended_at = number_in(row_of(ended), "\"ended_at\":");
+  assert_true(ended_at > 0);
+  lm_sys_refuse_from(1);
+  pid_t refused = fork();
+  if (!refused) _exit(0);
+  lm_sys_refuse_from(0);
+  assert_int_equal(waitpid(refused, &status, 0), refused);
+  shows(ended, "\"announced\":true");
+  assert_null(row_of(refused));
+  assert_true(number_in(row_of(ended), "\"ended_at\":") == ended_at);
+}
+
 /* ---- writers that are killed, boards of any bytes */
 
 /* Loads policies that are refused, until the parent ends. The name of each policy contains the
@@ -627,6 +651,7 @@ int main(void) {
     TEST(a_board_of_another_version_is_reported_and_kept),
     TEST(a_full_board_counts_who_is_left_out),
     TEST(a_refused_call_leaves_a_whole_process),
+    TEST(a_place_without_room_keeps_its_ended_process),
     TEST(writers_killed_at_any_moment_harm_no_reader),
     TEST(a_writer_stopped_in_a_write_is_readable),
     TEST(a_board_of_any_bytes_is_read_without_harm),
