@@ -130,7 +130,7 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   }
   void *block = old ? lm_vm_alloc_resize(&vm->heap, old, old_size, size)
                     : lm_vm_alloc_take(&vm->heap, size);
-  if (!block) return size <= old_size ? old : NULL;
+  if (!block) return NULL;
   vm->used += size - old_size;
   if (vm->cap < SIZE_MAX && vm->used >= vm->hook_until && lua_gethook(vm->L) == watch) set_hook(vm);
   return block;

@@ -80,7 +80,8 @@ static void *take_large(lm_vm_alloc *h, size_t size) {
   return large ? link_large(h, large) : NULL;
 }
 
-/* The piece is out of the list while it may move. It goes back into the list in any case. */
+/* The piece is out of the list while it may move. It goes back into the list in any case. Memory
+ * that gets smaller is always there (lm_metadata_realloc). */
 static void *resize_large(lm_vm_alloc *h, void *piece, size_t size) {
   lm_vm_alloc_large *large = unlink_large(piece), *to = NULL;
   if (size < SIZE_MAX / 2) to = lm_metadata_realloc(large, sizeof *large + size);
@@ -115,7 +116,7 @@ void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size) {
   if (old > SMALL_MAX && size > SMALL_MAX) return resize_large(h, piece, size);
   if (old <= SMALL_MAX && room_for(old) == room_for(size)) return piece;
   void *to = lm_vm_alloc_take(h, size);
-  if (!to) return NULL;
+  if (!to) return size < old ? piece : NULL;
   memcpy(to, piece, old < size ? old : size);
   lm_vm_alloc_put(h, piece, old);
   return to;
@@ -130,12 +131,19 @@ static bool is_in_chunks(const lm_vm_alloc *h, const void *at, size_t size) {
   return false;
 }
 
+/* Tells whether `at` is a large piece: one that got small when there was no memory. */
+static bool is_large(const lm_vm_alloc *h, const void *at) {
+  const lm_vm_alloc_large *l = h->large;
+  while (l && at != l + 1) l = l->next;
+  return l;
+}
+
 bool lm_vm_alloc_is_valid(const lm_vm_alloc *h) {
   if (!h->chunks && (h->at || h->end)) return false;
   if (h->chunks && (h->end != (char *)h->chunks + CHUNK || h->at > h->end)) return false;
   for (size_t i = 0; i < LM_VM_ALLOC_SIZES; i++)
     for (const lm_vm_alloc_piece *p = h->unused[i]; p; p = p->next)
-      if (!is_in_chunks(h, p, (i + 1) * LM_VM_ALLOC_UNIT)) return false;
+      if (!is_in_chunks(h, p, (i + 1) * LM_VM_ALLOC_UNIT) && !is_large(h, p)) return false;
   for (const lm_vm_alloc_large *l = h->large; l; l = l->next)
     if (*l->from != l) return false;
   return true;

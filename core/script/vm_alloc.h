@@ -17,8 +17,9 @@ typedef struct lm_vm_alloc_large lm_vm_alloc_large;
 
 /* A zeroed lm_vm_alloc is empty and ready for use. A piece of more than LM_VM_ALLOC_SIZES units of
  * LM_VM_ALLOC_UNIT bytes is a large piece: it has a block of metadata memory of its own.
- * Law: unused[i] lists free pieces of i + 1 units. [at, end) is the part of the first chunk that
- *      was not cut yet; both are NULL while there is no chunk. `large` lists all large pieces. */
+ * Law: unused[i] lists free pieces of i + 1 units, or of more if they got smaller without memory.
+ *      [at, end) is the part of the first chunk that was not cut yet; both are NULL while there is
+ *      no chunk. `large` lists all large pieces, also those that got small. */
 typedef struct lm_vm_alloc {
   lm_vm_alloc_piece *unused[LM_VM_ALLOC_SIZES];
   lm_vm_alloc_chunk *chunks;
@@ -28,7 +29,8 @@ typedef struct lm_vm_alloc {
 
 /* Sizes are above 0. The caller gives the size of a piece again when it resizes or frees the piece:
  * the size that it asked for. lm_vm_alloc_take and lm_vm_alloc_resize return NULL if there is no
- * memory; the old piece is then unchanged. */
+ * memory; the old piece is then unchanged. A piece can always get smaller: without memory for
+ * another one it stays where it is, and is a piece of the new size from then on. */
 void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size);
 void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size);
 void lm_vm_alloc_put(lm_vm_alloc *h, void *piece, size_t size);

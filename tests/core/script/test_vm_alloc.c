@@ -101,6 +101,31 @@ static void without_memory_all_is_as_it_was(void **state) {
   lm_vm_alloc_end(&heap);
 }
 
+/* Lua counts on it that a piece can always get smaller. */
+static void a_piece_gets_smaller_without_memory(void **state) {
+  lm_vm_alloc heap = { .chunks = NULL };
+  (void)state;
+  held[0] = (piece){ lm_vm_alloc_take(&heap, 100000), 100000 };
+  held[1] = (piece){ lm_vm_alloc_take(&heap, 500), 500 };
+  fill(0);
+  fill(1);
+  lm_sys_refuse_from(1);
+  held[0].at = lm_vm_alloc_resize(&heap, held[0].at, 100000, 600);
+  assert_non_null(held[0].at);
+  while (lm_vm_alloc_take(&heap, 16)) continue;
+  assert_ptr_equal(lm_vm_alloc_resize(&heap, held[0].at, 600, 100), held[0].at);
+  assert_ptr_equal(lm_vm_alloc_resize(&heap, held[1].at, 500, 100), held[1].at);
+  check(0, 100);
+  check(1, 100);
+  lm_vm_alloc_put(&heap, held[0].at, 100);
+  lm_vm_alloc_put(&heap, held[1].at, 100);
+  assert_true(lm_vm_alloc_is_valid(&heap));
+  assert_ptr_equal(lm_vm_alloc_take(&heap, 100), held[1].at);
+  assert_ptr_equal(lm_vm_alloc_take(&heap, 100), held[0].at);
+  lm_sys_refuse_from(0);
+  lm_vm_alloc_end(&heap);
+}
+
 /* Breaks each part of the law of lm_vm_alloc in a copy of a heap. */
 static void a_heap_that_breaks_its_law_is_not_valid(void **state) {
   static _Alignas(LM_VM_ALLOC_UNIT) char foreign[LM_VM_ALLOC_UNIT];
@@ -135,6 +160,7 @@ int main(void) {
     cmocka_unit_test(all_pieces_go_with_the_heap),
     cmocka_unit_test(a_piece_that_was_put_is_used_again),
     cmocka_unit_test(without_memory_all_is_as_it_was),
+    cmocka_unit_test(a_piece_gets_smaller_without_memory),
     cmocka_unit_test(a_heap_that_breaks_its_law_is_not_valid),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
