@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, NamedTuple, Optional
 
-from . import hooks
+from . import _loam, hooks
 from .figures import Owner, owner
 
 __all__ = ["AllocationLog", "LogRow"]
@@ -76,9 +76,9 @@ class AllocationLog:
             raise RuntimeError("the log is running already")
         self._started = self._started or time.perf_counter()
         if not self._is_hooked:
-            before = hooks.on_memory(self._note)
-            if before != self._note:  # else an interrupt ended an earlier start() or stop() here
-                self._before = before
+            # Noted first, because an interrupt may end this function after each call.
+            self._note_before(_loam.memory_hook())
+            self._note_before(hooks.on_memory(self._note))
         self._is_hooked = self._is_running = True
         return self
 
@@ -88,15 +88,17 @@ class AllocationLog:
             self._is_running = False
             self._remove()
 
+    def _note_before(self, function: Optional[hooks.MemoryHook]) -> None:
+        if function != self._note:  # else an interrupt ended an earlier start() or stop()
+            self._before = function
+
     def _remove(self) -> None:
         """Sets the function of before again, unless a later function is set, which may call this
         log's. A log that stopped earlier is removed too, if that is possible now."""
-        self._is_hooked = False  # an interrupt may end this function after each line
-        now = hooks.on_memory(self._before)
-        if now != self._note:
-            hooks.on_memory(now)
-            self._is_hooked = True
+        if _loam.memory_hook() != self._note:
             return
+        self._is_hooked = False  # an interrupt may end this function after each line
+        hooks.on_memory(self._before)
         earlier = getattr(self._before, "__self__", None)
         self._before = None
         if isinstance(earlier, AllocationLog) and not earlier._is_running:

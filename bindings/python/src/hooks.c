@@ -127,6 +127,13 @@ static PyObject *hook_memory(PyObject *self, PyObject *function) {
   return before;
 }
 
+/* memory_hook(): returns the function of hook_memory, or None. */
+static PyObject *memory_hook(PyObject *self, PyObject *unused) {
+  (void)self;
+  (void)unused;
+  return Py_NewRef(memory_function ? memory_function : Py_None);
+}
+
 /* hook_block(function or None): returns the previous function or None. */
 static PyObject *hook_block(PyObject *self, PyObject *function) {
   (void)self;
@@ -151,6 +158,7 @@ static PyObject *register_handler(PyObject *self, PyObject *capsule) {
 
 PyMethodDef hooks_methods[] = {
   { "hook_memory", hook_memory, METH_O, NULL },
+  { "memory_hook", memory_hook, METH_NOARGS, NULL },
   { "hook_block", hook_block, METH_O, NULL },
   { "register_handler", register_handler, METH_O, NULL },
   { 0 },

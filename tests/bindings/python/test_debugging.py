@@ -262,6 +262,25 @@ class Logs(Case):
             if change == log.start:
                 log.start()
 
+    def test_an_interrupt_at_the_start_of_a_log_keeps_the_function_of_before(self):
+        seen, set_hook = [], hooks.on_memory
+
+        def interrupted(function):
+            set_hook(function)
+            raise KeyboardInterrupt
+
+        def earlier(*call):
+            seen.append(call)
+
+        loam.on_memory(earlier)
+        log = loam.AllocationLog()
+        with mock.patch.object(hooks, "on_memory", interrupted):
+            self.assertRaises(KeyboardInterrupt, log.start)
+        loam.Block(5000)
+        self.assertIn(5000, [call[2] for call in seen])
+        log.start().stop()
+        self.assertEqual(loam.on_memory(None), earlier)
+
     def test_logs_stop_in_any_order(self):
         first, second = loam.AllocationLog().start(), loam.AllocationLog().start()
         first.stop()
