@@ -26,8 +26,8 @@ enum { KEEP_NS = LM_NUMA_REFRESH_MS * 1000000 };
  * as nodes come and go; loads and stores of `online` and `others` are relaxed, since each of these
  * masks stands for itself. The total and the distances of a node that comes later are written when
  * it comes: before the node is in `nodes`, whose release in set_nodes_locked pairs with the acquire
- * in nodes_now. A node that comes back has them already while they are written again, so the total
- * is atomic (relaxed). */
+ * in nodes_now. A node that comes back has them already while they are written again, so both are
+ * atomic (relaxed): each is used by itself. */
 static LM_SPARSE struct {
   lm_lock lock;
   _Atomic bool ready;      /* release when all is written; pairs with the acquire in get_ready */
@@ -36,7 +36,7 @@ static LM_SPARSE struct {
   _Atomic uint64_t nodes;  /* nodes with memory that it may use */
   uint64_t cpus;           /* nodes that have CPUs */
   _Atomic uint64_t total[LM_NODES_MAX];
-  uint8_t distance[LM_NODES_MAX][LM_NODES_MAX]; /* 0: no file tells it */
+  _Atomic uint8_t distance[LM_NODES_MAX][LM_NODES_MAX]; /* 0: no file tells it */
 } machine;
 
 LM_SPARSE lm_numa_gauge lm_numa_gauges[LM_NODES_MAX];
@@ -114,10 +114,18 @@ static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
 /* The file has a line of numbers, one for each node that is online, in order. A number above 255 is
  * no distance. If only one node is online, its distance to itself is known without the file. The
  * table is written only where it changes, so a process on such a machine has no memory for it. */
+static uint8_t distance_told(unsigned from, unsigned to) {
+  return atomic_load_explicit(&machine.distance[from][to], memory_order_relaxed);
+}
+
+static void tell_distance(unsigned from, unsigned to, unsigned long distance) {
+  if (distance <= UINT8_MAX && distance != distance_told(from, to))
+    atomic_store_explicit(&machine.distance[from][to], (uint8_t)distance, memory_order_relaxed);
+}
+
 static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
-  for (unsigned to = 0; to < LM_NODES_MAX; to++)
-    if (machine.distance[from][to]) machine.distance[from][to] = 0;
+  for (unsigned to = 0; to < LM_NODES_MAX; to++) tell_distance(from, to, 0);
   if (!(online_now() >> from & 1) || lm_is_pow2(online_now())) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
@@ -126,7 +134,7 @@ static void read_distances(unsigned from) {
     char *end;
     unsigned long distance = strtoul(at, &end, 10);
     if (end == at) return;
-    if (distance <= UINT8_MAX) machine.distance[from][__builtin_ctzll(left)] = (uint8_t)distance;
+    tell_distance(from, (unsigned)__builtin_ctzll(left), distance);
     at = end;
   }
 }
@@ -241,7 +249,7 @@ bool lm_numa_has(unsigned node) { return node < LM_NODES_MAX && lm_numa_nodes() 
 unsigned lm_numa_distance(unsigned from, unsigned to) {
   get_ready();
   if (from >= LM_NODES_MAX || to >= LM_NODES_MAX) return DISTANCE_OTHER;
-  uint8_t told = machine.distance[from][to];
+  uint8_t told = distance_told(from, to);
   return told ? told : from == to ? DISTANCE_SELF : DISTANCE_OTHER;
 }
 
