@@ -86,6 +86,24 @@ static void a_thread_that_finds_a_busy_object_sleeps(void **state) {
   loam_free(w.object);
 }
 
+static void read_state(waiter *w) {
+  assert_int_not_equal(lm_map_object_state(w->object), LM_STATE_BUSY);
+}
+
+static void a_thread_that_reads_the_state_of_a_busy_block_sleeps(void **state) {
+  (void)state;
+  void *block = loam_malloc(loam_site_get("busy"), 100000);
+  lm_map_object found;
+  assert_true(lm_map_find(block, &found) && found.large);
+  waiter w = { .object = found.cell };
+  pthread_t thread = begin(&w, read_state);
+  atomic_store(found.cell, LM_STATE_BUSY);
+  expect_sleeps(&w);
+  atomic_store(found.cell, found.state);
+  pthread_join(thread, NULL);
+  loam_free(block);
+}
+
 static void make(waiter *w) { assert_non_null(lm_pools_make(w->strategy)); }
 
 static void a_request_to_a_strategy_that_closes_sleeps(void **state) {
@@ -104,6 +122,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_thread_whose_bins_are_taken_sleeps),
     cmocka_unit_test(a_thread_that_finds_a_busy_object_sleeps),
+    cmocka_unit_test(a_thread_that_reads_the_state_of_a_busy_block_sleeps),
     cmocka_unit_test(a_request_to_a_strategy_that_closes_sleeps),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
