@@ -557,10 +557,13 @@ static bool change_use(uint32_t slot, uint32_t from, uint32_t to) {
                                                  memory_order_acq_rel, memory_order_relaxed);
 }
 
+lm_lock lm_large_claiming;
+
 /* The lock keeps the block at `slot` from being forgotten between the checks. */
 bool lm_large_claim(lm_large *l, uint32_t slot) {
   lm_span_info view;
   uint32_t version;
+  lm_assert(lm_lock_is_held(&lm_large_claiming));
   lm_lock_take(&l->lock);
   bool done = use_of(slot) == LM_USE_LARGE && lm_map_read(lm_map_span(slot), &view, &version) &&
               view.strategy == l->strategy && is_live_at(slot) &&

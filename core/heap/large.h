@@ -101,6 +101,11 @@ bool lm_large_retoken(lm_large *l, const void *p, lm_token old, lm_token new_tok
 
 /* ---- Moving a live block to another pool: migrate.c, in this order. */
 
+/* Held from before a claim until that claim is confirmed or has ended. A thread that was about to
+ * resize or free a block may undo its claim, before the grace is over. If another thread claimed
+ * blocks at that time, the first one could take the other's claim for its own. */
+extern lm_lock lm_large_claiming __attribute__((visibility("hidden")));
+
 /* Claims the live large block at `slot`: it is LM_USE_MOVING. Once a grace has passed, no thread
  * frees it into a bin, none resizes it, and a free leaves it to whoever claimed it. False: there is
  * no such live block of this pool at `slot`. */

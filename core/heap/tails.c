@@ -11,8 +11,7 @@ enum { CLAIMS = 2048, TAIL_LEAST = LM_SLOT / 4 };
 
 static _Atomic bool is_counted; /* relaxed: a later request for memory tries again */
 
-/* A walk over the extents that claims blocks. Guarded by `cutting`. */
-static lm_lock cutting;
+/* A walk over the extents that claims blocks. Guarded by lm_large_claiming. */
 static LM_SPARSE struct {
   uint32_t at, end; /* the slot to go on with, and the slot behind the last extent */
   uint32_t room;    /* how many tails may still be cut */
@@ -21,7 +20,7 @@ static LM_SPARSE struct {
 } walk;
 
 void lm_tails_learn(void) {
-  lm_thread_add_fork_lock(&cutting);
+  lm_thread_add_fork_lock(&lm_large_claiming);
   atomic_store_explicit(&is_counted, lm_sys_counts_data(), memory_order_relaxed);
 }
 
@@ -119,11 +118,11 @@ void lm_tails_cut(void) {
   lm_thread *t = lm_thread_self;
   if (!t || !atomic_load_explicit(&is_counted, memory_order_relaxed)) return;
   if (!atomic_load_explicit(&lm_map.top, memory_order_acquire)) return;
-  lm_lock_take(&cutting);
+  lm_lock_take(&lm_large_claiming);
   walk.room = lm_large_guard_max();
   begin_locked();
   go_on_locked(count_cut_locked);
   begin_locked();
   while (walk.room && walk.at < walk.end) cut_some_locked(t);
-  lm_lock_drop(&cutting);
+  lm_lock_drop(&lm_large_claiming);
 }

@@ -267,8 +267,10 @@ static void walk(lm_thread *t) {
 /* Collects the claims of a batch and confirms them. */
 static void gather(lm_thread *t) {
   lm_assert(job.phase == WALKING && !job.n);
+  lm_lock_take(&lm_large_claiming);
   walk(t);
   if (job.n && !is_advice()) confirm_batch(t, lm_migrate_wait(job.batch, job.n));
+  lm_lock_drop(&lm_large_claiming);
   job.next = 0;
   if (job.n) job.phase = MOVING;
 }

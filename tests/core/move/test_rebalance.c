@@ -10,6 +10,7 @@
 
 #include "chance.h"
 #include "heap/pool.h"
+#include "heap/tails.h"
 #include "heap/walk.h"
 #include "plan/site.h"
 #include "rebalance_fixture.h"
@@ -534,6 +535,61 @@ static void what_is_freed_amid_a_move_is_given_back(void **state) {
   assert_true(lm_pool_is_valid());
 }
 
+static void *rebalance_claimed(void *unused) {
+  rebalance_tag("claimed");
+  return unused;
+}
+
+static _Atomic int cutter; /* the id of the thread that cuts tails */
+
+static void *cut_tails(void *unused) {
+  (void)lm_thread_get();
+  cutter = lm_sys_thread_id();
+  lm_tails_cut();
+  return unused;
+}
+
+static bool is_asleep(int tid) {
+  char path[64], text[512];
+  size_t length;
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+  return tid && !lm_sys_read_file(path, text, sizeof text, &length) && strstr(text, ") S ");
+}
+
+/* This thread was about to resize the block as the job claimed it, and so undoes the claim. Then
+ * tails are cut, which claims the block too. */
+static void the_job_takes_no_claim_of_another_for_its_own(void **state) {
+  (void)state;
+  struct rlimit before, limit = { 64 * LM_GIB, RLIM_INFINITY };
+  lm_thread *t = lm_thread_get();
+  load("loam.host { name = 'claimed-before' }");
+  char *p = filled("claimed", 100000); /* a tail of 28 KiB */
+  load("loam.host { name = 'claimed-after', huge = false }");
+  lm_span *head = lm_map_span(lm_map_slot(p));
+  assert_int_equal(getrlimit(RLIMIT_DATA, &before), 0);
+  limit.rlim_max = before.rlim_max;
+  assert_int_equal(setrlimit(RLIMIT_DATA, &limit), 0);
+  lm_tails_learn();
+  lm_thread_enter(t);
+  pthread_t job = start_thread(rebalance_claimed, NULL);
+  while (head->use != LM_USE_MOVING) sched_yield();
+  lm_map_extent(lm_map_slot(p), head->slots, LM_USE_LARGE);
+  pthread_t tails = start_thread(cut_tails, NULL);
+  while (!is_asleep(cutter)) sched_yield();
+  lm_thread_leave(t);
+  pthread_join(job, NULL);
+  pthread_join(tails, NULL);
+  assert_int_equal(report.moved, 0);
+  refused_as("it was just being freed or resized");
+  assert_string_equal(strategy_of(p), "claimed-before");
+  assert_int_equal(head->use, LM_USE_UNPREPARED); /* its tail was cut */
+  is_filled(p, 100000);
+  assert_int_equal(setrlimit(RLIMIT_DATA, &before), 0);
+  lm_tails_learn();
+  loam_free(p);
+  assert_true(lm_pool_is_valid());
+}
+
 /* ---- a job ends early ---- */
 
 static int stop_after_one(void *ctx, const loam_progress *now) {
@@ -802,6 +858,7 @@ int main(void) {
     cmocka_unit_test(a_walk_passes_over_nothing_that_is_moved),
     cmocka_unit_test(a_walk_goes_on_in_what_becomes_another_strategys),
     cmocka_unit_test(what_is_freed_amid_a_move_is_given_back),
+    cmocka_unit_test(the_job_takes_no_claim_of_another_for_its_own),
     cmocka_unit_test(it_can_be_ended_at_any_moment),
     cmocka_unit_test(a_thread_that_is_cancelled_completes_its_job),
     cmocka_unit_test(a_thread_that_cannot_do_a_job_begins_none),
