@@ -14,6 +14,7 @@
 #include "test.h"
 
 static _Atomic bool may_end, is_begun, is_ended;
+static _Atomic int holder; /* the id of the thread that holds a section */
 
 /* How a thread holds a section: whether it has an area, and whether it suspends the section. */
 typedef struct how {
@@ -26,6 +27,7 @@ static void *hold_section(void *ctx) {
   if (h->has_area) lm_thread_get();
   lm_lock_hold_cancel();
   if (h->suspends) section = lm_lock_suspend();
+  holder = lm_sys_thread_id();
   is_begun = true;
   while (!may_end) sched_yield();
   if (h->suspends) lm_lock_resume(section);
@@ -113,13 +115,21 @@ static void foreign_code_passes_a_closing_gate(void **state) {
   assert_true(tries < TRIES);
 }
 
+/* Tells whether the thread that holds a section sleeps. Until it may end, it only yields. */
+static bool is_holder_asleep(void) {
+  char path[64], text[512];
+  size_t length;
+  snprintf(path, sizeof path, "/proc/self/task/%d/stat", holder);
+  return !lm_sys_read_file(path, text, sizeof text, &length) && strstr(text, ") S ");
+}
+
 static void a_fork_does_not_wait_for_long_foreign_code(void **state) {
   (void)state;
   pthread_t thread = begin_section(&(how){ .has_area = true, .suspends = true });
   lm_fork_gate_close(false);
   assert_false(lm_fork_gate_has_given_up());
   may_end = true;
-  lm_sys_sleep(20000000);
+  while (!is_ended && !is_holder_asleep()) sched_yield();
   assert_false(is_ended); /* the section of the other thread goes on after the fork */
   lm_fork_gate_open();
   pthread_join(thread, NULL);
