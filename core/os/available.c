@@ -10,6 +10,8 @@
 #include "os/sys.h"
 
 enum { PATH_SIZE = 512, FILE_SIZE = 4096, LINE_SIZE = 128 };
+/* Bytes that are read of memory.stat. The fields of `layout` are in its first kilobyte. */
+enum { STAT_SIZE = 2048 };
 /* Memory that is kept back, since other processes take memory too, and page tables need some: of a
  * node 1/NODE_SHARE, but at most NODE_SPARE_MAX; of a group GROUP_SPARE and 1/256 of the
  * request. */
@@ -63,16 +65,11 @@ static bool read_start(const layout *l, const char *group, const char *name, cha
   return n < PATH_SIZE && lm_sys_read_file(path, text, size, &length) == 0;
 }
 
-/* Like read_start, for a `text` of FILE_SIZE bytes. */
-static bool read_group(const layout *l, const char *group, const char *name, char *text) {
-  return read_start(l, group, name, text, FILE_SIZE);
-}
-
 /* Returns the limit in a file of a group; UINT64_MAX for "max" and for numbers above every
  * machine's memory. */
 static uint64_t limit_in(const layout *l, const char *group, const char *name) {
-  char text[FILE_SIZE];
-  if (!read_group(l, group, name, text) || text[0] == 'm') return UINT64_MAX;
+  char text[LINE_SIZE];
+  if (!read_start(l, group, name, text, sizeof text) || text[0] == 'm') return UINT64_MAX;
   uint64_t limit = strtoull(text, NULL, 10);
   return limit < (uint64_t)1 << 60 ? limit : UINT64_MAX;
 }
@@ -93,10 +90,10 @@ static uint64_t field_of(const char *text, const char *field) {
 /* Returns how many bytes a group with a limit still allows. Inactive cached files count as free,
  * and with `files` all cached files do. */
 static uint64_t left_in_group(const layout *l, const char *group, bool files, uint64_t limit) {
-  char text[FILE_SIZE];
-  if (!read_group(l, group, l->used, text)) return UINT64_MAX;
+  char text[STAT_SIZE];
+  if (!read_start(l, group, l->used, text, sizeof text)) return UINT64_MAX;
   uint64_t used = strtoull(text, NULL, 10), cached = 0;
-  if (read_group(l, group, "memory.stat", text))
+  if (read_start(l, group, "memory.stat", text, sizeof text))
     cached = field_of(text, l->inactive) + (files ? field_of(text, l->active) : 0);
   used = used > cached ? used - cached : 0;
   return limit > used ? limit - used : 0;
@@ -136,15 +133,22 @@ static bool find_group(const char *text, const char *key, char *group) {
   return true;
 }
 
-static uint64_t left_for(const char *self, bool high, bool files, uint64_t *limit) {
-  char text[FILE_SIZE], group[PATH_SIZE];
+/* Finds the control group that a process is in, by the key of find_group. This function is not
+ * inlined, so that its text is off the stack again when other files are read: a request for memory
+ * may come here in a thread with a stack of 16 KiB. */
+static LM_NOINLINE bool find_group_of(const char *self, const char *key, char *group) {
+  char text[FILE_SIZE];
   size_t length;
+  return !lm_sys_read_file(self, text, sizeof text, &length) && find_group(text, key, group);
+}
+
+static uint64_t left_for(const char *self, bool high, bool files, uint64_t *limit) {
+  char group[PATH_SIZE];
+  uint64_t left = UINT64_MAX;
   lm_assert(limit);
   *limit = UINT64_MAX;
-  if (lm_sys_read_file(self, text, sizeof text, &length)) return UINT64_MAX;
-  uint64_t left = UINT64_MAX;
-  if (find_group(text, "0::", group)) left = left_in_groups(&unified, group, high, files, limit);
-  if (find_group(text, ":memory:", group)) {
+  if (find_group_of(self, "0::", group)) left = left_in_groups(&unified, group, high, files, limit);
+  if (find_group_of(self, ":memory:", group)) {
     uint64_t other = left_in_groups(&legacy, group, high, files, limit);
     if (other < left) left = other;
   }
@@ -180,20 +184,11 @@ static int stalled_in(const layout *l, char *group) {
   }
 }
 
-/* Finds the control group of the second version that a process is in. This function is not inlined,
- * so that the text is off the stack again when other files are read: requests for memory come
- * here. */
-static LM_NOINLINE bool find_unified(const char *self, char *group) {
-  char text[FILE_SIZE];
-  size_t length;
-  return !lm_sys_read_file(self, text, sizeof text, &length) && find_group(text, "0::", group);
-}
-
 int lm_available_stalled(const char *self) {
   char group[PATH_SIZE], copy[PATH_SIZE], text[LINE_SIZE];
   size_t length;
   int percents = -1;
-  if (find_unified(self ? self : self_file, group)) {
+  if (find_group_of(self ? self : self_file, "0::", group)) {
     snprintf(copy, sizeof copy, "%s", group);
     percents = stalled_in(&unified, copy);
     if (percents < 0) percents = stalled_in(&beside, group);
