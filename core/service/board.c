@@ -324,8 +324,12 @@ static void sign(void) {
 }
 
 /* Takes a place for this process and writes `mine` there. `is_program`: this program may be the
- * successor of another one in the process. */
+ * successor of another one in the process. A child that is in another PID namespace than its parent
+ * sees 0 as its parent's id. Its own id means nothing to readers outside, so the place names the
+ * namespace. Such a child may come from a bare clone(2), without fork_child. */
 static void settle(bool is_program) {
+  bool was_forked = getppid() == lm_board_pid(owner);
+  if (!is_program && !was_forked) pid_namespace = lm_board_own_namespace();
   owner = lm_board_owner_now(getpid());
   has_place = false;
   mine.figures.uid = uid = geteuid();
@@ -354,14 +358,12 @@ static void fork_prepare(void) {
   if (is_counted) atomic_fetch_add(&board->head.expected, 1);
 }
 
-/* A child whose parent is in another PID namespace sees 0 as its parent's id; its own id then means
- * nothing to readers outside, so the place names the namespace. If a fork fails, its child stays
- * expected, and the next reader removes the board's file in place of the last process. */
+/* If a fork fails, its child stays expected, and the next reader removes the board's file in place
+ * of the last process. */
 static void fork_child(void) {
   atomic_store_explicit(&first_ns, 0, memory_order_relaxed);
   pthread_mutex_init(&mutex, NULL);
   if (!is_counted) return;
-  if (!getppid()) pid_namespace = lm_board_own_namespace();
   forget_uses();
   settle(false);
   atomic_fetch_sub(&board->head.expected, 1);
