@@ -36,7 +36,7 @@ static void write_time(char *out, size_t size, int64_t unix_s) {
 }
 
 size_t lm_log_line_write(char *line, size_t size, const char *words) {
-  char time[32];
+  char time[48]; /* more than six numbers of any size need, so that the compiler does not warn */
   write_time(time, sizeof time, lm_sys_unix_ns() / 1000000000);
   int n = snprintf(line, size, "%s %s (%ld): %s", time, program, (long)getpid(), words);
   size_t length = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
