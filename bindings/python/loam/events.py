@@ -9,8 +9,8 @@ logged at DEBUG too. Each record has the event as `record.event`.
 
 loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
 waits for events and logs them. So a free or a reload never waits for Python. Events after the end
-of the interpreter, such as leaks at exit (LOAM_LEAKS=1), and faults in guarded memory are written
-to standard error instead.
+of the interpreter, such as leaks at exit (LOAM_LEAKS=1) and the report that LOAM_REPORT=stderr asks
+for, and faults in guarded memory are written to standard error instead.
 
 A host that wants to act on an event, such as a soft limit that was passed, gives on_event() a
 function.

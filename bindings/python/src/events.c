@@ -45,10 +45,12 @@ static void write_out(const char *message) {
   if (writev(STDERR_FILENO, parts, 3) < 0) return; /* no reader: nothing to do */
 }
 
-/* Once the interpreter has ended, only errors of the program are reported. */
+/* Once the interpreter has ended, these are reported: errors of the program, the report at exit,
+ * which LOAM_REPORT=stderr asks for, and that the file of LOAM_REPORT cannot be written. */
 static int is_urgent(loam_event_kind kind) {
-  if (kind == LOAM_EVENT_FAULT) return 1;
-  return (kind == LOAM_EVENT_BAD_FREE || kind == LOAM_EVENT_LEAK) && !Py_IsInitialized();
+  if (kind == LOAM_EVENT_FAULT || kind == LOAM_EVENT_REPORT) return 1;
+  bool is_error = kind == LOAM_EVENT_BAD_FREE || kind == LOAM_EVENT_LEAK;
+  return (is_error || kind == LOAM_EVENT_ENVIRONMENT) && !Py_IsInitialized();
 }
 
 /* The callback for events. Release pairs with the acquire in events_take. */

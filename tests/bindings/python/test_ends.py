@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import tempfile
 import threading
 
 import numpy
@@ -160,6 +161,14 @@ class Told(Case):
                               LOAM_LEAKS="1")
         self.assertEqual(errors, "")
 
+    def test_the_report_at_exit_is_lines_on_standard_error(self):
+        _, errors = run_child(START + "loam.kept = loam.Block(100, 'kept.here')\n",
+                              LOAM_REPORT="stderr")
+        self.assertRegex(errors, "(?m)^loam: at exit: tag 'kept.here'")
+        folder = tempfile.mkdtemp()
+        _, errors = run_child(START + f"import shutil; shutil.rmtree({folder!r})",
+                              LOAM_REPORT=f"{folder}/report")
+        self.assertRegex(errors, f"^loam: LOAM_REPORT={folder}/report: No such file")
 
     def test_an_overrun_of_a_guarded_array_says_whose_it_is(self):
         guarded = """
