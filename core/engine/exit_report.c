@@ -42,6 +42,16 @@ static void start_file(const char *where) {
   append_to_file();
 }
 
+static void report(void);
+
+/* Registers the report with atexit(3), once. A host's objects of C++ that were made before the
+ * start are destroyed after the report, and its callback for events may use them. A process without
+ * a report does nothing at its end. */
+static void register_report(void) {
+  static bool is_registered;
+  if (!is_registered) is_registered = !atexit(report);
+}
+
 void lm_exit_report_start(const char *where) {
   if (!where || !*where) return;
   if (!strcmp(where, "stderr")) is_event = true;
@@ -51,6 +61,7 @@ void lm_exit_report_start(const char *where) {
                    "LOAM_REPORT=%.100s: it is neither stderr nor an absolute path of at most %d "
                    "bytes, so there is no report at the end",
                    where, LM_LOG_LINE_PATH - 1);
+  if (is_event || path[0]) register_report();
 }
 
 /* ---- Lines -------------------------------------------------------------------------------- */
@@ -172,7 +183,7 @@ static bool is_amid_call(void) {
 }
 
 /* Runs as the process ends by exit or by the return of main. */
-__attribute__((destructor)) static void report(void) {
+static void report(void) {
   if ((!is_event && !path[0]) || is_amid_call()) return;
   put_totals();
   put_rows();
