@@ -78,7 +78,8 @@ static void LM_PRINTF(1, 2) put(const char *format, ...) {
     text.length += lm_log_line_write(text.bytes + text.length, LINE, words);
 }
 
-/* Words for a size, as the command shows it: "9.9 MiB", "16 MiB", and "547 KiB" from 100 on. */
+/* Words for a size, as the command shows it: "9.9 MiB", "16 MiB", "547 KiB" from 100 on, and
+ * "1 GiB" for 1023.6 MiB. */
 typedef struct size_words {
   char bytes[24];
 } size_words;
@@ -88,7 +89,7 @@ static size_words size_of(uint64_t bytes) {
   size_words out;
   double size = (double)bytes;
   int unit = -1;
-  for (; size >= 1024 && unit < (int)sizeof units - 2; unit++) size /= 1024;
+  for (; size >= 1023.5 && unit < (int)sizeof units - 2; unit++) size /= 1024;
   uint64_t tenths = (uint64_t)(size * 10 + 0.5);
   bool has_tenths = tenths < 1000 && tenths % 10;
   if (unit < 0) snprintf(out.bytes, sizeof out.bytes, "%" PRIu64 " B", bytes);

@@ -25,6 +25,11 @@ has "${perl_line}strategy 'small': at most (19|2[0-9])(\.[0-9])? MiB of its limi
 grep -Ev "$perl_line" "$err" && fail "other lines: $(cat "$err")"
 echo "ok: the report names the tags, the strategies and the peak of a limit"
 
+sed 's/64 \* loam.MiB/1023 * loam.MiB + 680 * loam.KiB/' "$tight" > "$work/wide.lua"
+"$LOAM" run --policy "$work/wide.lua" --report stderr -- perl -e 1 2> "$err"
+has "[KM]iB of its limit of 1 GiB were used$" "$err"
+echo "ok: sizes are rounded as by the command"
+
 LOAM_REPORT=stderr "$LOAM" run --policy "$tight" -- perl -e '$a = "x" x 100_000_000' 2> "$err" && fail "it has a limit"
 has "${perl_line}1 request failed: no strategy of the chain could serve$" "$err"
 has "were used; it could not serve 1 request$" "$err"
