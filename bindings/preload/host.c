@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,28 @@ static size_t write_title(char line[TITLE]) {
   return length + 3;
 }
 
+/* Writes a whole line to descriptor 2, if that is possible. A pipe whose reader has gone, and a
+ * file that may not become longer (RLIMIT_FSIZE), would end the program by a signal, though the
+ * program itself may never write there. So the two signals are blocked, and the one that the write
+ * has sent is taken back. If the program blocks it anyway, it waits as after a write of the
+ * program's own. Signal handlers may call this. */
+static void write_out(const char *line, size_t length) {
+  static const struct timespec now;
+  sigset_t sent, before;
+  sigemptyset(&sent);
+  sigaddset(&sent, SIGPIPE);
+  sigaddset(&sent, SIGXFSZ);
+  if (pthread_sigmask(SIG_BLOCK, &sent, &before)) return;
+  bool has_failed = write(STDERR_FILENO, line, length) < 0;
+  int number = errno == EPIPE ? SIGPIPE : SIGXFSZ;
+  if (has_failed && (errno == EPIPE || errno == EFBIG) && !sigismember(&before, number)) {
+    sigemptyset(&sent);
+    sigaddset(&sent, number);
+    (void)sigtimedwait(&sent, NULL, &now);
+  }
+  (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Writes a line with one write(2) and without stdio: this may run inside any malloc, and the
  * streams belong to the program. `line` has room for `size` bytes. With `cuts` a line that is
  * longer is cut. Without it such a line is not written, and the function returns false. */
@@ -108,7 +131,7 @@ static bool write_line(char *line, size_t size, bool cuts, const char *format, v
   if ((size_t)length >= room && !cuts) return false;
   size_t all = before + ((size_t)length < room ? (size_t)length : room - 1);
   if (line[all - 1] != '\n') line[all++] = '\n';
-  (void)!write(STDERR_FILENO, line, all); /* there is no other place to report to */
+  write_out(line, all); /* there is no other place to report to */
   return true;
 }
 
@@ -145,7 +168,7 @@ static void tell_fault(const char *words) {
   size_t before = write_title(line), length = strnlen(words, sizeof line - before - 1);
   memcpy(line + before, words, length);
   line[before + length] = '\n';
-  (void)!write(STDERR_FILENO, line, before + length + 1);
+  write_out(line, before + length + 1);
 }
 
 /* Returns whether this process reports a refused policy. Only the process that `loam run` became

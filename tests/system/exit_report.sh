@@ -35,6 +35,15 @@ has "${perl_line}1 request failed: no strategy of the chain could serve$" "$err"
 has "were used; it could not serve 1 request$" "$err"
 echo "ok: it says that requests got no memory"
 
+# The program that reads standard error has ended. The order of the programs is that of two pipes.
+mkfifo "$work/start" "$work/gone"
+"$LOAM" run --policy "$tight" --report stderr -- perl -e 'open F, ">", shift; open G, "<", shift' \
+  "$work/start" "$work/gone" 2> >(exec 0<&- 2>&-; : < "$work/start"; : > "$work/gone") ||
+  fail "a closed pipe at its end: status $?"
+(ulimit -f 0; LOAM_CONTROL=0 LOAM_REPORT=stderr LOAM_POLICY="$tight" LD_PRELOAD="$LOAM_PRELOAD" perl -e 1 2> "$err") ||
+  fail "a full file at its end: status $?"
+echo "ok: a report that cannot be printed does not end the program by a signal"
+
 under "$file" perl -e 'exit 0 unless fork; wait; exec "perl", "-e", "1"'
 day=$(date -u +%Y-%m-%d)
 [ -s "$err" ] && fail "the file has the report, and standard error has: $(cat "$err")"
