@@ -253,11 +253,10 @@ lm_limit_use lm_look_limit(const lm_look *look, const lm_strategy *s) {
   uint32_t quota = atomic_load_explicit(&limits->account->quota, memory_order_relaxed);
   uint64_t own = used > 0 ? (uint64_t)used : 0;
   bool is_shared = limits->desc.shared[0];
+  uint64_t all = is_shared && quota && look->quotas ? lm_quota_used_of(look->quotas, quota) : own;
   return (lm_limit_use){ .limit = limits->desc.limit,
-                         .used = is_shared && quota && look->quotas
-                                     ? lm_quota_used_of(look->quotas, quota)
-                                     : own,
+                         .used = all,
                          .own = own,
-                         .peak = lm_strategy_limit_peak(limits),
+                         .peak = lm_strategy_limit_peak(limits, all),
                          .shared = is_shared ? limits->desc.shared : NULL };
 }

@@ -62,10 +62,11 @@ lm_limit_use lm_live_limits_of(const lm_live_limits *limits, uint32_t strategy) 
   if (family >= limits->n || !limits->member[family]) return (lm_limit_use){ 0 };
   const lm_strategy *s = lm_strategy_at(limits->member[family] - 1);
   int64_t own = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  uint64_t used = lm_strategy_limit_used(s);
   return (lm_limit_use){ .limit = s->desc.limit,
-                         .used = lm_strategy_limit_used(s),
+                         .used = used,
                          .own = own > 0 ? (uint64_t)own : 0,
-                         .peak = lm_strategy_limit_peak(s),
+                         .peak = lm_strategy_limit_peak(s, used),
                          .shared = s->desc.shared[0] ? s->desc.shared : NULL };
 }
 

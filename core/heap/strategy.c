@@ -392,8 +392,9 @@ uint64_t lm_strategy_limit_used(const lm_strategy *s) {
   return used > 0 ? (uint64_t)used : 0;
 }
 
-uint64_t lm_strategy_limit_peak(const lm_strategy *s) {
-  return (uint64_t)atomic_load_explicit(&s->account->peak, memory_order_relaxed);
+uint64_t lm_strategy_limit_peak(const lm_strategy *s, uint64_t used) {
+  uint64_t peak = (uint64_t)atomic_load_explicit(&s->account->peak, memory_order_relaxed);
+  return used > peak ? used : peak;
 }
 
 /* Notes that `used` bytes count against the limit. */
@@ -479,9 +480,10 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes) {
   if (!s->desc.limit || !bytes) return;
   int64_t used = atomic_fetch_sub_explicit(&s->account->used, bytes, memory_order_relaxed) - bytes;
   if (lm_unlikely(quota_of(s))) lm_quota_give(quota_of(s), bytes);
+  if (bytes > 0 && !s->desc.soft) return;
+  if (quota_of(s)) used = (int64_t)lm_strategy_limit_used(s);
   if (bytes < 0) raise_peak(s, used);
   if (!s->desc.soft) return;
-  if (quota_of(s)) used = (int64_t)lm_strategy_limit_used(s);
   /* Nothing passes a soft limit by giving: `s` may be a strategy from before an edit of the limit,
    * and others have taken the bytes above its soft limit. */
   if (bytes < 0 || used <= (int64_t)s->desc.soft) note_soft(s, used);

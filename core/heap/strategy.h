@@ -209,9 +209,9 @@ void lm_strategy_limit_give(lm_strategy *s, int64_t bytes);
  * 0 without a limit. */
 uint64_t lm_strategy_limit_used(const lm_strategy *s);
 /* The most bytes of the limit that were ever used, under earlier values of the limit too. If the
- * limit is shared: the most that all processes used whenever this process took some. Relaxed, so a
- * thread that reads it beside lm_strategy_limit_used may see less. */
-uint64_t lm_strategy_limit_peak(const lm_strategy *s);
+ * limit is shared: the most that all processes used whenever this process took some, and now.
+ * `used` are the bytes that are used now; the peak is never less. */
+uint64_t lm_strategy_limit_peak(const lm_strategy *s, uint64_t used);
 /* The bytes that are left; SIZE_MAX without a limit. */
 size_t lm_strategy_limit_left(const lm_strategy *s);
 /* Returns whether so many bytes are left. If they are not, and the limit is shared, the function

@@ -128,7 +128,7 @@ static void fill_limits(lm_board_figures *f) {
     limit->used_bytes = used > 0 ? (uint64_t)used : 0;
     lm_text_put(limit->shared, sizeof limit->shared, s->desc.shared, NULL);
     limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
-    limit->peak_bytes = lm_strategy_limit_peak(s);
+    limit->peak_bytes = lm_strategy_limit_peak(s, lm_strategy_limit_used(s));
   }
 }
 

@@ -56,6 +56,9 @@ tell b take
 grep -q '^kv .* 95% of 20 MiB, 38% here, peak 9[5-9]%$' "$work/stats" || fail "$(cat "$work/stats")"
 "$LOAM" stats "$b" --json > "$work/stats"
 grep -q '"limit_used":20[0-9]*,"limit_peak":20[0-9]*,"limit_shared":"kv","limit_own":8[0-9]*' "$work/stats" || fail "$(cat "$work/stats")"
+# The first has taken nothing since the second did: its peak is not less than what all use now.
+"$LOAM" stats "$a" --by strategy > "$work/stats" 2>&1 || fail "$(cat "$work/stats")"
+grep -q '^kv .* 95% of 20 MiB, 57% here, peak 9[5-9]%$' "$work/stats" || fail "$(cat "$work/stats")"
 
 # The share of the killed process comes back before the shell has waited for that process.
 kill -KILL "$a"

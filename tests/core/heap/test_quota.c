@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "heap/strategy.h"
 #include "os/thread.h"
 #include "test.h"
 
@@ -82,6 +83,22 @@ static void bytes_of_other_processes_count(void **state) {
   assert_int_equal(lm_quota_used(quota), 700);
   table->drawn[300][quota - 1] = 0;
   assert_int_equal(take(quota, LIMIT), 900);
+}
+
+/* Bytes that were taken although the limit has no room, as after a move of live memory. */
+static void the_peak_counts_all_processes(void **state) {
+  (void)state;
+  lm_desc desc = { .align = 64, .name = "peak", .shared = "peak", .limit = LIMIT };
+  lm_strategy *s = NULL;
+  assert_int_equal(lm_strategy_intern(&desc, &s), LOAM_OK);
+  assert_null(lm_strategy_bind_quotas());
+  uint32_t quota = find("peak");
+  add_holder(300, word_of(getppid()), PID_NAMESPACE, quota, 600);
+  lm_strategy_limit_give(s, -150);
+  assert_int_equal(lm_strategy_limit_used(s), 750);
+  table->drawn[300][quota - 1] = 0;
+  assert_int_equal(lm_strategy_limit_peak(s, 0), 750);
+  lm_strategy_limit_give(s, 150);
 }
 
 static void names_and_memories_have_quotas_of_their_own(void **state) {
@@ -408,6 +425,7 @@ int main(void) {
 #define WITH_TABLE(f) cmocka_unit_test_setup_teardown(f, make_table, drop_table)
   const struct CMUnitTest tests[] = {
     WITH_TABLE(bytes_of_other_processes_count),
+    WITH_TABLE(the_peak_counts_all_processes),
     WITH_TABLE(names_and_memories_have_quotas_of_their_own),
     WITH_TABLE(a_process_gives_back_no_more_than_it_has),
     WITH_TABLE(what_a_killed_process_had_comes_back),

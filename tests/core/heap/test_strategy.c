@@ -123,16 +123,17 @@ static void a_limit_keeps_its_peak(void **state) {
   a.limit = 4096;
   b.limit = 8192;
   lm_strategy *s = intern(&a);
-  assert_int_equal(lm_strategy_limit_peak(s), 0);
+  assert_int_equal(lm_strategy_limit_peak(s, 0), 0);
   assert_true(lm_strategy_limit_take(s, 3000));
   assert_false(lm_strategy_limit_take(s, 1097)); /* what is refused does not count */
   lm_strategy_limit_give(s, 2000);
   assert_int_equal(lm_strategy_limit_take_some(s, 500, 2), 2);
-  assert_int_equal(lm_strategy_limit_peak(s), 3000);
+  assert_int_equal(lm_strategy_limit_peak(s, 0), 3000);
   lm_strategy_limit_give(s, -3000); /* taken, although the limit has no room */
-  assert_int_equal(lm_strategy_limit_peak(s), 5000);
+  assert_int_equal(lm_strategy_limit_peak(s, 0), 5000);
   lm_strategy_limit_give(s, 5000);
-  assert_int_equal(lm_strategy_limit_peak(intern(&b)), 5000); /* after an edit of the limit */
+  assert_int_equal(lm_strategy_limit_peak(s, 6000), 6000); /* other processes share the limit */
+  assert_int_equal(lm_strategy_limit_peak(intern(&b), 0), 5000); /* after an edit of the limit */
 }
 
 static void weights_make_the_mask(void **state) {
