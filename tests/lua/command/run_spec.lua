@@ -181,6 +181,14 @@ describe("loam run", function()
     assert.equal("stderr", context.set.LOAM_REPORT)
     _, context = run("run --policy p.lua -- prog", FINE)
     assert.is_nil(context.set.LOAM_REPORT)
+    local status
+    status, context = run("run --policy /p.lua --report r.log -- prog", FINE, nil, nil,
+      function(made)
+        made.posix.absolute = function(path) return path:match("^/.*") end
+      end)
+    assert.equal(2, status)
+    assert.matches("the current folder was removed; write --report as an absolute path",
+      context.err, 1, true)
   end)
 
   it("guards blocks that the policy does not guard", function()

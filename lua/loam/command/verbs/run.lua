@@ -218,9 +218,11 @@ local function prepare(context, given, vetted, service, needs_watcher)
   end
   set("LOAM_LENIENT", given.lenient and "1" or nil)
   local report = given.report
-  if report then
-    set("LOAM_REPORT", report == "stderr" and report or context.posix.absolute(report))
+  if report and report ~= "stderr" then report = context.posix.absolute(report) end
+  if given.report and not report then
+    context.fail("the current folder was removed; write --report as an absolute path")
   end
+  if report then set("LOAM_REPORT", report) end
   if given["python-malloc"] then set("PYTHONMALLOC", "malloc") end
   local board = make_board(context, path, service or given.watch)
   set("LOAM_BOARD", board)
