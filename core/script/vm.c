@@ -36,8 +36,6 @@ enum {
 /* A larger step_bytes is cut to this, so that sums of limits do not overflow. */
 #define STEP_BYTES_MAX (LM_SIZE_MAX / LIFETIME_STEPS)
 #define SLACK ((size_t)256 << 10) /* more memory for the error message of an exceeded budget */
-/* More than lua_newstate takes, which is 13 KiB. */
-#define RESERVE ((size_t)32 << 10)
 
 const char lm_vm_excess_hint[] =
     "look for a loop that does not end or data that grows; the limits are step_ms and step_bytes "
@@ -118,8 +116,9 @@ static void watch(lua_State *L, lua_Debug *ar) {
   }
 }
 
-/* Serves from the heap of the state, within the cap. */
-static void *allocate_in_heap(lm_vm *vm, void *old, size_t old_size, size_t size) {
+/* The allocator of the Lua state (lua_Alloc). */
+static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
+  lm_vm *vm = ud;
   lm_assert(old_size <= vm->used && vm->used <= vm->cap);
   if (!size) {
     if (old) lm_vm_alloc_put(&vm->heap, old, old_size);
@@ -136,40 +135,6 @@ static void *allocate_in_heap(lm_vm *vm, void *old, size_t old_size, size_t size
   vm->used += size - old_size;
   if (vm->cap < SIZE_MAX && vm->used >= vm->hook_until && lua_gethook(vm->L) == watch) set_hook(vm);
   return block;
-}
-
-/* Serves lua_newstate. LuaJIT reads through NULL there if any block but the first is refused. So
- * once the heap has no memory, the reserve serves, nothing is freed, and lm_vm_open drops the
- * state. */
-static void *allocate_first(lm_vm *vm, void *old, size_t old_size, size_t size) {
-  void *block = vm->is_starved ? NULL : allocate_in_heap(vm, old, old_size, size);
-  if (block || (!size && !vm->is_starved)) return block;
-  vm->is_starved = true;
-  size_t room = lm_align_up(size, LM_VM_ALLOC_UNIT);
-  if (!size || room > vm->reserve_left) return NULL;
-  vm->reserve_left -= room;
-  block = vm->reserve + vm->reserve_left;
-  if (old) memcpy(block, old, old_size < size ? old_size : size);
-  return block;
-}
-
-/* The allocator of the Lua state (lua_Alloc). */
-static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
-  lm_vm *vm = ud;
-  return vm->reserve ? allocate_first(vm, old, old_size, size)
-                     : allocate_in_heap(vm, old, old_size, size);
-}
-
-/* Sets vm->L. False: there is no memory, and the state cannot be used. */
-static bool make_state(lm_vm *vm) {
-  vm->reserve = lm_vm_alloc_take(&vm->heap, RESERVE);
-  if (!vm->reserve) return false;
-  vm->reserve_left = RESERVE;
-  vm->L = lua_newstate(allocate, vm);
-  if (!vm->L || vm->is_starved) return false;
-  lm_vm_alloc_put(&vm->heap, vm->reserve, RESERVE);
-  vm->reserve = NULL;
-  return true;
 }
 
 /* Called by Lua for an error outside a protected call. All code runs protected, so that is a bug of
@@ -215,7 +180,8 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
   if (limits->step_bytes > STEP_BYTES_MAX) vm->limits.step_bytes = STEP_BYTES_MAX;
-  if (!make_state(vm) || !take_thread_data(vm->L)) {
+  if (lm_vm_alloc_begin(&vm->heap)) vm->L = lua_newstate(allocate, vm);
+  if (!lm_vm_alloc_begun(&vm->heap) || !vm->L || !take_thread_data(vm->L)) {
     lm_vm_alloc_end(&vm->heap);
     vm->L = NULL;
     return lm_error(LOAM_ENOMEM, "%s: no memory for a Lua state", name);

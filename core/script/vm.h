@@ -20,9 +20,6 @@ typedef enum lm_vm_excess { LM_VM_WITHIN, LM_VM_OVER_TIME, LM_VM_OVER_BYTES } lm
 typedef struct lm_vm {
   lua_State *L; /* NULL: closed */
   lm_vm_alloc heap;
-  char *reserve; /* memory for lua_newstate while the heap has none; NULL after lua_newstate */
-  size_t reserve_left;
-  bool is_starved;         /* lua_newstate got memory from the reserve */
   const char *name, *text; /* of the policy, for messages; they belong to the caller */
   lm_script_limits limits;
   size_t base;      /* bytes that the trusted modules hold */

@@ -7,6 +7,8 @@
 #include "pages/metadata.h"
 
 #define CHUNK ((size_t)64 << 10)
+/* More than lua_newstate takes, which is 13 KiB. */
+#define RESERVE ((size_t)32 << 10)
 #define SMALL_MAX ((size_t)LM_VM_ALLOC_SIZES * LM_VM_ALLOC_UNIT)
 
 struct lm_vm_alloc_piece {
@@ -91,8 +93,7 @@ static void *resize_large(lm_vm_alloc *h, void *piece, size_t size) {
 
 /* ---- All pieces ---- */
 
-void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size) {
-  lm_assert(size > 0);
+static void *take(lm_vm_alloc *h, size_t size) {
   if (size > SMALL_MAX) return take_large(h, size);
   lm_vm_alloc_piece **unused = unused_of(h, size), *piece = *unused;
   if (!piece) return cut(h, room_for(size));
@@ -100,8 +101,22 @@ void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size) {
   return piece;
 }
 
+static void *take_of_reserve(lm_vm_alloc *h, size_t size) {
+  h->is_short = true;
+  if (size > h->reserve_left - h->reserve_left % LM_VM_ALLOC_UNIT) return NULL;
+  h->reserve_left -= room_for(size);
+  return h->reserve + h->reserve_left;
+}
+
+void *lm_vm_alloc_take(lm_vm_alloc *h, size_t size) {
+  lm_assert(size > 0);
+  void *piece = h->is_short ? NULL : take(h, size);
+  return piece || !h->reserve ? piece : take_of_reserve(h, size);
+}
+
 void lm_vm_alloc_put(lm_vm_alloc *h, void *at, size_t size) {
   lm_assert(at && size > 0);
+  if (h->is_short) return;
   if (size > SMALL_MAX) {
     lm_metadata_free(unlink_large(at));
     return;
@@ -113,13 +128,27 @@ void lm_vm_alloc_put(lm_vm_alloc *h, void *at, size_t size) {
 
 void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size) {
   lm_assert(piece && old > 0 && size > 0);
-  if (old > SMALL_MAX && size > SMALL_MAX) return resize_large(h, piece, size);
+  if (old > SMALL_MAX && size > SMALL_MAX && !h->reserve) return resize_large(h, piece, size);
   if (old <= SMALL_MAX && room_for(old) == room_for(size)) return piece;
   void *to = lm_vm_alloc_take(h, size);
   if (!to) return size < old ? piece : NULL;
   memcpy(to, piece, old < size ? old : size);
   lm_vm_alloc_put(h, piece, old);
   return to;
+}
+
+bool lm_vm_alloc_begin(lm_vm_alloc *h) {
+  lm_assert(!h->reserve && !h->is_short);
+  h->reserve = lm_vm_alloc_take(h, RESERVE);
+  h->reserve_left = RESERVE;
+  return h->reserve;
+}
+
+bool lm_vm_alloc_begun(lm_vm_alloc *h) {
+  if (h->is_short) return false;
+  if (h->reserve) lm_vm_alloc_put(h, h->reserve, RESERVE);
+  h->reserve = NULL;
+  return true;
 }
 
 /* Tells whether [at, at + size) is part of one of the chunks. */

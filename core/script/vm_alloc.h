@@ -25,7 +25,17 @@ typedef struct lm_vm_alloc {
   lm_vm_alloc_chunk *chunks;
   char *at, *end;
   lm_vm_alloc_large *large;
+  char *reserve; /* serves lua_newstate once memory is short; NULL before and after */
+  size_t reserve_left;
+  bool is_short; /* a piece came from the reserve, or would not fit: nothing is freed any more */
 } lm_vm_alloc;
+
+/* LuaJIT reads through NULL in lua_newstate if any piece but the first is refused. So lua_newstate
+ * is called between these two. lm_vm_alloc_begin takes a reserve for it. False: there is no memory.
+ * lm_vm_alloc_begun gives the reserve back. False: memory was short, and the state must not be
+ * used, nor closed; lm_vm_alloc_end ends its memory. */
+bool lm_vm_alloc_begin(lm_vm_alloc *h);
+bool lm_vm_alloc_begun(lm_vm_alloc *h);
 
 /* Sizes are above 0. The caller gives the size of a piece again when it resizes or frees the piece:
  * the size that it asked for. lm_vm_alloc_take and lm_vm_alloc_resize return NULL if there is no
