@@ -121,7 +121,7 @@ class tag(_loam.Scope):
         self.everywhere = everywhere
 
     def __call__(self, function: _F) -> _F:
-        held = tag(self.name, everywhere=self.everywhere)
+        name, everywhere = self.name, self.everywhere
         if isinstance(function, type) or not callable(function):
             raise TypeError(f"{self!r} decorates functions, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -130,9 +130,12 @@ class tag(_loam.Scope):
                             "use with inside it")
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:
-                with held:
+                # A call that nobody awaits may end in another context: it must leave no other tag.
+                with tag(name, everywhere=everywhere):
                     return await function(*args, **kwargs)
             return functools.wraps(function)(call_later)  # type: ignore[return-value]
+
+        held = tag(name, everywhere=everywhere)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             with held:

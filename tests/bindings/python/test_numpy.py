@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import tracemalloc
+import types
 import unittest.mock
 import weakref
 
@@ -430,6 +431,25 @@ class Tags(Installed):
             return tag_now()
         self.assertEqual(plain(), "decorated")
         self.assertEqual(asyncio.run(later()), "decorated.later")
+
+    def test_a_call_that_nobody_awaits_leaves_no_tag_of_another_call(self):
+        @types.coroutine
+        def pause():
+            yield
+
+        @loam.tag("decorated")
+        async def later():
+            await pause()
+            return tag_now()
+        first, second = later(), later()
+        contextvars.copy_context().run(first.send, None)
+        context = contextvars.copy_context()
+        context.run(second.send, None)
+        with self.assertRaisesRegex(RuntimeError, "is left where it was not entered"):
+            context.run(first.close)
+        with self.assertRaises(StopIteration) as end:
+            context.run(second.send, None)
+        self.assertEqual(end.exception.value, "decorated")
 
     def test_one_tag_object_may_be_entered_again(self):
         again = loam.tag("again")
