@@ -111,18 +111,20 @@ static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
   }
 }
 
-/* The file has a line of numbers, one for each node that is online, in order. A number above 255 is
- * no distance. If only one node is online, its distance to itself is known without the file. The
- * table is written only where it changes, so a process on such a machine has no memory for it. */
+/* The distance that the file of node `from` tells; 0: none. */
 static uint8_t distance_told(unsigned from, unsigned to) {
   return atomic_load_explicit(&machine.distance[from][to], memory_order_relaxed);
 }
 
+/* Writes a distance where it changes. So a process on a machine of one node has no memory for the
+ * table. A number above 255 is no distance. */
 static void tell_distance(unsigned from, unsigned to, unsigned long distance) {
   if (distance <= UINT8_MAX && distance != distance_told(from, to))
     atomic_store_explicit(&machine.distance[from][to], (uint8_t)distance, memory_order_relaxed);
 }
 
+/* The file has a line of numbers, one for each node that is online, in order. If only one node is
+ * online, its distance to itself is known without the file. */
 static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
   for (unsigned to = 0; to < LM_NODES_MAX; to++) tell_distance(from, to, 0);
