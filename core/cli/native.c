@@ -98,8 +98,8 @@ static int native_inspect_text(lua_State *L) {
   lm_json answered = { 0 };
   lm_script_source source = { .name = text_at(L, 1), .limits = lm_policy_limits() };
   source.text = lua_tolstring(L, 2, &source.length);
-  loam_status status = lm_policy_open_to_report(&source);
   if (lua_toboolean(L, 4)) lm_progress_begin(source.name);
+  loam_status status = lm_policy_open_to_report(&source); /* compiles the text of an image */
   if (status == LOAM_OK) status = lm_script_inspect(&source, text_at(L, 3), gather, &answered);
   lm_progress_end();
   return answer(L, status, &answered);
