@@ -73,30 +73,43 @@ loam_status lm_policy_open_text(const char *name, const char **text, size_t *len
   return status == LOAM_OK ? status : name_error(status, name);
 }
 
-/* Refuses the image in `source` if a program would load it as it is. */
-static loam_status refuse_other_image(const lm_script_source *source) {
+/* Returns LOAM_EPOLICY if a program would load the image in `source` as it is. `words` say why the
+ * image is not that of its text. */
+static loam_status refuse_if_loaded(const lm_script_source *source, const char *words) {
   lm_policy_image *image;
   loam_status status = open_copy(source, &image);
   if (status != LOAM_OK) return status == LOAM_EUNSUPPORTED ? LOAM_OK : status;
   lm_policy_image_close(image);
-  return lm_error(
-      LOAM_EPOLICY,
-      "%s: policy image: it is not the image of the text in it, and a program decides by "
-      "the image: write it again with `loam compile`",
-      source->name);
+  return lm_error(LOAM_EPOLICY, "%s", words);
+}
+
+/* Compares an image with the image of the text in it. */
+static loam_status check_image(const lm_script_source *source, const lm_script_source *text) {
+  char words[LM_ERROR_SIZE];
+  void *bytes;
+  size_t size;
+  loam_status status = lm_script_compile(text, true, &bytes, &size);
+  if (status == LOAM_OK) {
+    bool is_equal = size == source->length && !memcmp(bytes, source->text, size);
+    lm_metadata_free(bytes);
+    if (is_equal) return LOAM_OK;
+    snprintf(words, sizeof words,
+             "%s: policy image: it is not the image of the text in it, and a program decides by "
+             "the image: write it again with `loam compile`",
+             source->name);
+  } else if (lm_policy_open_is_verdict(status)) {
+    snprintf(words, sizeof words, "%s", loam_error());
+  } else {
+    return status;
+  }
+  return refuse_if_loaded(source, words);
 }
 
 loam_status lm_policy_open_to_report(lm_script_source *source) {
   lm_script_source text = *source;
-  void *bytes;
-  size_t size;
   loam_status status = lm_policy_open_text(source->name, &text.text, &text.length);
   bool is_image = text.text != source->text;
-  if (status == LOAM_OK && is_image && lm_script_compile(&text, true, &bytes, &size) == LOAM_OK) {
-    bool is_equal = size == source->length && !memcmp(bytes, source->text, size);
-    lm_metadata_free(bytes);
-    if (!is_equal) status = refuse_other_image(source);
-  }
+  if (status == LOAM_OK && is_image) status = check_image(source, &text);
   *source = text;
   return status;
 }

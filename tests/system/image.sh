@@ -1,6 +1,6 @@
 # image.sh - an image of `loam compile` works in every place where a policy works.
 . tests/system/_lib.sh
-need python3 grep
+need python3 grep fold tac
 [ -x "${LOAM:-}" ] || skip "no loam command in LOAM"
 
 image=$work/policy.image
@@ -78,6 +78,29 @@ for words in "check $work/changed.image" "explain $work/changed.image --tag a --
   grep -qF 'it is not the image of the text in it' "$work/err" "$work/out" || fail "loam $words: no words: $(cat "$work/err")"
 done
 echo "ok: no report is made on an image that decides otherwise than its text"
+
+# hash_of FILE - prints the hash of a policy's text, as 8 bytes of an image in hexadecimal digits.
+hash_of() { "$LOAM" wait --policy "$1" --timeout 0 --json | grep -o '"hash":"[0-9a-f]*' | cut -d'"' -f4 | fold -w 2 | tac | tr -d '\n'; }
+
+# The text in the image gets an error for one tag. So no image can be made of it, and a report on
+# another tag must not be made of it either.
+printf '%s\n' 'local s, t, u = loam.host { name = "s" }, loam.host { name = "t" }, 7' \
+  'return loam.policy { pick = function(req) if req.tag == "x" then return t end return s end }' > "$work/two.lua"
+sed 's/return t end/return u end/' "$work/two.lua" > "$work/error.lua"
+"$LOAM" compile "$work/two.lua" -o "$work/two.image" > "$work/out" || fail "two.lua: $?"
+python3 -c 'import sys; path, old, new = sys.argv[1:]; data = open(path, "rb").read()
+open(path, "wb").write(data.replace(bytes.fromhex(old), bytes.fromhex(new)))' \
+  "$work/two.image" "$(hash_of "$work/two.lua")" "$(hash_of "$work/error.lua")"
+at=$(grep -abo 'return t end' "$work/two.image") || fail "two.image has no text"
+image=$work/two.image change $((${at%%:*} + 7)) seal # t becomes u
+"$LOAM" run --policy "$work/changed.image" -- /bin/echo served > "$work/out" || fail "another text: $?"
+for words in "explain $work/changed.image --tag a --size 9" "plan $work/changed.image --tag a" \
+  "check $work/changed.image"; do
+  # shellcheck disable=SC2086 # several words
+  "$LOAM" $words > "$work/out" 2> "$work/err" && fail "loam $words accepts it: $(cat "$work/out")"
+  grep -qF 'changed.image:2: ' "$work/err" "$work/out" || fail "loam $words: no words: $(cat "$work/err")"
+done
+echo "ok: no report is made on an image whose text has an error"
 
 change 200 leave
 "$LOAM" run --policy "$work/changed.image" -- touch "$work/started" 2> "$work/err"
