@@ -106,12 +106,9 @@ static void *allocate(void *ud, void *old, size_t old_size, size_t size) {
   lm_vm_alloc *heap = ud;
   lm_assert(heap);
   if (!old) return size ? lm_vm_alloc_take(heap, size) : NULL;
-  if (!size) {
-    lm_vm_alloc_put(heap, old, old_size);
-    return NULL;
-  }
-  void *block = lm_vm_alloc_resize(heap, old, old_size, size);
-  return block || size > old_size ? block : old;
+  if (size) return lm_vm_alloc_resize(heap, old, old_size, size);
+  lm_vm_alloc_put(heap, old, old_size);
+  return NULL;
 }
 
 /* Opens /dev/null for each closed descriptor from 0 to 2, so that no file of the command gets such
