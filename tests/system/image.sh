@@ -130,3 +130,17 @@ status=$?
 grep -q 'long.image: File too large' "$work/err" || fail "ulimit -f: no words: $(cat "$work/err")"
 for left in "$work"/long.image*; do [ ! -e "$left" ] || fail "ulimit -f: it leaves $left"; done
 echo "ok: a limit for the size of files is told"
+
+# A load may take 200 ms for a step. Where a condition asks about the tag and the size, the questions
+# behind a true and a false answer are as many.
+{ echo 'local a, b = loam.host { name = "a" }, loam.host { name = "b", align = 64 }'
+  echo 'return loam.policy { pick = function(req)'
+  for i in {1..200}; do
+    echo "  if req.tag:under 't$i.a' and req.size > $((16 * i)) then return a end"
+  done
+  echo '  return b'
+  echo 'end }'; } > "$work/rules.lua"
+"$LOAM" compile "$work/rules.lua" -o "$work/rules.image" > "$work/out" 2> "$work/err" ||
+  fail "200 rules: $(cat "$work/err")"
+grep -q ', 201 plans' "$work/out" || fail "200 rules: $(cat "$work/out")"
+echo "ok: an image of 200 rules about tags and sizes"

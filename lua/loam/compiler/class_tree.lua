@@ -61,7 +61,19 @@ local function sorted(answers)
   return list
 end
 
+-- Returns what stands behind the only answer that sites give; nil: sites give several. A policy
+-- with many rules has mostly such questions: a tag under one tag is under no other.
+local function only_child(node)
+  local answer, child = next(node.edges)
+  if next(node.edges, answer) == nil then return child end
+end
+
 local function build(graph, node)
+  local child = node.observation and only_child(node)
+  while child do
+    node = child
+    child = node.observation and only_child(node)
+  end
   if not node.observation then return plan_cell(graph, node.value.plan) end
   if not graph.built[node] then -- in a class graph several ways lead to a node
     local answers = {}

@@ -332,7 +332,10 @@ function policy.is_joined() return trie.grow ~= nil end
 -- Returns the tree of all classes for core, and its plans, after a policy.compile_all without
 -- faults.
 ---@return string, any[]
-function policy.tree() return class_tree.run(trie) end
+function policy.tree()
+  budget.step("writing the tree of tags")
+  return class_tree.run(trie)
+end
 
 ---@return table the root of the trie of site_classes.lua, after a policy.compile_all without faults
 function policy.root() return trie.root end
