@@ -22,6 +22,7 @@ local frame = require("loam.report.frame")
 local numbers = require("loam.compiler.numbers")
 local request = require("loam.symbolic.request")
 local sandbox = require("loam.language.sandbox")
+local scan = require("loam.compiler.scan")
 local site = require("loam.symbolic.site")
 local site_search = require("loam.compiler.site_search")
 local spread = require("loam.language.spread")
@@ -182,12 +183,18 @@ local function explore_all(given, invariants)
   return nil
 end
 
--- Runs the file again, from its spread text.
+local function bytecode(f) return string.dump(f, true) end
+
+-- Runs the file again, from its spread text. Raises an error unless that is the same program, with
+-- a line for each place.
 local function load_spread(text)
-  local chunk, lines = spread.run(text)
-  frame.spread(lines)
+  local spread_text, lines = spread.run(text)
   local env = sandbox.new(dsl.loam)
-  local given = dsl.policy(sandbox.load(assert(load(chunk, frame.chunk(), "t", env))))
+  local chunk = assert(load(spread_text, frame.chunk(), "t", env))
+  assert(bytecode(chunk) == bytecode(assert(load(text, frame.chunk(), "t"))))
+  assert(scan.has_line_for_each_question(chunk))
+  frame.spread(lines)
+  local given = dsl.policy(sandbox.load(chunk))
   local invariants = always.read(given.always, given.line)
   sandbox.seal(env, given.pick, given.tests, given.always)
   return given, invariants

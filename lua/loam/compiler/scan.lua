@@ -278,6 +278,35 @@ function scan.check(pick, env, subject)
   return walk.found, sorted_numbers(walk.constants)
 end
 
+-- Instructions by which pick may ask a question, and what they do. A call to return from leaves no
+-- frame.
+local ASKING = {
+  CALL = "call", CALLM = "call", ITERC = "iterate", ITERN = "iterate", TGETV = "look up",
+  ISEQV = "compare", ISNEV = "compare", ISEQS = "compare", ISNES = "compare",
+}
+
+-- Returns whether no two instructions of a function, or of a function nested in it, that may ask
+-- one question are on one line. Then the line where a function waits for an answer is the place.
+-- (A loop calls its iterator with more variables than a call before the loop has, and a look-up
+-- asks another question than a comparison, so these may share a line.)
+function scan.has_line_for_each_question(f)
+  local taken, pc = {}, 1
+  local ins = util.funcbc(f, pc)
+  while ins do
+    local kind = ASKING[decode(ins).op]
+    local id = kind and kind .. util.funcinfo(f, pc).currentline
+    if id and taken[id] then return false end
+    if id then taken[id] = true end
+    pc = pc + 1
+    ins = util.funcbc(f, pc)
+  end
+  for index = 1, util.funcinfo(f).gcconsts or 0 do
+    local value = util.funck(f, -index)
+    if type(value) == "proto" and not scan.has_line_for_each_question(value) then return false end
+  end
+  return true
+end
+
 local RETURNS = { RET1 = true, RET = true, RETM = true, CALLT = true, CALLMT = true }
 
 -- Returns the lines on which a function itself returns a value. The value is true where a run that

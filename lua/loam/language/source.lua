@@ -75,9 +75,9 @@ local function quoted_end(text, at)
   local i = at + 1
   while i <= #text do
     local c = sub(text, i, i)
-    if c == "\\" then
-      i = i + 1
-    elseif c == quote or c == "\n" then
+    if c == "\\" then -- \z goes on to the next character that is no white space
+      i = select(2, find(text, "^z%s*", i + 1)) or select(2, find(text, "^\r\n", i + 1)) or i + 1
+    elseif c == quote or c == "\n" or c == "\r" then
       return i
     end
     i = i + 1
@@ -88,7 +88,7 @@ end
 ---@return integer|nil the last byte of the comment or string that begins at `at`; nil: none does
 function source.comment_or_string_end(text, at)
   if sub(text, at, at + 1) == "--" then
-    return long_end(text, at + 2) or (find(text, "\n", at, true) or #text + 1) - 1
+    return long_end(text, at + 2) or (find(text, "[\r\n]", at) or #text + 1) - 1
   end
   local c = sub(text, at, at)
   if c == "\"" or c == "'" then return quoted_end(text, at) end

@@ -12,6 +12,9 @@ local find, sub = string.find, string.sub
 -- Characters before which a line may end. A line may not end before "(": Lua would refuse the call.
 local ALONE = { [")"] = true, ["{"] = true, ["}"] = true, ["["] = true, ["]"] = true }
 
+-- A word. Lua takes every byte above 127 for a letter.
+local WORD = "^[%a_\128-\255][%w_\128-\255]*"
+
 -- Returns the last byte of the number that begins at `at`, or nil.
 local function number_end(text, at)
   local _, last = find(text, "^%.?%d[%w_.]*", at)
@@ -26,7 +29,7 @@ end
 ---@return string, integer[] the spread text; by its line: the line in `text`
 function spread.run(text)
   text = string.gsub(text, "^\239\187\191", "") -- a byte order mark
-  local at, line = find(text, "^#") and find(text, "\n", 1, true) or 1, 1
+  local at, line = find(text, "^#") and find(text, "[\r\n]") or 1, 1
   local out, lines = {}, { 1 }
   local function pass(to)
     local _, n = string.gsub(sub(text, at, to), "\n", "")
@@ -43,11 +46,12 @@ function spread.run(text)
     if last then
       if sub(text, at, at + 1) == "--" then write(" ") else write(sub(text, at, last), true) end
     else
-      last = select(2, find(text, "^%s+", at)) or select(2, find(text, "^[%a_][%w_]*", at))
+      last = select(2, find(text, "^%s+", at)) or select(2, find(text, WORD, at))
         or number_end(text, at) or at
       local piece = sub(text, first, last)
       local is_space = find(piece, "^%s")
-      write(is_space and " " or piece, not is_space and (ALONE[piece] or find(piece, "^[%w_]")))
+      local has_own_line = ALONE[piece] or find(piece, "^%d") or find(piece, WORD)
+      write(is_space and " " or piece, has_own_line)
     end
     pass(last)
   end

@@ -142,3 +142,18 @@ end]]
     assert.has_error(function() scan.check(pick, env) end, "loam-budget: x")
   end)
 end)
+
+describe("scan.has_line_for_each_question", function()
+  it("is false for two instructions on one line that may ask one question", function()
+    for text, is_true in pairs {
+      ["return f(1) + g(2)\n"] = false,
+      ["return f(1)\n + g(2)\n"] = true,
+      ["return function() return t == 'a' or t == 'b' end\n"] = false,
+      ["return function() return t == 'a'\n or t == 'b' end\n"] = true,
+      ["return t[a] or t[b]\n"] = false,
+      ["for x in f(1) do return x == t[x] end\n"] = true,
+    } do
+      assert.equal(is_true, scan.has_line_for_each_question(assert(loadstring(text))), text)
+    end
+  end)
+end)

@@ -13,8 +13,18 @@ describe("the spread text", function()
       "-- a comment\n--[[ one\nof two lines ]] return \"a \\\" -- b\", 'c', 10LL, 5 --[=[ ] ]=]\n",
       "\239\187\191local t = { [1] = 2; x = 3 }\ngoto out\nt.x = 4 ::out:: return t\n",
       "#!/usr/bin/env loam\nreturn a:b 'c' :d{} and not b or c ~= d\n",
+      "#!/usr/bin/env loam\rreturn 1\n",
+      "local a = 1 -- Lua ends a comment here\ra = a.b\nreturn a\n",
+      "return 'a\\z\n  b c', 'd\\\r\n\\\\', a and b\r\n",
+      "local \195\169, \195\169a, a\195\1691 = 1, 2, 3 return \195\169a()\n",
     } do
       assert.equal(bytecode(text), bytecode((spread.run(text))))
+    end
+  end)
+
+  it("has a line for each word behind a string that goes on in the next line", function()
+    for _, text in ipairs { "return 'a\\z\n' and b and c\n", "return 'a\\\r\n' and b and c\r\n" } do
+      assert.matches("\nand \nb \nand \nc", (spread.run(text)))
     end
   end)
 
