@@ -59,7 +59,7 @@ local MOST_CLASSES = 4096
 -- Adds to `path` an answer of a question, drawn by the number `drawn`, that some site gives.
 -- Returns that site, for a `site` that gives the answers of the path before. With `counts`, returns
 -- also how many answers are possible, where that is known to be 2, else 1.
-local function draw(path, observation, site, drawn, counts)
+function all_classes.draw(path, observation, site, drawn, counts)
   local answers, found, possible, at = site_search.answers(observation), nil, 0, nil
   for i = 1, #answers do
     path[#path + 1] = { observation, answers[(drawn + i) % #answers + 1] }
@@ -83,7 +83,7 @@ local function walk_at_random(trie, compile)
     budget.step("counting the tags that pick tells apart, question " .. #path + 1)
     seed = seed * 16807 % 2147483647
     local possible
-    site, possible = draw(path, node.observation, site, math.floor(seed / 1024),
+    site, possible = all_classes.draw(path, node.observation, site, math.floor(seed / 1024),
       not trie.grow)
     ways = ways * possible
     local answer = path[#path][2]

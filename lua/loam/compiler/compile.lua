@@ -318,6 +318,33 @@ function compile.chain(policy, where, point)
   return nil, frame.diagnose(chain)
 end
 
+-- Compares the plan of a class with plain Lua for a site, at each of `points`. Returns the
+-- difference in words, or nil.
+---@return string|nil
+function compile.difference(policy, where, class, points)
+  sandbox.reset()
+  request.place(where)
+  local at
+  local ok, difference = pcall(function()
+    for _, point in ipairs(points) do
+      at = point
+      request.set(point)
+      local plain = end_of((sandbox.call(policy.pick, request.req)))
+      local leaf = class.leaves[core.decide(class.plan, point) + 1]
+      if plain.key ~= leaf.key then
+        return "the compiled plan gives " .. leaf.words .. " and plain Lua " .. plain.words
+          .. " for " .. request.words(point)
+      end
+    end
+  end)
+  sandbox.reset()
+  request.close()
+  if ok then return difference end
+  if frame.is_final(difference) then error(difference, 0) end
+  return "plain Lua gives an error for " .. request.words(at) .. ": "
+    .. frame.diagnose(difference).reason
+end
+
 -- Checks that the plan decides what compile.tell has found.
 ---@return boolean whether the plan's chain at `point` is equal to `chain`
 function compile.agrees(class, point, chain)

@@ -13,6 +13,7 @@ local core = require("loam.core")
 local diag = require("loam.report.diag")
 local dsl = require("loam.language.dsl")
 local frame = require("loam.report.frame")
+local join_check = require("loam.compiler.join_check")
 local path_graph = require("loam.compiler.path_graph")
 local sandbox = require("loam.language.sandbox")
 local scan = require("loam.compiler.scan")
@@ -298,6 +299,19 @@ local function join_classes()
   return not all_classes.are_far_too_many(trie, policy.class)
 end
 
+-- Compares joined classes with plain Lua. Returns a diagnostic if they differ.
+local function wrong_join()
+  local difference, where = join_check.run(current, trie)
+  return difference and diag.new {
+    line = current.line, class = "mismatch",
+    reason = ("tags were joined that pick does not treat alike: %s, with tag \"%s\", file \"%s\", "
+      .. "function \"%s\" and module \"%s\""):format(difference, where.tag, where.file, where.func,
+      where.module),
+    suggestion = "this is a fault of loam: report it with the policy; a policy of less than 64 "
+      .. "classes of tags joins none",
+  }
+end
+
 -- Compiles for every class of sites; once.
 ---@return loam.Diagnostic[] faults
 function policy.compile_all()
@@ -312,6 +326,7 @@ function policy.compile_all()
   end
   has_all = is_possible and is_within() and #errors < MOST_FAULTS
   if #errors == 0 and not has_all then errors[1] = too_many_classes() end
+  if #errors == 0 and trie.grow and keep ~= "unchecked" then errors[1] = wrong_join() end
   faults = errors
   return errors
 end

@@ -133,6 +133,18 @@ describe("the classes of a policy", function()
     assert.equal("a", support.ask("b-c-d-", 1))
   end)
 
+  it("are compared with plain Lua at other tags where they were joined", function()
+    local path_graph = require("loam.compiler.path_graph")
+    local run = path_graph.run
+    path_graph.run = function() return { leaf = "a class with all tags" } end
+    local _, errors = classes("local n = 0\n"
+      .. globs(8, "if req.tag:glob(PATTERN) then n = n + 1 end") .. " return n > 4 and a or b")
+    path_graph.run = run
+    assert.equal("mismatch", errors[1].class)
+    assert.matches("^tags were joined that pick does not treat alike: the compiled plan gives 'b' "
+      .. "and plain Lua 'a' for size %d+", errors[1].reason)
+  end)
+
   it("are refused early where answers lead to very many decisions, with the questions", function()
     local sums = "local n = 0\n" .. globs(20, "if req.tag:glob(PATTERN) then n = n + 2^SIZE end")
     local _, errors = classes(sums .. " return req.size > n and a or b")
