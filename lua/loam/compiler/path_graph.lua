@@ -188,12 +188,14 @@ local function bytecode(f) return string.dump(f, true) end
 -- Runs the file again, from its spread text. Raises an error unless that is the same program, with
 -- a line for each place.
 local function load_spread(text)
+  budget.step("reading the file word by word")
   local spread_text, lines = spread.run(text)
   local env = sandbox.new(dsl.loam)
   local chunk = assert(load(spread_text, frame.chunk(), "t", env))
   assert(bytecode(chunk) == bytecode(assert(load(text, frame.chunk(), "t"))))
   assert(scan.has_line_for_each_question(chunk))
   frame.spread(lines)
+  budget.step("running the file again")
   local given = dsl.policy(sandbox.load(chunk))
   local invariants = always.read(given.always, given.line)
   sandbox.seal(env, given.pick, given.tests, given.always)
