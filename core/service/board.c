@@ -328,8 +328,7 @@ static void sign(void) {
  * sees 0 as its parent's id. Its own id means nothing to readers outside, so the place names the
  * namespace. Such a child may come from a bare clone(2), without fork_child. */
 static void settle(bool is_program) {
-  bool was_forked = getppid() == lm_board_pid(owner);
-  if (!is_program && !was_forked) pid_namespace = lm_board_own_namespace();
+  if (!is_program && getppid() != lm_board_pid(owner)) pid_namespace = lm_board_own_namespace();
   owner = lm_board_owner_now(getpid());
   has_place = false;
   mine.figures.uid = uid = geteuid();
