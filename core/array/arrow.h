@@ -37,8 +37,8 @@ struct ArrowArray {
 };
 
 /* Returns Arrow's format for a scalar kind, or "" for kinds that Arrow does not have. A date counts
- * days, a time of day microseconds. The letter of a timestamp or a duration is its unit; a
- * timestamp also ends in a colon, because it has no time zone. */
+ * days, a time of day microseconds. The formats of timestamps and durations name their unit by a
+ * letter. The format of a timestamp also ends in a colon, because loam's have no time zone. */
 LM_INLINE const char *lm_arrow_format(loam_type_kind kind) {
   static const char *const formats[] = {
     [LOAM_TYPE_BOOL] = "b",           [LOAM_TYPE_INT8] = "c",

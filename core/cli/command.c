@@ -137,8 +137,8 @@ int lm_command(int argc, char **argv) {
   fill_closed();
   survive_long_files();
   if (lm_range_check() || lm_luajit_open()) return fail("", loam_error());
-  lua_State *L = lm_vm_alloc_begin(&heap) ? lua_newstate(allocate, &heap) : NULL;
-  if (!lm_vm_alloc_begun(&heap) || !L) return fail("", "no memory for a Lua state");
+  lua_State *L = lm_vm_alloc_reserve(&heap) ? lua_newstate(allocate, &heap) : NULL;
+  if (!lm_vm_alloc_end_reserve(&heap) || !L) return fail("", "no memory for a Lua state");
   int error = lua_cpcall(L, run_main, &a);
   if (error == LUA_ERRMEM || a.lacks_memory) return fail("", "no memory for the command");
   if (error) fail("internal error: ", lua_tolstring(L, -1, NULL));

@@ -35,8 +35,8 @@ static void append_to_file(void) {
   path[0] = 0;
 }
 
-/* Appends nothing to the file yet, so that a program which runs for long tells of a wrong path at
- * once. */
+/* Opens the file at the start too, and appends no bytes. So a program that runs for weeks reports a
+ * wrong path at its start. */
 static void start_file(const char *where) {
   strcpy(path, where);
   append_to_file();

@@ -73,8 +73,8 @@ loam_status lm_policy_open_text(const char *name, const char **text, size_t *len
   return status == LOAM_OK ? status : name_error(status, name);
 }
 
-/* Returns LOAM_EPOLICY if a program would load the image in `source` as it is. `words` say why the
- * image is not that of its text. */
+/* Returns LOAM_EPOLICY if a program on this machine would use the image in `source` without
+ * compiling its text again. `words` say how the image and its text differ. */
 static loam_status refuse_if_loaded(const lm_script_source *source, const char *words) {
   lm_policy_image *image;
   loam_status status = open_copy(source, &image);

@@ -180,8 +180,8 @@ loam_status lm_vm_open(lm_vm *vm, const char *name, const char *text,
   if (status != LOAM_OK) return status;
   *vm = (lm_vm){ .name = name, .text = text, .limits = *limits, .cap = SIZE_MAX };
   if (limits->step_bytes > STEP_BYTES_MAX) vm->limits.step_bytes = STEP_BYTES_MAX;
-  if (lm_vm_alloc_begin(&vm->heap)) vm->L = lua_newstate(allocate, vm);
-  if (!lm_vm_alloc_begun(&vm->heap) || !vm->L || !take_thread_data(vm->L)) {
+  if (lm_vm_alloc_reserve(&vm->heap)) vm->L = lua_newstate(allocate, vm);
+  if (!lm_vm_alloc_end_reserve(&vm->heap) || !vm->L || !take_thread_data(vm->L)) {
     lm_vm_alloc_end(&vm->heap);
     vm->L = NULL;
     return lm_error(LOAM_ENOMEM, "%s: no memory for a Lua state", name);

@@ -103,7 +103,7 @@ static void *take(lm_vm_alloc *h, size_t size) {
 
 static void *take_of_reserve(lm_vm_alloc *h, size_t size) {
   h->is_short = true;
-  if (size > h->reserve_left - h->reserve_left % LM_VM_ALLOC_UNIT) return NULL;
+  if (size > h->reserve_left) return NULL; /* a multiple of the unit */
   h->reserve_left -= room_for(size);
   return h->reserve + h->reserve_left;
 }
@@ -137,14 +137,14 @@ void *lm_vm_alloc_resize(lm_vm_alloc *h, void *piece, size_t old, size_t size) {
   return to;
 }
 
-bool lm_vm_alloc_begin(lm_vm_alloc *h) {
+bool lm_vm_alloc_reserve(lm_vm_alloc *h) {
   lm_assert(!h->reserve && !h->is_short);
   h->reserve = lm_vm_alloc_take(h, RESERVE);
   h->reserve_left = RESERVE;
   return h->reserve;
 }
 
-bool lm_vm_alloc_begun(lm_vm_alloc *h) {
+bool lm_vm_alloc_end_reserve(lm_vm_alloc *h) {
   if (h->is_short) return false;
   if (h->reserve) lm_vm_alloc_put(h, h->reserve, RESERVE);
   h->reserve = NULL;
@@ -170,6 +170,7 @@ static bool is_large(const lm_vm_alloc *h, const void *at) {
 bool lm_vm_alloc_is_valid(const lm_vm_alloc *h) {
   if (!h->chunks && (h->at || h->end)) return false;
   if (h->chunks && (h->end != (char *)h->chunks + CHUNK || h->at > h->end)) return false;
+  if (h->is_short && !h->reserve) return false;
   for (size_t i = 0; i < LM_VM_ALLOC_SIZES; i++)
     for (const lm_vm_alloc_piece *p = h->unused[i]; p; p = p->next)
       if (!is_in_chunks(h, p, (i + 1) * LM_VM_ALLOC_UNIT) && !is_large(h, p)) return false;

@@ -19,7 +19,8 @@ typedef struct lm_vm_alloc_large lm_vm_alloc_large;
  * LM_VM_ALLOC_UNIT bytes is a large piece: it has a block of metadata memory of its own.
  * Law: unused[i] lists free pieces of i + 1 units, or of more if they got smaller without memory.
  *      [at, end) is the part of the first chunk that was not cut yet; both are NULL while there is
- *      no chunk. `large` lists all large pieces, also those that got small. */
+ *      no chunk. `large` lists all large pieces, also those that got small. There is a reserve if
+ *      is_short is set. */
 typedef struct lm_vm_alloc {
   lm_vm_alloc_piece *unused[LM_VM_ALLOC_SIZES];
   lm_vm_alloc_chunk *chunks;
@@ -30,12 +31,13 @@ typedef struct lm_vm_alloc {
   bool is_short; /* a piece came from the reserve, or would not fit: nothing is freed any more */
 } lm_vm_alloc;
 
-/* LuaJIT reads through NULL in lua_newstate if any piece but the first is refused. So lua_newstate
- * is called between these two. lm_vm_alloc_begin takes a reserve for it. False: there is no memory.
- * lm_vm_alloc_begun gives the reserve back. False: memory was short, and the state must not be
- * used, nor closed; lm_vm_alloc_end ends its memory. */
-bool lm_vm_alloc_begin(lm_vm_alloc *h);
-bool lm_vm_alloc_begun(lm_vm_alloc *h);
+/* LuaJIT reads through NULL in lua_newstate if it is refused a piece after the first piece. So a
+ * caller takes a reserve before lua_newstate, and gives it back after that. lm_vm_alloc_reserve
+ * returns false if there is no memory for the reserve. lm_vm_alloc_end_reserve returns false if the
+ * reserve was needed: then the state must not be used, nor closed, and lm_vm_alloc_end gives back
+ * its memory. */
+bool lm_vm_alloc_reserve(lm_vm_alloc *h);
+bool lm_vm_alloc_end_reserve(lm_vm_alloc *h);
 
 /* Sizes are above 0. The caller gives the size of a piece again when it resizes or frees the piece:
  * the size that it asked for. lm_vm_alloc_take and lm_vm_alloc_resize return NULL if there is no

@@ -15,9 +15,9 @@ local function of_tag(tag)
 end
 
 -- Sends a request and shows the answer.
----@param ability string|nil where an order for no memory is an error, what memory has to do for the
---- order, such as "can sleep"
----@param done string what the memory is after the order, such as "asleep"
+---@param ability string|nil the words for memory that the order is for, such as "can sleep"; with
+--- them, an order that finds no such memory is an error
+---@param done string the word for the memory after the order, such as "asleep"
 ---@return integer exit status
 function sleep_order.run(context, given, request, ability, done)
   local pid = hosts.pid(given[1])

@@ -35,7 +35,7 @@ local function reduced(graph, node, made)
   return made[node]
 end
 
--- Returns what is left of a rest after the answer of a question.
+-- Returns the rest that follows from a rest when a question has got its answer.
 local function after(graph, rest, observation, answer, made)
   if rest.leaf then return rest end
   local c = rest.condition

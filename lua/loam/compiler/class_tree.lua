@@ -61,8 +61,9 @@ local function sorted(answers)
   return list
 end
 
--- Returns what stands behind the only answer that sites give; nil: sites give several. A policy
--- with many rules has mostly such questions: a tag under one tag is under no other.
+-- Returns the node behind the only possible answer of a question; nil: several answers are
+-- possible. A policy with many rules has mostly such questions: a tag under one tag is under no
+-- other.
 local function only_child(node)
   local answer, child = next(node.edges)
   if next(node.edges, answer) == nil then return child end
@@ -126,9 +127,9 @@ local function store(strings, text)
   return strings.at[text]
 end
 
--- Appends the keys of a question that lead elsewhere than `no`. Returns the first one and their
--- number. Every other string goes to `no`. A key longer than core takes is left out: a string of a
--- site has at most 4095 bytes (site_search.lua).
+-- Appends the keys of a question that lead elsewhere than `no`. Returns the index before the first
+-- of these keys, and their number. Every other string goes to `no`. A key longer than core takes is
+-- left out: a string of a site has at most 4095 bytes (site_search.lua).
 local function add_keys(keys, strings, cell, no)
   local first, about = #keys, cell.observation.about
   for _, word in ipairs(about.words) do

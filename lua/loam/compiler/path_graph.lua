@@ -3,12 +3,12 @@
 -- If the classes of sites are compiled one by one, twelve questions that do not depend on each
 -- other need 4096 runs. Most policies go the same way after such a question, whatever its answer
 -- was. Here the answers of questions are outcomes of conditions, as comparisons are, so that paths
--- fork at questions too. Where two paths reach one question in one state, the second path ends: it
--- goes on as the first one did. The state is: the functions that run, the places in them (the text
--- is spread.lua's, so a line is a place), the values of their local variables, and what the path
--- has settled about the numbers of the request. `pick` has no other state, because scan.lua refuses
--- writes to anything outside. (The method is state merging in symbolic execution: Boonstoppel,
--- Cadar and Engler, RWset, 2008.)
+-- fork at questions too. Where two paths reach one question in one state, the later path ends,
+-- because it would go on like the earlier path. The state is: the functions that run, the places in
+-- them (spread.lua puts each word on a line, so a line is a place), the values of their local
+-- variables, and the conditions on the request's numbers that the path has settled. `pick` has no
+-- other state, because scan.lua refuses writes to anything outside. (The method is state merging in
+-- symbolic execution: Boonstoppel, Cadar and Engler, RWset, 2008.)
 --
 -- A path may give answers that no site gives together: class_graph.lua searches sites for its
 -- classes afterwards.
@@ -65,8 +65,8 @@ end
 
 local answered -- below
 
--- Returns the state of the functions that wait for the answer of a question, as text; nil if it
--- cannot be told.
+-- Returns the state of the functions that wait for the answer of a question, as text; nil if a
+-- function of C is among them.
 local function state_of(observation)
   local parts, level = { name_of(observation) }, 2
   while getinfo(level, "f").func ~= answered do level = level + 1 end
@@ -105,7 +105,8 @@ local function name_of_settled(c)
   return tostring(name_of(c))
 end
 
--- Ends this run if an earlier one has asked the question in this state. Else returns the state.
+-- Ends this run if an earlier run has asked the question in this state. If none has, the function
+-- returns the state.
 local function met_before(observation)
   local state = state_of(observation)
   state = state and table.concat({ part, state, trace.settled(name_of_settled) }, "|")
