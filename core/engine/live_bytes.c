@@ -87,8 +87,6 @@ static _Atomic uint32_t counted_n;
 
 static void list_tag(const loam_site *site) {
   uint32_t n = atomic_load_explicit(&counted_n, memory_order_relaxed);
-  for (uint32_t i = 0; i < n && i < LM_LIVE_TAGS; i++)
-    if (atomic_load_explicit(&counted[i], memory_order_relaxed)->live == site->live) return;
   if (n < LM_LIVE_TAGS) atomic_store_explicit(&counted[n], site, memory_order_release);
   atomic_store_explicit(&counted_n, n + 1, memory_order_relaxed);
 }
@@ -103,7 +101,8 @@ uint32_t lm_live_each(lm_live_visit *visit, void *ctx) {
   return n > LM_LIVE_TAGS ? n - LM_LIVE_TAGS : 0;
 }
 
-/* A load and a new site may mark at one time. */
+/* A load and a new site may mark at one time. Each tag is listed once: lm_site_begin_counting makes
+ * all sites of the tag counted. */
 void lm_live_mark(loam_site *site) {
   lm_lock_take(&beginning.lock);
   if (!atomic_load_explicit(&site->counted, memory_order_relaxed)) list_tag(site);
