@@ -323,8 +323,6 @@ void loam_free_sized(void *ptr, size_t size) {
   else lm_memory_free(ptr, size - (size == SIZE_MAX), NULL, __builtin_return_address(0));
 }
 
-void loam_on_foreign(int (*free_it)(void *ptr)) { lm_engine_set_foreign(free_it); }
-
 /* ---- Sizes, and memory that is free -------------------------------------------------------- */
 
 size_t loam_usable_size(const void *ptr) { return lm_record_usable(ptr); }

@@ -40,11 +40,6 @@ LM_INLINE bool lm_engine_free_counted(lm_thread *t, void *ptr, lm_located met) {
   return true;
 }
 
-/* Sets the host's function for foreign pointers (loam_on_foreign); NULL removes it. A foreign
- * pointer is not loam's. When one is freed, the function gets it before the free is reported as
- * wrong, and returns 1 if it has freed the pointer. */
-void lm_engine_set_foreign(int (*free_it)(void *ptr));
-
 /* Registers with threads, once; before anything is allocated. */
 void lm_engine_start(void);
 

@@ -50,10 +50,10 @@ static void free_pool(lm_thread *t, void *p, const lm_stream *on) {
   }
 }
 
-/* The function of lm_engine_set_foreign. Relaxed: nothing else is read through it. */
+/* The function of loam_on_foreign. Relaxed: nothing else is read through it. */
 static int (*_Atomic on_foreign)(void *ptr);
 
-void lm_engine_set_foreign(int (*free_it)(void *ptr)) {
+void loam_on_foreign(int (*free_it)(void *ptr)) {
   atomic_store_explicit(&on_foreign, free_it, memory_order_relaxed);
 }
 
