@@ -749,9 +749,6 @@ bool lm_thread_has_calmed(lm_thread *t, int64_t since_ns) {
 _Atomic bool lm_thread_owes_child;
 uint32_t lm_thread_forks;
 
-void lm_thread_hold_forks(void) { lm_lock_hold_cancel(); }
-void lm_thread_allow_forks(void) { lm_lock_allow_cancel(); }
-
 bool lm_thread_has_others(void) {
   if (!lm_lock_try(&list.lock)) return true;
   bool has_others = list.first != lm_thread_self || (list.first && list.first->next);

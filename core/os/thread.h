@@ -468,13 +468,10 @@ typedef struct lm_thread_hooks {
   void (*fork_prepare)(void);
 } lm_thread_hooks;
 
-/* Registers a module's hooks, which are copied. The caller may hold its own locks. */
+/* Registers a module's hooks, which are copied. The caller may hold its own locks. A module that
+ * makes something and registers hooks for it does both in one guarded section (lm_lock_hold_cancel
+ * to lm_lock_allow_cancel), so that a forked child has all of it or nothing. */
 void lm_thread_add_hooks(const lm_thread_hooks *hooks);
-
-/* Between these two calls no other thread of the process forks. A module that makes something and
- * registers hooks for it calls them, so that a child has all of it or nothing. */
-void lm_thread_hold_forks(void);
-void lm_thread_allow_forks(void);
 
 /* Makes a forked child renew the lock. At most LM_FORK_LOCKS locks; a lock that is already known is
  * not added again. A process that uses all parts of loam adds 25. */

@@ -134,13 +134,13 @@ void lm_policy_start(void) {
   static _Atomic bool
       done; /* stored with release after the hooks; the acquire here pairs with it */
   if (atomic_load_explicit(&done, memory_order_acquire)) return;
-  lm_thread_hold_forks();
+  lm_lock_hold_cancel(); /* a forked child has all of this or nothing */
   if (!atomic_load_explicit(&done, memory_order_relaxed)) {
     lm_engine_start(); /* registers the hooks of memory: a load takes locks of memory later */
     lm_thread_add_hooks(&hooks);
     atomic_store_explicit(&done, true, memory_order_release);
   }
-  lm_thread_allow_forks();
+  lm_lock_allow_cancel();
 }
 
 __attribute__((constructor)) static void register_site_hook(void) { lm_site_on_new = on_new_site; }
