@@ -43,7 +43,7 @@ loam_status loam_device_info(int device, struct loam_device_info *out) {
   lm_device_figures pools;
   size_t reserved, used;
   own_blocks own = { .device = device };
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error_missing("out");
   loam_status status = check_device(device);
   if (!status) status = lm_gpu_status(lm_gpu()->info(device, &info));
   if (status) return status;

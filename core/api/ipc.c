@@ -111,7 +111,7 @@ loam_status loam_ipc_get(const void *ptr, loam_ipc *out) {
   loam_owner_info owner;
   lm_device_export block;
   lm_provided provided;
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error_missing("out");
   loam_status status = loam_owner(ptr, &owner);
   if (status != LOAM_OK) return status;
   if (is_of_host(&owner))
@@ -211,7 +211,7 @@ static loam_status use_locked(const loam_manager *m, const loam_ipc *handle, int
 
 loam_status loam_ipc_open(const loam_ipc *handle, int device, void **out) {
   loam_status status = LOAM_OK;
-  if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
+  if (!handle || !out) return lm_error_missing(handle ? "out" : "handle");
   const loam_manager *m = manager_of(device, &status);
   if (m) status = check_part(handle);
   if (!m || status) return status;
@@ -313,7 +313,7 @@ static loam_status copy_opened(const loam_ipc *handle, const void *there, int de
 
 loam_status loam_ipc_open_staged(const loam_ipc *handle, int device, void **out) {
   void *there;
-  if (!handle || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", handle ? "out" : "handle");
+  if (!handle || !out) return lm_error_missing(handle ? "out" : "handle");
   int source = loam_ipc_device(handle); /* the device of the memory, in this process */
   if (source < 0 && lm_gpu())
     return lm_error(LOAM_EUNSUPPORTED,

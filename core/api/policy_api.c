@@ -10,12 +10,8 @@
 #include "service/control.h"
 #include "service/policy.h"
 
-static loam_status null_argument(const char *name) {
-  return lm_error(LOAM_EINVAL, "%s: it is NULL", name);
-}
-
 loam_status loam_policy_load(const char *path) {
-  if (!path) return null_argument("path");
+  if (!path) return lm_error_missing("path");
   lm_slow_call_chores();
   return lm_policy_load_file(path);
 }
@@ -23,7 +19,7 @@ loam_status loam_policy_load(const char *path) {
 /* A file without a newline at its end may be cut off, so it is refused. A text is whole: it gets
  * the newline. */
 loam_status loam_policy_load_text(const char *name, const char *text) {
-  if (!text) return null_argument("text");
+  if (!text) return lm_error_missing("text");
   lm_slow_call_chores();
   size_t length = strlen(text);
   char *whole = lm_metadata_take(length + 1);
@@ -50,7 +46,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
                                 void *ctx) {
   char *text;
   size_t length;
-  if (!path || !query || !write) return null_argument("path, query or write");
+  if (!path || !query || !write) return lm_error_missing("path, query or write");
   loam_status status = lm_policy_file_read(path, LM_READ_TO_INSPECT, &text, &length);
   if (status) return status;
   lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
@@ -62,7 +58,7 @@ loam_status loam_policy_inspect(const char *path, const char *query, loam_write_
 }
 
 loam_status loam_policy_info(struct loam_policy_info *out) {
-  if (!out) return null_argument("out");
+  if (!out) return lm_error_missing("out");
   lm_slow_call_chores();
   lm_policy_info_get(out);
   return LOAM_OK;

@@ -15,10 +15,6 @@
 
 const char *loam_version(void) { return LM_VERSION; }
 
-static loam_status null_argument(const char *name) {
-  return lm_error(LOAM_EINVAL, "%s: it is NULL", name);
-}
-
 /* ---- Blocks ------------------------------------------------------------------------------- */
 
 int loam_owns(const void *ptr) {
@@ -33,7 +29,7 @@ int loam_forbids_huge(const void *ptr) {
 }
 
 loam_status loam_owner(const void *ptr, loam_owner_info *out) {
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error_missing("out");
   if (lm_owner_find(ptr, out)) return LOAM_OK;
   return lm_error(LOAM_EBADPTR, "%p: it is in no live block", ptr);
 }
@@ -41,15 +37,15 @@ loam_status loam_owner(const void *ptr, loam_owner_info *out) {
 /* ---- Figures and other processes ---------------------------------------------------------- */
 
 loam_status loam_got_each(loam_got_fn callback, void *ctx) {
-  return callback ? lm_placement_audit_each(callback, ctx) : null_argument("callback");
+  return callback ? lm_placement_audit_each(callback, ctx) : lm_error_missing("callback");
 }
 
 loam_status loam_stats(struct loam_stats *out) {
-  return out ? lm_stats_get(out) : null_argument("out");
+  return out ? lm_stats_get(out) : lm_error_missing("out");
 }
 
 loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx) {
-  if (!callback) return null_argument("callback");
+  if (!callback) return lm_error_missing("callback");
   if (keys & ~(LOAM_BY_TAG | LOAM_BY_STRATEGY | LOAM_BY_GENERATION))
     return lm_error(LOAM_EINVAL, "keys %#x: they are a sum of LOAM_BY_*", (unsigned)keys);
   return lm_stats_by(keys, callback, ctx);
@@ -61,14 +57,14 @@ loam_status loam_stats_each(loam_row_fn callback, void *ctx) {
 
 loam_status loam_ask(int pid, const char *request, unsigned timeout_ms, loam_write_fn write,
                      void *ctx) {
-  if (!request || !write) return null_argument("request or write");
+  if (!request || !write) return lm_error_missing("request or write");
   return lm_control_ask(&(lm_control_request){ pid, request, timeout_ms }, write, ctx);
 }
 
 loam_status loam_hosts(loam_pid_fn callback, void *ctx) {
-  return callback ? lm_control_hosts(callback, ctx) : null_argument("callback");
+  return callback ? lm_control_hosts(callback, ctx) : lm_error_missing("callback");
 }
 
 loam_status loam_machine(loam_write_fn write, void *ctx) {
-  return write ? lm_machine_write(write, ctx) : null_argument("write");
+  return write ? lm_machine_write(write, ctx) : lm_error_missing("write");
 }

@@ -72,7 +72,7 @@ loam_status loam_array_new(loam_site *site, const loam_type *type, loam_array **
 loam_status loam_array_new_in(loam_site *site, const loam_type *type, int arenas,
                               loam_array **out) {
   loam_array *a;
-  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
+  if (!type || !out) return lm_error_missing(type ? "out" : "type");
   loam_status status = lm_type_check_sized(type);
   if (status) return status;
   if (arenas & ~(LOAM_ARENA_ZEROED | LOAM_ARENA_RESIZABLE))
@@ -179,8 +179,7 @@ static loam_status set_layout(loam_array *a, const loam_block *block, size_t off
 
 loam_status loam_array_wrap(loam_block *block, size_t offset, const loam_type *type,
                             const int64_t *strides, loam_array **out) {
-  if (!block || !type || !out)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !block ? "block" : type ? "out" : "type");
+  if (!block || !type || !out) return lm_error_missing(!block ? "block" : type ? "out" : "type");
   char words[LM_TYPE_WORDS];
   if (lm_type_check_sized(type)) return LOAM_EINVAL;
   if (type->has_pieces)
@@ -370,7 +369,7 @@ static loam_status fill_option(loam_array *array, size_t count) {
 }
 
 loam_status loam_array_resize(loam_array *array, size_t count) {
-  if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
+  if (!array) return lm_error_missing("array");
   const loam_type *type = array->type;
   lm_verify(lm_array_is_valid(array));
   char words[LM_TYPE_WORDS];
@@ -386,8 +385,7 @@ loam_status loam_array_resize(loam_array *array, size_t count) {
 }
 
 loam_status loam_array_append(loam_array *array, const void *element) {
-  if (!array || !element)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "element" : "array");
+  if (!array || !element) return lm_error_missing(array ? "element" : "array");
   const loam_type *type = array->type;
   char words[LM_TYPE_WORDS];
   if (type->kind != LOAM_TYPE_VAR)
@@ -463,8 +461,7 @@ static loam_status set_category(loam_array *array, const loam_type *type, const 
 }
 
 loam_status loam_array_set_text(loam_array *array, const char *bytes, size_t size) {
-  if (!array || (size && !bytes))
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "bytes" : "array");
+  if (!array || (size && !bytes)) return lm_error_missing(array ? "bytes" : "array");
   const loam_type *type = value_type(array->type);
   if (type->kind == LOAM_TYPE_FIXED_STRING) return set_fixed_string(array, type, bytes, size);
   if (type->kind == LOAM_TYPE_CATEGORICAL) return set_category(array, type, bytes, size);
@@ -497,7 +494,7 @@ size_t loam_array_dims(const loam_array *array, size_t most, size_t *shape, int6
 }
 
 loam_status loam_array_info(const loam_array *array, struct loam_array_info *out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
+  if (!array || !out) return lm_error_missing(array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   *out = (struct loam_array_info){ .type = array->type,
                                    .data = array->data,

@@ -346,7 +346,7 @@ static void put(out *o, const char *key, lm_array_cursor spot) {
 }
 
 loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx) {
-  if (!array || !write) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "write" : "array");
+  if (!array || !write) return lm_error_missing(array ? "write" : "array");
   out o = { .write = write, .ctx = ctx };
   lm_verify(lm_array_is_valid(array));
   put(&o, NULL, lm_array_start(array));

@@ -156,7 +156,7 @@ static void show_array(description *p, const loam_array *a) {
 }
 
 loam_status loam_array_repr(const loam_array *array, loam_write_fn write, void *ctx) {
-  if (!array || !write) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "write" : "array");
+  if (!array || !write) return lm_error_missing(array ? "write" : "array");
   description p = { .depth = 0 };
   show_array(&p, array);
   loam_status status = p.text.failed ? lm_error(LOAM_ENOMEM, "no memory for the text") : LOAM_OK;

@@ -651,7 +651,7 @@ static loam_status put_table(const job *w, lm_array_cursor spot, node n) {
 loam_status loam_array_to_arrow(const loam_array *array, int may_copy, struct ArrowSchema *schema,
                                 struct ArrowArray *out) {
   if (!array || !schema || !out)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : schema ? "out" : "schema");
+    return lm_error_missing(!array ? "array" : schema ? "out" : "schema");
   job w = { array, array->block.site, may_copy != 0 };
   struct ArrowSchema made_schema = { .release = NULL };
   struct ArrowArray made_array = { .release = NULL };

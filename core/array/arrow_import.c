@@ -676,7 +676,7 @@ static loam_status make_holder(loam_block **out, struct ArrowArray **moved) {
 loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct ArrowArray *array,
                                   int may_copy, loam_array **out) {
   if (!schema || !array || !out)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !schema ? "schema" : array ? "out" : "array");
+    return lm_error_missing(!schema ? "schema" : array ? "out" : "array");
   if (!schema->release || !array->release)
     return lm_error(LOAM_EINVAL, "the Arrow %s was released", schema->release ? "array" : "schema");
   job w = { .may_copy = may_copy != 0 };

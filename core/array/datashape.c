@@ -731,7 +731,7 @@ static loam_status parse_type(parser *p, loam_type **out) {
 }
 
 loam_status loam_type_parse(const char *text, loam_type **out) {
-  if (!text || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", text ? "out" : "text");
+  if (!text || !out) return lm_error_missing(text ? "out" : "text");
   parser p = { .text = text, .at = text };
   loam_type *type;
   advance(&p);

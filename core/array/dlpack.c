@@ -150,7 +150,7 @@ static loam_status make_exported(const loam_array *array, const lm_array_row *ro
 }
 
 loam_status loam_array_to_dlpack(const loam_array *array, DLManagedTensor **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
+  if (!array || !out) return lm_error_missing(array ? "out" : "array");
   if (array->is_readonly)
     return lm_error(LOAM_EUNSUPPORTED, "the array is read-only, which DLPack cannot express");
   lm_array_cursor spot = lm_array_start(array);
@@ -238,7 +238,7 @@ static loam_status wrap_tensor(DLManagedTensor *tensor, const loam_type *type,
 }
 
 loam_status loam_array_from_dlpack(DLManagedTensor *tensor, loam_array **out) {
-  if (!tensor || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", tensor ? "out" : "tensor");
+  if (!tensor || !out) return lm_error_missing(tensor ? "out" : "tensor");
   const DLTensor *t = &tensor->dl_tensor;
   int64_t strides[LM_TYPE_DEPTH];
   loam_type_kind kind = LOAM_TYPE_BOOL;

@@ -91,7 +91,7 @@ static loam_status fail_not_option(const loam_array *array) {
 }
 
 loam_status loam_array_omit(loam_array *array) {
-  if (!array) return lm_error(LOAM_EINVAL, "array: it is NULL");
+  if (!array) return lm_error_missing("array");
   if (array->type->kind != LOAM_TYPE_OPTION) return fail_not_option(array);
   loam_status status = lm_array_check_writable(array);
   if (status) return status;

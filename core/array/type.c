@@ -543,8 +543,7 @@ loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *s
                             loam_type **out) {
   loam_type *made = NULL;
   char words[LM_TYPE_WORDS];
-  if (!type || !out || (count && !shape))
-    return lm_error(LOAM_EINVAL, "type, shape or out: it is NULL");
+  if (!type || !out || (count && !shape)) return lm_error_missing("type, shape or out");
   if (count != count_sizes(type))
     return lm_error(LOAM_EINVAL, "type %s: the number of sizes must be %zu, not %zu",
                     lm_type_words(words, type), count_sizes(type), count);
@@ -608,7 +607,7 @@ int loam_type_equal(const loam_type *a, const loam_type *b) {
 }
 
 loam_status loam_type_info(const loam_type *type, struct loam_type_info *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
+  if (!type || !out) return lm_error_missing(type ? "out" : "type");
   *out = (struct loam_type_info){ .kind = type->kind,
                                   .size = type->size,
                                   .align = type->align,
@@ -629,7 +628,7 @@ static loam_status category_field(const loam_type *type, size_t index,
 }
 
 loam_status loam_type_field(const loam_type *type, size_t index, struct loam_type_field *out) {
-  if (!type || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", type ? "out" : "type");
+  if (!type || !out) return lm_error_missing(type ? "out" : "type");
   if (type->kind == LOAM_TYPE_CATEGORICAL) return category_field(type, index, out);
   if (type->kind != LOAM_TYPE_STRUCT) {
     char words[LM_TYPE_WORDS];

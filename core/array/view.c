@@ -504,7 +504,7 @@ static loam_status make_view(view *v, loam_array **out) {
 loam_status loam_array_index(const loam_array *array, size_t count, const loam_index *index,
                              loam_array **out) {
   if (!array || !out || (count && !index))
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : out ? "index" : "out");
+    return lm_error_missing(!array ? "array" : out ? "index" : "out");
   if (count > LM_TYPE_DEPTH)
     return lm_error(LOAM_EINVAL, "%zu indices: no array has as many dimensions", count);
   view v = { .array = array, .index = index, .indices = count };
@@ -512,23 +512,21 @@ loam_status loam_array_index(const loam_array *array, size_t count, const loam_i
 }
 
 loam_status loam_array_field(const loam_array *array, const char *name, loam_array **out) {
-  if (!array || !name || !out)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : name ? "out" : "name");
+  if (!array || !name || !out) return lm_error_missing(!array ? "array" : name ? "out" : "name");
   view v = { .array = array, .name = &name, .names = 1, .is_single = true };
   return make_view(&v, out);
 }
 
 loam_status loam_array_fields(const loam_array *array, size_t count, const char *const *names,
                               loam_array **out) {
-  if (!array || !names || !out)
-    return lm_error(LOAM_EINVAL, "%s: it is NULL", !array ? "array" : names ? "out" : "names");
+  if (!array || !names || !out) return lm_error_missing(!array ? "array" : names ? "out" : "names");
   if (!count) return lm_error(LOAM_EINVAL, "no field is named");
   view v = { .array = array, .name = names, .names = count };
   return make_view(&v, out);
 }
 
 loam_status loam_array_follow(const loam_array *array, loam_array **out) {
-  if (!array || !out) return lm_error(LOAM_EINVAL, "%s: it is NULL", array ? "out" : "array");
+  if (!array || !out) return lm_error_missing(array ? "out" : "array");
   lm_array_cursor spot = lm_array_start(array);
   char words[LM_TYPE_WORDS];
   if (!lm_type_is_followed(spot.type))
@@ -562,7 +560,7 @@ loam_status loam_array_transpose(const loam_array *array, loam_array **out) {
   size_t shape[LM_TYPE_DEPTH];
   int64_t strides[LM_TYPE_DEPTH];
   loam_type *type;
-  if (!array || !out) return lm_error(LOAM_EINVAL, "array or out: it is NULL");
+  if (!array || !out) return lm_error_missing("array or out");
   size_t n = loam_array_dims(array, LM_TYPE_DEPTH, shape, strides);
   lm_array_cursor element = lm_array_start(array);
   for (size_t i = 0; i < n; i++) {
@@ -587,7 +585,7 @@ loam_status loam_array_transpose(const loam_array *array, loam_array **out) {
 
 loam_status loam_array_readonly(const loam_array *array, loam_array **out) {
   loam_array *made;
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error_missing("out");
   loam_status status = loam_array_index(array, 0, NULL, &made);
   if (status) return status;
   made->is_readonly = true;

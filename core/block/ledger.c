@@ -49,7 +49,7 @@ static void add_ended_thread(lm_thread *t) {
 static void add_thread(lm_thread *t, void *sum) { add(sum, &t->blocks); }
 
 loam_status loam_block_stats(struct loam_block_stats *out) {
-  if (!out) return lm_error(LOAM_EINVAL, "out: it is NULL");
+  if (!out) return lm_error_missing("out");
   lm_lock_take(&counts.lock);
   struct loam_block_stats sum = counts.ended_threads;
   lm_thread_each(add_thread, &sum);
@@ -178,7 +178,7 @@ static void sum_by_tag(leak *of_tag, uint32_t tags) {
 }
 
 loam_status loam_block_leaks(loam_leak_fn callback, void *ctx) {
-  if (!callback) return lm_error(LOAM_EINVAL, "callback: it is NULL");
+  if (!callback) return lm_error_missing("callback");
   if (!is_listing())
     return lm_error(LOAM_ESTATE, "blocks are not listed: loam_config.leaks and LOAM_LEAKS are 0");
   uint32_t tags = lm_site_tag_count() + 1;

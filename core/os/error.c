@@ -44,6 +44,10 @@ loam_status lm_error(loam_status status, const char *format, ...) {
   return status;
 }
 
+loam_status lm_error_missing(const char *name) {
+  return lm_error(LOAM_EINVAL, "%s: it is NULL", name);
+}
+
 void *lm_error_null(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);

@@ -11,6 +11,9 @@
  * for the thread's area the text is lost. */
 LM_COLD loam_status lm_error(loam_status status, const char *format, ...) LM_PRINTF(2, 3);
 
+/* Says that an argument with this name is NULL, and returns LOAM_EINVAL. */
+LM_COLD loam_status lm_error_missing(const char *name);
+
 /* Like lm_error, but returns NULL: for functions that return a pointer. */
 LM_COLD void *lm_error_null(const char *format, ...) LM_PRINTF(1, 2);
 
