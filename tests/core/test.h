@@ -114,30 +114,6 @@ static inline pthread_t start_thread(void *(*run)(void *), void *argument) {
   return thread;
 }
 
-/* Two threads do things at one time, in many rounds. `arrived` counts the arrivals of both threads
- * at their meetings. The thread that began the duel ends it, after a number of rounds or a few
- * seconds. */
-typedef struct duel {
-  _Atomic int arrived;
-  int64_t end_ns;
-  _Atomic bool is_over;
-} duel;
-
-static inline void duel_begin(duel *d) { *d = (duel){ .end_ns = lm_sys_clock_ns() + 3000000000 }; }
-
-/* Arrives at meeting number `nth` (from 1 on), and waits for the other thread. */
-static inline void duel_meet(duel *d, int nth) {
-  d->arrived++;
-  for (int tries = 0; d->arrived < 2 * nth; tries++)
-    if (tries > 1000) sched_yield();
-}
-
-/* Ends the duel if `round` is the last of `most` rounds, or if the time is over. Rounds count from
- * 0. The thread that began the duel calls this before the last meeting of each round. */
-static inline void duel_end_round(duel *d, int round, int most) {
-  if (round + 1 == most || lm_sys_clock_ns() > d->end_ns) d->is_over = true;
-}
-
 /* Runs `body` in a child process. Returns its exit status, or minus the number of the signal that
  * ended it. A signal may be the purpose of a test, so the child writes no core file. */
 static inline int run_in_child(int (*body)(void *), void *argument) {

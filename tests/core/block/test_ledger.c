@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "test.h"
+#include "duel.h"
 
 static loam_site *here(void) { return loam_site_get("test.ledger"); }
 
@@ -297,36 +297,18 @@ static void ignore(void *ctx, loam_block_verb verb, const loam_block *b, size_t 
   (void)references;
 }
 
-static duel hooks;
+static void set_hook(void) { loam_on_block(ignore, NULL); }
+static void remove_hook(void) { loam_on_block(NULL, NULL); }
 
-static void *remove_hook(void *unused) {
-  for (int i = 0; !hooks.is_over; i++) {
-    duel_meet(&hooks, 3 * i + 1);
-    loam_on_block(NULL, NULL);
-    duel_meet(&hooks, 3 * i + 2);
-    duel_meet(&hooks, 3 * i + 3);
-  }
-  return unused;
+static bool is_slow_while_watched(void) {
+  return lm_block_watch_is_on() == !!(lm_thread_self->slow_reasons & LM_SLOW_LISTING);
 }
 
 static void threads_take_the_slow_path_exactly_while_blocks_are_watched(void **state) {
   (void)state;
-  enum { ROUNDS = 50000 };
-  lm_thread *t = lm_thread_get();
-  int wrong = 0;
-  duel_begin(&hooks);
-  pthread_t other = start_thread(remove_hook, NULL);
-  for (int i = 0; !hooks.is_over; i++) {
-    duel_meet(&hooks, 3 * i + 1);
-    loam_on_block(ignore, NULL);
-    duel_meet(&hooks, 3 * i + 2);
-    wrong += lm_block_watch_is_on() != !!(t->slow_reasons & LM_SLOW_LISTING);
-    duel_end_round(&hooks, i, ROUNDS);
-    duel_meet(&hooks, 3 * i + 3);
-  }
-  pthread_join(other, NULL);
-  assert_int_equal(wrong, 0);
-  loam_on_block(NULL, NULL);
+  lm_thread_get();
+  assert_int_equal(duel_count_wrong(50000, set_hook, remove_hook, is_slow_while_watched), 0);
+  remove_hook();
 }
 
 int main(void) {

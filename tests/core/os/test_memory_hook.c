@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 
+#include "duel.h"
 #include "os/memory_hook.h"
 #include "os/thread.h"
-#include "test.h"
 
 typedef struct hook_call {
   void *from, *to;
@@ -171,37 +171,21 @@ static void every_thread_reports(void **state) {
 }
 
 /* Two threads set hooks at one time: one thread sets a callback, the other removes it. */
-static duel hooks;
+static void set_hook(void) {
+  static long live;
+  loam_on_memory(tally, &live);
+}
+static void remove_hook(void) { loam_on_memory(NULL, NULL); }
 
-static void *remove_hook(void *unused) {
-  for (int i = 0; !hooks.is_over; i++) {
-    duel_meet(&hooks, 3 * i + 1);
-    loam_on_memory(NULL, NULL);
-    duel_meet(&hooks, 3 * i + 2);
-    duel_meet(&hooks, 3 * i + 3);
-  }
-  return unused;
+static bool is_slow_while_hooked(void) {
+  return lm_memory_hook_is_wanted() == !!(lm_thread_self->slow_reasons & LM_SLOW_HOOKED);
 }
 
 static void threads_take_the_slow_path_exactly_while_there_is_a_hook(void **state) {
   (void)state;
-  enum { ROUNDS = 50000 };
-  static long live;
-  lm_thread *t = lm_thread_get();
-  int wrong = 0;
-  duel_begin(&hooks);
-  pthread_t other = start_thread(remove_hook, NULL);
-  for (int i = 0; !hooks.is_over; i++) {
-    duel_meet(&hooks, 3 * i + 1);
-    loam_on_memory(tally, &live);
-    duel_meet(&hooks, 3 * i + 2);
-    wrong += lm_memory_hook_is_wanted() != !!(t->slow_reasons & LM_SLOW_HOOKED);
-    duel_end_round(&hooks, i, ROUNDS);
-    duel_meet(&hooks, 3 * i + 3);
-  }
-  pthread_join(other, NULL);
-  assert_int_equal(wrong, 0);
-  loam_on_memory(NULL, NULL);
+  lm_thread_get();
+  assert_int_equal(duel_count_wrong(50000, set_hook, remove_hook, is_slow_while_hooked), 0);
+  remove_hook();
 }
 
 int main(void) {

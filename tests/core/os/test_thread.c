@@ -1,5 +1,5 @@
 /* test_thread.c - areas of threads, the grace period, fork: thread.h. */
-#include "test.h"
+#include "duel.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -627,36 +627,23 @@ static void reasons_close_the_fast_path_and_open_it_again(void **state) {
 }
 
 /* A thread handles its own reasons while another thread removes a reason of all threads. */
-static duel endings;
+static void set_reasons(void) { lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE); }
+static void handle_own(void) { lm_thread_handle_slow(lm_thread_self); }
+static void end_reason_of_all(void) { lm_thread_clear_slow_all(LM_SLOW_HOOKED); }
 
-static void *end_reasons_of_all(void *unused) {
-  for (int i = 0; !endings.is_over; i++) {
-    lm_thread_set_slow_all(LM_SLOW_HOOKED | LM_SLOW_STALE);
-    duel_meet(&endings, 3 * i + 1);
-    lm_thread_clear_slow_all(LM_SLOW_HOOKED);
-    duel_meet(&endings, 3 * i + 2);
-    duel_meet(&endings, 3 * i + 3);
-  }
-  return unused;
+static bool has_opened(void) {
+  bool is_open = !lm_thread_self->slow_reasons && lm_thread_is_valid(lm_thread_self);
+  set_reasons(); /* for the next round */
+  return is_open;
 }
 
 static void the_fast_path_opens_when_reasons_end_at_one_time(void **state) {
   (void)state;
-  enum { ROUNDS_OF_ENDS = 100000 };
-  lm_thread *t = lm_thread_get();
-  int wrong = 0;
-  duel_begin(&endings);
-  pthread_t other = start_thread(end_reasons_of_all, NULL);
-  for (int i = 0; !endings.is_over; i++) {
-    duel_meet(&endings, 3 * i + 1);
-    lm_thread_handle_slow(t);
-    duel_meet(&endings, 3 * i + 2);
-    wrong += t->slow_reasons || !lm_thread_is_valid(t);
-    duel_end_round(&endings, i, ROUNDS_OF_ENDS);
-    duel_meet(&endings, 3 * i + 3);
-  }
-  pthread_join(other, NULL);
-  assert_int_equal(wrong, 0);
+  lm_thread_get();
+  set_reasons();
+  assert_int_equal(duel_count_wrong(100000, handle_own, end_reason_of_all, has_opened), 0);
+  end_reason_of_all();
+  handle_own();
 }
 
 static void old_decisions_never_match_a_later_epoch(void **state) {
