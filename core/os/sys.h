@@ -104,8 +104,9 @@ int lm_sys_advise_cold(void *at, size_t size);
 int lm_sys_page_out(void *at, size_t size);
 
 /* Moves pages without copying bytes: the memory of `from` appears at `to`, and `from` becomes
- * reserved without access. Both are inside reservations. Before Linux 6.17 `from` must be one
- * mapping, else the call fails with EFAULT and the caller copies. */
+ * reserved without access. Both are inside reservations. If the call fails, the memory is at `from`
+ * as before, and `to` is reserved without access. At `to` the pages have mappings of their own,
+ * which never join those beside them: each move adds one at least. */
 int lm_sys_move(void *from, size_t size, void *to);
 
 /* ---- NUMA nodes. A mask has a bit for each of the first 64 nodes. */

@@ -260,15 +260,48 @@ int lm_sys_page_out(void *at, size_t size) {
   return advise(at, size, ADVICE_PAGE_OUT);
 }
 
-/* REMAP_DONTUNMAP keeps a mapping at `from`, so no mmap of another thread can take that range.
- * Linux 6.1 unmaps `to` also when it then fails. */
+/* Returns whether a range is in one mapping. mremap(2) looks at that before it tries to make the
+ * range a page longer. It can do that only if no mapping is behind the range. */
+static bool is_one_mapping(char *at, size_t size) {
+  int before = errno;
+  bool is_longer = mremap(at, size, size + LM_PAGE, 0) != MAP_FAILED;
+  bool is_one = is_longer || errno != EFAULT;
+  errno = before;
+  if (is_longer) lm_sys_unmap(at + size, LM_PAGE);
+  return is_one;
+}
+
+/* Returns how many bytes of a range are in the mapping of its first page. */
+static size_t piece_of(char *at, size_t size) {
+  size_t in = LM_PAGE, beyond = size;
+  if (is_one_mapping(at, size)) return size;
+  while (beyond - in > LM_PAGE) {
+    size_t middle = lm_align_down(in + (beyond - in) / 2, LM_PAGE);
+    if (is_one_mapping(at, middle)) in = middle;
+    else beyond = middle;
+  }
+  return in;
+}
+
+/* REMAP_DONTUNMAP keeps a mapping at `from`, so no mmap of another thread can take that range. */
+static int move_piece(char *from, size_t size, char *to) {
+  int before = errno, flags = MREMAP_MAYMOVE | MREMAP_FIXED | REMAP_DONTUNMAP;
+  return outcome(mremap(from, size, size, flags, to) == MAP_FAILED ? -1 : 0, before);
+}
+
+/* One mapping is moved after the other. Linux 6.17 can move several in one call. But if that fails
+ * in the middle, as at the limit of mappings, it does not tell which of them it has moved. Older
+ * kernels unmap `to` before they find that there are several, and then another thread could map
+ * memory there. Linux 6.1 also unmaps `to` when it has no memory. */
 int lm_sys_move(void *from, size_t size, void *to) {
+  int error = 0;
   lm_assert(is_page(to) && size && size % LM_PAGE == 0);
   if (is_refused()) return ENOMEM;
-  int before = errno;
-  int flags = MREMAP_MAYMOVE | MREMAP_FIXED | REMAP_DONTUNMAP;
-  if (mremap(from, size, size, flags, to) == MAP_FAILED) {
-    int error = outcome(-1, before);
+  for (size_t done = 0, piece; done < size; done += piece) {
+    piece = piece_of((char *)from + done, size - done);
+    error = move_piece((char *)from + done, piece, (char *)to + done);
+    if (!error) continue;
+    memcpy(from, to, done); /* `from` is accessible and empty there */
     make_reserved(to, size);
     return error;
   }

@@ -200,18 +200,54 @@ static void moves_pages_and_leaves_the_source_reserved(void **state) {
   lm_sys_unmap(to, SIZE);
 }
 
-/* Linux 6.17 moves several pieces in one call. Older kernels move none of them. */
-static void moves_several_pieces_or_changes_nothing(void **state) {
+/* Makes a range of PIECES mappings, which hold the byte 7. Pages that were moved do not join. */
+enum { PIECES = 16, PIECE = SIZE / PIECES };
+static char *make_pieces(void) {
+  char *at = reserve(SIZE), *elsewhere = reserve(2 * SIZE);
+  for (int i = 0; i < PIECES; i++) {
+    char *piece = elsewhere + (ptrdiff_t)i * 2 * PIECE;
+    assert_int_equal(lm_sys_commit(piece, PIECE), 0);
+    memset(piece, 7, PIECE);
+    assert_int_equal(lm_sys_move(piece, PIECE, at + (ptrdiff_t)i * PIECE), 0);
+  }
+  lm_sys_unmap(elsewhere, 2 * SIZE);
+  return at;
+}
+
+static void moves_several_mappings(void **state) {
   (void)state;
-  char *from = reserve_and_commit(SIZE), *to = reserve(SIZE);
-  memset(from, 7, SIZE);
-  assert_int_equal(mprotect(from + SIZE / 2, LM_PAGE, PROT_NONE), 0);
-  bool moved = lm_sys_move(from, SIZE, to) == 0;
-  assert_true(is_all(moved ? to : from, SIZE / 2, 7));
-  assert_true(is_taken(from, SIZE) && is_taken(to, SIZE));
-  assert_false(has_access(moved ? from : to));
+  char *from = make_pieces(), *to = reserve(SIZE);
+  assert_int_equal(lm_sys_move(from, SIZE, to), 0);
+  assert_true(is_all(to, SIZE, 7));
+  assert_true(is_taken(from, SIZE));
+  assert_false(has_access(from));
   lm_sys_unmap(from, SIZE);
   lm_sys_unmap(to, SIZE);
+}
+
+/* Maps single pages until the process has as many mappings as the kernel allows, and then unmaps
+ * `room` of them. Returns 0 if a move that fails has changed nothing. */
+static int move_with_room_for(void *rooms) {
+  enum { MOST = 1 << 17 };
+  static void *page[MOST];
+  int n = 0, room = *(int *)rooms;
+  char *from = make_pieces(), *to = reserve(SIZE);
+  if (lm_sys_commit(to, SIZE)) return 1;
+  for (; n < MOST; n++) {
+    int access = n % 2 ? PROT_READ : PROT_NONE;
+    page[n] = mmap(NULL, LM_PAGE, access, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page[n] == MAP_FAILED) break;
+  }
+  for (int i = 0; i < room; i++) munmap(page[--n], LM_PAGE);
+  bool is_moved = lm_sys_move(from, SIZE, to) == 0;
+  return is_all(is_moved ? to : from, SIZE, 7) ? 0 : 1;
+}
+
+static void a_move_that_fails_at_the_limit_of_mappings_changes_nothing(void **state) {
+  (void)state;
+  skip_if_sanitized();
+  for (int room = 4; room < 4 + PIECES; room += 4)
+    assert_int_equal(run_in_child(move_with_room_for, &room), 0);
 }
 
 /* No machine has so many free huge pages of 1 GiB. */
@@ -572,7 +608,8 @@ int main(void) {
     cmocka_unit_test(maps_zeroed_memory),
     cmocka_unit_test(prefaults_every_page),
     cmocka_unit_test(moves_pages_and_leaves_the_source_reserved),
-    cmocka_unit_test(moves_several_pieces_or_changes_nothing),
+    cmocka_unit_test(moves_several_mappings),
+    cmocka_unit_test(a_move_that_fails_at_the_limit_of_mappings_changes_nothing),
     cmocka_unit_test(a_failed_huge_commit_leaves_the_reservation_whole),
     cmocka_unit_test(commits_huge_pages_where_the_machine_has_them),
     cmocka_unit_test(binds_to_a_node_that_exists),
