@@ -42,6 +42,26 @@ static uint32_t head_slot(lm_state_cell *state) {
   return lm_map_slot_of(lm_map_span_of_state(state));
 }
 
+/* ---- Moved pages --------------------------------------------------------------------------- */
+
+/* The sum of `moves` of all live blocks: about the number of mappings that the moves have added.
+ * Relaxed: it orders nothing, and may pass the bound by one for each thread. */
+static _Atomic uint64_t all_moves;
+
+/* Relaxed: the caller owns the block. */
+static uint64_t moves_of(const lm_large *l, uint32_t slot) {
+  if (l->regions->how.backing) return 0;
+  return atomic_load_explicit(&lm_map_span(slot)->moves, memory_order_relaxed);
+}
+
+/* Called when a block ends, before its slots are used again. Returns whether its pages were ever
+ * moved. */
+static bool end_moves(const lm_large *l, uint32_t slot) {
+  uint64_t moves = moves_of(l, slot);
+  if (moves) atomic_fetch_sub_explicit(&all_moves, moves, memory_order_relaxed);
+  return moves;
+}
+
 /* ---- Large blocks ------------------------------------------------------------------------- */
 
 /* A block before it can be found. */
@@ -50,7 +70,8 @@ typedef struct block {
   uint32_t use; /* LM_USE_LARGE or LM_USE_GUARDED */
   uint32_t bin; /* 0: threads do not cache it */
   uintptr_t start;
-  size_t size; /* usable bytes */
+  size_t size;    /* usable bytes */
+  uint64_t moves; /* how often its pages were moved */
 } block;
 
 /* Writes the entries of a block, which can be found by its addresses from then on. */
@@ -64,6 +85,7 @@ static void describe_block(const lm_large *l, const block *b, lm_token token) {
   atomic_store_explicit(&head->cell, lm_state_of_large(token), memory_order_relaxed);
   if (l->regions->how.backing) atomic_store(&head->lent, LM_LARGE_LENT_NEVER);
   else lm_age_reset(b->slot);
+  if (!l->regions->how.backing) atomic_store_explicit(&head->moves, b->moves, memory_order_relaxed);
   lm_span_info view = { b->start, b->bin, &head->cell, b->bin, l->strategy, b->size };
   lm_map_describe_large(b->slot, b->slots, &view);
   lm_map_extent(b->slot, b->slots, b->use);
@@ -206,7 +228,7 @@ bool lm_large_guard_has_room(void) {
 static void *guard_nothing(lm_large *l, size_t align, lm_token token) {
   uint32_t slot = lm_range_take(1, align > LM_PAGE ? align : LM_PAGE);
   if (!slot) return NULL;
-  block b = { slot, 1, LM_USE_GUARDED, 0, (uintptr_t)lm_map_address(slot), 1 };
+  block b = { slot, 1, LM_USE_GUARDED, 0, (uintptr_t)lm_map_address(slot), 1, 0 };
   describe_block(l, &b, token);
   atomic_fetch_add_explicit(&guarded, 1, memory_order_relaxed);
   lm_assert(lm_large_is_empty((void *)b.start, b.size));
@@ -229,7 +251,7 @@ void *lm_large_guard_alloc(lm_large *l, size_t size, size_t align, lm_token toke
     return NULL;
   }
   lm_unpoison(lm_map_address(slot), bytes_of(slots));
-  block b = { slot, slots, LM_USE_GUARDED, 0, g.start, noted_size(g.start, size) };
+  block b = { slot, slots, LM_USE_GUARDED, 0, g.start, noted_size(g.start, size), 0 };
   edges e = edges_of(b.start, b.size);
   memset(e.before, EDGE_BYTE, e.before_bytes);
   memset(e.behind, EDGE_BYTE, e.behind_bytes);
@@ -384,11 +406,13 @@ void lm_large_free(lm_large *l, lm_state_cell *state) {
     return;
   }
   bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_UNPREPARED;
+  bool was_moved = end_moves(l, slot);
   uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LARGE_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
   forget_block(l, slot, slots);
   if (backed) return_or_park(l, slot, lent);
   else if (stray) lm_regions_give_up(l->regions, slot, slots);
+  else if (was_moved) lm_regions_renew(l->regions, slot, slots);
   else lm_regions_put(l->regions, slot, slots);
 }
 
@@ -434,7 +458,8 @@ static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, si
   lm_map_resize_large(slot, slots, less, size);
   lm_map_extent(slot + less, slots - less, LM_USE_NONE);
   lm_map_extent(slot, less, LM_USE_LARGE);
-  lm_regions_put(l->regions, slot + less, slots - less);
+  if (moves_of(l, slot)) lm_regions_renew(l->regions, slot + less, slots - less);
+  else lm_regions_put(l->regions, slot + less, slots - less);
 }
 
 /* Takes the slots behind a block until it has `more`. False: they are not free. */
@@ -497,12 +522,14 @@ void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_MIN || size < bytes_of(slots)) return NULL;
   if (how->page || how->lock || how->backing) return NULL;
+  if (atomic_load_explicit(&all_moves, memory_order_relaxed) >= lm_large_guard_max()) return NULL;
   bool clean;
+  uint64_t moves = moves_of(l, from) + 1;
   size_t align = lm_strategy_at(l->strategy)->desc.align;
   uint32_t to = take_slots(l, lm_map_slots(size), align > LM_SLOT ? align : LM_SLOT, &clean);
   if (!to) return NULL;
   if (lm_sys_move((void *)place->base, bytes_of(slots), lm_map_address(to))) {
-    /* The system may have left a hole where the target was. */
+    /* The target has no access any more. */
     lm_regions_give_up(l->regions, to, lm_map_slots(size));
     return NULL;
   }
@@ -510,9 +537,10 @@ void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
                                         memory_order_relaxed);
   atomic_store_explicit(place->cell, lm_state_when_freed(place->state), memory_order_release);
   forget_block(l, from, slots);
-  block b = { to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size };
+  block b = { to, lm_map_slots(size), LM_USE_LARGE, 0, (uintptr_t)lm_map_address(to), size, moves };
   describe_block(l, &b, token);
-  lm_regions_forget(l->regions, from, slots);
+  atomic_fetch_add_explicit(&all_moves, 1, memory_order_relaxed);
+  lm_regions_renew(l->regions, from, slots);
   return lm_map_address(to);
 }
 
@@ -589,6 +617,7 @@ size_t lm_large_release(lm_large *l, uint32_t slot, bool stray) {
   if (held) set_cacheable(slot, !stray);
   bool left = held && !change_use(slot, LM_USE_MOVING, stray ? LM_USE_UNPREPARED : LM_USE_LARGE);
   if (left) {
+    (void)end_moves(l, slot);
     lm_map_forget_large(slot, slots);
     lm_map_extent(slot, slots, LM_USE_NONE);
   }

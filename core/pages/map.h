@@ -106,7 +106,10 @@ typedef struct lm_span {
     struct {
       uint32_t next, prev; /* slots of the neighbours in a list, 0: none; under the list's lock */
     };
-    _Atomic uint64_t lent; /* key of a large block that other processes may map: heap/large.h */
+    /* Of a large block in a file: the key by which other processes may map it (heap/large.h). */
+    _Atomic uint64_t lent;
+    /* Of a large block that is in no file: how often its pages were moved (heap/large.h). */
+    _Atomic uint64_t moves;
   };
 } lm_span;
 

@@ -334,6 +334,14 @@ static void put_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
   lm_lock_drop(&r->lock);
 }
 
+void lm_regions_renew(lm_regions *r, uint32_t slot, uint32_t slots) {
+  void *at = lm_map_address(slot);
+  bool is_done = lm_region_is_plain(&r->how) && !lm_sys_decommit(at, bytes_of(slots)) &&
+                 !lm_region_prepare(&r->how, at, bytes_of(slots));
+  if (is_done) put_clean(r, slot, slots);
+  else lm_regions_give_up(r, slot, slots);
+}
+
 /* Gives the memory of a run back and makes it clean. False: the system refuses. */
 static bool purge_to_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
   bool done = r->how.backing ? punch(r, slot, slots)

@@ -537,6 +537,34 @@ static void moves_a_large_block_by_its_pages(void **state) {
   assert_int_equal(release(p), LM_FREE_DONE);
 }
 
+static void count_line(void *n, const char *line) {
+  (void)line;
+  ++*(int *)n;
+}
+
+static int count_mappings(void) {
+  int n = 0;
+  assert_int_equal(lm_sys_each_line("/proc/self/maps", count_line, &n), 0);
+  return n;
+}
+
+static void a_moved_block_leaves_no_mappings_behind(void **state) {
+  (void)state;
+  enum { N = 64 };
+  char *p[N];
+  int before = count_mappings();
+  for (int i = 0; i < N; i++) {
+    char *small = take(lm_strategy_at(0), LM_MIB, 16);
+    memset(small, 1, LM_MIB);
+    p[i] = lm_pool_move(small, 2 * LM_MIB);
+    assert_non_null(p[i]);
+    memset(p[i], 1, 2 * LM_MIB);
+    assert_true(lm_pool_resize(p[i], LM_MIB / 2));
+  }
+  for (int i = 0; i < N; i++) release(p[i]);
+  assert_true(count_mappings() < before + N / 4);
+}
+
 static void keeps_the_alignment_of_the_strategy_when_it_moves(void **state) {
   (void)state;
   lm_strategy *aligned = intern((lm_desc){ .name = "aligned", .align = 2 * LM_MIB });
@@ -853,6 +881,7 @@ int main(void) {
     TEST(blocks_that_were_freed_one_by_one_are_room_for_a_larger_one),
     TEST(blocks_of_regions_with_room_to_spare_are_too),
     TEST(moves_a_large_block_by_its_pages),
+    TEST(a_moved_block_leaves_no_mappings_behind),
     TEST(keeps_the_alignment_of_the_strategy_when_it_moves),
     TEST(moves_nothing_small),
     TEST(gives_back_memory_after_a_peak),
