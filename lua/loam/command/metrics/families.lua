@@ -82,6 +82,8 @@ local CATALOG = {
   { "loam_policy_seen", "info", false,
     "Hash of the newest policy that the process was given, live or not." },
   { "loam_policy_refused", "info", false, "Hash of the policy that the last attempt refused." },
+  { "loam_policy_watched", "gauge", false,
+    "1 while something follows the policy file: the watcher of loam run, or the process." },
   { "loam_policy_tags_refused", "gauge", false, "Sites that get no memory: they have no plan." },
   { "loam_figures_age_seconds", "gauge", "seconds", "Age of the figures of memory." },
   { "loam_figures_exact", "gauge", false,
@@ -141,6 +143,7 @@ local function add_policy(add, status)
   if last.ok == false then
     add("loam_policy_refused", 1, labels("hash", status.refused_hash or NO_HASH))
   end
+  add("loam_policy_watched", one_if(status.watching))
   add("loam_policy_tags_refused", status.tags_refused)
 end
 
