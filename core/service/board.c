@@ -106,30 +106,38 @@ static bool is_listed(const lm_strategy *const *listed, uint32_t n, const lm_str
   return false;
 }
 
-/* Lists limits, the newest strategies first: an older strategy with the account of a newer one is
- * an earlier edit of it. */
+static void put_limit(lm_board_limit *limit, const lm_strategy *s) {
+  int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
+  lm_text_put(limit->strategy, sizeof limit->strategy, s->desc.name, NULL);
+  limit->limit_bytes = s->desc.limit;
+  limit->used_bytes = used > 0 ? (uint64_t)used : 0;
+  lm_text_put(limit->shared, sizeof limit->shared, s->desc.shared, NULL);
+  limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
+  limit->peak_bytes = lm_strategy_limit_peak(s, lm_strategy_limit_used(s));
+}
+
+/* Lists limits of the live policy, those of the newest strategies first. A strategy of an earlier
+ * policy may still have memory, but its limit holds no longer. Without memory for `named`, such
+ * limits are listed too. */
 static void fill_limits(lm_board_figures *f) {
   const lm_strategy *listed[LM_BOARD_LIMITS];
   uint32_t count = lm_strategy_count(),
            least = count > STRATEGIES_SEEN ? count - STRATEGIES_SEEN : 0;
+  uint8_t *named = NULL;
   f->limits = f->limits_left_out = 0;
   for (uint32_t id = count; id-- > least;) {
     const lm_strategy *s = lm_strategy_at(id);
     if (s->whole != s || !s->desc.limit || is_listed(listed, f->limits, s->account)) continue;
+    if (!named) named = lm_policy_strategies_named(count);
+    if (named && !named[id]) continue;
     if (f->limits == LM_BOARD_LIMITS) {
       f->limits_left_out++;
       continue;
     }
-    int64_t used = atomic_load_explicit(&s->account->used, memory_order_relaxed);
     listed[f->limits] = s->account;
-    lm_board_limit *limit = &f->limit[f->limits++];
-    lm_text_put(limit->strategy, sizeof limit->strategy, s->desc.name, NULL);
-    limit->limit_bytes = s->desc.limit;
-    limit->used_bytes = used > 0 ? (uint64_t)used : 0;
-    lm_text_put(limit->shared, sizeof limit->shared, s->desc.shared, NULL);
-    limit->shared_used_bytes = s->desc.shared[0] ? lm_strategy_limit_used(s) : 0;
-    limit->peak_bytes = lm_strategy_limit_peak(s, lm_strategy_limit_used(s));
+    put_limit(&f->limit[f->limits++], s);
   }
+  lm_metadata_free(named);
 }
 
 static void fill_policy(lm_board_figures *f) {

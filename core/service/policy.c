@@ -218,16 +218,18 @@ static void swap_locked(const load *l, uint64_t generation, uint32_t slot) {
   atomic_store_explicit(&lm_site_generation, generation, memory_order_release);
 }
 
-/* Returns n bytes, of which byte i is 1 if the image names strategy i; NULL: there is no memory. An
- * image that is NULL names none. The caller frees the bytes. Takes `live_lock`, so that no site
- * gets a new plan of the live image. */
-static uint8_t *mark_used(const lm_policy_image *image, uint32_t n) {
+/* Returns n bytes, of which byte i is 1 if *image names strategy i; NULL: there is no memory. An
+ * image that is NULL names none. The caller frees the bytes. Takes `live_lock`, so that *image
+ * stays open, and no site gets a new plan of the live image. */
+static uint8_t *mark_used(lm_policy_image *const *image, uint32_t n) {
   uint8_t *used = lm_metadata_alloc(n);
   lock(&live_lock);
-  if (used && image) lm_policy_image_mark_used(image, used, n);
+  if (used && *image) lm_policy_image_mark_used(*image, used, n);
   unlock(&live_lock);
   return used;
 }
+
+uint8_t *lm_policy_strategies_named(uint32_t n) { return mark_used(&live, n); }
 
 /* Tells whether a token carries the live generation's slot. */
 static bool is_of_live(lm_token token) { return lm_site_token_slot(token) == live_slot; }
@@ -272,7 +274,7 @@ static bool wants_retiring; /* a policy was replaced since the last beginning */
 
 static void begin_retiring(void) {
   uint32_t n = lm_strategy_count();
-  uint8_t *used = mark_used(live, n);
+  uint8_t *used = mark_used(&live, n);
   if (!used) return;
   lm_retire_begin(used, n);
   lm_metadata_free(used);
@@ -292,7 +294,7 @@ static void look_retiring(void) {
 /* Does the last step of a retirement, and ends free regions that are registered with a driver. */
 static void end_retiring(void) {
   uint32_t n = lm_strategy_count();
-  uint8_t *used = mark_used(live, n);
+  uint8_t *used = mark_used(&live, n);
   lm_retire_end(true);
   step = RETIRING_NOTHING;
   if (used) lm_pinned_end_unused(used, n);
@@ -309,9 +311,9 @@ static void retire_calmly_locked(void) {
 }
 
 /* Keeps the strategies that a policy names which is about to become live. */
-static void keep_named(const lm_policy_image *image) {
+static void keep_named(lm_policy_image *image) {
   uint32_t n = lm_strategy_count();
-  uint8_t *used = step == RETIRING_NOTHING ? NULL : mark_used(image, n);
+  uint8_t *used = step == RETIRING_NOTHING ? NULL : mark_used(&image, n);
   if (used) lm_retire_keep(used, n);
   else lm_retire_end(false);
   lm_metadata_free(used);
@@ -320,7 +322,7 @@ static void keep_named(const lm_policy_image *image) {
 /* Gives back the memory of strategies after a grace. */
 static void retire_strategies(void) {
   uint32_t n = lm_strategy_count();
-  uint8_t *used = mark_used(live, n);
+  uint8_t *used = mark_used(&live, n);
   step = RETIRING_NOTHING;
   wants_retiring = false;
   close_parked(parked_n);

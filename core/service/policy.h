@@ -68,6 +68,9 @@ bool lm_policy_is_followed(void);
 /* Fills `out` as loam_policy_info does. Returns the hash of the text that the last attempt refused;
  * 0: the attempt succeeded, or it could not read a text. */
 uint64_t lm_policy_info_get(struct loam_policy_info *out);
+/* Returns n bytes, of which byte i is 1 if the live policy names strategy i; NULL: there is no
+ * memory. The caller frees the bytes with lm_metadata_free. */
+uint8_t *lm_policy_strategies_named(uint32_t n);
 
 /* Sets the function to be called each time after a policy became live. Its argument is
  * lm_policy_is_followed(). It is called by the thread that loaded the policy, with no lock held.

@@ -158,6 +158,24 @@ static void limits_show_how_full_they_are(void **state) {
   loam_free(p);
 }
 
+static void an_edit_that_takes_a_limit_away_leaves_none(void **state) {
+  (void)state;
+  static const char limited[] = "local h = loam.host { name = 'gone', limit = 4 * loam.MiB }\n"
+                                "return loam.policy { pick = function(req) return h end }\n";
+  static const char edited[] = "local h = loam.host { name = 'gone' }\n"
+                               "return loam.policy { pick = function(req) return h end }\n";
+  assert_int_equal(lm_control_start(NULL, true), LOAM_OK);
+  assert_int_equal(lm_policy_load("gone.lua", limited, strlen(limited)), LOAM_OK);
+  void *p = loam_malloc(loam_site_get("board.gone"), 3 << 20);
+  assert_non_null(p);
+  shows(getpid(), "\"limits\":[{\"strategy\":\"gone\"");
+  assert_int_equal(lm_policy_load("gone.lua", edited, strlen(edited)), LOAM_OK);
+  shows(getpid(), "\"limits\":[],\"limits_left_out\":0");
+  assert_int_equal(lm_policy_load("gone.lua", limited, strlen(limited)), LOAM_OK);
+  shows(getpid(), "\"limits\":[{\"strategy\":\"gone\"");
+  loam_free(p);
+}
+
 static int descriptors(void) {
   int n = 0;
   DIR *dir = opendir("/proc/self/fd");
@@ -645,6 +663,7 @@ int main(void) {
     TEST(an_entry_whose_texts_do_not_end_is_not_valid),
     TEST(a_refusal_is_reported_in_full),
     TEST(limits_show_how_full_they_are),
+    TEST(an_edit_that_takes_a_limit_away_leaves_none),
     TEST(no_descriptor_stays_open),
     TEST(a_forked_child_has_a_place_at_once),
     TEST(a_stopped_child_shows_as_stopped),
