@@ -233,6 +233,27 @@ has_series() { asks "$1" > "$work/rows" && { [ -s "$work/rows" ] || echo "$1" | 
 while read -r query; do has_series "$query" || fail "the dashboard: $query"; done < "$work/queries"
 echo "ok: Prometheus answers the $(wc -l < "$work/queries") queries of the dashboard"
 
+# Of a limit that processes share, the panel shows what all of them use, as the alert does.
+"$python" - "$rules/loam.dashboard.json" > "$work/panel.yml" << 'PY'
+import json, sys
+panels = json.load(open(sys.argv[1]))["panels"]
+query = next(panel for panel in panels if panel["title"] == "Limits")["targets"][0]["expr"]
+for name in ("$job", "$program", "$pid"):
+    query = query.replace(name, ".*")
+labels = 'pid="1",program="p",strategy="s"'
+def series(name, value, more=""):
+    return {"series": f"{name}{{{labels}{more}}}", "values": value}
+print(json.dumps({"tests": [{
+    "interval": "15s",
+    "input_series": [series("loam_limit_bytes", "100"), series("loam_limit_used_bytes", "10"),
+                     series("loam_limit_shared_used_bytes", "95", ',shared="all"')],
+    "promql_expr_test": [{"expr": query, "eval_time": "0s",
+                          "exp_samples": [{"labels": f"{{{labels}}}", "value": 0.95}]}],
+}]}))
+PY
+promtool test rules "$work/panel.yml" > "$work/why" 2>&1 || fail "the panel of limits: $(cat "$work/why")"
+echo "ok: the panel of limits shows what all processes use of a shared limit"
+
 # ---- failures
 
 kill "$writer"
