@@ -221,13 +221,17 @@ done
 await "not two programs in each job" counts 3 "count by (job) (loam_policy_info{program=\"$name\"}) == 2"
 
 # All series that the dashboard queries exist.
-"$python" - "$rules/loam.dashboard.json" > "$work/queries" << 'PY'
-import json, sys
+"$python" - "$rules/loam.dashboard.json" > "$work/queries" << 'PY' || fail "a query for all machines"
+import json, re, sys
 board = json.load(open(sys.argv[1]))
 for panel in board["panels"]:
     for target in panel.get("targets", []):
         query = target["expr"].replace("$__rate_interval", "8s")
-        print(query.replace("$job", ".*").replace("$program", ".*").replace("$pid", ".*"))
+        for selector in re.findall(r"loam_\w+(?:{.*?})?", query):
+            assert 'instance=~"$instance"' in selector, query
+        for name in ("$job", "$instance", "$program", "$pid"):
+            query = query.replace(name, ".*")
+        print(query)
 PY
 has_series() { asks "$1" > "$work/rows" && { [ -s "$work/rows" ] || echo "$1" | grep -Eq 'huge|placement|node_bytes|folded|strategy_failed'; }; }
 while read -r query; do has_series "$query" || fail "the dashboard: $query"; done < "$work/queries"
@@ -238,7 +242,7 @@ echo "ok: Prometheus answers the $(wc -l < "$work/queries") queries of the dashb
 import json, sys
 panels = json.load(open(sys.argv[1]))["panels"]
 query = next(panel for panel in panels if panel["title"] == "Limits")["targets"][0]["expr"]
-for name in ("$job", "$program", "$pid"):
+for name in ("$job", "$instance", "$program", "$pid"):
     query = query.replace(name, ".*")
 labels = 'pid="1",program="p",strategy="s"'
 def series(name, value, more=""):
