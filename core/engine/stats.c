@@ -180,10 +180,37 @@ static void renew_stripes(void) {
   }
 }
 
+/* Sets a figure to 0. One that is 0 is not written, so that the child needs no copy of its page. */
+static void clear(_Atomic uint64_t *figure) {
+  if (atomic_load_explicit(figure, memory_order_relaxed))
+    atomic_store_explicit(figure, 0, memory_order_relaxed);
+}
+
+/* A child counts its own requests: one that its parent could not serve is no failure of the child.
+ * What was allocated stays counted, because the child has the blocks. */
+static void clear_requests(void) {
+  if (!(lm_stats_denied | lm_stats_fallbacks | lm_stats_failed | lm_stats_bad_frees)) return;
+  clear(&lm_stats_denied);
+  clear(&lm_stats_fallbacks);
+  clear(&lm_stats_failed);
+  clear(&lm_stats_bad_frees);
+  for (uint32_t id = lm_strategy_count(); id-- > 0;) {
+    lm_strategy *s = lm_strategy_at(id);
+    clear(&s->failed);
+    clear(&s->at_limit);
+    clear(&s->served_late);
+  }
+}
+
+static void fork_child(void) {
+  renew_stripes();
+  clear_requests();
+}
+
 void lm_stats_start(void) {
   static _Atomic bool begun;
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
-  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = renew_stripes });
+  lm_thread_add_hooks(&(lm_thread_hooks){ .exit = leave, .fork_child = fork_child });
 }
 
 /* ---- Reading ------------------------------------------------------------------------------ */

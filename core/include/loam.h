@@ -1341,7 +1341,7 @@ LOAM_API loam_status loam_array_from_arrow(struct ArrowSchema *schema, struct Ar
  * Live figures are exact, because loam reads them off the memory itself. While other threads
  * allocate, a block counts in its state at some moment of the call. Bytes are usable bytes. */
 
-/* The figures of the process. */
+/* The figures of the process. A forked child counts `denied` to `bad_frees` from the fork on. */
 struct loam_stats {
   uint64_t generation;
   uint64_t live_bytes, live_blocks;

@@ -424,6 +424,32 @@ static void a_child_does_not_inherit_a_change_without_an_end(void **state) {
   assert_int_equal(status, 0);
 }
 
+/* Returns the sum of the figures of requests that failed or that a fallback served. */
+static uint64_t failures(const lm_strategy *small, const lm_strategy *rest) {
+  return lm_stats_denied + lm_stats_fallbacks + lm_stats_failed + lm_stats_bad_frees +
+         small->failed + small->at_limit + rest->served_late;
+}
+
+/* A process that is forked after a failure must not be reported for it. */
+static void a_child_counts_its_own_failures(void **state) {
+  (void)state;
+  int status;
+  lm_strategy *small = limited_strategy("own_small", 100), *rest = host("own_rest");
+  CHAIN(small, rest);
+  put(get(1000)); /* served by the fallback */
+  uint64_t before = failures(small, rest);
+  assert_in_range(before, 4, UINT64_MAX);
+  CHAIN(small);
+  pid_t child = fork();
+  if (!child) {
+    bool is_new = failures(small, rest) == 0;
+    _exit(is_new && !get(1000) && failures(small, rest) == 3 ? 0 : 1);
+  }
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  assert_int_equal(failures(small, rest), before);
+}
+
 static void pass_over(void *ctx, const loam_stats_row *row) { (void)ctx, (void)row; }
 static void pass_over_got(void *ctx, const loam_got *got) { (void)ctx, (void)got; }
 
@@ -506,6 +532,7 @@ int main(void) {
     TEST(what_threads_hold_is_seen_while_they_allocate),
     TEST(what_a_thread_never_used_is_not_looked_at),
     TEST(a_child_does_not_inherit_a_change_without_an_end),
+    TEST(a_child_counts_its_own_failures),
     TEST(survives_each_refusal_of_memory),
     TEST(a_thread_without_an_area_may_ask),
     TEST(totals_in_a_wrong_stripe_are_not_valid),
