@@ -277,6 +277,12 @@ void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words)
   unlock(p);
 }
 
+bool lm_publisher_has_refused(const lm_publisher *p, uint64_t text_hash, const char *words) {
+  const lm_board_refusal *last = &p->news->refusal[atomic_load(&p->news->refusals) & 1];
+  return last->refused_at > lm_publisher_latest(p)->published_at && last->text_hash == text_hash &&
+         !strncmp(last->words, words, sizeof last->words - 1);
+}
+
 void lm_publisher_forget_refusal(lm_publisher *p) {
   if (lock(p)) return;
   uint64_t last = atomic_load_explicit(&p->news->refusals, memory_order_relaxed);

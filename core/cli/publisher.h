@@ -55,6 +55,8 @@ bool lm_publisher_alarm(lm_publisher *p);
  * of its text (lm_policy_open_hash); 0: the text could not be read. Notes nothing if another
  * publisher keeps the lock for ten seconds. */
 void lm_publisher_refuse(lm_publisher *p, uint64_t text_hash, const char *words);
+/* Returns whether the last thing that a publisher noted on the board is this refusal. */
+bool lm_publisher_has_refused(const lm_publisher *p, uint64_t text_hash, const char *words);
 /* Notes that the policy file has a text again that was not refused. Notes nothing if another
  * publisher keeps the lock for ten seconds. */
 void lm_publisher_forget_refusal(lm_publisher *p);

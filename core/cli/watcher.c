@@ -67,6 +67,8 @@ static struct {
       policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed, "": none is */
   uint64_t
       refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
+  struct timespec changed; /* when the policy file was changed last, at the last look */
+  bool is_as_before;       /* the file has not changed since the look before that */
   int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
   int pidfd;   /* of a process of the tree; -1: none is known */
   int member;  /* the id of that process, whose control group counts; 0: none is known */
@@ -219,10 +221,13 @@ static void tell(const char *title, const char *words) {
   close(fd);
 }
 
-/* Notes a refusal, and tells of it. `text_hash` is that of lm_publisher_refuse. */
+/* Notes a refusal. Tells of it, unless the board has it already and the file is as it was: without
+ * inotify, a file is read again and again that cannot be published because the board is full.
+ * `text_hash` is that of lm_publisher_refuse. */
 static void refuse(uint64_t text_hash, const char *words) {
+  bool is_told = self.is_as_before && lm_publisher_has_refused(&self.to, text_hash, words);
   lm_publisher_refuse(&self.to, text_hash, words);
-  tell("policy refused, the last good one stays", words);
+  if (!is_told) tell("policy refused, the last good one stays", words);
 }
 
 /* Tells the user what the new policy wants and the process that `loam run` became cannot do. */
@@ -264,7 +269,8 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
 }
 
 /* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the text
- * was refused because of its contents. */
+ * was refused because of its contents. A compiler that was killed says nothing about them: the
+ * kernel kills it if the control group has no memory left. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
@@ -278,7 +284,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
   snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
            WTERMSIG(status));
   refuse(text_hash, words);
-  return true;
+  return WTERMSIG(status) != SIGKILL;
 }
 
 /* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
@@ -291,10 +297,20 @@ static bool publish(const char *text, size_t length, uint64_t hash) {
   return false;
 }
 
+/* Looks whether somebody has saved or touched the file since the last look. */
+static void look_at_file(void) {
+  struct stat st;
+  if (stat(self.policy, &st)) st = (struct stat){ 0 };
+  self.is_as_before = st.st_ctim.tv_sec == self.changed.tv_sec &&
+                      st.st_ctim.tv_nsec == self.changed.tv_nsec;
+  self.changed = st.st_ctim;
+}
+
 /* Reads the policy file, and publishes its text if that is new. */
 static void load_changed_file(void) {
   char *text = NULL;
   size_t length = 0;
+  look_at_file();
   loam_status status = lm_policy_file_read(self.policy, LM_READ_TO_FOLLOW, &text, &length);
   bool is_read = status == LOAM_OK;
   uint64_t hash = is_read ? lm_policy_open_hash(text, length)
@@ -419,8 +435,11 @@ static _Noreturn void run(void) {
   rename_self();
   lm_sys_end_real_time();
   if (lm_publisher_open(self.board, &self.to) != LOAM_OK ||
-      (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK))
+      (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK)) {
+    close(self.pidfd); /* tell needs a descriptor, and there may be no other */
+    tell("warning: nothing follows the policy file", loam_error());
     _exit(1);
+  }
   if (self.watch) atomic_store(&self.to.news->watcher, lm_board_owner_now(getpid()));
   lm_publisher_keep(&self.to);
   /* Alarms are counted over all publishers of a board. */
