@@ -216,17 +216,22 @@ static void tell_by_default(const loam_event *event) {
          event->message);
 }
 
-/* Returns whether this process says at its start why `loam` cannot ask it. Only the process that
- * `loam run --service` became does so. Without a board, `loam run` has given the reason already. */
-static bool tells_unasked(void) {
-  return service && run_pid == (long)getpid() && secure_getenv("LOAM_BOARD");
-}
-
-static void tell_unasked(const char *why) {
-  tell("warning: the program cannot be asked: %s; so `loam reload`, `sleep`, `wake`, `demote` and "
-       "`rebalance` do not reach it (LOAM_CONTROL_DIR=FOLDER names another folder, "
-       "LOAM_EVENTS=none hides this line)",
-       why);
+/* Says at the start why the service of this process does not work as asked. Only the process that
+ * `loam run` became does so, in one line. Without a board, `loam run` has given the reason why the
+ * program cannot be asked. A start has at most one event for the file and one for the socket; if
+ * there is no thread, both have the same reason. */
+static void tell_unserved(const char *why) {
+  static bool has_told;
+  bool is_unasked = service && secure_getenv("LOAM_BOARD");
+  bool is_unfollowed = follow && strstr(why, "no service thread");
+  if (has_told || run_pid != (long)getpid() || (!is_unasked && !is_unfollowed)) return;
+  has_told = true;
+  if (is_unfollowed) tell("warning: no edit of the policy file reaches the program: %s", why);
+  else
+    tell("warning: the program cannot be asked: %s; so `loam reload`, `sleep`, `wake`, `demote` "
+         "and `rebalance` do not reach it (LOAM_CONTROL_DIR=FOLDER names another folder, "
+         "LOAM_EVENTS=none hides this line)",
+         why);
 }
 
 /* Prints a line of the report at exit. A shell has many children, so of the programs of `loam run`
@@ -250,7 +255,7 @@ static void on_event(void *ctx, const loam_event *event) {
   if (events == TELL_ALL && is_printed(event)) return;
   if (events == TELL_ALL) tell("%s", event->message);
   else if (!starting) tell_by_default(event);
-  else if (event->kind == LOAM_EVENT_CONTROL && tells_unasked()) tell_unasked(event->message);
+  else if (event->kind == LOAM_EVENT_CONTROL) tell_unserved(event->message);
   else if (event->kind == LOAM_EVENT_POLICY_REFUSED && !strict && !is_told)
     tell("warning: policy refused, the built-in default is used: %s", event->message);
 }

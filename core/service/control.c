@@ -137,6 +137,7 @@ static void take_incoming(void) {
     lm_watch_replace(&watch, incoming);
     incoming = NULL;
     has_incoming = false;
+    lm_policy_set_watched(watch != NULL);
   }
   lm_service_unlock();
 }
@@ -468,12 +469,13 @@ void lm_control_stop(void) {
   lm_board_end();
 }
 
-/* Hands an opened watch to the service thread; NULL: no file is followed any more. */
+/* Hands an opened watch to the service thread; NULL: no file is followed any more. Without a
+ * service thread the file is not followed until a later call starts one (take_incoming). */
 static loam_status change_watch_locked(lm_watch *opened) {
   lm_watch_replace(&incoming, opened);
   has_incoming = is_running || opened;
-  lm_policy_set_watched(opened != NULL);
   loam_status status = start_locked();
+  lm_policy_set_watched(opened && is_running);
   wake_service();
   return status;
 }

@@ -191,12 +191,14 @@ local function make_board(context, policy, follows)
   return path
 end
 
--- Starts the process that works for all programs of the tree.
+-- Starts the process that works for all programs of the tree. Without it each program follows the
+-- policy file itself.
 ---@param path string|nil the policy file that it follows
 ---@return boolean started
 local function start_watcher(context, board, path)
   local ok, words = context.api.watch(board, path)
-  if not ok then context.warn("loam: warning: " .. words .. "\n") end
+  local instead = path and "; so each program follows the file by a thread of its own" or ""
+  if not ok then context.warn("loam: warning: " .. words .. instead .. "\n") end
   return ok == true
 end
 
