@@ -18,7 +18,6 @@
 #include "plan/site.h"
 
 enum { PAGES_MOST = 16384, BATCH = 256 };
-#define HUGE_PAGE (2 * LM_MIB)
 
 /* The findings about the strategies of one family, with all of their shares. */
 typedef struct row {
@@ -190,9 +189,9 @@ static void look_at_pages(void *ctx, const lm_object *object) {
 static void look_at_huge(void *ctx, const lm_object *object) {
   look *l = ctx;
   row *r = row_of(l, object);
+  uintptr_t end;
   if (!r || !has_wish_for_huge(&r->strategy->desc)) return;
-  uintptr_t from = lm_align_up((uintptr_t)object->base, HUGE_PAGE);
-  uintptr_t end = lm_align_down((uintptr_t)object->base + object->size, HUGE_PAGE);
+  uintptr_t from = first_page(l, object, &end);
   if (from >= end) return;
   if (asks_huge(&r->strategy->desc)) r->got.huge_asked_bytes += end - from;
   const lm_smaps_mapping *m = lm_smaps_behind(&l->maps, from);

@@ -1525,7 +1525,7 @@ typedef struct loam_got {
   uint64_t untouched_bytes;  /* the part of checked_bytes that has no memory so far */
   uint64_t elsewhere_bytes;  /* the part of checked_bytes on nodes that were not requested */
   uint64_t node_bytes[64];   /* the part of checked_bytes on each node */
-  uint64_t huge_asked_bytes; /* of live_bytes, whole pages of 2 MiB for which huge = "thp" is set */
+  uint64_t huge_asked_bytes; /* all of live_bytes when the strategy has huge = "thp", otherwise 0 */
   uint64_t huge_bytes;       /* bytes of them on huge pages; with huge = false of all live_bytes */
   uint64_t unknown_bytes;    /* bytes whose node the kernel does not tell (a container's filter) */
   uint64_t at_limit;         /* the part of `failed` because of its limit */

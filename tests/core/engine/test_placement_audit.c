@@ -127,6 +127,20 @@ static void huge_pages_are_reported_as_far_as_there_are(void **state) {
   put(p);
 }
 
+/* A cache on huge pages consists of small blocks: most of its pages hold several of them. */
+static void huge_pages_are_asked_for_small_blocks_too(void **state) {
+  (void)state;
+  skip_if_none_is_placed();
+  CHAIN(placed("got.cache", LM_HUGE_THP));
+  static char *p[1000];
+  for (int i = 0; i < 1000; i++) memset(p[i] = get(1024), 1, 1024);
+  assert_true(find_got("got.cache"));
+  assert_in_range(found.live_bytes, 1000 << 10, (1000 << 10) + 64 * LM_PAGE);
+  assert_int_equal(found.huge_asked_bytes, found.live_bytes);
+  assert_in_range(found.huge_bytes, 0, found.live_bytes);
+  for (int i = 0; i < 1000; i++) put(p[i]);
+}
+
 static void attempt(bool refused) {
   (void)refused;
   loam_status status = lm_placement_audit_each(keep, (void *)(uintptr_t) "got.huge");
@@ -150,6 +164,7 @@ int main(void) {
     cmocka_unit_test(requests_beyond_a_limit_are_reported_across_edits),
     cmocka_unit_test(huge_pages_that_the_program_asked_for_are_reported),
     cmocka_unit_test(huge_pages_are_reported_as_far_as_there_are),
+    cmocka_unit_test(huge_pages_are_asked_for_small_blocks_too),
     cmocka_unit_test(any_call_may_be_refused),
   };
   return cmocka_run_group_tests_name("got", tests, set_up, NULL);
