@@ -234,6 +234,17 @@ describe("loam pages", function()
       .. "\nloam's own memory 0 4 KiB - - - 0 B\n", lines, 1, true)
   end)
 
+  it("leaves strategies without memory out of the table, as an edit leaves them behind", function()
+    local used = group { slot { live = 4096, resident = 65536 } }
+    local absent = group({ slot { absent = 4096 } }, { strategy = "absent" })
+    local left = group({ slot {} }, { strategy = "left" })
+    left.node = nil
+    local _, context = run("pages 42", { pages = { [42] = answer { used, absent, left } } })
+    assert.truthy(context.out:find("\nsmall ", 1, true))
+    assert.truthy(context.out:find("\nabsent ", 1, true))
+    assert.is_nil(context.out:find("\nleft ", 1, true))
+  end)
+
   it("does not name the policy of another generation", function()
     local row = { pid = 42, state = "running", generation = 2, name = "prod", hash = "1" }
     local _, context = run("pages 42 -o x.svg", { pages = { [42] = ANSWER }, boards = { row } })

@@ -30,12 +30,19 @@ local function row_of(group)
            bytes(group.resident_bytes - live - group.cached_bytes), huge_text(group) }
 end
 
--- Returns the table: a row for each strategy and NUMA node, with what the picture shows of it.
+-- Returns whether a group has no memory. An edit leaves such a strategy behind once its blocks have
+-- moved. Its row would have the name of the new strategy and nothing but zeros.
+local function is_empty(group) return group.resident_bytes == 0 and group.live_bytes == 0 end
+
+-- Returns the table: a row for each strategy with memory and each NUMA node, with what the picture
+-- shows of it.
 ---@param answer table the keys of `loam pages --json`
 ---@return string
 function summary.table(answer, paint)
   local rows = { { "STRATEGY", "NODE", "IN MEMORY", "LIVE", "CACHED", "FREE", "HUGE PAGES" } }
-  for _, group in ipairs(answer.groups) do rows[#rows + 1] = row_of(group) end
+  for _, group in ipairs(answer.groups) do
+    if not is_empty(group) then rows[#rows + 1] = row_of(group) end
+  end
   return terminal.table(rows,
     { [2] = true, [3] = true, [4] = true, [5] = true, [6] = true, [7] = true }, paint)
 end
