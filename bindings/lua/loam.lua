@@ -466,12 +466,6 @@ function array:resize(count)
   return kept(self, check(native.array_resize(live(self, "array"), count)))
 end
 
--- The caller keeps `self`.
-local function element(self, parts)
-  if #parts == 0 then return native.array_retain(live(self, "array")) end
-  return native.array_index(live(self, "array"), parts)
-end
-
 local limits = { int8 = { -2 ^ 7, 2 ^ 7 }, int16 = { -2 ^ 15, 2 ^ 15 },
   int32 = { -2 ^ 31, 2 ^ 31 }, int64 = { -2 ^ 63, 2 ^ 63 }, uint8 = { 0, 2 ^ 8 },
   uint16 = { 0, 2 ^ 16 }, uint32 = { 0, 2 ^ 32 }, uint64 = { 0, 2 ^ 64 } }
@@ -489,7 +483,7 @@ local function must_fit(value, kind)
   if kind == "float32" and ok and math.abs(value) >= 2 ^ 128 - 2 ^ 103 then
     ok = math.abs(value) == math.huge
   end
-  if not ok then error(("%s is no value of %s"):format(tostring(value), kind), 4) end
+  if not ok then error(("%s is no value of %s"):format(tostring(value), kind), 5) end
 end
 
 local function no_value(kind)
@@ -521,27 +515,29 @@ local function set_value(p, value)
   return true
 end
 
--- Calls `act` with a view for as long as that takes.
-local function on_element(self, act, value, parts)
+-- Calls `act` with a view of the array at `p`, which the caller keeps, for as long as that takes.
+-- A value is the only result, because `table.insert(list, rows:get(1))` passes all of them on.
+local function on_element(p, act, value, parts)
   local holder = native.handle("array")
-  local p = kept(self, element(self, parts))
-  if p == nil then return nil, words_from_one(words()) end
-  native.fill(holder, p)
-  local first, second = act(p, value)
+  local view = #parts == 0 and native.array_retain(p) or native.array_index(p, parts)
+  if view == nil then return nil, words_from_one(words()) end
+  native.fill(holder, view)
+  local result, why = act(view, value)
   holder:release()
-  return first, second
+  if why then return result, why end
+  return result
 end
 
 -- Returns the value of the element at these indices: a number, boolean or string, or nil if it is
 -- missing. In LuaJIT, integers of 64 bits become doubles; in Lua 5.4, those from 2^63 on.
 function array:get(...)
   local parts = c_indices(...)
-  return on_element(self, value_at, nil, parts)
+  return kept(self, on_element(live(self, "array"), value_at, nil, parts))
 end
 -- Sets the element at the indices after `value`; nil makes an option missing. Returns true.
 function array:set(value, ...)
   local parts = c_indices(...)
-  return on_element(self, set_value, value, parts)
+  return kept(self, on_element(live(self, "array"), set_value, value, parts))
 end
 
 -- Returns the number of elements; 0 for an array without dimensions.

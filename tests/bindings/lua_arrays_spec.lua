@@ -127,6 +127,27 @@ describe("arrays of loam for Lua", function()
     assert.matches("complex128", words)
   end)
 
+  it("give one result, which table.insert takes", function()
+    local a, list = assert(loam.array("of.array", "3 * int8")), {}
+    a:set(7, 2)
+    for i = 1, 3 do table.insert(list, a:get(i)) end
+    assert.same({ 0, 7, 0 }, list)
+    assert.equal(1, select("#", a:set(1, 1)))
+    assert.equal(2, select("#", a:get(4)))
+    a:release()
+  end)
+
+  it("blame the line of the program for a wrong use", function()
+    local a = assert(loam.array("of.array", "3 * int8"))
+    local _, blamed = pcall(function() a:set(1.5, 1) end)
+    assert.matches("^[^:]*lua_arrays_spec.lua:%d+: 1.5 is no value of int8$", blamed)
+    a:release()
+    for _, use in ipairs { function() return (a:get(1)) end, function() a:set(1, 1) end } do
+      _, blamed = pcall(use)
+      assert.matches("^[^:]*lua_arrays_spec.lua:%d+: the array was released$", blamed)
+    end
+  end)
+
   it("hold categories by their names", function()
     local a = assert(loam.array("of.array", "3 * ?categorical[['low', 'mid \"1\"', 'Größe']]"))
     for _, name in ipairs { "low", 'mid "1"', "Größe" } do
