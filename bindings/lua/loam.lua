@@ -158,19 +158,18 @@ end
 -- ---- Sites
 
 local by_tag = {}
-local is_site = { ["nil"] = true, userdata = true, cdata = true } -- types of sites; nil: no site
 
 local function site_of(site)
-  local got = type(site)
-  if is_site[got] then return site end
-  if got ~= "string" then error("tag: a string or a site expected, got " .. got, 3) end
   local found = by_tag[site]
-  if not found then
-    without_nul(site, "tag", 4)
-    found = native.site_get(site)
-    if found == nil then error(words(), 3) end
-    by_tag[site] = found
+  if found or site == nil or site == native.null or native.is_address(site) then
+    return found or site
+  elseif type(site) ~= "string" then
+    error("tag: a string or a site expected, got " .. native.name_of(site), 3)
   end
+  without_nul(site, "tag", 4)
+  found = native.site_get(site)
+  if found == nil then error(words(), 3) end
+  by_tag[site] = found
   return found
 end
 
@@ -185,8 +184,9 @@ end
 
 -- Returns the site of a tag at the line that calls this function. (C has line -1 for Lua.)
 function loam.here(tag)
-  local f, max = debug.getinfo(2, "Sln"), math.max
-  return loam.site { tag = tag, file = f.short_src, func = f.name, line = max(f.currentline, 0) }
+  local f = debug.getinfo(2, "Sln") or { currentline = 0 } -- nil: the first call of a coroutine
+  local number = math.max(f.currentline, 0)
+  return loam.site { tag = tag, file = f.short_src, func = f.name, line = number }
 end
 
 local function leave(ok, ...)
@@ -204,9 +204,15 @@ end
 
 -- ---- Memory, as in C: the caller frees each block once
 
+-- Returns an address that the caller gave, and raises an error for what is none. `or_nil`: nil and
+-- loam.null are addresses too.
+local function address(p, or_nil)
+  if native.is_address(p) or or_nil and (p == nil or p == native.null) then return p end
+  error("an address expected, got " .. native.name_of(p), 3)
+end
+
 function loam.malloc(site, size)
-  whole(size, "size")
-  return given(native.malloc(site_of(site), size))
+  return given(native.malloc(site_of(site), whole(size, "size")))
 end
 function loam.calloc(site, count, size)
   whole(count, "count")
@@ -219,29 +225,27 @@ function loam.aligned_alloc(site, alignment, size)
   return given(native.aligned_alloc(site_of(site), alignment, size))
 end
 function loam.realloc(site, p, size)
-  whole(size, "size")
-  return given(native.realloc(site_of(site), p, size))
+  return given(native.realloc(site_of(site), address(p, true), whole(size, "size")))
 end
-function loam.free(p) native.free(p) end
-function loam.usable_size(p) return native.usable_size(p) end
+function loam.free(p) native.free(address(p, true)) end
+function loam.usable_size(p) return native.usable_size(address(p, true)) end
 
 -- Returns the owner of the block that p points into, as a table.
-function loam.owner(p) return given(native.owner(p)) end
+function loam.owner(p) return given(native.owner(address(p, true))) end
 
 -- Bytes at an address. As in C, nothing checks that the address has so many bytes.
 function loam.at(p, offset)
   if not is_index(offset) then
     error(("offset %s: a whole number is expected"):format(tostring(offset)), 2)
   end
-  return native.at(p, offset)
+  return native.at(address(p), offset)
 end
 function loam.read(p, size)
-  whole(size, "size")
-  return native.read(p, size)
+  return native.read(address(p), whole(size, "size"))
 end
 function loam.write(p, text)
   must_be_bytes(text)
-  native.write(p, text)
+  native.write(address(p), text)
 end
 
 -- ---- Handles: Lua's objects for blocks, arenas and arrays, each with one reference
@@ -258,8 +262,9 @@ end
 -- while Lua holds the handle: see kept.
 local function live(handle, kind)
   local p = native.raw(handle, kind)
-  if p == nil then error("the " .. kind .. " was released", 3) end
-  return p
+  if p then return p end
+  local words_of = p == nil and "the %s was released" or "%s expected, got %s"
+  error(words_of:format(kind, native.name_of(handle)), 3)
 end
 
 -- Returns the arguments after `handle`. Each use of a pointer of `live` is an argument of a call of
@@ -330,12 +335,10 @@ end
 native.define("block", block, block.size)
 
 function loam.block(site, size)
-  whole(size, "size")
-  return make("block", native.block_new, site_of(site), size)
+  return make("block", native.block_new, site_of(site), whole(size, "size"))
 end
 function loam.zeroed(site, size)
-  whole(size, "size")
-  return make("block", native.block_zeroed, site_of(site), size)
+  return make("block", native.block_zeroed, site_of(site), whole(size, "size"))
 end
 function loam.aligned(site, alignment, size)
   whole(alignment, "alignment")
@@ -346,13 +349,14 @@ end
 -- because any thread may call it. A nil `dtor` means that the memory outlives the block.
 function loam.wrap(site, p, size, dtor, ctx)
   whole(size, "size")
-  if type(dtor) == "function" then
-    error("dtor: the address of a C function expected, got a function of Lua", 2)
+  if dtor ~= nil and not native.is_address(dtor) then
+    error("dtor: the address of a C function expected, got " .. native.name_of(dtor), 2)
   end
-  return make("block", native.block_wrap, site_of(site), p, size, dtor, ctx)
+  return make("block", native.block_wrap, site_of(site), address(p, true), size, dtor,
+    address(ctx, true))
 end
 -- Returns a handle for a block from C, and takes over the reference.
-function loam.take(c_block) return make("block", native.address, c_block) end
+function loam.take(c_block) return make("block", address, c_block, true) end
 
 -- ---- Arenas
 
@@ -371,7 +375,7 @@ function arena:alloc(size, alignment)
 end
 function arena:resize(piece, size)
   whole(size, "size")
-  return kept(self, given(native.arena_resize(live(self, "arena"), piece, size)))
+  return kept(self, given(native.arena_resize(live(self, "arena"), address(piece, true), size)))
 end
 function arena:reset() return kept(self, check(native.arena_reset(live(self, "arena")))) end
 function arena:finalize() return kept(self, check(native.arena_finalize(live(self, "arena")))) end
@@ -462,8 +466,7 @@ function array:repr() return kept(self, given(native.array_repr(live(self, "arra
 
 -- Gives a row `count` elements.
 function array:resize(count)
-  whole(count, "count")
-  return kept(self, check(native.array_resize(live(self, "array"), count)))
+  return kept(self, check(native.array_resize(live(self, "array"), whole(count, "count"))))
 end
 
 local limits = { int8 = { -2 ^ 7, 2 ^ 7 }, int16 = { -2 ^ 15, 2 ^ 15 },

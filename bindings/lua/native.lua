@@ -65,15 +65,25 @@ jit.off(written, true)
 
 local makers = {}
 
--- Returns an address that the caller gave. LuaJIT would take a handle for the address of the
--- handle, so that C would write over it.
-function native.address(p)
-  if ffi.istype(makers.block, p) or ffi.istype(makers.arena, p) or ffi.istype(makers.array, p) then
-    error("an address expected, got " .. tostring(ffi.typeof(p)), 3)
-  end
-  return p
+local function is_handle(p)
+  return ffi.istype(makers.block, p) or ffi.istype(makers.arena, p) or ffi.istype(makers.array, p)
 end
-local address = native.address
+
+-- Returns whether a value is an address: a pointer or an array of C, or a light userdata of the
+-- host. LuaJIT would also take nil, a string, a file or a number for one, and a handle for the
+-- address of the handle.
+function native.is_address(p)
+  if type(p) == "userdata" then return getmetatable(p) == nil end -- a file has a metatable
+  return type(p) == "cdata" and p ~= nil and not is_handle(p) and tonumber(p) == nil
+end
+
+-- Returns the name of a value's type, such as "loam.block" or "number".
+function native.name_of(value)
+  for kind, maker in pairs(makers) do
+    if ffi.istype(maker, value) then return "loam." .. kind end
+  end
+  return type(value)
+end
 
 -- ---- Life and policy
 
@@ -117,23 +127,23 @@ native.scope_leave = C.loam_scope_leave
 native.malloc = C.loam_malloc
 native.calloc = C.loam_calloc
 native.aligned_alloc = C.loam_aligned_alloc
-function native.realloc(site, p, size) return C.loam_realloc(site, address(p), size) end
-function native.free(p) C.loam_free(address(p)) end
-function native.usable_size(p) return tonumber(C.loam_usable_size(address(p))) end
+function native.realloc(site, p, size) return C.loam_realloc(site, p, size) end
+function native.free(p) C.loam_free(p) end
+function native.usable_size(p) return tonumber(C.loam_usable_size(p)) end
 
 function native.owner(p)
   local info = ffi.new("loam_owner_info")
-  if C.loam_owner(address(p), info) ~= 0 then return nil end
+  if C.loam_owner(p, info) ~= 0 then return nil end
   local out = fields(info, "line generation size", "tag file func module strategy kind handler")
   out.base = info.base
   return out
 end
 
 function native.at(p, offset)
-  return ffi.cast("void *", ffi.cast("char *", address(p)) + offset)
+  return ffi.cast("void *", ffi.cast("char *", p) + offset)
 end
-function native.read(p, size) return ffi.string(address(p), size) end
-function native.write(p, text) ffi.copy(address(p), text, #text) end
+function native.read(p, size) return ffi.string(p, size) end
+function native.write(p, text) ffi.copy(p, text, #text) end
 
 local ctypes = { bool = "bool *", int8 = "int8_t *", int16 = "int16_t *", int32 = "int32_t *",
   int64 = "int64_t *", uint8 = "uint8_t *", uint16 = "uint16_t *", uint32 = "uint32_t *",
@@ -197,11 +207,12 @@ function native.fill(handle, p)
   return handle
 end
 
--- Returns the pointer of a handle of this kind, or nil if it was released. An arena is a block too.
+-- Returns the pointer of a handle of this kind, nil if it was released, or false for what is no
+-- such handle. An arena is a block too.
 function native.raw(handle, kind)
   local is_one = ffi.istype(makers[kind], handle)
     or kind == "block" and ffi.istype(makers.arena, handle)
-  if not is_one then error(kind .. " expected, got " .. type(handle), 3) end
+  if not is_one then return false end
   return handle.p ~= nil and handle.p or nil
 end
 
@@ -214,7 +225,7 @@ native.block_new = C.loam_block_new
 native.block_zeroed = C.loam_block_zeroed
 native.block_aligned = C.loam_block_aligned
 function native.block_wrap(site, p, size, dtor, ctx)
-  return C.loam_block_wrap(site, address(p), size, dtor, ctx)
+  return C.loam_block_wrap(site, p, size, dtor, ctx)
 end
 native.block_slice = C.loam_block_slice
 native.block_retain = C.loam_block_retain

@@ -73,14 +73,15 @@ static int fill(lua_State *L) {
   return 1;
 }
 
-/* raw(handle, kind): returns the pointer of a handle of this kind, or nil if it was released. An
- * arena is a block too. */
+/* raw(handle, kind): returns the pointer of a handle of this kind, nil if it was released, or false
+ * for what is no such handle. An arena is a block too. */
 static int raw(lua_State *L) {
   int kind = luaL_checkoption(L, 2, NULL, kinds);
   handle *h = luaL_testudata(L, 1, names[kind]);
   if (!h && kind == BLOCK) h = luaL_testudata(L, 1, names[ARENA]);
-  if (!h) return luaL_error(L, "%s expected, got %s", kinds[kind], luaL_typename(L, 1));
-  return native_push(L, h->p);
+  if (h) return native_push(L, h->p);
+  lua_pushboolean(L, 0);
+  return 1;
 }
 
 /* clear(handle): empties a handle without a release. */

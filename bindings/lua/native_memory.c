@@ -40,8 +40,18 @@ static int scope_leave(lua_State *L) {
 
 /* ---- Memory */
 
-/* Returns an address that the caller gave. */
-static int address(lua_State *L) { return native_push(L, native_pointer(L, 1)); }
+/* Returns whether a value is an address other than NULL. */
+static int is_address(lua_State *L) {
+  lua_pushboolean(L, lua_islightuserdata(L, 1) && lua_touserdata(L, 1));
+  return 1;
+}
+
+/* Returns the name of a value's type, such as "loam.block" or "number". */
+static int name_of(lua_State *L) {
+  luaL_checkany(L, 1);
+  if (luaL_getmetafield(L, 1, "__name") != LUA_TSTRING) lua_pushstring(L, luaL_typename(L, 1));
+  return 1;
+}
 
 static int allocate(lua_State *L) {
   loam_site *site = native_pointer(L, 1);
@@ -193,7 +203,8 @@ const luaL_Reg native_memory[] = {
   { "site_at", site_at },
   { "scope_enter", scope_enter },
   { "scope_leave", scope_leave },
-  { "address", address },
+  { "is_address", is_address },
+  { "name_of", name_of },
   { "malloc", allocate },
   { "calloc", allocate_zeroed },
   { "aligned_alloc", allocate_aligned },

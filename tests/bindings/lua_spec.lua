@@ -174,6 +174,12 @@ describe("loam for Lua", function()
     loam.free(p)
   end)
 
+  it("makes a site also where a coroutine begins with it", function()
+    local p = loam.malloc(coroutine.wrap(loam.here)("of.begin"), 10)
+    assert.equal("of.begin", loam.owner(p).tag)
+    loam.free(p)
+  end)
+
   it("leaves a scope also by an error", function()
     local ok, why = pcall(loam.within, "of.scope", function() error("on purpose", 0) end)
     assert.is_false(ok)
@@ -218,6 +224,49 @@ describe("loam for Lua", function()
     p = assert(loam.aligned_alloc("of.bytes", 4096, 10))
     loam.free(p)
     loam.free(nil)
+  end)
+
+  it("refuses what is no address, such as the nil of a malloc that failed", function()
+    local b = loam.block("of.address", 10)
+    for got, wrong in pairs { string = "text", number = 5, table = {}, ["loam.block"] = b } do
+      local calls = { loam.free, loam.usable_size, loam.owner, loam.take,
+        function(p) loam.read(p, 1) end, function(p) loam.write(p, "x") end,
+        function(p) loam.at(p, 1) end, function(p) loam.realloc(nil, p, 1) end,
+        function(p) loam.wrap("of.address", p, 1) end,
+        function(p) loam.arena("of.address"):resize(p, 1) end }
+      for _, call in ipairs(calls) do
+        local _, blamed = pcall(function() call(wrong) return nil end)
+        assert.matches("^[^:]*lua_spec.lua:%d+: an address expected, got " .. got .. "$", blamed)
+      end
+    end
+    for _, none in ipairs { false, loam.null } do
+      none = none or nil
+      assert.has_error(function() loam.read(none, 1) end)
+      assert.has_error(function() loam.write(none, "x") end)
+      assert.has_error(function() loam.at(none, 1) end)
+    end
+    assert.has_error(function() loam.free(io.stdout) end)
+    assert.has_error(function() loam.malloc(io.stdout, 10) end)
+    local _, blamed = pcall(function() loam.malloc(b, 1) return nil end)
+    assert.matches("lua_spec.lua:%d+: tag: a string or a site expected, got loam.block$", blamed)
+    _, blamed = pcall(function() loam.wrap("t", nil, 1, "free") return nil end)
+    assert.matches("lua_spec.lua:%d+: dtor: the address of a C function expected, got string",
+      blamed)
+    b:release()
+  end)
+
+  it("blames the line of the program for a handle that was released, or is none", function()
+    local a, b = loam.array("of.blame", "3 * int8"), loam.block("of.blame", 8)
+    a:release()
+    b:release()
+    for _, use in ipairs { function() return (a:at(1)) end, function() return (b:read()) end } do
+      local _, blamed = pcall(use)
+      assert.matches("^[^:]*lua_spec.lua:%d+: the %l+ was released$", blamed)
+    end
+    local _, blamed = pcall(function() return (b.read(5)) end)
+    assert.matches("^[^:]*lua_spec.lua:%d+: block expected, got number$", blamed)
+    _, blamed = pcall(function() return (loam.array_over(a, "int8")) end)
+    assert.matches("^[^:]*lua_spec.lua:%d+: block expected, got loam.array$", blamed)
   end)
 
   it("groups its figures", function()
