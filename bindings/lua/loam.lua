@@ -16,6 +16,9 @@
 -- library itself, for functions that have no name here. Lua cannot receive callbacks from other
 -- threads (loam_on_event); call loam.policy.info instead. A module belongs to its Lua state, which
 -- one thread uses at a time.
+if not jit and _VERSION ~= "Lua 5.4" then
+  error("loam works in LuaJIT and in Lua 5.4, and this is " .. _VERSION, 0)
+end
 local native = require("loam.native")
 
 local loam = { C = native.C, policy = {}, null = native.null }
@@ -41,7 +44,9 @@ end
 -- convert a larger one to another size. `what` names it in the error, which is blamed on the caller
 -- of the function that checks.
 local function whole(value, what)
-  if type(value) ~= "number" or value < 0 or value % 1 ~= 0 then
+  if type(value) ~= "number" then
+    error(("%s: a number expected, got %s"):format(what, native.name_of(value)), 3)
+  elseif value < 0 or value % 1 ~= 0 then
     error(("%s %s: a whole number from 0 on is expected"):format(what, tostring(value)), 3)
   elseif value >= 2 ^ 63 then
     error(("%s %s: it must be below 2^63"):format(what, tostring(value)), 3)
@@ -215,14 +220,11 @@ function loam.malloc(site, size)
   return given(native.malloc(site_of(site), whole(size, "size")))
 end
 function loam.calloc(site, count, size)
-  whole(count, "count")
-  whole(size, "size")
-  return given(native.calloc(site_of(site), count, size))
+  return given(native.calloc(site_of(site), whole(count, "count"), whole(size, "size")))
 end
 function loam.aligned_alloc(site, alignment, size)
-  whole(alignment, "alignment")
-  whole(size, "size")
-  return given(native.aligned_alloc(site_of(site), alignment, size))
+  site, alignment = site_of(site), whole(alignment, "alignment")
+  return given(native.aligned_alloc(site, alignment, whole(size, "size")))
 end
 function loam.realloc(site, p, size)
   return given(native.realloc(site_of(site), address(p, true), whole(size, "size")))
@@ -341,9 +343,8 @@ function loam.zeroed(site, size)
   return make("block", native.block_zeroed, site_of(site), whole(size, "size"))
 end
 function loam.aligned(site, alignment, size)
-  whole(alignment, "alignment")
-  whole(size, "size")
-  return make("block", native.block_aligned, site_of(site), alignment, size)
+  site, alignment = site_of(site), whole(alignment, "alignment")
+  return make("block", native.block_aligned, site, alignment, whole(size, "size"))
 end
 -- Makes a block over memory at `p`. `dtor` is the address of a C function, not a callback into Lua,
 -- because any thread may call it. A nil `dtor` means that the memory outlives the block.

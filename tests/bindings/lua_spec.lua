@@ -24,6 +24,13 @@ describe("loam for Lua", function()
     assert.equal(loam.version(), require("loam.native").built)
   end)
 
+  it("names the Luas that it works in, in another Lua", function()
+    local path = assert(package.searchpath("loam", package.path))
+    local other = setmetatable({ _VERSION = "Lua 5.1", jit = false }, { __index = _G })
+    assert.has_error(assert(loadfile(path, "t", other)),
+      "loam works in LuaJIT and in Lua 5.4, and this is Lua 5.1")
+  end)
+
   it("refuses a site of a place whose texts are no strings", function()
     assert.has_error(function() loam.site { tag = 5, file = "f" } end)
     assert.has_error(function() loam.site { tag = "t", func = 7 } end)
@@ -76,6 +83,8 @@ describe("loam for Lua", function()
           ("size %s: a whole number from 0 on is expected"):format(tostring(wrong)))
       end
     end
+    assert.has_error(function() loam.malloc("of.type", "10") end,
+      "size: a number expected, got string")
     for _, large in ipairs { 2 ^ 63, 2 ^ 64, 1e300 } do
       local words = ("size %s: it must be below 2^63"):format(tostring(large))
       for _, call in ipairs { loam.block, loam.malloc } do
@@ -204,7 +213,7 @@ describe("loam for Lua", function()
     for _, wrong in ipairs { -1, 1.5, "x", 2 ^ 64 } do
       assert.has_error(function() loam.read(p, wrong) end)
     end
-    assert.has_error(function() loam.read(p) end, "size nil: a whole number from 0 on is expected")
+    assert.has_error(function() loam.read(p) end, "size: a number expected, got nil")
     for _, wrong in ipairs { 1.5, "x", 0 / 0 } do
       assert.has_error(function() loam.at(p, wrong) end)
     end
