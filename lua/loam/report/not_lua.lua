@@ -14,7 +14,8 @@ local not_lua = {}
 
 local MAX_LINE = 1000 -- bytes of a line that are looked at
 
-local NO_BITS = "Lua has no bit operators: write "
+local NO_BITS = "Lua 5.1 has no bit operators: write "
+local NO_COMMON = "x + y if x and y have no bit in common"
 local ASSIGN = "'=' expected near"
 local BLOCK = "a block ends with 'end': if a then ... end, while a do ... end, "
   .. "function f(x) ... end"
@@ -26,26 +27,27 @@ local DECREMENT = "[%w_%]]%-%-%s*;?%s*$"
 local UNBALANCED = "near '?[},<]"
 
 -- Each entry has a pattern of LuaJIT's message, a pattern of the line, the name of the construct
--- that Lua lacks, and advice. The first entry that fits is taken. A pattern has at most one
--- repetition without a bound, so that a long line costs little.
+-- that Lua lacks, and advice; `newer`: Lua 5.3 or 5.4 has the construct. The first entry that fits
+-- is taken. A pattern has at most one repetition without a bound, so that a long line costs little.
 local ENTRIES = {
   { "near '[<=>]", "^[<=>][<=>][<=>][<=>][<=>][<=>][<=>]", "conflict marker of a merge",
     "keep one of the two versions, and remove the lines with <<<<<<<, ======= and >>>>>>>" },
   { "near '!'", "!==?", "operator '!='", "write a ~= b" },
   { "near '!'", "!", "operator '!'", "write not a" },
   { "near '&'", "&&", "operator '&&'", "write a and b" },
-  { "near '&'", "&", "operator '&'", NO_BITS .. "x % 4096 for x & 4095" },
+  { "near '&'", "&", "operator '&'", NO_BITS .. "x % 4096 for x & 4095", newer = true },
   { "near '|'", "||", "operator '||'", "write a or b" },
-  { "near '|'", "|", "operator '|'", NO_BITS .. "x + y if x and y have no bit in common" },
+  { "near '|'", "|", "operator '|'", NO_BITS .. NO_COMMON, newer = true },
   { "near '/'", "^%s*//", "comments with '//'", "a comment begins with --" },
   { "near '[/*]'", "/%*", "comments with '/*'", "a comment begins with --" },
-  { "near '/'", "//", "operator '//'", "write math.floor(a / b)" },
+  { "near '/'", "//", "operator '//'", "write math.floor(a / b)", newer = true },
   { "near '#'", "^%s*#", "comments with '#'", "a comment begins with --" },
-  { "near '<'", "<<", "operator '<<'", "Lua has no shifts: write x * 2^n" },
-  { "near '<'", "<%a+>", "attribute of a variable", "write local x = 1" },
+  { "near '<'", "<<", "operator '<<'", "write x * 2^n", newer = true },
+  { "near '<'", "<%a+>", "attribute of a variable", "write local x = 1", newer = true },
   { "near '>'", "<>", "operator '<>'", "write a ~= b" },
-  { "near '>'", ">>", "operator '>>'", "Lua has no shifts: write math.floor(x / 2^n)" },
-  { "near '~'", "~", "operator '~' before a number", NO_BITS .. "-1 - x for ~x" },
+  { "near '>'", ">>", "operator '>>'", "write math.floor(x / 2^n)", newer = true },
+  { "near '~'", "[%w_%])]%s*~", "operator '~'", NO_BITS .. NO_COMMON, newer = true },
+  { "near '~'", "~", "operator '~' before a number", NO_BITS .. "-1 - x for ~x", newer = true },
   { "near '%?'", "%?", "operator '?:'", "write `condition and a or b`, or an if" },
   { ASSIGN .. " '%+'", "%+%+", "operator '++'", "write x = x + 1" },
   { "near '%+'", "%+%+", "operator '++'", "write x = x + 1" },
@@ -96,6 +98,7 @@ local IN_TABLE = "put values into one table: local use = { large = loam.host {},
 -- Advice for messages that need no line: a pattern of LuaJIT's message, and what to write.
 local ADVICE = {
   { "^unexpected symbol near 'then'", "write the rest of the condition before 'then'" },
+  { "^unexpected symbol near ';'", "remove this ';'" },
   { ASSIGN, "a statement is an assignment (a = b) or a call (f(a)); '==' compares" },
   { "^'end' expected .*near '?<eof>", "the file ends early: was it saved whole?" },
   { "^malformed number near '%d[%d.]*[KMGTkmgt][iI]?[bB]?'", "write sizes as 4 * loam.MiB" },
@@ -212,7 +215,8 @@ function not_lua.explain(d, text)
     d.line = entry and before_number or d.line
   end
   if entry then
-    d.reason, d.suggestion = format("Lua has no %s (%s)", entry[3], d.reason), entry[4]
+    local lua = entry.newer and "Lua 5.1" or "Lua"
+    d.reason, d.suggestion = format("%s has no %s (%s)", lua, entry[3], d.reason), entry[4]
   elseif find(d.reason, "^unexpected symbol near ") and open_end(before) then
     d.reason = format("nothing follows '%s' (%s on line %d)", open_end(before), d.reason, d.line)
     d.line, d.suggestion = before_number, "write the rest of the expression"

@@ -23,6 +23,16 @@ describe("a typical slip", function()
     end
   end)
 
+  it("is said to be missing in Lua 5.1 where a newer Lua has it", function()
+    for _, newer in ipairs { "= 1 // 2", "= 1 & 2", "= 1 | 2", "= 1 ~ 2", "= ~1", "= 1 << 2",
+      "= 1 >> 2", "<const> = 1" } do
+      local d = support.refusal("local n " .. newer .. "\nreturn b")
+      assert.equal("syntax", d and d.class, newer)
+      assert.matches("^Lua 5%.1 has no ", d.reason)
+    end
+    assert.matches("^Lua has no operator '!='", support.refusal("if req.size != 1 then end").reason)
+  end)
+
   it("is warned of where a string is compared with nil", function()
     local site = require("loam.symbolic.site")
     local before = #site.doubts()

@@ -31,6 +31,7 @@ describe("the suggestion for a syntax error", function()
     assert.matches("too many syntax levels", d.reason)
     assert.matches("^write the cases one after the other", d.suggestion)
     assert.equal("close [[ with ]]", support.refusal("local s = [[x return b").suggestion)
+    assert.equal("remove this ';'", support.refusal("local s = 1;; return b").suggestion)
   end)
 
   it("names the conflict markers of a merge", function()
