@@ -108,7 +108,7 @@ local function read(text)
   sandbox.seal(env, given.pick, given.tests, given.always)
   local errors, constants = scanned(given, invariants, env)
   if #errors > 0 then
-    for _, d in ipairs(errors) do diag.suggest_local(d, text) end
+    for _, d in ipairs(errors) do diag.suggest_by_text(d, text) end
     return { errors = errors }
   end
   return {
@@ -131,7 +131,7 @@ local function unread(problem, text)
   if frame.is_final(problem) then error(problem, 0) end
   local d = frame.diagnose(problem)
   if not ran then diag.explain_syntax(d, text) end
-  diag.suggest_local(d, text)
+  diag.suggest_by_text(d, text)
   if ran and not d.line then d.line = entry_line(d.reason, text) or last_line() end
   return d
 end

@@ -26,7 +26,7 @@ local loading = false -- true while the file itself runs, when it may still chan
 -- What to write in place of a function that takes no number of the request.
 local INSTEAD = {
   ["math.fmod"] = "write a % b", ["math.modf"] = "write math.floor(x)",
-  ["math.sqrt"] = "write x ^ 0.5",
+  ["math.sqrt"] = "write x ^ 0.5", ["math.log"] = "write x > 2 ^ 12 for math.log(x, 2) > 12",
 }
 
 local function refuse_symbol(what, value)

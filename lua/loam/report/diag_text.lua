@@ -61,7 +61,7 @@ end
 -- ---- names and operators that a policy does not have
 
 diag_text.explain_missing = missing.explain
-diag_text.suggest_local = missing.suggest_local
+diag_text.suggest_by_text = missing.suggest_by_text
 diag_text.explain_syntax = not_lua.explain
 
 -- ---- LuaJIT's own errors, in the operator's words

@@ -6,7 +6,7 @@ local typography = require("loam.report.typography")
 local missing = {}
 
 local HELPERS = "a pattern can take too long; write req.tag:under\"a.b\", :is\"a.b\", :glob\"a.*\" "
-  .. "or :part(1)"
+  .. "or :part(1), or a table of strings: { \"a\", \"b\" }"
 
 local INSTEAD = {
   print = "error(text) stops the load and shows the text; loam explain shows a decision",
@@ -29,9 +29,14 @@ local INSTEAD = {
   ["string.find"] = HELPERS,
   ["string.dump"] = "a policy is one file; put everything into it",
   ["table.unpack"] = "write unpack(t)",
-  ["table.pack"] = "write { ... }, above pick",
+  ["table.pack"] = "write { ... } above pick, and select(i, ...) in it",
+  ["table.getn"] = "write #t",
+  ["table.foreach"] = "write for key, value in pairs(t) do ... end",
+  ["table.foreachi"] = "write for i, value in ipairs(t) do ... end",
   ["table.move"] = "copy the entries in a loop, above pick",
   ["math.pow"] = "write x ^ y",
+  ["math.log10"] = "write math.log(x) / math.log(10)",
+  ["math.maxinteger"] = "write math.huge",
   ["math.tointeger"] = "write math.floor(x)",
   ["math.type"] = "write x == math.floor(x) to ask whether x is a whole number",
   utf8 = "a policy is Lua 5.1: write byte sequences as they stand in the text",
@@ -43,7 +48,7 @@ local INSTEAD = {
 local ADVICE_OF = {
   xpcall = "pcall", dofile = "require", loadfile = "require", loadstring = "require",
   None = "null", NULL = "null", undefined = "null", TRUE = "True", FALSE = "False",
-  bit32 = "bit", _ENV = "_G",
+  bit32 = "bit", _ENV = "_G", warn = "print",
   load = "require", module = "require", package = "require", getmetatable = "setmetatable",
   newproxy = "setmetatable", getfenv = "setmetatable", setfenv = "setmetatable", jit = "ffi",
   collectgarbage = "ffi", rawlen = "rawget", ["math.randomseed"] = "math.random",
@@ -88,9 +93,31 @@ local function locals_of(text)
   return names, lines
 end
 
--- Suggests a local variable of the policy for a name that it does not have, as diagnostic `d` says.
+-- Better advice for a line: a pattern of the reason, a pattern of the line, and what to write.
+local BY_LINE = {
+  { "not have 'require'$", "require%s*%(?%s*[\"']loam[\"']", "remove it: a policy has loam without "
+    .. "require" },
+  { "not have 'require'$", "require%s*%(?%s*[\"']bit[\"']", INSTEAD.bit },
+  { " builds a table$", "{%s*%.%.%.%s*}", "write select(i, ...) for i = 1, select(\"#\", ...)" },
+}
+
+-- Returns the advice of BY_LINE for a diagnostic, or nil.
+local function advice_by_line(d, text)
+  local number = 0
+  for line in string.gmatch(text, "([^\n]*)\n") do
+    number = number + 1
+    for _, advice in ipairs(number == d.line and BY_LINE or {}) do
+      if string.find(d.reason, advice[1]) and string.find(line, advice[2]) then return advice[3] end
+    end
+  end
+  return nil
+end
+
+-- Improves the suggestion of diagnostic `d` by the text of the policy: by what its line has, or by
+-- the local variables, for a name that the policy does not have.
 ---@param text string the text of the policy
-function missing.suggest_local(d, text)
+function missing.suggest_by_text(d, text)
+  d.suggestion = advice_by_line(d, text) or d.suggestion
   local name = string.match(d.reason, "^there is no '([%w_]+)'$")
   if d.class ~= "name" or d.suggestion or not name then return end
   local names, lines = locals_of(text)

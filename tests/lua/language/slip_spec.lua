@@ -33,6 +33,33 @@ describe("a typical slip", function()
     assert.matches("^Lua has no operator '!='", support.refusal("if req.size != 1 then end").reason)
   end)
 
+  it("of a Lua programmer is told what a policy has instead", function()
+    for line, hint in pairs {
+      ["local loam = require 'loam'"] = "^remove it: a policy has loam without require$",
+      ["local loam = require(\"loam\")"] = "^remove it: a policy has loam without require$",
+      ["local bit = require 'bit'"] = "^write x %% 4096 for the low bits",
+      ["local lists = require 'lists'"] = "^a policy is one file",
+      ["local words = ('a b'):gmatch('%a')"] = "or a table of strings: { \"a\", \"b\" }$",
+      ["local t = table.pack(1, 2)"] = "^write { %.%.%. } above pick, and select%(i, %.%.%.%) in",
+      ["local n = table.getn({})"] = "^write #t$",
+      ["table.foreach({}, error)"] = "^write for key, value in pairs%(t%)",
+      ["local n = math.maxinteger"] = "^write math.huge$",
+      ["local n = math.log10(100)"] = "^write math.log%(x%) / math.log%(10%)$",
+      ["warn('x')"] = "^error%(text%) stops the load",
+    } do
+      local d = support.refused("local a = loam.host { name = 'a' }\n" .. line
+        .. "\nreturn loam.policy { pick = function() return a end }\n")
+      assert.equal(2, d and d.line, line)
+      assert.matches(hint, d.suggestion or "none", line)
+    end
+    local d = support.refusal("return f(1)", nil,
+      "local function f(...) for _, t in ipairs {...} do if t == 1 then return a end end end ")
+    assert.equal("table", d and d.class)
+    assert.matches("^write select%(i, %.%.%.%) for i = 1, select%(\"#\", %.%.%.%)$", d.suggestion)
+    d = support.refusal("return math.log(req.size) > 9 and a or b")
+    assert.matches("^write x > 2 ^ 12 for math.log%(x, 2%) > 12$", d and d.suggestion)
+  end)
+
   it("is warned of where a string is compared with nil", function()
     local site = require("loam.symbolic.site")
     local before = #site.doubts()
