@@ -35,6 +35,15 @@ static int release_array(lua_State *L) {
   return 0;
 }
 
+/* Raises an error for a field that a handle does not have, such as array[1]. Without it, Lua would
+ * return nil. */
+static int no_field(lua_State *L) {
+  luaL_tolstring(L, 2, NULL);
+  if (lua_isinteger(L, 2))
+    return luaL_error(L, "a handle has no [%s]: use the methods get and set", lua_tostring(L, -1));
+  return luaL_error(L, "a handle has no method %s", lua_tostring(L, -1));
+}
+
 /* define(kind, methods, length): declares a kind of handle. Adds the method release. */
 static int define(lua_State *L) {
   int kind = luaL_checkoption(L, 1, NULL, kinds);
@@ -43,11 +52,17 @@ static int define(lua_State *L) {
   lua_pushcfunction(L, kind == ARRAY ? release_array : release_block);
   lua_pushvalue(L, -1);
   lua_setfield(L, 2, "release");
+  lua_createtable(L, 0, 1); /* the metatable of the methods */
+  lua_pushcfunction(L, no_field);
+  lua_setfield(L, -2, "__index");
+  lua_setmetatable(L, 2);
   luaL_newmetatable(L, names[kind]);
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, "__index");
   lua_pushvalue(L, 3);
   lua_setfield(L, -2, "__len");
+  lua_pushcfunction(L, no_field);
+  lua_setfield(L, -2, "__newindex");
   lua_pushvalue(L, 4);
   lua_setfield(L, -2, "__gc");
   lua_pushvalue(L, 4);
