@@ -14,7 +14,8 @@ local library = require("loam.library")
 -- of the handles, of the first time.
 local is_declared = pcall(ffi.typeof, "struct loam_lua_array")
 if not is_declared then
-  ffi.cdef(require("loam.cdef"))
+  -- A program may have declared loam.h itself.
+  if not pcall(ffi.typeof, "loam_config") then ffi.cdef(require("loam.cdef")) end
   ffi.cdef([[
     struct loam_lua_block { void *p; };
     struct loam_lua_arena { void *p; };

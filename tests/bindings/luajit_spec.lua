@@ -63,6 +63,13 @@ describe("loam for LuaJIT", function()
     assert.equal("20\n", run(text))
   end)
 
+  it("is loaded where a program has declared loam.h itself", function()
+    local text = [[
+      require("ffi").cdef(require("loam.cdef"))
+      print(#assert(require("loam").block("of.own", 10)))]]
+    assert.equal("10\n", run(text))
+  end)
+
   it("uses the engine of the preload library, where that serves malloc", function()
     if (os.getenv("LOAM_SANITIZE") or "") ~= "" then return pending("no library is preloaded") end
     local build = package.path:match("([^;]*)/luajit/%?%.lua")
