@@ -23,7 +23,8 @@ at most once a second, and for at most 1 % of the time of a CPU; loam_figures_ag
 tells how old its figures are.
 
 --listen unix:PATH makes a socket file, which only processes that may write to the file can
-use. --listen needs the library libmicrohttpd, Debian package libmicrohttpd12. Alert rules
+use. Without ADDR, as in --listen :9464, every IPv4 address of the machine is served, so other
+machines can read the page. --listen needs the library libmicrohttpd, Debian package libmicrohttpd12. Alert rules
 and a dashboard are in share/loam/examples/fleet.]],
   options = {
     { "listen", "ADDR:PORT", "serves HTTP there, or at unix:PATH; port 0: a free one" },
@@ -57,7 +58,8 @@ local function check(given)
   end
 end
 
--- Reads "127.0.0.1:9464", "[::1]:9464", "localhost:9464" or ":9464", which is all addresses.
+-- Reads "127.0.0.1:9464", "[::1]:9464", "localhost:9464" or ":9464", which is every IPv4
+-- address of the machine.
 ---@return string host
 ---@return string port
 local function read_address(text)
@@ -89,7 +91,10 @@ local function serve_tcp(context, library, host, port, source)
   local descriptor, found = context.posix.listen(host, port)
   if not descriptor then context.fail(found) end
   local shown = host:find(":", 1, true) and "[" .. host .. "]" or host
-  announce(context, ("http://%s:%d/metrics"):format(host == "" and "localhost" or shown, found))
+  if host == "" then
+    context.warn("loam metrics: every IPv4 address of this machine is served\n")
+  end
+  announce(context, ("http://%s:%d/metrics"):format(host == "" and "0.0.0.0" or shown, found))
   http.serve(context, library, descriptor, source)
 end
 
