@@ -59,6 +59,18 @@ local function lost_words(context, pid)
     .. "what it printed at its start says why" .. reads
 end
 
+local STATUS_MOST = 65536 -- bytes of /proc/PID/status
+
+-- Says of which process a thread is, if `pid` is the id of a thread that is not the first one of
+-- its process. Tools such as `top -H` show ids of threads.
+---@return string|nil
+function hosts.thread_words(context, pid)
+  local text = context.posix.read(("/proc/%d/status"):format(pid), STATUS_MOST)
+  local owner = text and text:match("\nTgid:%s*(%d+)")
+  if not owner or tonumber(owner) == pid then return nil end
+  return ("%d is a thread of process %s; name the process"):format(pid, owner)
+end
+
 -- Says why a process that is on no board did not answer, if nothing listens for it.
 local function explain_unknown(context, pid, words)
   local path = words:match("cannot be asked by this user: nothing listens at (.*)$")
@@ -66,6 +78,8 @@ local function explain_unknown(context, pid, words)
   if not context.posix.exists("/proc/" .. pid) then
     return ("process %d: there is no such process"):format(pid)
   end
+  local thread = hosts.thread_words(context, pid)
+  if thread then return thread end
   local name = describe.program { program = context.posix.program(pid) or "?", pid = pid }
   local lost = lost_words(context, pid)
   if lost then return ("%s runs under loam, but %s"):format(name, lost) end

@@ -459,14 +459,18 @@ describe("loam ps, status, stats, reload", function()
   end)
 
   it("says why a process cannot be asked", function()
-    local function words(boards, maps)
+    local function words(boards, maps, status)
       local context = canned_context.new { boards = boards }
+      context.files["/proc/42/status"] = status
       context.exists, context.files["/proc/42/maps"] = { ["/proc/42"] = maps and true }, maps
       local why = "process 42 cannot be asked by this user: nothing listens at /run/42.sock"
       context.api.ask = function() return nil, why end
       return select(2, hosts.ask(context, 42, "sleep"))
     end
     assert.equal("process 42: there is no such process", words {})
+    assert.equal("42 is a thread of process 7; name the process", words({}, "",
+      "Name:\ta\nTgid:\t7\nPid:\t42\n"))
+    assert.matches("does not run under loam", words({}, "", "Name:\ta\nTgid:\t42\nPid:\t42\n"))
     assert.equal("python3 (42) does not run under loam, or another user started it: nothing "
       .. "listens at /run/42.sock", words({}, ""))
     assert.equal("python3 (42) runs under loam, but its board /run/7.board has been removed; "

@@ -77,6 +77,15 @@ describe("loam wait", function()
     end
   end)
 
+  it("does not wait for a thread, which never obeys", function()
+    local status, context = run("wait --hash " .. NEW .. " --pid 42",
+      { files = { ["/proc/42/status"] = "Name:\ta\nTgid:\t7\n" } }, nil, nil, function(context)
+        context.exists["/proc/42"] = true
+      end)
+    assert.equal(2, status)
+    assert.matches("loam wait: 42 is a thread of process 7; name the process", context.err, 1, true)
+  end)
+
   it("reads times", function()
     for text, ms in pairs { ["0"] = 0, ["60"] = 60000, ["60s"] = 60000, ["500ms"] = 500,
                             ["1.5s"] = 1500, ["2m"] = 120000, ["1h"] = 3600000 } do

@@ -235,9 +235,14 @@ local function encode(found, wanted, status)
   return json.encode(answer, { "ok" })
 end
 
--- A process id that no process has is a mistake at the start; later it is a process that ended.
+-- A process id that no process has is a mistake at the start; later it is a process that ended. The
+-- id of a thread would be waited for in vain.
 local function check_pids(context, wanted)
   local found = obeying.look(context, wanted.hash, wanted.pids)
+  for _, status in ipairs(found.unseen) do
+    local thread = not status.state and hosts.thread_words(context, status.pid)
+    if thread then arguments.misused(thread) end
+  end
   if not found.ended[1] then return end
   arguments.misused(("no process %d runs; `loam ps` lists programs"):format(found.ended[1].pid))
 end
