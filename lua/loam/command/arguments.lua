@@ -137,8 +137,9 @@ function KIND.time(option, value)
   if not ms then
     arguments.misused(("--%s: '%s' is not a time; write 60s, 500ms, 2m or 1h"):format(option[1],
       value))
-  elseif ms > TIME_MAX then
-    arguments.misused(("--%s: %s is more than 24h, the longest time"):format(option[1], value))
+  elseif ms > (option.most or TIME_MAX) then
+    arguments.misused(("--%s: %s is more than %dh, the longest time"):format(option[1], value,
+      (option.most or TIME_MAX) / 3600000))
   end
   return ms
 end

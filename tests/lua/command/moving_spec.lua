@@ -106,6 +106,11 @@ describe("loam rebalance and demote", function()
     local answers = { [42] = job(false, 2 ^ 30, 0) }
     local _, context = run("demote 42 --tag a.b --older 60 --to node=3", answers)
     assert.same({ "demote to=node node=3 older=60 tag=a.b" }, context.queries)
+    for text, seconds in pairs { ["10m"] = 600, ["48h"] = 172800, ["90s"] = 90, ["1.5"] = 2 } do
+      assert.same({ ("demote to=node older=%d tag=x"):format(seconds) },
+        select(2, run("demote 42 --tag x --older " .. text, answers)).queries)
+    end
+    assert.equal(2, (run("demote 42 --tag x --older 600000h", answers)))
     assert.same({ "demote to=cold tag=x" }, select(2, run("demote 42 --tag x --to cold",
       answers)).queries)
     assert.same({ "demote to=node tag=x" }, select(2, run("demote 42 --tag x", answers)).queries)

@@ -4,9 +4,11 @@
 local move_job = require("loam.command.move_job")
 local arguments = require("loam.command.arguments")
 
+local OLDEST_MS = 2 ^ 31 * 1000 -- the oldest age that --older names
+
 local demote = {
   summary = "moves the live memory of a tag to a slower node, or to swap",
-  usage = "PID --tag T [--older SECONDS] [--to WHERE] [--rate BYTES] [--json]",
+  usage = "PID --tag T [--older AGE] [--to WHERE] [--rate BYTES] [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
 --to says where the memory goes:
@@ -17,21 +19,21 @@ local demote = {
 Memory that moved to a node has a strategy with the name NAME@nodeN, where NAME is its old
 strategy. `loam rebalance` moves it back.
 
---older SECONDS moves only blocks that got their memory at least SECONDS ago. The time since
-a block was last used is not known. Blocks of 64 KiB and less have no age, so with --older
+--older AGE moves only blocks that got their memory at least AGE ago. The time since a
+block was last used is not known. Blocks of 64 KiB and less have no age, so with --older
 they are refused and stay where they are.]],
   options = {
     { "tag", "T", "memory of this tag and of the tags under it", kind = "some_tag",
       required = true },
-    { "older", "SECONDS", "only blocks that got their memory so long ago, to within 10 s",
-      kind = "number" },
+    { "older", "AGE", "only blocks that got their memory so long ago, to within 10 s: 600s, 2h",
+      kind = "time", most = OLDEST_MS },
     { "to", "WHERE", "node, node=N, cold or pageout" },
     { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",
       least = 1 },
     { "json", nil, "the report as a JSON object" },
   },
   example = [[
-  $ loam demote 4242 --tag cache.pages --older 600
+  $ loam demote 4242 --tag cache.pages --older 10m
   TAG          RESULT   BYTES  BLOCKS  WHY
   cache.pages  moved    2 GiB     512
   cache.pages  refused  1 GiB     230  it is younger
@@ -59,7 +61,7 @@ end
 
 function demote.run(context, given)
   local words = place(context, given.to or "node")
-  if given.older then words[#words + 1] = "older=" .. given.older end
+  if given.older then words[#words + 1] = ("older=%.0f"):format(math.ceil(given.older / 1000)) end
   if given.rate then words[#words + 1] = ("rate=%.0f"):format(given.rate) end
   return move_job.run(context, given, move_job.request("demote", words, given.tag))
 end
