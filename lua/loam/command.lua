@@ -54,7 +54,7 @@ local function verb_help(context, name)
   context.write(("Usage: loam %s %s\n\n"):format(name, verb.usage))
   context.write(("%s\n\n%s\n"):format(verb.about, arguments.help(verb)))
   if arguments.has_json(verb) then
-    context.write(("Schema of the JSON: share/loam/schema/%s.json; `loam schema %s` prints it.\n\n")
+    context.write(("Schema of the JSON: share/loam/schema/%s.json, or `loam schema %s`\n\n")
       :format(name, name))
   end
   context.write("Example:\n" .. verb.example)

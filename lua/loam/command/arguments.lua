@@ -282,8 +282,8 @@ end
 
 local UNITS = [[
 
-A size is a number of bytes, or has a unit. Units count in powers of 1024: 4MiB, 4MB and 4M
-all mean 4,194,304 bytes.
+A size is a number of bytes, or has a unit. Units count in powers of 1024: 4MiB,
+4MB and 4M all mean 4,194,304 bytes.
 ]]
 
 ---@return string lines that explain the options

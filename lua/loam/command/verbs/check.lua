@@ -11,13 +11,13 @@ local check = {
   usage = "POLICY... [--tag T]... [--json]",
   takes = { name = "POLICY", least = 1 },
   about = [[
-Compiles each policy for every tag that can come: tags that pick treats alike are a class,
-with one plan. Compares the plans with plain Lua, decides the invariants, runs the tests,
-and checks the options against this machine. POLICY is a file, the pipe
-of a shell such as <(git show HEAD:prod.lua), or `-`, which is standard input; so it is for
-explain, plan, test and diff. Who may write the file is not checked: a program refuses a file
-that other users can change. Exit status 0: a reload would take all policies. 1: it would
-refuse one.]],
+Compiles each policy for every tag that can come: tags that pick treats alike
+are a class, with one plan. Compares the plans with plain Lua, decides the
+invariants, runs the tests, and checks the options against this machine. POLICY
+is a file, the pipe of a shell such as <(git show HEAD:prod.lua), or `-`, which
+is standard input; so it is for explain, plan, test and diff. Who may write the
+file is not checked: a program refuses a file that other users can change. Exit
+status 0: a reload would take all policies. 1: it would refuse one.]],
   options = {
     { "tag", "T", "show the class of this tag too (may be repeated)", kind = "tag", many = true },
     { "json", nil, "one JSON object for each policy, one a line" },

@@ -11,12 +11,13 @@ local compile = {
   usage = "POLICY -o FILE",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [[
-Compiles the policy and runs its tests, as a reload does, and writes the result to FILE. An
-image can be used wherever a policy can: by loam run, LOAM_POLICY, loam reload and loam
-check. Loading it needs no Lua, and takes a fraction of the time. The image holds the
-policy's text too: on another machine, or with another version of loam, that is compiled
-again. FILE is replaced at once; an image that is being read stays whole. Exit status 0: the
-image is written. 1: the policy is refused, or FILE cannot be written.]],
+Compiles the policy and runs its tests, as a reload does, and writes the result
+to FILE. An image can be used wherever a policy can: by loam run, LOAM_POLICY,
+loam reload and loam check. Loading it needs no Lua, and takes a fraction of
+the time. The image holds the policy's text too: on another machine, or with
+another version of loam, that is compiled again. FILE is replaced at once; an
+image that is being read stays whole. Exit status 0: the image is written. 1:
+the policy is refused, or FILE cannot be written.]],
   options = {
     { "output", "FILE", "where to write the image; also -o FILE; - is standard output",
       kind = "path", short = "o", required = true },

@@ -8,24 +8,25 @@ local OLDEST_MS = 2 ^ 31 * 1000 -- the oldest age that --older names
 
 local demote = {
   summary = "moves the live memory of a tag to a slower node, or to swap",
-  usage = "PID --tag T [--older AGE] [--to WHERE] [--rate BYTES] [--json]",
+  usage = "PID --tag T [--older AGE] [--to WHERE] [--rate BYTES]\n"
+    .. "                   [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
 --to says where the memory goes:
   node     to the nearest NUMA node without CPUs (the default)
-  node=N   to NUMA node N, or to the one node that a string of numactl names, such as +0
+  node=N   to NUMA node N, or to the node that a string of numactl names, as +0
   cold     nowhere yet; the kernel takes it first when memory is short
   pageout  to swap, immediately
-Memory that moved to a node has a strategy with the name NAME@nodeN, where NAME is its old
-strategy. `loam rebalance` moves it back.
+Memory that moved to a node has a strategy with the name NAME@nodeN, where NAME
+is its old strategy. `loam rebalance` moves it back.
 
---older AGE moves only blocks that got their memory at least AGE ago. The time since a
-block was last used is not known. Blocks of 64 KiB and less have no age, so with --older
-they are refused and stay where they are.]],
+--older AGE moves only blocks that got their memory at least AGE ago, such as
+600s or 2h. The time since a block was last used is not known. Blocks of 64 KiB
+and less have no age, so with --older they are refused and stay where they are.]],
   options = {
     { "tag", "T", "memory of this tag and of the tags under it", kind = "some_tag",
       required = true },
-    { "older", "AGE", "only blocks that got their memory so long ago, to within 10 s: 600s, 2h",
+    { "older", "AGE", "blocks that got their memory so long ago, to within 10 s",
       kind = "time", most = OLDEST_MS },
     { "to", "WHERE", "node, node=N, cold or pageout" },
     { "rate", "BYTES", "the most to move in a second (default 1GiB)", kind = "size",

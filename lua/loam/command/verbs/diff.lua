@@ -12,21 +12,23 @@ local report = require("loam.command.diff.report")
 local diff = {
   summary = "compares two policies: which requests get other memory",
   failed = 2, -- as 1 means that the policies differ
-  usage = "[OLD] NEW [--pid PID]... [--allow KIND]... [--json | --markdown]",
+  usage = "[OLD] NEW [--pid PID]... [--allow KIND]...\n"
+    .. "                 [--json | --markdown]",
   takes = { name = "OLD or NEW", least = 1, most = 2 },
   about = [[
-OLD and NEW are policies or images: files, the pipe of a shell such as <(git show HEAD:prod.lua),
-or `-`, which is standard input. The comparison is exact for all tags, files, functions,
-modules and lines, all sizes and all other inputs of a policy. Each region of requests that
-differ is shown with its sizes, its conditions and a witness: the request with the shortest
-tag and then the smallest size. Both policies have explained each witness as shown.
+OLD and NEW are policies or images: files, the pipe of a shell such as <(git
+show HEAD:prod.lua), or `-`, which is standard input. The comparison is exact
+for all tags, files, functions, modules and lines, all sizes and all other
+inputs of a policy. Each region of requests that differ is shown with its
+sizes, its conditions and a witness: the request with the shortest tag and then
+the smallest size. Both policies have explained each witness as shown.
 
-With --pid, the blocks of running programs are counted in each region: all that they have
-allocated so far, and those that live. Without OLD, NEW is compared with the policy that the
-programs obey.
-Programs count blocks by tag and size class. A class that lies only partly in a region gives
-"A to B blocks": at least A and at most B. Aligned memory counts with its size rounded up to
-the alignment. Requests that were denied were never counted.
+With --pid, the blocks of running programs are counted in each region: all that
+they have allocated so far, and those that live. Without OLD, NEW is compared
+with the policy that the programs obey. Programs count blocks by tag and size
+class. A class that lies only partly in a region gives "A to B blocks": at
+least A and at most B. Aligned memory counts with its size rounded up to the
+alignment. Requests that were denied were never counted.
 
 Kinds of differences, in the order in which they are shown:
   denied    NEW denies the request, OLD does not
@@ -39,12 +41,12 @@ Kinds of differences, in the order in which they are shown:
   apply     the policies differ in `apply`
   undecided it is not known whether there is such a request
 
-Exit status 0: alike, or all differences are of kinds that --allow names. 1: they differ.
-2: a policy or a program cannot be read.]],
+Exit status 0: alike, or all differences are of kinds that --allow names. 1:
+they differ. 2: a policy or a program cannot be read.]],
   options = {
-    { "pid", "PID", "counts the blocks of this program; may be repeated; `all`: all programs",
+    { "pid", "PID", "counts the blocks of this program, or of `all`; may be repeated",
       many = true },
-    { "allow", "KIND", "differences of this kind are no failure (may be repeated, or a,b)",
+    { "allow", "KIND", "these differences are no failure (may be repeated, or a,b)",
       many = true },
     { "json", nil, "the answer as a JSON object" },
     { "markdown", nil, "the answer as Markdown, for reviews" },

@@ -8,9 +8,10 @@ local doctor = {
   summary = "shows what this machine offers to policies",
   usage = "[--json]",
   about = [[
-Lists NUMA nodes, huge pages, limits, kernel features and devices: what a policy can do with
-each, and how to get those that are missing. It changes nothing. Marks: ok; warn, something
-does not work as a policy may expect; none, the machine does not have it.]],
+Lists NUMA nodes, huge pages, limits, kernel features and devices: what a
+policy can do with each, and how to get those that are missing. It changes
+nothing. Marks: ok; warn, something does not work as a policy may expect; none,
+the machine does not have it.]],
   options = { { "json", nil, "the machine as a JSON object" } },
   example = [[
   $ loam doctor

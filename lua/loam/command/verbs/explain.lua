@@ -10,19 +10,21 @@ local units = require("loam.command.units")
 
 local explain = {
   summary = "shows which memory a request gets, and which lines decided",
-  usage = "POLICY --tag T --size N [--align A] [--zero] [OPTION]... [--json]\n"
+  usage = "POLICY --tag T --size N [--align A] [--zero] [OPTION]...\n"
+    .. "                    [--json]\n"
     .. "       loam explain POLICY --batch FILE [OPTION]...\n"
-    .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M, --line N,\n"
-    .. "               --pressure P, --node-free N=SIZE, --device-free N=SIZE",
+    .. "       OPTION: --node N, --live N, --device N, --file F, --func F, --module M,\n"
+    .. "               --line N, --pressure P, --node-free N=SIZE, --device-free N=SIZE",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [=[
-Without options, the request is a plain malloc: alignment 16, not zeroed, from a CPU of node
-0, under a tag without live bytes, and with no memory pressure. The free memory of each node
-is what this machine has now, and devices have no free memory. The options below say otherwise.
+Without options, the request is a plain malloc: alignment 16, not zeroed, from a
+CPU of node 0, under a tag without live bytes, and with no memory pressure. The
+free memory of each node is what this machine has now, and devices have no free
+memory. The options below say otherwise.
 
 --batch FILE explains many requests. Each line of FILE is one request:
-`tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with a JSON
-object, in the order of FILE.]=],
+`tag<TAB>size[<TAB>align[<TAB>zero]]`. The answer to each line is one line with
+a JSON object, in the order of FILE.]=],
   options = {
     { "tag", "T", "the tag of the request", kind = "tag" },
     { "size", "N", "bytes asked for", kind = "size" },

@@ -8,30 +8,34 @@ local textfile = require("loam.command.metrics.textfile")
 
 local metrics = {
   summary = "serves the figures of running programs to Prometheus",
-  usage = "[--listen ADDR:PORT | --listen unix:PATH | --textfile DIR [--every T]] [--tags N]",
+  usage = "[--listen ADDR:PORT | --listen unix:PATH |\n"
+    .. "                     --textfile DIR [--every T]] [--tags N]",
   about = [[
-With --listen, serves the page http://ADDR:PORT/metrics until Ctrl-C, in the format that the
-client asks for: OpenMetrics, or Prometheus's text format 0.0.4. With --textfile, writes the
-page to DIR/loam.prom for node_exporter every T until Ctrl-C, and then removes it. With
-neither, prints the page once, in the text format.
+With --listen, serves the page http://ADDR:PORT/metrics until Ctrl-C, in the
+format that the client asks for: OpenMetrics, or Prometheus's text format
+0.0.4. With --textfile, writes the page to DIR/loam.prom for node_exporter
+every T until Ctrl-C, and then removes it. With neither, prints the page once,
+in the text format.
 
-The page has the programs that `loam ps` lists: for root, the programs of all users. The
-command reads their memory from outside. The programs do nothing for that, and open no port.
-If a program may not be read, or has another version of loam, the page has the figures of its
-board: its policy, its limits, and about how much memory each strategy has. A program is read
-at most once a second, and for at most 1 % of the time of a CPU; loam_figures_age_seconds
-tells how old its figures are.
+The page has the programs that `loam ps` lists: for root, the programs of all
+users. The command reads their memory from outside. The programs do nothing for
+that, and open no port. If a program may not be read, or has another version of
+loam, the page has the figures of its board: its policy, its limits, and about
+how much memory each strategy has. A program is read at most once a second, and
+for at most 1 % of the time of a CPU; loam_figures_age_seconds tells how old
+its figures are.
 
---listen unix:PATH makes a socket file, which only processes that may write to the file can
-use. Without ADDR, as in --listen :9464, every IPv4 address of the machine is served, so other
-machines can read the page. --listen needs the library libmicrohttpd, Debian package libmicrohttpd12. Alert rules
-and a dashboard are in share/loam/examples/fleet.]],
+--listen unix:PATH makes a socket file, which only processes that may write to
+the file can use. Without ADDR, as in --listen :9464, every IPv4 address of the
+machine is served, so other machines can read the page. --listen needs the
+library libmicrohttpd, Debian package libmicrohttpd12. Alert rules and a
+dashboard are in share/loam/examples/fleet.]],
   options = {
     { "listen", "ADDR:PORT", "serves HTTP there, or at unix:PATH; port 0: a free one" },
     { "textfile", "DIR", "writes DIR/loam.prom for node_exporter", kind = "path" },
-    { "every", "T", "with --textfile: writes the file this often; 15s by default",
+    { "every", "T", "how often the file is written; 15s by default",
       kind = "time" },
-    { "tags", "N", "tags of a program with own series; 200 by default. The rest is `other`",
+    { "tags", "N", "tags of a program with series of their own; 200 by default",
       kind = "number", most = 100000 },
   },
   example = [[

@@ -12,13 +12,14 @@ local owner = {
   usage = "PID ADDRESS... [--json]",
   takes = { name = "PID", least = 1 },
   about = [[
-Says what the addresses in a crash report, a debugger or a log are in a running program. An
-address has hexadecimal digits, with or without 0x, and may point into the middle of a block.
-The answer has one line for each: the tag and strategy of the block, its size and start, the
-offset in it, and the NUMA node. An address in no live block is a block that was freed, a
-guard page, memory of loam itself, a library, a stack, or not mapped. The command reads the
-memory of the program from outside; the program does nothing for that, and may be stopped.
-Exit status: 0 if each address is in a live block of loam, else 1.]],
+Says what the addresses in a crash report, a debugger or a log are in a running
+program. An address has hexadecimal digits, with or without 0x, and may point
+into the middle of a block. The answer has one line for each: the tag and
+strategy of the block, its size and start, the offset in it, and the NUMA node.
+An address in no live block is a block that was freed, a guard page, memory of
+loam itself, a library, a stack, or not mapped. The command reads the memory of
+the program from outside; the program does nothing for that, and may be
+stopped. Exit status: 0 if each address is in a live block of loam, else 1.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam owner 4242 7f31c2a45010

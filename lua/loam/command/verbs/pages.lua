@@ -12,18 +12,20 @@ local pages = {
   usage = "[PID] [-o FILE.svg | --json]",
   takes = { name = "PID", most = 1 },
   about = [[
-Writes a picture (SVG) of the memory of a program: for each strategy and NUMA node, which
-parts of each 64 KiB are live, in thread caches or free, which are on huge pages, and which
-have no memory, because they were never touched or went back to the kernel. The largest
-blocks are listed with their tags. One cell of the picture is 64 KiB, or more for a large
-program: the picture tells how much. Without -o, the file is PROGRAM-PID.svg in the working
-directory. A table of the strategies follows on the terminal: a strategy with much FREE and
-little LIVE is fragmented, or keeps memory for reuse; HUGE PAGES has all memory on such pages,
-also that of blocks below 2 MiB, which `loam stats` does not look at. Without PID, shows the
-only program of yours that runs under loam.
-Like `loam stats`, the command reads the memory of the program without stopping it. Where the
-kernel forbids that, it fails: it never asks the program over a socket. In the picture of a
-program that runs, some figures may be a moment older than others.]],
+Writes a picture (SVG) of the memory of a program: for each strategy and NUMA
+node, which parts of each 64 KiB are live, in thread caches or free, which are
+on huge pages, and which have no memory, because they were never touched or
+went back to the kernel. The largest blocks are listed with their tags. One
+cell of the picture is 64 KiB, or more for a large program: the picture tells
+how much. Without -o, the file is PROGRAM-PID.svg in the working directory. A
+table of the strategies follows on the terminal: a strategy with much FREE and
+little LIVE is fragmented, or keeps memory for reuse; HUGE PAGES has all memory
+on such pages, also that of blocks below 2 MiB, which `loam stats` does not
+look at. Without PID, shows the only program of yours that runs under loam.
+Like `loam stats`, the command reads the memory of the program without stopping
+it. Where the kernel forbids that, it fails: it never asks the program over a
+socket. In the picture of a program that runs, some figures may be a moment
+older than others.]],
   options = {
     { "output", "FILE", "where to write the picture, - for standard output; also -o FILE",
       kind = "path", short = "o" },

@@ -8,12 +8,13 @@ local units = require("loam.command.units")
 
 local plan = {
   summary = "shows the whole decision table of a tag",
-  usage = "POLICY --tag T [--file F] [--func F] [--module M] [--line N] [--json]",
+  usage = "POLICY --tag T [--file F] [--func F] [--module M] [--line N]\n"
+    .. "                 [--json]",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [[
-One row for each leaf of the plan that the policy compiles to: the sizes and other
-conditions that lead to the leaf, the strategy with its fallbacks, and the line of the
-policy that returns the strategy.]],
+One row for each leaf of the plan that the policy compiles to: the sizes and
+other conditions that lead to the leaf, the strategy with its fallbacks, and
+the line of the policy that returns the strategy.]],
   options = {
     { "tag", "T", "the tag; \"\" for memory without a tag", kind = "tag", required = true },
     { "file", "F", "source file of the call", kind = "site" },

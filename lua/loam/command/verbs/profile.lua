@@ -20,54 +20,62 @@ local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local profile = {
-  summary = "writes a running program's memory by tag as a profile or a flame graph",
-  usage = "[PID] [--stacks [SIZE|off]] [--for TIME] [--keep] [--on WHEN] [--format FORMAT]\n"
-    .. "                    [--sample TYPE] [--base FILE] [-o FILE]",
+  summary = "writes a program's memory by tag as a profile or a flame graph",
+  usage = "[PID] [--stacks [SIZE|off]] [--for T] [--keep] [--on WHEN]\n"
+    .. "                    [--format FORMAT] [--sample TYPE] [--base FILE] [-o FILE]",
   takes = { name = "PID", most = 1 },
   about = [[
-Without --stacks the profile is exact: nothing is sampled, and its sums are the figures of
-loam stats. A stack has a frame for each prefix of a tag, so tensor.weights has the frames
-tensor and tensor.weights; below them is the strategy. FORMAT is one of these:
+Without --stacks the profile is exact: nothing is sampled, and its sums are the
+figures of loam stats. A stack has a frame for each prefix of a tag, so
+tensor.weights has the frames tensor and tensor.weights; below them is the
+strategy. FORMAT is one of these:
   pprof       for go tool pprof, Pyroscope, Parca and speedscope (the default)
   speedscope  JSON for www.speedscope.app
   collapsed   a line for each stack, for flamegraph.pl and inferno
   svg         a picture of a flame graph, for any browser
-  text        for reading: the largest stacks first, with files and lines; without -o it goes
-              to standard output
-TYPE is inuse_space or inuse_objects, the bytes or the blocks in use, or alloc_space or
-alloc_objects, the bytes or the blocks that were ever allocated. A file in the format
-collapsed, svg or text has one type; in another format it has all, and TYPE is shown first.
+  text        for reading: the largest stacks first, with files and lines;
+              without -o it goes to standard output
+TYPE is inuse_space or inuse_objects, the bytes or the blocks in use, or
+alloc_space or alloc_objects, the bytes or the blocks that were ever allocated.
+A file in the format collapsed, svg or text has one type; in another format it
+has all, and TYPE is shown first.
 
---base subtracts an earlier profile in the format of pprof. Memory that became less is
-negative in pprof; speedscope shows it in a profile of its own, and svg in another colour; a
-collapsed stack has two values, before and now; text says how much more or less.
+--base subtracts an earlier profile in the format of pprof. Memory that became
+less is negative in pprof; speedscope shows it in a profile of its own, and svg
+in another colour; a collapsed stack has two values, before and now; text says
+how much more or less.
 
---stacks shows the functions that ask for memory, by samples: one block in SIZE bytes on
-average, with its stack. SIZE has a unit: a bare number is taken for PID. Each figure is then
-an estimate; large figures are estimated best. If the program samples already, its samples are
-read. Else the command switches sampling on, waits as long as --for says, reads the samples,
-and switches sampling off again, unless --keep is given; blocks that were allocated before are
-not in the profile. LOAM_PROFILE=512KiB in the environment of a program switches sampling on
-from the start. --stacks off switches it off. Sampling costs nothing while it is off, and
-little while it is on. The command looks up functions by elfutils' libdw; without it the file
-has addresses, which pprof looks up itself.
+--stacks shows the functions that ask for memory, by samples: one block in SIZE
+bytes on average, with its stack. SIZE has a unit: a bare number is taken for
+PID. Each figure is then an estimate; large figures are estimated best. If the
+program samples already, its samples are read. Else the command switches
+sampling on, waits as long as --for says, reads the samples, and switches
+sampling off again, unless --keep is given; blocks that were allocated before
+are not in the profile. LOAM_PROFILE=512KiB in the environment of a program
+switches sampling on from the start. --stacks off switches it off. Sampling
+costs nothing while it is off, and little while it is on. The command looks up
+functions by elfutils' libdw; without it the file has addresses, which pprof
+looks up itself.
 
 --on waits, and takes the profile when the program has an occasion for it:
   near-limit=90%  a limit is 90 % used, or more; near-limit alone means 90 % too
   failed          a request got no memory, or was denied
-  signal          a signal has ended the program: the profile shows the last look before
-Several may stand with commas between them. The program does nothing for it and needs no
-memory. The command looks ten times a second, or less often at a large program. If the
-program ends otherwise, there is no profile, and the exit status is 1.
+  signal          a signal has ended the program: the profile shows the last
+                  look before
+Several may stand with commas between them. The program does nothing for it and
+needs no memory. The command looks ten times a second, or less often at a large
+program. If the program ends otherwise, there is no profile, and the exit
+status is 1.
 
-The command reads the program as loam stats does. For a program that was killed, the profile
-has the strategies that the program noted last, and no tags. Without PID, the command reads
-the only program of yours that runs under loam. Without -o, it writes a new file in the
-working directory and prints its name, except for text.]],
+The command reads the program as loam stats does. For a program that was
+killed, the profile has the strategies that the program noted last, and no
+tags. Without PID, the command reads the only program of yours that runs under
+loam. Without -o, it writes a new file in the working directory and prints its
+name, except for text.]],
   options = {
     { "stacks", "[SIZE|off]", "by stacks: mean bytes between samples (default 512KiB)",
       kind = "stacks", pattern = "^[%d.]*%a+$", default = "" },
-    { "for", "TIME", "how long to sample a program that does not sample yet (default 10s)",
+    { "for", "T", "how long to sample, if nothing samples yet (default 10s)",
       kind = "time" },
     { "keep", nil, "the program goes on sampling" },
     { "on", "WHEN", "wait for near-limit=90%, failed or signal" },

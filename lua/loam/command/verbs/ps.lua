@@ -9,13 +9,15 @@ local ps = {
   summary = "lists the programs that run under loam",
   usage = "[--all] [--json]",
   about = [[
-Lists each process of yours that runs under loam and has a place on a board, with its live
-policy; for root, those of all users. Nothing is asked of the processes, so stopped and hung
-ones are listed too. With --all, also lists processes that have ended, as long as the file
-with their last figures is kept: until their whole tree has ended, and ten minutes more if a
-process of it was killed or ended by _exit.
+Lists each process of yours that runs under loam and has a place on a board,
+with its live policy; for root, those of all users. Nothing is asked of the
+processes, so stopped and hung ones are listed too. With --all, also lists
+processes that have ended, as long as the file with their last figures is kept:
+until their whole tree has ended, and ten minutes more if a process of it was
+killed or ended by _exit.
 
-RANK is the rank of a process that mpirun or srun started, and JOB its job and step of Slurm.]],
+RANK is the rank of a process that mpirun or srun started, and JOB its job and
+step of Slurm.]],
   options = {
     { "all", nil, "also processes that have ended" },
     { "json", nil, "a JSON object: what `loam status --json` shows of each" },

@@ -15,15 +15,17 @@ local reload = {
   usage = "PID [FILE] [--json]",
   takes = { name = "PID", least = 1, most = 2 },
   about = [[
-Waits until the policy is live or refused. Exit status 0: it is live. 1: it was refused; the
-full error is shown, and the program keeps the policy that it had. 3: it was overtaken, as
-another policy was published after it for the same tree.
+Waits until the policy is live or refused. Exit status 0: it is live. 1: it was
+refused; the full error is shown, and the program keeps the policy that it had.
+3: it was overtaken, as another policy was published after it for the same
+tree.
 
-The policy is for all processes of a tree: those that one `loam run` started, or a program
-whose LD_PRELOAD and LOAM_POLICY were set without it, and the programs that it started. Each
-obeys the policy with its next request for memory; one that requests none for two seconds is
-not waited for, and the answer says so. A program with a service (`loam run --service`, or a
-host) loads the policy for itself alone.]],
+The policy is for all processes of a tree: those that one `loam run` started,
+or a program whose LD_PRELOAD and LOAM_POLICY were set without it, and the
+programs that it started. Each obeys the policy with its next request for
+memory; one that requests none for two seconds is not waited for, and the
+answer says so. A program with a service (`loam run --service`, or a host)
+loads the policy for itself alone.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam reload 4242 /etc/loam/prod.lua

@@ -10,67 +10,80 @@ local run = {
     .. "                [--report FILE] [--python-malloc] -- COMMAND [ARGUMENT]...",
   takes = { name = "COMMAND", least = 1, rest = true },
   about = [[
-The policy decides the allocations of the command and of the programs that it starts, under
-the tag malloc.MODULE, where MODULE is the program or library that allocates. If the policy
-is refused, its errors are shown, nothing is started, and the exit status is 2; so it is if
-the policy or the preload library cannot be read. As in a shell, 126 means that the command
-could not be run, and 127 that it was not found. A program that is linked statically or with
-musl, has 32 bits, or has more rights than its user runs as if loam were not there, and a
-note says so.
+The policy decides the allocations of the command and of the programs that it
+starts, under the tag malloc.MODULE, where MODULE is the program or library
+that allocates. If the policy is refused, its errors are shown, nothing is
+started, and the exit status is 2; so it is if the policy or the preload
+library cannot be read. As in a shell, 126 means that the command could not be
+run, and 127 that it was not found. A program that is linked statically or with
+musl, has 32 bits, or has more rights than its user runs as if loam were not
+there, and a note says so.
 
-The programs are not changed in any other way: they have no thread, socket or open file of
-loam. With --watch, a small process beside them follows FILE and publishes each policy that
-is not refused; each program obeys it with its next request for memory. A policy that reads
-the free memory of NUMA nodes, or memory pressure, gets such a process too, which reads the
-figures for all programs. So does a command in a control group that limits its memory: when
-little is left of memory.high or memory.max, or the group waits for memory for a tenth of
-the time, the process raises an alarm, and the programs give back the memory that they keep
-for reuse. It ends when all programs have ended. With --service each program has a thread and
-a control socket instead, which `loam rebalance` and `demote` need; the thread then follows
-FILE. A policy that moves live memory (apply = "live") or reads the free memory of devices
-needs the thread as well: `loam run` then turns --service on, and says so in one line.
-Programs that drop their rights need to be without this thread: it keeps capabilities that
-they drop, and programs that keep some as they change their user, such as setpriv, abort.
+The programs are not changed in any other way: they have no thread, socket or
+open file of loam. With --watch, a small process beside them follows FILE and
+publishes each policy that is not refused; each program obeys it with its next
+request for memory. A policy that reads the free memory of NUMA nodes, or
+memory pressure, gets such a process too, which reads the figures for all
+programs. So does a command in a control group that limits its memory: when
+little is left of memory.high or memory.max, or the group waits for memory for
+a tenth of the time, the process raises an alarm, and the programs give back
+the memory that they keep for reuse. It ends when all programs have ended. With
+--service each program has a thread and a control socket instead, which `loam
+rebalance` and `demote` need; the thread then follows FILE. A policy that moves
+live memory (apply = "live") or reads the free memory of devices needs the
+thread as well: `loam run` then turns --service on, and says so in one line.
+Programs that drop their rights need to be without this thread: it keeps
+capabilities that they drop, and programs that keep some as they change their
+user, such as setpriv, abort.
 
-With --guard the policy decides as before, and each block of host memory (1 in N with a number)
-ends at a page that cannot be touched. An access behind its end, or after its free, ends the
-program with a message that names the block. `loam run` guards each block also if LD_PRELOAD
-names glibc's libc_malloc_debug.so.0, and MALLOC_CHECK_, or glibc.malloc.check in
-GLIBC_TUNABLES, is a number other than 0. A guarded block costs two system calls and at least
-a page.
+With --guard the policy decides as before, and each block of host memory (1 in
+N with a number) ends at a page that cannot be touched. An access behind its
+end, or after its free, ends the program with a message that names the block.
+`loam run` guards each block also if LD_PRELOAD names glibc's
+libc_malloc_debug.so.0, and MALLOC_CHECK_, or glibc.malloc.check in
+GLIBC_TUNABLES, is a number other than 0. A guarded block costs two system
+calls and at least a page.
 
-With --report, each process appends a report to FILE as it ends by exit or by the return of
-main: its memory, live and in all, the tags and strategies with most of it, how near each limit
-was, and the requests that got no memory. A process that is killed, or ends by _exit or exec,
-writes none. With `--report stderr`, only the process that `loam run` becomes reports, and
-prints its report, unless it has closed standard error by then, as ls does.
+With --report, each process appends a report to FILE as it ends by exit or by
+the return of main: its memory, live and in all, the tags and strategies with
+most of it, how near each limit was, and the requests that got no memory. A
+process that is killed, or ends by _exit or exec, writes none. With `--report
+stderr`, only the process that `loam run` becomes reports, and prints its
+report, unless it has closed standard error by then, as ls does.
 
-A wrong free (of memory that is free already, or that was never allocated) ends the program
-with a message, as in the C library. These variables of the environment change what a
-program does. A program that finds a value which it does not know says so, and uses the default:
+A wrong free (of memory that is free already, or that was never allocated) ends
+the program with a message, as in the C library. These variables of the
+environment change what a program does. A program that finds a value which it
+does not know says so, and uses the default:
 
   LOAM_BAD_FREE=report   a wrong free shows the message, and the program goes on
   LOAM_BAD_FREE=ignore   the program goes on without a message
-  LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the first time that
-                         a strategy could not give what it asks for, and others
-  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has run out, nor
-                         why a program has no board or cannot be asked
+  LOAM_EVENTS=stderr     shows all events: each policy that becomes live, the
+                         first time that a strategy could not give what it
+                         asks for, and others
+  LOAM_EVENTS=none       shows nothing about a refused edit, nor when memory has
+                         run out, nor why a program has no board or cannot be
+                         asked
   LOAM_LAST_WORDS=FILE   adds a line to FILE when memory has run out: who has it
-  LOAM_REPORT=FILE       reports at the end, as --report does; FILE is absolute, or stderr
-  LOAM_KEEP=1            keeps free memory for reuse, and gives none back to the system
-  LOAM_PRESSURE=0        raises no alarm when memory is short in the control group
+  LOAM_REPORT=FILE       reports at the end, as --report does; FILE is absolute,
+                         or stderr
+  LOAM_KEEP=1            keeps free memory for reuse, and gives none back to the
+                         system
+  LOAM_PRESSURE=0        raises no alarm when memory is short in the control
+                         group
   LOAM_GUARD=N           guards blocks, as --guard does
-  LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is touched]],
+  LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is
+                         touched]],
   options = {
     { "policy", "FILE", "the policy", kind = "path", required = true },
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
     { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },
-    { "guard", "N", "guard one block in N of every host strategy; each block by default",
+    { "guard", "N", "guard one block in N of each host strategy; all by default",
       kind = "number", least = 1, most = 2 ^ 32 - 1, pattern = "^%d+$", default = "1" },
-    { "report", "FILE", "append a report of the memory at each program's end; stderr prints it",
+    { "report", "FILE", "append a report of the memory as each program ends",
       kind = "path" },
-    { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam then sees every object of Python" },
+    { "python-malloc", nil, "set PYTHONMALLOC=malloc: loam sees every object of Python" },
   },
   example = [[
   $ loam run --watch --policy numpy.lua -- python3 train.py

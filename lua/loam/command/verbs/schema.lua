@@ -7,9 +7,9 @@ local schema = {
   usage = "COMMAND",
   takes = { name = "COMMAND", least = 1, most = 1 },
   about = [[
-The schema (JSON Schema, draft 2020-12) names each member of an answer, with its type and
-its meaning. It describes one line of output. The schemas are installed in
-share/loam/schema too.]],
+The schema (JSON Schema, draft 2020-12) names each member of an answer, with
+its type and its meaning. It describes one line of output. The schemas are
+installed in share/loam/schema too.]],
   options = {},
   example = [[
   $ loam schema stats > stats.json

@@ -8,20 +8,22 @@ local sleep = {
   usage = "PID --tag T [--to WHERE] [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
-The contents are moved, and the GPU has the memory free for other programs; `loam wake` gives
-the program memory and contents back at the same addresses. Only memory of a strategy
-loam.device { pool = "sleep" } can sleep. The program must do no work with that memory until
-it is awake: such work ends with an illegal address. So use this command for programs that are
-idle, or that agree on it with you.
+The contents are moved, and the GPU has the memory free for other programs;
+`loam wake` gives the program memory and contents back at the same addresses.
+Only memory of a strategy loam.device { pool = "sleep" } can sleep. The program
+must do no work with that memory until it is awake: such work ends with an
+illegal address. So use this command for programs that are idle, or that agree
+on it with you.
 
 --to says where the contents go:
   pinned   pinned memory of the host (the default)
   discard  nowhere: they are lost, and the program has to make them again
   FOLDER   a file without a name in this folder of the program's machine
 
-The command waits for the copies, ten minutes at most. Ctrl-C ends the command; the program
-completes the copies. If there is no room for the contents, nothing changes. Exit
-status 0: the memory is asleep. 1: it could not be done, or there is no such memory.]],
+The command waits for the copies, ten minutes at most. Ctrl-C ends the command;
+the program completes the copies. If there is no room for the contents, nothing
+changes. Exit status 0: the memory is asleep. 1: it could not be done, or there
+is no such memory.]],
   options = {
     { "tag", "T", "memory of this tag and of the tags under it", kind = "some_tag",
       required = true },

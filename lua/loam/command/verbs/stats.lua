@@ -14,25 +14,26 @@ local stats = {
   usage = "[PID] [--by KEYS] [--json]",
   takes = { name = "PID", most = 1 },
   about = [[
-LIVE is the memory in use now, counted exactly; EVER is all memory allocated so far.
-ASLEEP is the part of LIVE whose device memory loam_sleep has given back. LIMIT is the
-limit of the strategy, how much of it all tags together use, and how much they used at most
-(peak); of a limit that processes share, how much all of them use, and how much this one
-(here). Below the table stand the
-strategies whose memory is not on the nodes, or not on the huge pages, that they ask for,
-and how the memory of several nodes is shared out: the kernel is asked page by page. With
---by, the rows are by other keys: `--by class` is a histogram of block sizes, `--by
-tag,class` one for each tag. UP TO is the largest request of a size class; aligned memory
-counts with its size rounded up to the alignment. Without PID, shows the only program of
-yours that runs under loam; if several run, lists them. The command reads the memory of
-the program; the program does nothing for that, and may be stopped or hung.
-The kernel lets root do so and, unless kernel.yama.ptrace_scope forbids it, the user of
-the program; else the command asks the program over its socket. For a program that was
-killed, the command shows the last figures that the program wrote on its board, and how
-old they are: its largest strategies, with live memory as counters say, the limits, and
-the tags whose policy reads req.live.]],
+LIVE is the memory in use now, counted exactly; EVER is all memory allocated so
+far. ASLEEP is the part of LIVE whose device memory loam_sleep has given back.
+LIMIT is the limit of the strategy, how much of it all tags together use, and
+how much they used at most (peak); of a limit that processes share, how much
+all of them use, and how much this one (here). Below the table stand the
+strategies whose memory is not on the nodes, or not on the huge pages, that
+they ask for, and how the memory of several nodes is shared out: the kernel is
+asked page by page. With --by, the rows are by other keys: `--by class` is a
+histogram of block sizes, `--by tag,class` one for each tag. UP TO is the
+largest request of a size class; aligned memory counts with its size rounded up
+to the alignment. Without PID, shows the only program of yours that runs under
+loam; if several run, lists them. The command reads the memory of the program;
+the program does nothing for that, and may be stopped or hung. The kernel lets
+root do so and, unless kernel.yama.ptrace_scope forbids it, the user of the
+program; else the command asks the program over its socket. For a program that
+was killed, the command shows the last figures that the program wrote on its
+board, and how old they are: its largest strategies, with live memory as
+counters say, the limits, and the tags whose policy reads req.live.]],
   options = {
-    { "by", "KEYS", "a row for each of these: tag, strategy, class (a,b; default tag,strategy)" },
+    { "by", "KEYS", "a row for each of: tag, strategy, class (default tag,strategy)" },
     { "json", nil, "the answer as a JSON object, by tag, strategy and class" },
   },
   example = [[

@@ -9,22 +9,25 @@ local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
 
 local status = {
-  summary = "shows which policy a running program has, and how its last reload went",
+  summary = "shows which policy a program has, and how its last reload went",
   usage = "[PID] [--text [HASH] | --json]",
   takes = { name = "PID", most = 1 },
   about = [[
-Without PID, shows the only program of yours that runs under loam; if several run, lists
-them. The command reads the board and asks the program nothing, so the program may be
-stopped or hung. A program that was killed is shown for ten minutes after its end.
+Without PID, shows the only program of yours that runs under loam; if several
+run, lists them. The command reads the board and asks the program nothing, so
+the program may be stopped or hung. A program that was killed is shown for ten
+minutes after its end.
 
---text prints the policy that the program obeys, and not the file, which may have been edited
-since the program loaded it. With a HASH it prints another policy that the board still has, such as
-the one that was published before. So a bad edit is found and undone by these commands:
-  $ loam status 4242 --text 5a1e0b3c77d29f41 > before.lua   # the hash in the row "before"
+--text prints the policy that the program obeys, and not the file, which may
+have been edited since the program loaded it. With a HASH it prints another
+policy that the board still has, such as the one that was published before: its
+hash is in the row "before". So a bad edit is found and undone by these
+commands:
+  $ loam status 4242 --text 5a1e0b3c77d29f41 > before.lua
   $ loam diff before.lua prod.lua
   $ cp before.lua prod.lua]],
   options = {
-    { "text", "[HASH]", "print the policy that is obeyed, or the one with this hash of 16 digits",
+    { "text", "[HASH]", "print the policy that is obeyed, or the one with this hash",
       pattern = "^" .. ("%x"):rep(16) .. "$", default = "" },
     { "json", nil, "the answer as a JSON object" },
   },

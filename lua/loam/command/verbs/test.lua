@@ -12,9 +12,10 @@ local test = {
   usage = "POLICY [--json]",
   takes = { name = "POLICY", least = 1, most = 1 },
   about = [[
-The compiled plan decides the tests, as it decides allocations; the invariants of `always`
-are decided at every leaf of every plan. The output is TAP; its comments list the leaves
-that no test reaches. Exit status 0: all pass. 1: one fails.]],
+The compiled plan decides the tests, as it decides allocations; the invariants
+of `always` are decided at every leaf of every plan. The output is TAP; its
+comments list the leaves that no test reaches. Exit status 0: all pass. 1: one
+fails.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam test prod.lua

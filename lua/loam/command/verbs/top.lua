@@ -11,27 +11,31 @@ local view = require("loam.command.top.view")
 
 local top = {
   summary = "shows the memory of running programs, live",
-  usage = "[PID...] [--by WHAT] [--every T] [--count N] [--sort COLUMN] [--reverse]\n"
-    .. "                [--filter TEXT] [--json]",
+  usage = "[PID...] [--by WHAT] [--every T] [--count N] [--sort COLUMN]\n"
+    .. "                [--reverse] [--filter TEXT] [--json]",
   takes = { name = "PID" },
   about = [[
-Shows live memory, how much was allocated in a second, the peak that top saw, how much has
-GROWN since top looked first, and how full limits are, of all programs that `loam ps` lists, or
-of the given processes: by tag, strategy, NUMA node, process, or service (all processes of one
-program). `--sort grown` shows a leak first. On a terminal, keys switch the grouping, sort,
-filter and freeze; h lists them, q quits. Elsewhere, or with --count, writes a list after each
-interval, one by default; with --json, one JSON object after each interval.
+Shows live memory, how much was allocated in a second, the peak that top saw,
+how much has GROWN since top looked first, and how full limits are, of all
+programs that `loam ps` lists, or of the given processes: by tag, strategy,
+NUMA node, process, or service (all processes of one program). `--sort grown`
+shows a leak first. On a terminal, keys switch the grouping, sort, filter and
+freeze; h lists them, q quits. Elsewhere, or with --count, writes a list after
+each interval, one by default; with --json, one JSON object after each
+interval.
 
-COLUMN is the heading of a column, or one of these names: name, live, asleep, blocks, rate,
-block_rate, peak, grown, limit, processes, age; by strategy, service and process also fallbacks,
-failed and shortfall; by service and process also policy; by process also pid, rank and state,
-and not processes. By node there are name, live, peak, grown, processes and age.
+COLUMN is the heading of a column, or one of these names: name, live, asleep,
+blocks, rate, block_rate, peak, grown, limit, processes, age; by strategy,
+service and process also fallbacks, failed and shortfall; by service and
+process also policy; by process also pid, rank and state, and not processes. By
+node there are name, live, peak, grown, processes and age.
 
-top reads boards, and looks at the memory of each process from outside, without asking it:
-the processes do nothing for that. Large programs are looked at less often, so that the looks
-take a few percent of one core; AGE is the time since the last look. To write a list or an
-object takes more where there are thousands of tags. A process that cannot be read is shown
-with the reason; one that has ended stays for three seconds.]],
+top reads boards, and looks at the memory of each process from outside, without
+asking it: the processes do nothing for that. Large programs are looked at less
+often, so that the looks take a few percent of one core; AGE is the time since
+the last look. To write a list or an object takes more where there are
+thousands of tags. A process that cannot be read is shown with the reason; one
+that has ended stays for three seconds.]],
   options = {
     { "by", "WHAT", "tag (default), strategy, node, process or service" },
     { "every", "T", "the interval, such as 500ms or 5s; 1s by default", kind = "time" },

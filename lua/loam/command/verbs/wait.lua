@@ -9,26 +9,29 @@ local units = require("loam.command.units")
 
 local wait = {
   summary = "waits until running programs obey a policy",
-  usage = "--policy FILE | --hash H [--all|--followers|--pid PID...] [--timeout T]\n"
-    .. "                 [--published] [--json]",
+  usage = "--policy FILE | --hash H [--all|--followers|--pid PID...]\n"
+    .. "                 [--timeout T] [--published] [--json]",
   takes = { name = "PID" },
   about = [[
-Exit status 0: all programs obey the policy. 1: some have refused it; lines name them, with the
-first line of the error. 3: the time is over, and some have not seen it; lines say why. 2: not
-called as it should be; also if FILE cannot be read, or no process has a PID.
+Exit status 0: all programs obey the policy. 1: some have refused it; lines
+name them, with the first line of the error. 3: the time is over, and some have
+not seen it; lines say why. 2: not called as it should be; also if FILE cannot
+be read, or no process has a PID.
 
-The programs are all that `loam ps` lists, also those that start in the meantime; with
---followers, those of them whose policy file is FILE, also in containers; or those with the
-given PIDs. A program that ends is left out. If there is no program to wait for, the status
-is 0, and a line says so; if all that were named have ended, it is 3. Programs of another
-version of loam, which this command cannot read, count as programs that have not seen the
-policy. After the first refusal the command waits one more second for the other programs.
-Nothing is asked of the programs.
+The programs are all that `loam ps` lists, also those that start in the
+meantime; with --followers, those of them whose policy file is FILE, also in
+containers; or those with the given PIDs. A program that ends is left out. If
+there is no program to wait for, the status is 0, and a line says so; if all
+that were named have ended, it is 3. Programs of another version of loam, which
+this command cannot read, count as programs that have not seen the policy.
+After the first refusal the command waits one more second for the other
+programs. Nothing is asked of the programs.
 
-FILE is read once, at the start: a later edit is another policy. FILE may also be an image, or
-a manifest of Kubernetes: then it is the policy in its ConfigMap. A process that `loam run`
-has started obeys with its next request for memory; one that sleeps obeys later. With
---published, a policy that is published for such a process counts as obeyed.]],
+FILE is read once, at the start: a later edit is another policy. FILE may also
+be an image, or a manifest of Kubernetes: then it is the policy in its
+ConfigMap. A process that `loam run` has started obeys with its next request
+for memory; one that sleeps obeys later. With --published, a policy that is
+published for such a process counts as obeyed.]],
   options = {
     { "policy", "FILE", "the policy is the text that FILE has now", kind = "path" },
     { "hash", "H", "the policy has this hash, as in `loam status`" },
