@@ -165,10 +165,12 @@ local function store(given, option, value)
   end
 end
 
--- Returns the long form of a short option: "--output" for "-o".
+-- Returns the long form of a short option: "--output" for "-o", and "--output=FILE" for "-oFILE".
 local function long_form(verb, word)
   for _, option in ipairs(verb.options) do
-    if option.short and word == "-" .. option.short then return "--" .. option[1] end
+    if option.short and word:sub(2, 2) == option.short then
+      return "--" .. option[1] .. (#word > 2 and "=" .. word:sub(3) or "")
+    end
   end
   return arguments.misused(("unknown option '%s'"):format(word))
 end

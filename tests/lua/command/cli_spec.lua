@@ -236,8 +236,8 @@ end)
 
 describe("loam compile", function()
   it("writes an image and tells its size", function()
-    for _, option in ipairs { "-o", "--output" } do
-      local status, context = run("compile p.lua " .. option .. " p.image",
+    for _, option in ipairs { "-o ", "--output ", "-o", "--output=" } do
+      local status, context = run("compile p.lua " .. option .. "p.image",
         { compiled = { 14336, 3 } })
       assert.equal(0, status)
       assert.same({ "p.lua", "p.image" }, context.compiled)
