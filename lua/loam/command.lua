@@ -31,7 +31,7 @@ end
 
 local function load_verb(name)
   if is_verb(name) then return require("loam.command.verbs." .. name) end
-  local nearest = diag.suggest(name, VERBS)
+  local nearest = diag.suggest(name, VERBS) or name == "version" and "--version"
   return arguments.misused(("unknown command '%s'%s"):format(arguments.plain(name),
     nearest and "; did you mean '" .. nearest .. "'?" or ""))
 end
@@ -119,7 +119,9 @@ local function dispatch(context, args)
   if not name then arguments.misused("a command is missing") end
   if GENERAL[name] then return run_general(context, args) end
   if name:sub(1, 1) == "-" then
-    arguments.misused("unknown option '" .. arguments.plain(name) .. "'")
+    local nearest = diag.suggest(name, { "--help", "--version" })
+    arguments.misused(("unknown option '%s'%s"):format(arguments.plain(name),
+      nearest and "; did you mean '" .. nearest .. "'?" or ""))
   end
   local verb = load_verb(name)
   local given = arguments.read(verb, { unpack(args, 2) })

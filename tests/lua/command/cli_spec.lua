@@ -42,7 +42,9 @@ describe("loam", function()
       ["run --policy= prog"] = "--policy: the path is empty",
       ["status abc"] = "'abc' is not a process id",
       ["status 99999999999"] = "is not a process id",
-      ["--verison"] = "unknown option",
+      ["--verison"] = "unknown option '--verison'; did you mean '--version'?",
+      ["-z"] = "unknown option '-z'",
+      ["version"] = "unknown command 'version'; did you mean '--version'?",
       [""] = "a command is missing",
       ["run --policy p.lua"] = "COMMAND is missing",
     } do
