@@ -175,6 +175,8 @@ loam_status lm_remote_find(lm_remote *remote, uintptr_t *out) {
     return lm_error(LOAM_EIO, "process %d: it has ended", remote->pid);
   if (s.has_note)
     return lm_error(LOAM_ESTATE, "process %d: loam has not started in it", remote->pid);
-  return lm_error(LOAM_ESTATE, "process %d: it has no loam that this version can read",
+  return lm_error(LOAM_ESTATE,
+                  "process %d: it does not run under loam, or under a version that this command "
+                  "cannot read",
                   remote->pid);
 }

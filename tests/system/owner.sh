@@ -47,6 +47,8 @@ says 0 inside "live: .* offset 17 of 64 bytes"
 killed
 "$LOAM" owner "$pid" 7f00 > "$work/line" 2>&1 && fail "of an ended process: $(cat "$work/line")"
 grep -q "no such process" "$work/line" || fail "$(cat "$work/line")"
+"$LOAM" owner $$ 7f00 > "$work/line" 2>&1 && fail "of a program without loam: $(cat "$work/line")"
+grep -q "process $$: it does not run under loam" "$work/line" || fail "$(cat "$work/line")"
 echo "ok: several addresses, and addresses of a stopped program"
 
 command -v python3 > "$work/why" || skip "python3 is not installed"

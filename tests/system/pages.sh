@@ -103,7 +103,7 @@ killed
 "$LOAM" pages "$pid" > "$work/line" 2>&1 && fail "a process that has ended"
 grep -q 'no such process' "$work/line" || fail "words: $(cat "$work/line")"
 "$LOAM" pages $$ > "$work/line" 2>&1 && fail "a shell without loam: $(cat "$work/line")"
-grep -q 'it has no loam' "$work/line" || fail "words: $(cat "$work/line")"
+grep -q 'it does not run under loam' "$work/line" || fail "words: $(cat "$work/line")"
 echo "ok: the picture shows what the process has"
 
 standing 100

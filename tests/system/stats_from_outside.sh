@@ -41,7 +41,7 @@ killed
 echo "ok: a process without a socket is counted"
 
 "$LOAM" stats $$ > "$work/stats" 2>&1 && fail "a shell without loam: $(cat "$work/stats")"
-grep -q 'it has no loam' "$work/stats" || fail "words: $(cat "$work/stats")"
+grep -q 'it does not run under loam' "$work/stats" || fail "words: $(cat "$work/stats")"
 echo "ok: a process without loam is refused"
 
 as_nobody() { setpriv --reuid=$NOBODY --clear-groups env -u XDG_RUNTIME_DIR "$@"; }
