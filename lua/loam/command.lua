@@ -7,7 +7,7 @@
 -- is in no live block. `loam wait` returns 3 if its time is over, and `loam reload` if another
 -- policy was published after its own. Commands that wait return 128 and the number of the signal
 -- that stopped them, 130 on Ctrl-C, except `loam metrics`, which returns 0, and `loam top` on a
--- terminal, which returns 0 on Ctrl-C.
+-- terminal, which returns 0 on Ctrl-C. 70: an error in loam itself.
 
 local diag = require("loam.report.diag")
 local arguments = require("loam.command.arguments")
@@ -73,9 +73,12 @@ local function reason_of(failure)
   return failure.fault and "an error in loam itself: " .. failure.fault or failure.words
 end
 
+local DEFECT = 70 -- as in cli/command.c
+
 -- Returns the exit status of a command that failed. A verb with a meaning of its own for 1, such as
--- diff and run, names another one: `failed`.
+-- diff and run, names another one: `failed`. An error in loam itself is no answer of a verb.
 local function status_of(failure, name)
+  if failure.fault then return DEFECT end
   return failure.status or is_verb(name) and load_verb(name).failed or 1
 end
 

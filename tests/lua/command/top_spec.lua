@@ -550,7 +550,7 @@ describe("loam top on a terminal", function()
     local result, context = canned.run("top", answers, nil, nil, function(context)
       screen.context, context.terminal, context.posix.screen = context, true, screen
     end)
-    assert.equal(1, result)
+    assert.equal(70, result)
     assert.is_false(screen.is_open)
     assert.matches("broken", context.err, 1, true)
   end)
