@@ -488,6 +488,12 @@ static int native_write(lua_State *L) {
   return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
 }
 
+/* try_write(path): whether `write` can write the file now; true, or nil and words. */
+static int native_try_write(lua_State *L) {
+  loam_status status = lm_write_file_try(text_at(L, 1));
+  return status == LOAM_OK ? push_bool(L, true) : refuse(L, status);
+}
+
 /* folder(): the working directory; nil if it is not known. */
 static int native_folder(lua_State *L) {
   char buffer[PATH_ROOM];
@@ -658,6 +664,7 @@ void lm_native_open(lua_State *L) {
     { "clock", native_clock },
     { "cpu", native_cpu },
     { "readlink", native_readlink },
+    { "try_write", native_try_write },
     { "folder", native_folder },
     { "getenv", native_getenv },
     { "setenv", native_setenv },

@@ -67,21 +67,25 @@ static int open_folder(const char *file, const char **base) {
   return open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Writes a temporary file and waits until the disk has it, then gives it the name `base`. Its name
- * has the time too: in containers, commands may have one process id. Each step is in the open
- * folder, so another user who swaps links or folders makes no file get the rights of another one.
- * Returns false with errno. */
+/* Makes a temporary file for the file `base`, and writes its name to `name`. The name has the time
+ * too: in containers, commands may have one process id. Returns a descriptor; -1 with errno. */
+static int open_temporary(int folder, const char *base, mode_t mode, char name[NAME_MAX + 1]) {
+  int length = snprintf(name, NAME_MAX + 1, "%s.%d-%lld.tmp", base, (int)getpid(),
+                        (long long)lm_sys_clock_ns());
+  if (length <= NAME_MAX)
+    return openat(folder, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+  errno = ENAMETOOLONG;
+  return -1;
+}
+
+/* Writes a temporary file and waits until the disk has it, then gives it the name `base`. Each step
+ * is in the open folder, so another user who swaps links or folders makes no file get the rights of
+ * another one. Returns false with errno. */
 static bool replace_in(int folder, const char *base, const char *bytes, size_t size) {
   struct stat old;
   char name[NAME_MAX + 1];
   bool is_old = !fstatat(folder, base, &old, AT_SYMLINK_NOFOLLOW) && S_ISREG(old.st_mode);
-  int length = snprintf(name, sizeof name, "%s.%d-%lld.tmp", base, (int)getpid(),
-                        (long long)lm_sys_clock_ns());
-  if (length >= (int)sizeof name) {
-    errno = ENAMETOOLONG;
-    return false;
-  }
-  int fd = openat(folder, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, is_old ? 0600 : 0666);
+  int fd = open_temporary(folder, base, is_old ? 0600 : 0666, name);
   if (fd < 0) return false;
   bool is_written = lm_write_all(fd, bytes, size);
   if (is_old) keep_rights(fd, &old);
@@ -110,4 +114,30 @@ loam_status lm_write_file(const char *path, const char *bytes, size_t size) {
   if (stat(path, &st)) return replace(path, path, bytes, size);
   if (!S_ISREG(st.st_mode)) return write_into(path, bytes, size);
   return replace(path, realpath(path, real) ? real : path, bytes, size);
+}
+
+/* Makes a temporary file beside `file`, as replace does, and removes it. */
+static loam_status try_beside(const char *path, const char *file) {
+  const char *base;
+  char name[NAME_MAX + 1];
+  int folder = open_folder(file, &base);
+  if (folder < 0) return fail_errno(path);
+  int fd = open_temporary(folder, base, 0600, name);
+  loam_status status = fd < 0 ? fail_errno(path) : LOAM_OK;
+  if (fd >= 0) {
+    close(fd);
+    unlinkat(folder, name, 0);
+  }
+  close(folder);
+  return status;
+}
+
+loam_status lm_write_file_try(const char *path) {
+  struct stat st;
+  char real[PATH_MAX];
+  lm_assert(path);
+  if (stat(path, &st)) return try_beside(path, path);
+  if (S_ISREG(st.st_mode)) return try_beside(path, realpath(path, real) ? real : path);
+  errno = EISDIR;
+  return S_ISDIR(st.st_mode) || access(path, W_OK) ? fail_errno(path) : LOAM_OK;
 }

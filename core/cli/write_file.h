@@ -12,6 +12,10 @@
  * into a pipe or a device without replacing it. LOAM_EIO: the error words name the path and the
  * reason. */
 loam_status lm_write_file(const char *path, const char *bytes, size_t size);
+/* Finds out, before a long wait, whether lm_write_file can write the file. A regular file is tried
+ * by a temporary file in its folder, which is removed. LOAM_EIO: it cannot; the error words are
+ * those of lm_write_file. */
+loam_status lm_write_file_try(const char *path);
 /* Writes all bytes to a descriptor. Returns false with errno. Signal handlers may call it. */
 bool lm_write_all(int fd, const void *bytes, size_t size);
 /* Writes the bytes to standard output. LOAM_EIO, with words. */

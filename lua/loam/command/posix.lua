@@ -26,6 +26,7 @@ local posix = {
     size = native.screen_size, wait = native.screen_wait, suspend = native.screen_suspend,
   },
   write = native.write, -- the whole of a file
+  try_write = native.try_write, -- whether a file can be written
 }
 
 local ending -- the first signal that ended a wait

@@ -280,6 +280,25 @@ static void a_pipe_gets_the_image_and_stays_a_pipe(void **state) {
   assert_non_null(strstr(loam_error(), "/dev/full: No space left on device"));
 }
 
+static void a_file_can_be_tried_before_it_is_written(void **state) {
+  (void)state;
+  char path[80];
+  struct stat st;
+  write_file("p.image", "old");
+  assert_int_equal(lm_write_file_try(out), LOAM_OK);
+  assert_int_equal(stat(out, &st), 0);
+  assert_int_equal(st.st_size, 3);
+  unlink(out);
+  assert_int_equal(lm_write_file_try(out), LOAM_OK);
+  assert_int_equal(stat(out, &st), -1);
+  assert_int_equal(lm_write_file_try("/dev/null"), LOAM_OK);
+  snprintf(path, sizeof path, "%s/none/p.image", folder);
+  assert_int_equal(lm_write_file_try(path), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), "none/p.image: No such file or directory"));
+  assert_int_equal(lm_write_file_try(folder), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), ": Is a directory"));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_image_of_a_policy_is_written),
@@ -294,6 +313,7 @@ int main(void) {
     cmocka_unit_test(standard_output_gets_the_image_alone),
     cmocka_unit_test(a_link_is_followed),
     cmocka_unit_test(a_pipe_gets_the_image_and_stays_a_pipe),
+    cmocka_unit_test(a_file_can_be_tried_before_it_is_written),
   };
   return cmocka_run_group_tests(tests, make_files, remove_folder);
 }

@@ -124,6 +124,15 @@ describe("an occasion for a profile", function()
     boards.find = find
   end)
 
+  it("is not waited for where the file cannot be written", function()
+    for _, how in ipairs { "--on failed", "--stacks --for 1h" } do
+      local status, context = canned.run("profile 42 -o /nowhere/x " .. how,
+        { boards = { { pid = 42, board = "/run/b", state = "running", since_ms = 1 } } })
+      assert.equal(1, status)
+      assert.equal("loam: /nowhere/x: No space left on device\n", context.err)
+    end
+  end)
+
   it("is not the end of a program that says that it ends", function()
     local status, context = run("signal", { figures(), "no such process" }, ended(true), gone)
     assert.equal(1, status)

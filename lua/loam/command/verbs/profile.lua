@@ -270,6 +270,19 @@ local function new_name(context, pid, ending)
   end
 end
 
+-- Returns whether the profile goes to standard output.
+local function is_printed(given, format)
+  return given.output == "-" or (format.is_for_reading and not given.output)
+end
+
+-- Fails before a wait if the file cannot be written: the wait may be long, and the occasion may
+-- come only once.
+local function try_output(context, pid, given, format)
+  if is_printed(given, format) then return end
+  local ok, words = context.posix.try_write(given.output or new_name(context, pid, format.ending()))
+  if not ok then context.fail(words) end
+end
+
 -- Ends the samples of a program.
 local function stop(context, pid)
   local how = sampling.restore(context, pid, 0)
@@ -310,6 +323,7 @@ function profile.run(context, given)
   end
   local pid = hosts.living(context, given[1], "profile")
   if given.stacks == sampling.OFF then return stop(context, pid) end
+  if given.on or given.stacks then try_output(context, pid, given, format) end
   local base = given.base and read_base(context, given.base, given.stacks ~= nil)
   local made = make(context, pid, given)
   if not made then return context.posix.signal_status() end
@@ -317,7 +331,7 @@ function profile.run(context, given)
   set_type(context, made, kind)
   if given.stacks and not base then explain_emptiness(context, made) end
   local text = format.write(made, "loam " .. context.api.version())
-  if given.output == "-" or (format.is_for_reading and not given.output) then
+  if is_printed(given, format) then
     context.write(text)
     return 0
   end
