@@ -20,6 +20,11 @@ function arguments.misused(words)
   error({ usage = true, words = words }, 0)
 end
 
+-- Raises a usage error if a path is `-`, for a verb that reads no standard input.
+function arguments.refuse_input(path)
+  if path == "-" then arguments.misused("it reads no standard input; name a file") end
+end
+
 -- Returns an argument as text that is safe to show on a terminal.
 function arguments.plain(text)
   return require("loam.command.terminal").plain(text)
@@ -80,6 +85,12 @@ end
 function KIND.path(option, value)
   if value == "" then arguments.misused(("--%s: the path is empty"):format(option[1])) end
   return KIND.text(option, value)
+end
+
+-- The path of a policy, for a verb that reads no standard input.
+function KIND.policy(option, value)
+  arguments.refuse_input(value)
+  return KIND.path(option, value)
 end
 
 function KIND.size(option, value)

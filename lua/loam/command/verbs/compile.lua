@@ -40,7 +40,7 @@ function compile.run(context, given)
   if not file and context.posix.is_terminal(1) then
     arguments.misused("-o -: standard output is a terminal, and an image is not text")
   end
-  if path == "-" then arguments.misused("it reads no standard input; name a file") end
+  arguments.refuse_input(path)
   manifest.refuse(context, path)
   local bytes, plans, status = context.api.compile(path, file)
   if bytes and not file then return 0 end

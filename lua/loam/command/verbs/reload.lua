@@ -49,6 +49,7 @@ end
 local function read_path(context, text)
   if not text then return nil end
   if text == "" then arguments.misused("FILE: the path is empty") end
+  arguments.refuse_input(text)
   if text:find("[\n%z]") then arguments.misused("FILE must be a path on one line") end
   manifest.refuse(context, text)
   local path = context.posix.absolute(text)

@@ -75,7 +75,7 @@ does not know says so, and uses the default:
   LOAM_GUARD_REPORT=0    does not show whose block it was when guarded memory is
                          touched]],
   options = {
-    { "policy", "FILE", "the policy", kind = "path", required = true },
+    { "policy", "FILE", "the policy", kind = "policy", required = true },
     { "watch", nil, "load FILE again whenever it changes while the command runs" },
     { "service", nil, "give each program a service thread and a control socket" },
     { "lenient", nil, "run with the built-in default if the policy is refused" },

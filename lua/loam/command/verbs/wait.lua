@@ -33,7 +33,7 @@ ConfigMap. A process that `loam run` has started obeys with its next request
 for memory; one that sleeps obeys later. With --published, a policy that is
 published for such a process counts as obeyed.]],
   options = {
-    { "policy", "FILE", "the policy is the text that FILE has now", kind = "path" },
+    { "policy", "FILE", "the policy is the text that FILE has now", kind = "policy" },
     { "hash", "H", "the policy has this hash, as in `loam status`" },
     { "all", nil, "all programs that `loam ps` lists; this is the default" },
     { "followers", nil, "only the programs whose policy file is FILE" },
