@@ -185,21 +185,16 @@ static size_t size_in(int phase) {
 
 static void play_soak(int minutes) {
   int64_t start = bench_now(), told = start, end = start + minutes * (int64_t)60000000000;
-  size_t live = 0;
   for (int phase = 0; bench_now() < end; phase++) {
     uint32_t slots = phase % 3 == 1 ? SLOTS / 20 : SLOTS;
     for (int i = 0; i < 200000; i++) {
       uint32_t at = draw(slots);
       free(block[at]);
-      live -= size_of[at];
-      live += size_of[at] = size_in(phase);
-      block[at] = touched(size_of[at]);
+      block[at] = touched(size_in(phase));
     }
     for (uint32_t at = 0; at < SLOTS; at++) {
       free(block[at]);
       block[at] = NULL;
-      live -= size_of[at];
-      size_of[at] = 0;
     }
     if (phase % 3 != 2 || bench_now() - told < STEP_S * (int64_t)1000000000) continue;
     told = bench_now();

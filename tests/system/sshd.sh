@@ -8,10 +8,7 @@ sshd=$(PATH=$PATH:/usr/sbin command -v sshd) || skip "sshd is not installed"
 [ "$(id -u)" = 0 ] || skip "sshd separates its privileges only if root starts it"
 
 # Debian's service makes this folder when it starts.
-if [ ! -d /run/sshd ]; then
-  mkdir -m 755 /run/sshd
-  made=/run/sshd
-fi
+[ -d /run/sshd ] || mkdir -m 755 /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f "$work/host"
 ssh-keygen -q -t ed25519 -N '' -f "$work/key"
 for key in one two; do ssh-keygen -q -t ed25519 -N secret -f "$work/$key"; done

@@ -163,7 +163,7 @@ class Dask(Cluster):
         self.assertEqual(self.policies(fleet), ["next"] * WORKERS)
 
         # A worker that is killed comes back and obeys.
-        address, pid = next(iter(self.client.run(identity).items()))
+        pid = next(iter(self.client.run(identity).values()))
         os.kill(pid, signal.SIGKILL)
         self.wait_for_workers(pid)
         self.assertEqual(self.policies(fleet), ["next"] * WORKERS)

@@ -1,7 +1,6 @@
 """test_ends - the interpreter's end with live arrays, forks, and further interpreters."""
 
 import multiprocessing
-import os
 import tempfile
 import threading
 

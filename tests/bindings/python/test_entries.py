@@ -381,7 +381,6 @@ class Memory(Called):
                 assert host.caught(_loam.__file__.encode(), words, 200) == 1
             print(words.value.decode())
             """
-        from _support import run_child
         with tempfile.TemporaryDirectory() as folder:
             library = self.compile_catching(folder, declared, "c10::OutOfMemoryError")
             self.assertIn("CUDA out of memory. Tried to allocate 1000 bytes",

@@ -216,8 +216,8 @@ static size_t released_by_a_peak(void) {
   return lm_regions_released() - before;
 }
 
-/* This test runs first. Other tests can teach the pool to keep more of a peak: how much depends on the
- * time that they take. */
+/* This test runs first. Other tests can teach the pool to keep more of a peak, and how much more
+ * depends on the time that they take. */
 static void a_peak_that_comes_again_and_again_is_kept_until_it_is_idle(void **state) {
   (void)state;
   loam_trim();
