@@ -103,10 +103,16 @@ function boards.other_paths(others)
   return #paths > 0 and paths or nil
 end
 
--- Says that the command sees no program.
+-- Says that the command sees no program. With a context, also says whether the folder that the
+-- environment names is none.
 ---@param others table[] as of boards.read
-function boards.none_words(others)
+---@param context table|nil
+function boards.none_words(others, context)
+  local folder = context and context.getenv("LOAM_CONTROL_DIR") or ""
+  local is_none = folder ~= "" and not context.posix.exists(folder .. "/.")
   return "no program of yours runs under " .. (#others > 0 and "this version of loam" or "loam")
+    .. (is_none and ("; LOAM_CONTROL_DIR names %s, which is no folder"):format(
+      terminal.plain(folder)) or "")
 end
 
 local MAPS_MOST = 16 * 2 ^ 20 -- bytes of /proc/PID/maps

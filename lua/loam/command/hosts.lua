@@ -175,7 +175,7 @@ end
 -- Returns the process id of the only host. If there are several, lists them and ends the command.
 local function choose(context, name, others)
   local pids = readable(context, others)
-  if #pids == 0 then context.fail(boards.none_words(others)) end
+  if #pids == 0 then context.fail(boards.none_words(others, context)) end
   if #pids > 1 then list(context, pids, name) end
   return pids[1]
 end

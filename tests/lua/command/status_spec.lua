@@ -116,4 +116,18 @@ describe("loam status", function()
     assert.equal(1, status)
     assert.matches("no program of yours runs under this version of loam\n", context.err, 1, true)
   end)
+
+  it("says that LOAM_CONTROL_DIR names no folder where no program is seen", function()
+    for _, line in ipairs { "status", "ps", "wait --hash 1234567890abcdef", "top --count 1" } do
+      for folder, words in pairs {
+        ["/run/none\n"] = "; LOAM_CONTROL_DIR names /run/none\\010, which is no folder",
+        ["/run/loam"] = "",
+      } do
+        local _, context = run(line, {}, { LOAM_CONTROL_DIR = folder }, nil, function(context)
+          context.exists["/run/loam/."] = true
+        end)
+        assert.matches("no program of yours runs under loam" .. words .. "\n", context.err, 1, true)
+      end
+    end
+  end)
 end)

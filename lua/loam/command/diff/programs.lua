@@ -35,7 +35,7 @@ function programs.list(context, given)
     for _, row in ipairs(rows) do
       list[#list + 1] = { pid = row.status.pid, status = row.status }
     end
-    if #list == 0 then context.fail(boards.none_words(others)) end
+    if #list == 0 then context.fail(boards.none_words(others, context)) end
     return list
   end
   for i, pid in ipairs(pids) do

@@ -75,7 +75,7 @@ function ps.run(context, given)
   elseif #rows > 0 then
     show(context, rows)
   elseif #others == 0 then
-    context.warn("no program of yours runs under loam\n")
+    context.warn(boards.none_words(others, context) .. "\n")
   end
   boards.warn_of_others(context, others, "ps", "and are not listed")
   return 0

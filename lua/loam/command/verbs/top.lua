@@ -179,7 +179,7 @@ local function run_stream(context, collected, given)
   check_readable(context, groups.total(processes))
   boards.warn_of_others(context, collected.others, "top", "and are not shown")
   if #processes == 0 and not given.json then
-    context.warn(boards.none_words(collected.others) .. "\n")
+    context.warn(boards.none_words(collected.others, context) .. "\n")
     return 0
   end
   local done = 0

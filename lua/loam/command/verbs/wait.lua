@@ -204,7 +204,7 @@ local function show_success(context, found, wanted)
   local n = #found.obeyed
   if n == 0 then
     context.warn(wanted.file and ("no program of yours follows %s\n"):format(wanted.policy)
-      or "no program of yours runs under loam\n")
+      or boards.none_words({}, context) .. "\n")
     return
   end
   local rest = found.only_published
