@@ -27,6 +27,7 @@
 
 #include "os/numa.h"
 #include "os/outcome.h"
+#include "os/poison.h"
 
 /* Constants that are missing from older kernel headers. */
 enum {
@@ -301,6 +302,7 @@ int lm_sys_move(void *from, size_t size, void *to) {
     piece = piece_of((char *)from + done, size - done);
     error = move_piece((char *)from + done, piece, (char *)to + done);
     if (!error) continue;
+    lm_unpoison(to, done);
     memcpy(from, to, done); /* `from` is accessible and empty there */
     make_reserved(to, size);
     return error;
