@@ -24,7 +24,7 @@ enum { DIRTY_KEPT_ALONE = 64, SHED_MOST_ALONE = 128 };
 #define SOON_NS_SLOT 500000
 #define SOON_NS_LEAST 250000000
 #define SOON_NS_MOST 10000000000
-/* A clean run of this many slots (64 MiB) or more goes back to the range. */
+/* A run of this many slots (64 MiB) or more that becomes clean goes back to the range. */
 enum { WORTH_RETURNING = 1024 };
 /* The ticks that an interval of decay has at most. A tick is a quarter of a second. */
 enum { WINDOW_MOST = 8 };
@@ -336,10 +336,15 @@ static void put_clean(lm_regions *r, uint32_t slot, uint32_t slots) {
 
 void lm_regions_renew(lm_regions *r, uint32_t slot, uint32_t slots) {
   void *at = lm_map_address(slot);
-  bool is_done = lm_region_is_plain(&r->how) && !lm_sys_decommit(at, bytes_of(slots)) &&
+  bool is_done = slots < WORTH_RETURNING && lm_region_is_plain(&r->how) &&
+                 !lm_sys_decommit(at, bytes_of(slots)) &&
                  !lm_region_prepare(&r->how, at, bytes_of(slots));
-  if (is_done) put_clean(r, slot, slots);
-  else lm_regions_give_up(r, slot, slots);
+  if (!is_done) {
+    lm_regions_give_up(r, slot, slots);
+    return;
+  }
+  lm_poison(at, bytes_of(slots)); /* the sanitizer's mmap(2) has removed the poison */
+  put_clean(r, slot, slots);
 }
 
 /* Gives the memory of a run back and makes it clean. False: the system refuses. */

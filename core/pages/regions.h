@@ -86,8 +86,8 @@ void lm_regions_forget(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Like lm_regions_forget, for slots that may still be prepared, or be a hole in a mapping. */
 void lm_regions_give_up(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Slots that were taken from `r` become clean, in a mapping that joins those beside them: their
- * memory is removed, and they are prepared again. Where that costs memory or fails, they leave `r`
- * and go to the range. */
+ * memory is removed, and they are prepared again. Where that costs memory or fails, or if they are
+ * 64 MiB or more, they leave `r` and go to the range. */
 void lm_regions_renew(lm_regions *r, uint32_t slot, uint32_t slots);
 /* Removes memory and access from slots that belong to no pool, and gives them to the range. If the
  * system refuses, they are queued and tried again whenever memory is given back. */

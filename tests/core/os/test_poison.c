@@ -45,6 +45,29 @@ static void reads_after_realloc(size_t size) {
   sink = beside[0];
 }
 
+/* A block of 1 MiB or more moves by its pages. */
+static char *grown(volatile char *p, size_t size) {
+  char *to = loam_realloc(NULL, (void *)p, size * 8);
+  if (to == p) _exit(1);
+  memset(to, 1, loam_usable_size(to));
+  return to;
+}
+
+static void reads_after_growing(size_t size) {
+  volatile char *p = block(size), *beside = block(size);
+  grown(p, size);
+  sink = p[0];
+  sink = beside[0];
+}
+
+static void reads_after_growing_and_free(size_t size) {
+  volatile char *p = block(size), *beside = block(size);
+  char *to = grown(p, size);
+  loam_free(to);
+  sink = ((volatile char *)to)[0];
+  sink = beside[0];
+}
+
 /* The block is the only object in its span, so no live object follows it. */
 static void writes_past_the_end(size_t size) {
   volatile char *p = block(size);
@@ -122,6 +145,8 @@ REPORTED(reads_after_free)
 REPORTED(writes_after_free)
 REPORTED(reads_after_sized_free)
 REPORTED(reads_after_realloc)
+REPORTED(reads_after_growing)
+REPORTED(reads_after_growing_and_free)
 REPORTED(writes_past_the_end)
 REPORTED(writes_before_the_start)
 REPORTED(copies_into_freed)
@@ -175,6 +200,8 @@ int main(void) {
     cmocka_unit_test(tells_who_writes_after_free),
     cmocka_unit_test(tells_who_reads_after_sized_free),
     cmocka_unit_test(tells_who_reads_after_realloc),
+    cmocka_unit_test(tells_who_reads_after_growing),
+    cmocka_unit_test(tells_who_reads_after_growing_and_free),
     cmocka_unit_test(tells_who_writes_past_the_end),
     cmocka_unit_test(tells_who_writes_before_the_start),
     cmocka_unit_test(tells_who_copies_into_freed),

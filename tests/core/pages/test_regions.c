@@ -199,6 +199,24 @@ static void memory_that_stays_can_be_read_once_it_is_given_back(void **state) {
   assert_true(regions.held >= MANY);
 }
 
+/* Clean memory counts for RLIMIT_DATA, and where the kernel does not overcommit. */
+static void long_runs_leave_when_they_are_renewed(void **state) {
+  (void)state;
+  enum { LONG = 64 << 4, SHORT = 10 };
+  static lm_regions regions;
+  bool clean;
+  lm_regions_init(&regions, &(lm_preparation){ 0 });
+  uint32_t slot = lm_regions_take(&regions, LONG, LM_SLOT, &clean);
+  uint32_t other = lm_regions_take(&regions, SHORT, LM_SLOT, &clean);
+  uint32_t held = regions.held;
+  lm_regions_renew(&regions, other, SHORT);
+  assert_int_equal(regions.held, held);
+  lm_regions_renew(&regions, slot, LONG);
+  assert_int_equal(regions.held, held - LONG);
+  assert_true(is_valid(&regions));
+  assert_true(lm_regions_drain(&regions));
+}
+
 static int start(void **state) {
   (void)state;
   lm_metadata_start();
@@ -216,6 +234,7 @@ int main(void) {
     cmocka_unit_test(small_requests_leave_no_gaps),
     cmocka_unit_test(slots_that_the_system_refuses_to_take_are_returned_later),
     cmocka_unit_test(a_wrong_count_breaks_the_law),
+    cmocka_unit_test(long_runs_leave_when_they_are_renewed),
     cmocka_unit_test(memory_that_stays_can_be_read_once_it_is_given_back),
   };
   return cmocka_run_group_tests(tests, start, NULL);
