@@ -16,6 +16,10 @@ enum { EDGE_BYTE = 0xb5 };
 enum { QUARANTINE_BLOCKS = 1024, QUARANTINE_SLOTS = 4096 };
 /* Moving pages is cheaper than copying bytes from this size on. */
 #define MOVE_MIN LM_MIB
+/* The slots of a moved block keep their mappings if these have this length on average, and if so
+ * many of their length would be as long as the pool. */
+#define PIECE_KEPT LM_MIB
+enum { PIECES_KEPT = 4096 };
 /* A transparent huge page. */
 #define THP_SIZE (2 * LM_MIB)
 /* The mappings that a process may have, if the kernel's setting cannot be read: its default. */
@@ -54,12 +58,21 @@ static uint64_t moves_of(const lm_large *l, uint32_t slot) {
   return atomic_load_explicit(&lm_map_span(slot)->moves, memory_order_relaxed);
 }
 
-/* Called when a block ends, before its slots are used again. Returns whether its pages were ever
+/* Called when a block ends, before its slots are used again. Returns how often its pages were
  * moved. */
-static bool end_moves(const lm_large *l, uint32_t slot) {
+static uint64_t end_moves(const lm_large *l, uint32_t slot) {
   uint64_t moves = moves_of(l, slot);
   if (moves) atomic_fetch_sub_explicit(&all_moves, moves, memory_order_relaxed);
   return moves;
+}
+
+/* Gives back slots of a block whose pages were moved so often. They keep their memory if their
+ * mappings are long. */
+static void put_moved(lm_large *l, uint32_t slot, uint32_t slots, uint64_t moves) {
+  size_t least = moves ? lm_regions_size(l->regions) / PIECES_KEPT : 0;
+  if (least < PIECE_KEPT) least = PIECE_KEPT;
+  if (moves && bytes_of(slots) / (moves + 1) < least) lm_regions_renew(l->regions, slot, slots);
+  else lm_regions_put(l->regions, slot, slots);
 }
 
 /* ---- Large blocks ------------------------------------------------------------------------- */
@@ -406,14 +419,13 @@ void lm_large_free(lm_large *l, lm_state_cell *state) {
     return;
   }
   bool backed = l->regions->how.backing, stray = use_of(slot) == LM_USE_UNPREPARED;
-  bool was_moved = end_moves(l, slot);
+  uint64_t moves = end_moves(l, slot);
   uint64_t lent = backed ? atomic_exchange(&lm_map_span(slot)->lent, LM_LARGE_LENT_NEVER) : 0;
   lm_poison(lm_map_address(slot), bytes_of(slots));
   forget_block(l, slot, slots);
   if (backed) return_or_park(l, slot, lent);
   else if (stray) lm_regions_give_up(l->regions, slot, slots);
-  else if (was_moved) lm_regions_renew(l->regions, slot, slots);
-  else lm_regions_put(l->regions, slot, slots);
+  else put_moved(l, slot, slots, moves);
 }
 
 /* ---- Zeroing ------------------------------------------------------------------------------ */
@@ -458,8 +470,7 @@ static void shrink(lm_large *l, uint32_t slot, uint32_t slots, uint32_t less, si
   lm_map_resize_large(slot, slots, less, size);
   lm_map_extent(slot + less, slots - less, LM_USE_NONE);
   lm_map_extent(slot, less, LM_USE_LARGE);
-  if (moves_of(l, slot)) lm_regions_renew(l->regions, slot + less, slots - less);
-  else lm_regions_put(l->regions, slot + less, slots - less);
+  put_moved(l, slot + less, slots - less, moves_of(l, slot));
 }
 
 /* Takes the slots behind a block until it has `more`. False: they are not free. */

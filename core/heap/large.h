@@ -19,9 +19,10 @@
  *
  * A block that grows by a move of its pages has mappings of its own from then on. They would stay
  * apart for ever in memory that is used again, and in the end the process could map nothing more.
- * So when the block is freed, its slots get new mappings, which join those beside them. Its span's
- * `moves` counts the moves. All live blocks together were moved at most as often as there may be
- * guarded blocks.
+ * So when the block is freed, its slots get new mappings, which join those beside them, but have no
+ * memory. Mappings of 1 MiB or more on average stay, with their memory: a pool has room for some
+ * thousands of them. The `moves` of the block's span counts the moves. All live blocks together
+ * were moved at most as often as there may be guarded blocks.
  *
  * A block whose memory is in a file (backing.h) may have been lent to other processes
  * (share_export.h). Its span's `lent` then holds the key that they know it by. If it is freed while
