@@ -24,6 +24,9 @@ enum { PIECES_KEPT = 4096 };
 #define THP_SIZE (2 * LM_MIB)
 /* The mappings that a process may have, if the kernel's setting cannot be read: its default. */
 enum { DEFAULT_MAPPINGS = 65530 };
+/* All live blocks together were moved at most so often. The kernel's setting is not asked for: a
+ * program may be one that must open no file any more. */
+enum { MOVES_MOST = DEFAULT_MAPPINGS / 4 };
 
 static size_t bytes_of(uint32_t slots) { return (size_t)slots << LM_SLOT_SHIFT; }
 static size_t usable_of(size_t size) { return lm_align_up(size ? size : 1, LM_PAGE); }
@@ -533,7 +536,7 @@ void *lm_large_move(lm_large *l, const lm_map_object *place, size_t size) {
   size = usable_of(size);
   if (use_of(from) != LM_USE_LARGE || place->size < MOVE_MIN || size < bytes_of(slots)) return NULL;
   if (how->page || how->lock || how->backing) return NULL;
-  if (atomic_load_explicit(&all_moves, memory_order_relaxed) >= lm_large_guard_max()) return NULL;
+  if (atomic_load_explicit(&all_moves, memory_order_relaxed) >= MOVES_MOST) return NULL;
   bool clean;
   uint64_t moves = moves_of(l, from) + 1;
   size_t align = lm_strategy_at(l->strategy)->desc.align;

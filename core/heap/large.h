@@ -22,7 +22,7 @@
  * So when the block is freed, its slots get new mappings, which join those beside them, but have no
  * memory. Mappings of 1 MiB or more on average stay, with their memory: a pool has room for some
  * thousands of them. The `moves` of the block's span counts the moves. All live blocks together
- * were moved at most as often as there may be guarded blocks.
+ * were moved at most 16,382 times: a quarter of the mappings that the kernel allows by default.
  *
  * A block whose memory is in a file (backing.h) may have been lent to other processes
  * (share_export.h). Its span's `lent` then holds the key that they know it by. If it is freed while
@@ -86,7 +86,8 @@ bool lm_large_is_prepared(const lm_map_object *place);
 const void *lm_large_damage(const lm_map_object *place);
 /* Tells whether there may be one more guarded block. */
 bool lm_large_guard_has_room(void);
-/* The greatest number of guarded blocks; also of the mappings that moving memory may add. */
+/* The greatest number of guarded blocks; also of the mappings that moving memory to other nodes may
+ * add. */
 uint32_t lm_large_guard_max(void);
 /* Frees a block whose state, in this cell, is cached: its slots go back, or wait. */
 void lm_large_free(lm_large *l, lm_state_cell *state);

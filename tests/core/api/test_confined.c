@@ -325,6 +325,38 @@ static void doctor_reports_refused_advice(void **state) {
   expect(doctor_sees_refused_advice, NULL);
 }
 
+/* Installs a filter that ends the process when it opens a file. */
+static bool confine_files(void) {
+  struct sock_filter filter[] = {
+    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return set_filter(filter, sizeof filter / sizeof *filter);
+}
+
+static int grows_without_files(void *text) {
+  CHECK(load(text));
+  loam_free(loam_malloc(NULL, 100));
+  if (!confine_files()) return CANNOT_CONFINE;
+  char *p = loam_malloc(NULL, 1 << 20);
+  for (size_t size = 1 << 20; size < 100 << 20; size *= 2) {
+    CHECK(is_served_by(p, "first", size));
+    char *behind = loam_malloc(NULL, 1 << 20);
+    p = loam_realloc(NULL, p, 2 * size);
+    CHECK(p && p[size - 1] == 1);
+    loam_free(behind);
+  }
+  loam_free(p);
+  return 0;
+}
+
+static void malloc_realloc_and_free_open_no_file(void **state) {
+  (void)state;
+  expect(grows_without_files, CHAIN(""));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(placed_memory_is_the_next_ones),
@@ -335,6 +367,7 @@ int main(void) {
     cmocka_unit_test(advice_that_is_refused_is_missed_where_it_is_needed),
     cmocka_unit_test(without_advice_a_full_node_hands_over_all_the_same),
     cmocka_unit_test(doctor_reports_refused_advice),
+    cmocka_unit_test(malloc_realloc_and_free_open_no_file),
   };
   return cmocka_run_group_tests_name("confined", tests, NULL, NULL);
 }
