@@ -67,6 +67,7 @@ static struct {
       policy[PATH_MAX]; /* absolute paths; `policy` is the file that is followed, "": none is */
   uint64_t
       refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
+  bool was_killed;  /* the compiler of that text was killed */
   struct timespec changed; /* when the policy file was changed last, at the last look */
   bool is_as_before;       /* the file has not changed since the look before that */
   int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
@@ -269,8 +270,8 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
 }
 
 /* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the text
- * was refused because of its contents. A compiler that was killed says nothing about them: the
- * kernel kills it if the control group has no memory left. */
+ * need not be compiled again while the file is as it is. A compiler that was killed says nothing
+ * about the text: the kernel kills it if the control group has no memory left. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
   int status = 0;
@@ -284,11 +285,12 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
   snprintf(words, sizeof words, "%.100s: its compiler was ended by signal %d", self.policy,
            WTERMSIG(status));
   refuse(text_hash, words);
-  return WTERMSIG(status) != SIGKILL;
+  self.was_killed = WTERMSIG(status) == SIGKILL;
+  return true;
 }
 
 /* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
- * refused because of its contents, so that it need not be compiled again. */
+ * refused and need not be compiled again while the file is as it is. */
 static bool publish(const char *text, size_t length, uint64_t hash) {
   pid_t compiler = fork();
   if (!compiler) compile_and_exit(text, length, hash);
@@ -311,11 +313,13 @@ static void load_changed_file(void) {
   char *text = NULL;
   size_t length = 0;
   look_at_file();
+  if (self.was_killed && !self.is_as_before) self.refused_hash = 0;
   loam_status status = lm_policy_file_read(self.policy, LM_READ_TO_FOLLOW, &text, &length);
   bool is_read = status == LOAM_OK;
   uint64_t hash = is_read ? lm_policy_open_hash(text, length)
                           : lm_policy_file_hash(loam_error(), strlen(loam_error()));
   if (hash != self.refused_hash) {
+    self.was_killed = false;
     bool is_live = is_read && hash == lm_publisher_latest(&self.to)->text_hash;
     if (is_live) lm_publisher_forget_refusal(&self.to);
     else if (!is_read) refuse(0, loam_error());

@@ -47,13 +47,17 @@ echo "ok: a watcher without a descriptor for the board"
 cat > "$work/polled" << 'SH'
 echo 0 > /proc/sys/user/max_inotify_instances || exit 77
 mkdir "$work/small" && mount -t tmpfs -o size=1m none "$work/small" || exit 77
+mkdir "$work/seen" && mount -t tmpfs -o strictatime none "$work/seen" || exit 77
+cp "$live" "$work/seen/live.lua"
+live=$work/seen/live.lua
+edited() { cp "$work/$1" "$work/seen/new" && mv "$work/seen/new" "$live"; }
 export LOAM_CONTROL_DIR=$work/small/control
 "$LOAM" run --watch --policy "$live" -- bash -c 'echo ready; exec sleep 600' &
 pid=$!
 trap 'kill -KILL $pid' EXIT
 until grep -qs ready "$work/said"; do sleep 0.05; done
 cat /dev/zero > "$work/small/filled" 2> "$work/why"
-mv "$work/other.lua" "$live"
+edited other.lua
 refused() { "$LOAM" status "$pid" --json | grep -q "\"refused\":$1[,}]"; }
 until refused 3; do sleep 0.1; done
 cp "$work/err" "$work/polled.err"
@@ -61,16 +65,36 @@ touch "$live"
 until [ "$(grep -c 'No space left' "$work/err")" -gt "$(grep -c 'No space left' "$work/polled.err")" ]; do sleep 0.1; done
 rm "$work/small/filled"
 until "$LOAM" wait --policy "$live" --published > "$work/out" 2>&1; do sleep 0.1; done
+
+# A text whose compiler was killed is read at each poll, and compiled again only after a touch.
+is_obeyed() { "$LOAM" wait --policy "$live" --published --timeout 0s > "$work/out" 2>&1; }
+watcher=$(pgrep -f "^loam-watcher $live")
+exec 5< "$(ls "$LOAM_CONTROL_DIR"/*.board)"
+flock 5
+edited third.lua
+until compiler=$(cat "/proc/$watcher/task/$watcher/children") && [ -n "$compiler" ]; do sleep 0.05; done
+kill -KILL $compiler
+exec 5<&-
+until grep -q 'its compiler was ended by signal 9' "$work/err"; do sleep 0.05; done
+for i in 1 2 3; do
+  read_at=$(stat -c %x "$live")
+  until [ "$(stat -c %x "$live")" != "$read_at" ]; do sleep 0.05; done
+done
+! is_obeyed || { echo "the text was compiled again" >&2; exit 1; }
+touch "$live"
+until is_obeyed; do sleep 0.1; done
 SH
 if unshare --user --map-root-user --mount true 2> "$work/why"; then
   status=0
   policy_text 64 > "$work/other.lua"
+  policy_text 128 > "$work/third.lua"
   unshare --user --map-root-user --mount timeout 200 bash "$work/polled" > "$work/said" 2> "$work/err" || status=$?
   [ "$status" = 77 ] && skip "no limit on inotify: $(cat "$work/err")"
   [ "$status" = 0 ] || fail "status $status: $(tail -n 3 "$work/out" "$work/err")"
   [ "$(grep -c 'No space left' "$work/polled.err")" = 1 ] ||
     fail "three refusals for one reason are told as: $(cat "$work/polled.err")"
   echo "ok: a polled file on a full board is told of once, and once more when it is touched"
+  echo "ok: a polled file whose compiler was killed is compiled again only when it is touched"
 fi
 
 # Under a limit on processes there is neither a watcher nor a service thread.
