@@ -585,8 +585,7 @@ static bool do_rebalance(worker *w, dice *d) {
 /* Checks in a forked child that live blocks are intact, and that it can allocate and free. */
 static int live_on(worker *w, dice *d) {
   block b;
-  is_child = true;
-  model.bad_frees = model.denied = model.failed = 0; /* a child counts its own requests */
+  begin_child();
   run.in_turns = run.in_turns || run.threads == 1;
   if (run.in_turns) check_books(true);
   for (int i = 0; i < 20; i++) do_malloc(w, d);

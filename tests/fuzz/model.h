@@ -86,6 +86,12 @@ static void fill(const block *b) {
 /* This process is a forked child. Its parent may write to memory that they share. */
 static bool is_child;
 
+/* A forked child counts its own requests. */
+static void begin_child(void) {
+  is_child = true;
+  model.bad_frees = model.denied = model.failed = 0;
+}
+
 /* Checks that the first `n` bytes at `p` are the contents of `b`. */
 static void check_contents(const block *b, const char *p, size_t n) {
   if (is_child && b->strategy == LENT) return;
