@@ -88,8 +88,8 @@ static int fill(lua_State *L) {
   return 1;
 }
 
-/* raw(handle, kind): returns the pointer of a handle of this kind, nil if it was released, or false
- * for what is no such handle. An arena is a block too. */
+/* raw(value, kind): returns the pointer of a handle of this kind; nil if the handle was released;
+ * false if the value is no such handle. An arena is a block too. */
 static int raw(lua_State *L) {
   int kind = luaL_checkoption(L, 2, NULL, kinds);
   handle *h = luaL_testudata(L, 1, names[kind]);

@@ -43,7 +43,7 @@ typedef enum telling { TELL_ERRORS, TELL_NONE, TELL_ALL } telling;
 static bad_free on_bad_free;
 static telling events;
 static bool strict, is_told, follow, service, guard_report;
-static bool is_first; /* the process that `loam run` became, or the first of a preloaded tree */
+static bool is_first; /* this process is run_pid, or the first process of a preloaded tree */
 static long run_pid;  /* the process that `loam run` became; 0: none */
 /* The name by which the program was started. It is a copy, because a program may write over its
  * arguments. */
@@ -217,7 +217,7 @@ static void tell_by_default(const loam_event *event) {
 }
 
 /* Says at the start why the service of this process does not work as asked. Only the process that
- * `loam run` became does so, in one line. Without a board, `loam run` has given the reason why the
+ * `loam run` became does so, in one line. Where there is no board, `loam run` has printed why the
  * program cannot be asked. A start has at most one event for the file and one for the socket; if
  * there is no thread, both have the same reason. */
 static void tell_unserved(const char *why) {
@@ -344,7 +344,7 @@ bool host_wake(const void *caller) {
 
 /* Returns the file whose malloc the program calls if it is another than this library; else NULL. A
  * program that is no PIE may have an entry of its own that leads to malloc, whose symbol is not
- * defined there; then another function of the family is asked about. */
+ * defined there. Then the file of another function of the family is returned. */
 static const char *file_before_loam(void) {
   static const char *const family[] = { "malloc", "calloc", "realloc", "malloc_usable_size" };
   for (size_t i = 0; i < sizeof family / sizeof *family; i++) {

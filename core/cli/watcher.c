@@ -222,9 +222,9 @@ static void tell(const char *title, const char *words) {
   close(fd);
 }
 
-/* Notes a refusal. Tells of it, unless the board has it already and the file is as it was: without
- * inotify, a file is read again and again that cannot be published because the board is full.
- * `text_hash` is that of lm_publisher_refuse. */
+/* Notes a refusal. Tells of it, unless the board has it already and the file has not changed:
+ * without inotify, a file is read again and again that cannot be published because the board is
+ * full. `text_hash` is the one for lm_publisher_refuse. */
 static void refuse(uint64_t text_hash, const char *words) {
   bool is_told = self.is_as_before && lm_publisher_has_refused(&self.to, text_hash, words);
   lm_publisher_refuse(&self.to, text_hash, words);

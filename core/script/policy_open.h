@@ -28,8 +28,8 @@ bool lm_policy_open_is_verdict(loam_status status);
  * LOAM_EPOLICY for an image that was damaged. */
 loam_status lm_policy_open_text(const char *name, const char **text, size_t *length);
 /* Like lm_policy_open_text, of source->text, for a report on the policy. A program that loads an
- * image never reads the text in it. So if a program would load the image as it is, the text is
- * compiled. An image with other bytes, or whose text is refused, is refused with LOAM_EPOLICY. */
+ * image never reads the text in it. So for an image that a program would load, the text is compiled
+ * here. An image with other bytes, or whose text is refused, is refused with LOAM_EPOLICY. */
 loam_status lm_policy_open_to_report(lm_script_source *source);
 /* Returns the hash by which loam tells versions of a policy apart (lm_policy_file_hash). For an
  * image it is the hash of the text in it; for a damaged image, the hash of its bytes. */

@@ -116,7 +116,7 @@ static void put_limit(lm_board_limit *limit, const lm_strategy *s) {
   limit->peak_bytes = lm_strategy_limit_peak(s, lm_strategy_limit_used(s));
 }
 
-/* Lists limits of the live policy, those of the newest strategies first. A strategy of an earlier
+/* Lists limits of the live policy, beginning with the newest strategies. A strategy of an earlier
  * policy may still have memory, but its limit holds no longer. Without memory for `named`, such
  * limits are listed too. */
 static void fill_limits(lm_board_figures *f) {
@@ -203,8 +203,8 @@ static void copy(uint64_t *to, const uint64_t *from, size_t bytes) {
   for (size_t i = 0; i < (bytes + 7) / 8; i++) __atomic_store_n(&to[i], from[i], __ATOMIC_RELAXED);
 }
 
-/* Gives the pages of an entry room. Where the strategies or the tags get no room, they are left out
- * and counted. False: the file has no room for the other pages. */
+/* Gives the pages of an entry room. Strategies or tags whose pages get no room are left out and
+ * counted. False: the file has no room for the other pages. */
 static bool can_write_entry(lm_board_entry *entry) {
   lm_board_figures *f = &mine.figures;
   bool has_error = f->error_bytes > 1;
@@ -273,8 +273,8 @@ static bool is_dead(uint32_t place, uint64_t was) {
 }
 
 /* Takes a place whose owner word is `was`. False: another process was faster, or the file has no
- * room. Then readers find in the place what was there: `ended_at` changes only when the entry of
- * this process is in the place. The wish is cleared before that, because a new wish may come as
+ * room. Then readers find the entry of the earlier process: `ended_at` changes only when the entry
+ * of this process is in the place. The wish is cleared before that, because a new wish may come as
  * soon as the entry is there. */
 static bool take(uint32_t place, uint64_t was) {
   lm_board_place *p = &board->place[place];

@@ -51,7 +51,7 @@ def tell_entries() -> None:
 
 
 def _prepare(name: str) -> tuple[contextvars.ContextVar[Any], Any] | None:
-    """What precedes each entry of a tag. It may fail; nothing has changed then."""
+    """Prepares the thread for a tag. It may fail, and then nothing has changed."""
     if _on_first:
         _on_first()
     return _enter(name) if _enter else None
@@ -130,7 +130,7 @@ class tag(_loam.Scope):
                             "use with inside it")
         if inspect.iscoroutinefunction(function):
             async def call_later(*args: Any, **kwargs: Any) -> Any:
-                # A call that nobody awaits may end in another context: it must leave no other tag.
+                # A coroutine that is never awaited may end in another context: that keeps its tag.
                 with tag(name, everywhere=everywhere):
                     return await function(*args, **kwargs)
             return functools.wraps(function)(call_later)  # type: ignore[return-value]

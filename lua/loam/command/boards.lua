@@ -72,7 +72,7 @@ end
 -- Warns of the boards of other versions of loam, in one line for each folder.
 ---@param others table[] as of boards.read
 ---@param name string the verb
----@param outcome string what follows for the programs on these boards
+---@param outcome string the consequence for the programs on these boards
 function boards.warn_of_others(context, others, name, outcome)
   local folders, names = {}, {}
   for _, board in ipairs(others) do

@@ -268,7 +268,7 @@ end
 -- Reads the bytecode of `pick` and of the functions that it reaches.
 ---@param pick function
 ---@param env table the environment in which the policy runs
----@param subject string|nil what the function is in messages; nil: pick
+---@param subject string|nil the name of the function in messages; nil: pick
 ---@return loam.Diagnostic[] faults, in the order of their lines
 ---@return number[] constants, sorted
 function scan.check(pick, env, subject)
@@ -278,8 +278,8 @@ function scan.check(pick, env, subject)
   return walk.found, sorted_numbers(walk.constants)
 end
 
--- Instructions by which pick may ask a question, and what they do. A call to return from leaves no
--- frame.
+-- Instructions by which pick may ask a question, and the word for each. A call whose result pick
+-- returns has no frame of its own.
 local ASKING = {
   CALL = "call", CALLM = "call", ITERC = "iterate", ITERN = "iterate", TGETV = "look up",
   ISEQV = "compare", ISNEV = "compare", ISEQS = "compare", ISNES = "compare",
