@@ -159,6 +159,7 @@ static bool join_locked(lm_quota_table *table) {
 static int32_t place_of_self(const lm_quota_table *table) {
   int32_t i = atomic_load_explicit(&own_place, memory_order_relaxed);
   if (i == LM_QUOTA_NO_HOLDER || !table || is_unknown_child()) return LM_QUOTA_NO_HOLDER;
+  lm_assert(i >= 0 && i < LM_QUOTA_HOLDERS);
   uint64_t owner = atomic_load_explicit(&table->holder[i].owner, memory_order_relaxed);
   return owner == self.owner ? i : LM_QUOTA_NO_HOLDER;
 }

@@ -65,6 +65,8 @@ typedef struct roll {
   uint8_t *stays;
 } roll;
 
+LM_INLINE bool roll_is_valid(const roll *r) { return !r->stays == !r->count; }
+
 static roll begun;
 
 /* Keeps the shares and twins of strategies that a policy names. */
@@ -131,6 +133,7 @@ bool lm_retire_begin(const uint8_t *used, uint32_t n) {
   keep_parts(&r);
   if (close_idle(&r)) begun = r;
   else lm_metadata_free(r.stays);
+  lm_assert(roll_is_valid(&begun));
   return begun.stays;
 }
 

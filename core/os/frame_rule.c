@@ -24,6 +24,8 @@ typedef struct bytes {
   bool failed; /* the bytes have ended too early, or mean what this file does not know */
 } bytes;
 
+LM_INLINE bool bytes_is_valid(const bytes *b) { return b->next <= b->end; }
+
 LM_INLINE uint64_t fail(bytes *b) {
   b->failed = true;
   b->next = b->end;
@@ -33,6 +35,7 @@ LM_INLINE uint64_t fail(bytes *b) {
 /* Reads an unsigned integer of `size` bytes. */
 LM_INLINE uint64_t read_fixed(bytes *b, size_t size) {
   uint64_t value = 0;
+  lm_assert(bytes_is_valid(b));
   if ((size_t)(b->end - b->next) < size) return fail(b);
   memcpy(&value, b->next, size);
   b->next += size;
@@ -61,6 +64,7 @@ LM_INLINE uint64_t read_uleb(bytes *b) {
 }
 
 LM_INLINE void skip(bytes *b, uint64_t size) {
+  lm_assert(bytes_is_valid(b));
   if (size > (uint64_t)(b->end - b->next)) (void)fail(b);
   else b->next += size;
 }

@@ -107,6 +107,10 @@ typedef struct lines {
   bool is_rest; /* `text` continues a line whose beginning was given out */
 } lines;
 
+LM_INLINE bool lines_is_valid(const lines *l) {
+  return l->length < sizeof l->text && !memchr(l->text, '\n', l->length);
+}
+
 /* Calls `visit` for each whole line of the text, which then keeps the line that has no end yet. A
  * line that fills the text is given out cut, and its rest is dropped: the end of a long path could
  * look like a line about something else. */
@@ -139,6 +143,7 @@ static int each_line(const char *path, void (*visit)(void *ctx, const char *line
     done += (size_t)n;
     l.length += (size_t)n;
     visit_lines(&l, visit, ctx);
+    lm_assert(lines_is_valid(&l));
   }
   int error = n < 0 ? errno : 0;
   lm_descriptor_close(&file);

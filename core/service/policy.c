@@ -246,13 +246,16 @@ static void park(lm_policy_image *image) {
   if (parked_n < PARKED) parked[parked_n++] = image;
 }
 
-/* How many images were parked before the first grace of a retirement began (`step`). */
+/* How many images were parked before the first grace of a retirement began (`step`).
+ * Law: retiring_n <= parked_n. Both are under `load_lock`. */
 static uint32_t retiring_n;
+
+LM_INLINE bool parked_is_valid(void) { return retiring_n <= parked_n && parked_n <= PARKED; }
 
 /* Closes the n images that were parked first. In a guarded section, because a fork does not wait
  * for `load_lock`: a child would close again what is closed and still parked. */
 static void close_parked(uint32_t n) {
-  lm_assert(n <= parked_n);
+  lm_assert(n <= parked_n && parked_is_valid());
   lm_lock_hold_cancel();
   for (uint32_t i = 0; i < n; i++) lm_policy_image_close(parked[i]);
   memmove(parked, parked + n, (parked_n - n) * sizeof *parked);
@@ -267,8 +270,8 @@ static void close_parked(uint32_t n) {
  * obey a policy, or that request memory later, do the steps of a retirement (heap/retire.h), with
  * calm graces between them. Under `load_lock`.
  *
- * Law: a calm grace is under way unless `step` is RETIRING_NOTHING. During the first grace,
- * retiring_n <= parked_n: these parked images were replaced before it. */
+ * Law: a calm grace is under way unless `step` is RETIRING_NOTHING. The first `retiring_n` parked
+ * images were replaced before the first grace began. */
 static enum { RETIRING_NOTHING, RETIRING_BEGUN, RETIRING_LOOKED } step;
 static bool wants_retiring; /* a policy was replaced since the last beginning */
 
