@@ -24,6 +24,12 @@ typedef union head {
 
 /* ---- Finding the program ------------------------------------------------------------------ */
 
+/* Returns whether execvp(3) can run the file. It passes over folders. */
+static bool is_program(const char *path) {
+  struct stat about;
+  return !stat(path, &about) && S_ISREG(about.st_mode) && !access(path, X_OK);
+}
+
 /* Writes the path of a program to `out`, as execvp(3) finds it. Returns whether there is one. */
 static bool find_program(const char *program, char out[PATH_ROOM]) {
   const char *at = lm_sys_getenv("PATH");
@@ -31,7 +37,7 @@ static bool find_program(const char *program, char out[PATH_ROOM]) {
   for (size_t length; *at; at += length + (at[length] == ':')) {
     length = strcspn(at, ":");
     int n = snprintf(out, PATH_ROOM, "%.*s%s%s", (int)length, at, length ? "/" : "", program);
-    if (n < PATH_ROOM && !access(out, X_OK)) return true;
+    if (n < PATH_ROOM && is_program(out)) return true;
   }
   return false;
 }
@@ -86,8 +92,8 @@ static bool gives_capabilities(const char *path) {
 }
 
 /* Returns whether the kernel gives a program rights that its user has not. The dynamic linker then
- * preloads nothing from the user's folders. Root has all
- * rights already, so a file capability gives root none. */
+ * preloads nothing from the user's folders. Root has all rights already, so a file capability gives
+ * root none. */
 static bool gives_rights(const char *path, const struct stat *about) {
   bool has_rights = (about->st_mode & S_ISUID && about->st_uid != getuid()) ||
                     (about->st_mode & S_ISGID && about->st_gid != getgid()) ||

@@ -93,10 +93,20 @@ static void a_name_is_searched_in_path(void **state) {
   (void)state;
   setenv("PATH", "/nowhere", 1);
   assert_null(lm_governed_why_not("static"));
-  char two[256];
-  snprintf(two, sizeof two, "/nowhere:%s", folder);
-  setenv("PATH", two, 1);
+  char list[512], other[256];
+  snprintf(list, sizeof list, "/nowhere:%s", folder);
+  setenv("PATH", list, 1);
   assert_string_equal(lm_governed_why_not("static"), "linked statically");
+  snprintf(other, sizeof other, "%s/bin", folder);
+  snprintf(list, sizeof list, "%s/bin:%s", folder, folder);
+  assert_int_equal(mkdir(other, 0700), 0);
+  snprintf(other, sizeof other, "%s/bin/static", folder);
+  assert_int_equal(mkdir(other, 0700), 0); /* a folder is no program */
+  setenv("PATH", list, 1);
+  assert_string_equal(lm_governed_why_not("static"), "linked statically");
+  assert_int_equal(rmdir(other), 0);
+  *strrchr(other, '/') = 0;
+  assert_int_equal(rmdir(other), 0);
 }
 
 static void a_program_with_more_rights_is_not_governed(void **state) {
