@@ -211,8 +211,9 @@ void lm_quota_fork_child(const lm_quota_self *given) {
   bool was_holder = atomic_load_explicit(&own_place, memory_order_relaxed) != LM_QUOTA_NO_HOLDER;
   if (!table) return;
   self = *given;
+  if (!was_holder) return;
   atomic_store_explicit(&own_place, LM_QUOTA_NO_HOLDER, memory_order_relaxed);
-  if (was_holder) atomic_store_explicit(&awaits_place, true, memory_order_relaxed);
+  atomic_store_explicit(&awaits_place, true, memory_order_relaxed);
 }
 
 void lm_quota_end(void) {

@@ -268,10 +268,12 @@ bool lm_sweep_reclaim(void) {
   return true;
 }
 
-/* The child may have limits of its own, so it owes nothing for what its parent reclaimed. */
+/* The child may have limits of its own, so it owes nothing for what its parent reclaimed. A word
+ * that is 0 is not written, as in lm_lock_renew. */
 void lm_sweep_fork_child(void) {
   lm_lock_renew(&sweeping);
-  atomic_store_explicit(&reclaim_debt_ns, 0, memory_order_relaxed);
+  if (atomic_load_explicit(&reclaim_debt_ns, memory_order_relaxed))
+    atomic_store_explicit(&reclaim_debt_ns, 0, memory_order_relaxed);
   lm_decay_note_unserved();
 }
 

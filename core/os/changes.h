@@ -29,10 +29,11 @@ LM_INLINE void lm_changes_end(lm_changes *count) {
   atomic_store_explicit(count, now + 1, memory_order_release);
 }
 
-/* Makes the count even, in a forked child that renews the structure's lock. */
+/* Makes the count even, in a forked child that renews the structure's lock. An even count is not
+ * written, as in lm_lock_renew. */
 LM_INLINE void lm_changes_renew(lm_changes *count) {
   uint32_t now = atomic_load_explicit(count, memory_order_relaxed);
-  atomic_store_explicit(count, now + (now & 1), memory_order_relaxed);
+  if (now & 1) atomic_store_explicit(count, now + 1, memory_order_relaxed);
 }
 
 #endif

@@ -26,7 +26,10 @@ void lm_decay_note_served(int64_t now_ns) {
   atomic_store_explicit(&served_at_ns, now_ns, memory_order_relaxed);
 }
 
-void lm_decay_note_unserved(void) { lm_decay_note_served(0); }
+/* A process that was never served is not written, as in lm_lock_renew. */
+void lm_decay_note_unserved(void) {
+  if (atomic_load_explicit(&served_at_ns, memory_order_relaxed)) lm_decay_note_served(0);
+}
 
 LM_NOINLINE void lm_decay_stir_slow(void) {
   uint32_t before = atomic_exchange_explicit(&lm_decay_state, LM_DECAY_STIRRED,

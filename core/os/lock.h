@@ -142,9 +142,11 @@ lm_lock_suspended lm_lock_take_long(lm_lock *lock);
 void lm_lock_drop_long(lm_lock *lock, lm_lock_suspended section);
 
 /* Makes the lock free in a forked child, where the threads that waited for it do not exist. Only
- * the thread that forked calls it. Release, for symmetry with lm_lock_drop. */
+ * the thread that forked calls it. A lock that is free is not written, so that the child needs no
+ * copy of its page. Release, for symmetry with lm_lock_drop. */
 LM_INLINE void lm_lock_renew(lm_lock *lock) {
-  atomic_store_explicit(&lock->state, 0, memory_order_release);
+  if (atomic_load_explicit(&lock->state, memory_order_relaxed))
+    atomic_store_explicit(&lock->state, 0, memory_order_release);
 }
 
 /* Returns whether the law of the lock holds. */

@@ -1,6 +1,9 @@
 /* test_lock.c - a lock of four bytes: lock.h. */
 #include "test.h"
 
+#include <sys/mman.h>
+
+#include "os/changes.h"
 #include "os/lock.h"
 
 enum { THREADS = 4, ROUNDS = 20000 };
@@ -76,12 +79,33 @@ static void a_cancelled_thread_drops_its_locks_first(void **state) {
   assert_false(lm_lock_is_held(&lock));
 }
 
+/* A page that may not be written stands for a page that a child shares with its parent. */
+static void a_free_lock_is_not_written_in_a_child(void **state) {
+  (void)state;
+  struct {
+    lm_lock lock;
+    lm_changes changes;
+  } *page = mmap(NULL, LM_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(page != MAP_FAILED);
+  lm_changes_begin(&page->changes);
+  atomic_store(&page->lock.state, 1);
+  lm_lock_renew(&page->lock);
+  lm_changes_renew(&page->changes);
+  assert_false(lm_lock_is_held(&page->lock));
+  assert_int_equal(page->changes, 2);
+  assert_int_equal(mprotect(page, LM_PAGE, PROT_READ), 0);
+  lm_lock_renew(&page->lock);
+  lm_changes_renew(&page->changes);
+  munmap(page, LM_PAGE);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lock_is_held_between_take_and_drop),
     cmocka_unit_test(one_thread_at_a_time_is_between_take_and_drop),
     cmocka_unit_test(a_state_above_two_is_not_valid),
     cmocka_unit_test(a_cancelled_thread_drops_its_locks_first),
+    cmocka_unit_test(a_free_lock_is_not_written_in_a_child),
   };
   return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
 }
