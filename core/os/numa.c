@@ -48,7 +48,7 @@ _Static_assert((int)LM_PUBLISHED_NODES == (int)LM_NODES_MAX, "each node has a wo
 /* A thread reads a gauge, so the service thread should keep it. Relaxed: a hint. */
 static _Atomic bool wanted;
 
-static const char *root = "/sys/devices/system/node";
+static const char usual_root[] = "/sys/devices/system/node", *root = usual_root;
 
 static uint64_t online_now(void) {
   return atomic_load_explicit(&machine.online, memory_order_relaxed);
@@ -98,15 +98,18 @@ static uint64_t parse_field(const char *text, const char *field) {
   return at ? strtoull(at + strlen(field), NULL, 10) * LM_KIB : 0;
 }
 
-/* On a machine without /sys, sysinfo(2) gives the memory of node 0. */
+/* If only one node is online, its memory is the machine's, and sysinfo(2) gives both figures in less
+ * time than a file. On a machine without /sys, it gives the memory of node 0. */
 static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
   char name[32], number[LM_TEXT_NUMBER], text[FILE_SIZE];
+  int only = atomic_load_explicit(&lm_numa_only_node, memory_order_relaxed);
+  bool is_only = root == usual_root && only == (int)node;
   lm_text_put(name, sizeof name, "node", lm_text_number(number, node), "/meminfo", NULL);
   *total = *free = 0;
-  if (read_text(text, name)) {
+  if (!is_only && read_text(text, name)) {
     *total = parse_field(text, "MemTotal:");
     *free = parse_field(text, "MemFree:");
-  } else if (node == 0) {
+  } else if (is_only || node == 0) {
     (void)lm_sys_memory(total, free);
   }
 }
@@ -210,7 +213,7 @@ static void get_ready(void) {
 #if LOAM_CHECKS >= 1
 void lm_numa_pretend(const char *sysfs, uint64_t allowed) {
   lm_lock_take(&machine.lock);
-  root = sysfs;
+  root = sysfs ? sysfs : usual_root;
   pretended = allowed;
   read_machine_locked(allowed);
   lm_lock_drop(&machine.lock);

@@ -258,8 +258,8 @@ LM_INLINE unsigned lm_numa_here(void) {
 }
 
 #if LOAM_CHECKS >= 1
-/* For tests: pretends that the machine is what the folder `sysfs` says, and that the process may
- * use the nodes of `allowed`. */
+/* For tests: pretends that the machine is what the folder `sysfs` says, NULL for the real machine,
+ * and that the process may use the nodes of `allowed`. */
 void lm_numa_pretend(const char *sysfs, uint64_t allowed);
 /* For tests: lm_numa_parse opens the library `name`, a text that lives on, in place of libnuma. */
 void lm_numa_pretend_library(const char *name);

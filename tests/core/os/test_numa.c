@@ -56,7 +56,7 @@ static int pretend(void **state) {
 
 static int be_real(void **state) {
   (void)state;
-  lm_numa_pretend("/sys/devices/system/node", UINT64_MAX);
+  lm_numa_pretend(NULL, UINT64_MAX);
   return 0;
 }
 
@@ -341,6 +341,21 @@ static void this_machine_has_a_node(void **state) {
   assert_true(lm_numa_here() < LM_NODES_MAX);
 }
 
+/* A machine of one node does not read the file, which has the total of the node all the same. */
+static void the_total_of_a_node_is_that_of_its_file(void **state) {
+  (void)state;
+  char path[64], text[128] = "";
+  unsigned long long kib = 0;
+  unsigned first = (unsigned)__builtin_ctzll(lm_numa_nodes());
+  snprintf(path, sizeof path, "/sys/devices/system/node/node%u/meminfo", first);
+  FILE *file = fopen(path, "r");
+  if (!file) skip();
+  assert_non_null(fgets(text, sizeof text, file));
+  fclose(file);
+  assert_int_equal(sscanf(text, "Node %*u MemTotal: %llu kB", &kib), 1);
+  assert_int_equal(lm_numa_total(first), kib * 1024);
+}
+
 enum { RANGE = 8 << 20 };
 
 static char *new_range(void) {
@@ -541,6 +556,7 @@ int main(void) {
     cmocka_unit_test(any_file_may_be_unreadable),
     cmocka_unit_test(lists_of_nodes_are_shown_as_the_kernel_does),
     cmocka_unit_test_setup(this_machine_has_a_node, be_real),
+    cmocka_unit_test_setup(the_total_of_a_node_is_that_of_its_file, be_real),
     cmocka_unit_test_setup(each_mode_reaches_the_kernel, be_real),
     cmocka_unit_test_setup(local_and_default_need_no_nodes, be_real),
     cmocka_unit_test_setup(a_node_that_is_not_there_is_refused, be_real),
