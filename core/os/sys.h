@@ -210,14 +210,14 @@ int lm_sys_on_fault(void (*report)(const void *address));
 
 /* ---- Processes */
 
-/* Sets *out to a descriptor that becomes readable when the process ends. ENOSYS before Linux 5.3.
- * */
+/* Sets *out to a descriptor that becomes readable when the process ends. Returns ENOSYS before
+ * Linux 5.3. */
 int lm_sys_process_open(int pid, int *out);
 /* Copies a descriptor of the process that a pidfd stands for: *out, closed on exec. */
 int lm_sys_process_copy(int process, int descriptor, int *out);
 /* Forks without the hooks of fork, and without a signal at the end of the child: wait(2) does not
- * see the child unless it asks with __WALL. Sets *out to 0 in the child, to its id in the parent.
- * */
+ * see the child unless it asks with __WALL. Sets *out to 0 in the child, and to the child's id in
+ * the parent. */
 int lm_sys_process_hidden(int *out);
 /* Closes all descriptors from `first` on. Before Linux 5.9, or where a filter refuses
  * close_range(2), closes one number after another. */

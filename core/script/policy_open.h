@@ -17,8 +17,8 @@ typedef struct lm_policy_opened {
  * compiled, and its tests are run, unless `is_vetted`. An image is not compiled, and its tests are
  * not run, because both was done when it was written. If it was written for another machine or
  * version, the text that it holds is compiled instead. On failure out->image is NULL; the status is
- * one of lm_script_compile, or of lm_policy_image_open with LOAM_EPOLICY in place of LOAM_EINVAL.
- * */
+ * one of lm_script_compile, or one of lm_policy_image_open with LOAM_EPOLICY in place of
+ * LOAM_EINVAL. */
 loam_status lm_policy_open(const lm_script_source *source, bool is_vetted, lm_policy_opened *out);
 /* Returns whether a refusal with this status is about the text of the policy. A policy that was
  * refused for another reason may be accepted when it is opened again: there is memory then, another
