@@ -17,6 +17,7 @@ local MAX_LINE = 1000 -- bytes of a line that are looked at
 local NO_BITS = "Lua 5.1 has no bit operators: write "
 local NO_COMMON = "x + y if x and y have no bit in common"
 local ASSIGN = "'=' expected near"
+local IF = "write if c then return a else return b end"
 local BLOCK = "a block ends with 'end': if a then ... end, while a do ... end, "
   .. "function f(x) ... end"
 
@@ -87,6 +88,9 @@ local ENTRIES = {
     "write sizes as 4 * loam.MiB" },
   { "near 'local'", "%f[%w_]numa%s*=%s*local", "value 'local' without quotes",
     "write numa = \"local\"" },
+  { "^unexpected symbol near 'if'", "[=%w(,]%s*if%s", "'if' that is a value", IF },
+  { ASSIGN .. " 'else'", "%sthen%s+[%w_.]+%s+else", "branch that is a value", IF },
+  { ASSIGN .. " 'end'", "%selse%s+[%w_.]+%s+end", "branch that is a value", IF },
   { "^'then' expected near 'in'", "%sin%s", "operator 'in'",
     "make a table with the values as keys, and write values[x]" },
   { "^'then' expected near 'is'", "%sis%s", "operator 'is'", "write a == b" },

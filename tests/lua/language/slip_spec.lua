@@ -6,6 +6,12 @@ describe("a typical slip", function()
   it("is told what to write", function()
     for text, hint in pairs {
       ["pick = function() return req.size > 5 and a or b end"] = "^write pick = function%(req%)",
+      ["pick = function(req) return if req.zero then a else b end end"]
+        = "^write if c then return a else return b end$",
+      ["pick = function(req) if req.zero then a else b end end"]
+        = "^write if c then return a else return b end$",
+      ["pick = function(req) if req.zero then return a else b end end"]
+        = "^write if c then return a else return b end$",
       ["pick = function(req)\nif req.size > 5 then return a\nreturn b end"]
         = "^return ends a block: write end before this line",
       ["pick = function(req)\nif req.tag:is \"x then return a end return b end"]
