@@ -98,8 +98,8 @@ static uint64_t parse_field(const char *text, const char *field) {
   return at ? strtoull(at + strlen(field), NULL, 10) * LM_KIB : 0;
 }
 
-/* If only one node is online, its memory is the machine's, and sysinfo(2) gives both figures in less
- * time than a file. On a machine without /sys, it gives the memory of node 0. */
+/* If only one node is online, its memory is the machine's, and sysinfo(2) gives both figures faster
+ * than a file does. On a machine without /sys, it gives the memory of node 0. */
 static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
   char name[32], number[LM_TEXT_NUMBER], text[FILE_SIZE];
   int only = atomic_load_explicit(&lm_numa_only_node, memory_order_relaxed);
