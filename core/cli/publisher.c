@@ -3,8 +3,8 @@
  * A publication is complete before it is announced: the image goes into the half that is not
  * current, its description into the news, then the number changes, then the word. A publisher that
  * is killed on the way leaves the last publication current, or leaves a new number with the old
- * word. Then kept decisions still match, and a process notices the image when it makes its next slow
- * request. */
+ * word. Then kept decisions still match, and a process notices the image when it makes its next
+ * slow request. */
 #include "cli/publisher.h"
 
 #include <errno.h>
