@@ -15,7 +15,7 @@ the machine does not have it.]],
   options = { { "json", nil, "the machine as a JSON object" } },
   example = [[
   $ loam doctor
-  ok    NUMA nodes              0 (15.4 GiB, 9.2 GiB free), 1 (15.5 GiB, 14 GiB free)
+  ok    NUMA nodes              0 (16 GiB, 9 GiB free), 1 (16 GiB, 14 GiB free)
   ok    transparent huge pages  madvise: huge = "thp" asks for them
   none  2 MiB huge pages        none reserved
                                 `sysctl vm.nr_hugepages=N` reserves N of them

@@ -23,7 +23,7 @@ stopped. Exit status: 0 if each address is in a live block of loam, else 1.]],
   options = { { "json", nil, "the answer as a JSON object" } },
   example = [[
   $ loam owner 4242 7f31c2a45010
-  0x7f31c2a45010: live: tag x.y, strategy plain: offset 16 of 64 bytes at 0x7f31c2a45000, node 0
+  0x7f31c2a45010: live: tag x.y, strategy plain: offset 16 of 64 bytes at ...
 ]],
 }
 

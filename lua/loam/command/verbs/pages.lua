@@ -34,10 +34,10 @@ older than others.]],
   example = [[
   $ loam pages 4242 -o memory.svg
   memory.svg: 3,710 cells of 64 KiB, 229 MiB in memory, 97% of it live
-  STRATEGY           NODE  IN MEMORY     LIVE   CACHED     FREE               HUGE PAGES
-  arrays                0    214 MiB  212 MiB      0 B    2 MiB  210 MiB (asks for them)
-  plain                 0   13.6 MiB   10 MiB  412 KiB  3.2 MiB                      0 B
-  loam's own memory     0    1.4 MiB        -        -        -                      0 B
+  STRATEGY           NODE  IN MEMORY     LIVE   CACHED     FREE  HUGE PAGES
+  arrays                0    214 MiB  212 MiB      0 B    2 MiB     210 MiB
+  plain                 0   13.6 MiB   10 MiB  412 KiB  3.2 MiB         0 B
+  loam's own memory     0    1.4 MiB        -        -        -         0 B
 ]],
 }
 

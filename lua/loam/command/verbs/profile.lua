@@ -87,10 +87,10 @@ name, except for text.]],
   },
   example = [[
   $ loam profile 4242
-  loam-4242.001.pb.gz: inuse_space 1.5 GiB in 42 stacks
+  loam-4242.001.pb.gz: inuse_space 1.8 GiB in 42 stacks
   $ go tool pprof -http=: loam-4242.001.pb.gz
   $ loam profile 4242 --format svg --base loam-4242.001.pb.gz
-  loam-4242.001.svg: inuse_space 1.7 GiB, 213 MiB more than in loam-4242.001.pb.gz
+  loam-4242.001.svg: inuse_space 2 GiB, 213 MiB more than in loam-4242.001.pb.gz
   $ loam profile 4242 --stacks --for 60s --format text
   python3 (4242): about 212 MiB live, sampled for 60 s
 

@@ -24,8 +24,8 @@ step of Slurm.]],
   },
   example = [[
   $ loam ps
-   PID  PROGRAM  STATE    GENERATION  POLICY      FILE                LAST RELOAD
-  4242  python3  running           3  production  /etc/loam/prod.lua  ok
+   PID  PROGRAM  STATE    GENERATION  POLICY  FILE                LAST RELOAD
+  4242  python3  running           3  numpy   /etc/loam/prod.lua  ok
 ]],
 }
 

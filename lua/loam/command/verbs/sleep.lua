@@ -1,10 +1,10 @@
--- sleep.lua - the command `loam sleep`: a running program gives the device memory of a tag up.
+-- sleep.lua - the command `loam sleep`: a running program gives up the device memory of a tag.
 
 local arguments = require("loam.command.arguments")
 local sleep_order = require("loam.command.sleep_order")
 
 local sleep = {
-  summary = "makes a running program give the GPU memory of a tag up",
+  summary = "makes a running program give up the GPU memory of a tag",
   usage = "PID --tag T [--to WHERE] [--json]",
   takes = { name = "PID", least = 1, most = 1 },
   about = [[
