@@ -121,14 +121,14 @@ typedef enum loam_event_kind {
   LOAM_EVENT_TAG_REFUSED = 3,    /* no memory for the plan of a new site: it gets default memory */
   LOAM_EVENT_BAD_FREE = 4,       /* a wrong free; `pointer` is the argument */
   LOAM_EVENT_WATCH = 5,          /* watching the policy file degraded or recovered */
-  LOAM_EVENT_CONTROL = 6,        /* no control socket or no board: `loam` cannot find us */
+  LOAM_EVENT_CONTROL = 6,        /* no control socket or no board: `loam` cannot find the process */
   LOAM_EVENT_FAULT = 7,          /* an access to loam's memory where no block lives: guard_report */
   LOAM_EVENT_LEAK = 8,           /* loam_blocks of a tag are left at exit: see loam_config.leaks */
   LOAM_EVENT_MANAGER = 9,        /* a manager was not taken, because LOAM_MANAGER names another */
   LOAM_EVENT_MOVED = 10,         /* the service thread has moved live memory; how much */
   LOAM_EVENT_SHORTFALL = 11,     /* a strategy did not get the memory it asks for: see loam_got */
   LOAM_EVENT_ENVIRONMENT = 12,   /* a LOAM_* variable has a value without meaning */
-  LOAM_EVENT_UNSERVED = 13,      /* a limit or loam.deny left a request without memory; the first */
+  LOAM_EVENT_UNSERVED = 13,      /* a limit or loam.deny refused memory: once in a generation */
   LOAM_EVENT_SOFT_LIMIT = 14,    /* the memory of a strategy has grown past its `soft` limit */
   LOAM_EVENT_LAST_WORDS = 15,    /* memory has run out; which tags and strategies have most of it */
   LOAM_EVENT_REPORT = 16         /* a line of the report at exit that LOAM_REPORT=stderr asks for */
@@ -182,7 +182,7 @@ typedef struct loam_config {
   size_t size;               /* sizeof(loam_config), so that later versions can append fields */
   const char *policy;        /* the policy file to load; NULL: none, so the built-in default */
   int watch;                 /* 1: reload `policy` whenever the file changes */
-  int control;               /* 1: `loam` finds and asks us; -1: no; 0: LOAM_CONTROL, or 1 */
+  int control;               /* 1: `loam` can ask the process; -1: no; 0: LOAM_CONTROL, or 1 */
   int lenient;               /* 1: a policy refused at start is an event, not a failure */
   const char *control_dir;   /* for the socket; NULL: LOAM_CONTROL_DIR, or else
                               * $XDG_RUNTIME_DIR/loam, or else /tmp/loam-UID */
@@ -247,7 +247,7 @@ LOAM_API loam_status loam_policy_watch(const char *path);
 typedef void (*loam_write_fn)(void *ctx, const char *text, size_t length);
 
 /* Answers a question about a policy file without making it live: `loam check`, `explain`, `plan`
- * and `test` show the answers. `query` is lines of `key value`. The first is `verb check` (or
+ * and `test` show the answers. `query` is lines of `key value`; line 1 is `verb check` (or
  * explain, plan, test). Others are tag (may be repeated), size, align, zero, node, live, pressure,
  * device, file, func, module, line, batch (a path), `nodefree N BYTES` and `devicefree N BYTES`. A
  * tag of two lines is `hex tag h610a62`. The answer is a JSON object, or for a batch one a line.
@@ -402,7 +402,7 @@ LOAM_API void loam_on_foreign(int (*free_it)(void *ptr));
 LOAM_API size_t loam_usable_size(const void *ptr);
 
 /* Like loam_usable_size, but faster, because it does not check that the block is live. `ptr` must
- * be a live block or not loam's (then it returns 0). For a freed block the result means nothing. */
+ * be a live block or not loam's (then it returns 0). The result for a freed block is undefined. */
 LOAM_API size_t loam_live_size(const void *ptr);
 
 /* Returns 1 if loam has to free `ptr`: it is in loam's address range, or in a block that a handler,
@@ -412,7 +412,7 @@ LOAM_API int loam_owns(const void *ptr);
 /* Returns 1 if the policy forbids huge pages for the block at `ptr` (`huge = false`), else 0. */
 LOAM_API int loam_forbids_huge(const void *ptr);
 
-/* Returns all memory of loam's pools that holds no live block to the system now, including memory
+/* Gives the system all memory of loam's pools that holds no live block now, including memory
  * that is kept for reuse and memory that threads cache. Pinned memory is not included (see
  * loam_device_trim). Returns the bytes given back, in multiples of 64 KiB, touched or not.
  * While the service thread runs, memory that has been unused for about a second goes back without
@@ -421,7 +421,7 @@ LOAM_API size_t loam_trim(void);
 
 /* Tells loam that the limit on the process's address space has changed: a host that calls
  * setrlimit(RLIMIT_AS) after loam's first allocation calls this afterwards. If loam has reserved
- * more than the limit, it gives back what is not in use, so that the host itself can map memory.
+ * more than the limit, it gives back unused addresses, so that the host itself can map memory.
  * Under `loam run`, setrlimit and prlimit do this. Any thread may call it. It reads /proc. */
 LOAM_API void loam_limits_changed(void);
 
@@ -502,8 +502,8 @@ LOAM_API loam_memory_hook loam_on_memory(loam_memory_fn callback, void *ctx);
  *
  * Graphs. While a stream is captured for a graph, its memory can be allocated and freed as usual.
  * If the device has no more memory, the call fails and does not wait. A wait for the whole device
- * would end the capture, so loam does not wait while a blocking stream is captured. Of streams made
- * with CU_STREAM_NON_BLOCKING loam cannot know it: do not trim, reset or use up the device then. A
+ * would end the capture, so loam does not wait while a blocking stream is captured. It cannot know
+ * this of streams with CU_STREAM_NON_BLOCKING: do not trim, reset or use up the device then. A
  * graph uses its memory at each launch, unknown to loam; so keep that memory as long as the graph.
  *
  * loam_owner, loam_usable_size, loam_realloc and the figures know these blocks like all others. */
@@ -580,8 +580,8 @@ LOAM_API loam_status loam_wake(const char *tag, size_t *bytes);
 /* Returns the bytes of the blocks that are asleep under a tag; NULL: under all tags. */
 LOAM_API size_t loam_asleep(const char *tag);
 
-/* Returns the device and pinned memory that loam keeps for reuse to the driver now; -1 means all
- * devices. Waits for work that may use freed memory. Returns the bytes; 0 without the device. */
+/* Gives the driver the device and pinned memory that loam keeps for reuse; -1 means all devices.
+ * Waits for work that may use freed memory. Returns the bytes given back; 0 without the device. */
 LOAM_API size_t loam_device_trim(int device);
 
 /* Sets how many bytes each pool of a device keeps for reuse; SIZE_MAX keeps all. The initial value
@@ -618,7 +618,7 @@ LOAM_API loam_status loam_device_reset(int device);
  * and the strategy "handler:NAME", unless the host calls a function of its handler directly. */
 
 /* The functions of a handler. Any thread may call them, several at the same time. Their memory is
- * aligned to 16, as malloc's is. What they ask of loam_malloc meanwhile, pools of loam serve. */
+ * aligned to 16, as malloc's is. While they run, pools of loam serve their calls of loam_malloc. */
 typedef struct loam_allocator {
   void *ctx;
   void *(*malloc)(void *ctx, size_t size);
@@ -1102,7 +1102,7 @@ LOAM_API int loam_type_equal(const loam_type *a, const loam_type *b);
 
 /* Makes a type from one with dimensions of any size (`fixed * fixed * float64`): they get the
  * `count` sizes at `shape`, the outermost first. `*out` has one reference for the caller. Fails
- * with LOAM_EINVAL if there are more or fewer of them, or one is in a struct; with LOAM_ENOMEM. */
+ * with LOAM_EINVAL if `count` differs, or such a dimension is in a struct; with LOAM_ENOMEM. */
 LOAM_API loam_status loam_type_sized(const loam_type *type, size_t count, const size_t *shape,
                                      loam_type **out);
 
@@ -1240,7 +1240,7 @@ LOAM_API loam_status loam_array_fields(const loam_array *array, size_t count,
                                        const char *const *names, loam_array **out);
 
 /* Makes a view of a pointer's target, or of the value of an optional dimension or struct. Fails
- * with LOAM_EINVAL for other types, with LOAM_ESTATE if the pointer is NULL or it is missing. */
+ * with LOAM_EINVAL for other types, LOAM_ESTATE if the pointer is NULL or the value is missing. */
 LOAM_API loam_status loam_array_follow(const loam_array *array, loam_array **out);
 
 /* Makes a view whose fixed dimensions at the front are in reverse: the transpose of a 2 * 3 *
@@ -1285,8 +1285,8 @@ LOAM_API int loam_array_is_missing(const loam_array *array);
 
 /* Writes the contents of an array as JSON: dimensions are arrays, structs are objects, dates and
  * times are text as in ISO 8601, complex numbers are pairs, missing values and NULL pointers are
- * null, bytes are Latin-1 text; NaN and Infinity stand as these words; a category is its name, or
- * its number if there is no such category. Fails with LOAM_ENOMEM. */
+ * null, bytes are Latin-1 text; NaN and Infinity stand as these words; a category stands as its
+ * name, or as its number if there is no such category. Fails with LOAM_ENOMEM. */
 LOAM_API loam_status loam_array_json(const loam_array *array, loam_write_fn write, void *ctx);
 
 /* Describes an array for debugging: its type, metadata and data, and each block with its
@@ -1387,7 +1387,7 @@ LOAM_API loam_status loam_stats_by(int keys, loam_row_fn callback, void *ctx);
  * Other processes of the same user can open a block that a policy's `loam.shared{}` made. The owner
  * makes a handle of the block; a handle is plain bytes, which go to the other process in any way (a
  * pipe, a file). loam_share_open sends the handle to the owner's control socket and maps the
- * block's pages, and no others, somewhere into its own memory. Its pointers mean nothing there.
+ * block's pages, and no others, at any address. Pointers in the block mean nothing there.
  *
  *   loam_share share;                                (the owner)
  *   loam_share_get(frame, &share);
