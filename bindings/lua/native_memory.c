@@ -124,7 +124,7 @@ static int write_bytes(lua_State *L) {
   return 0;
 }
 
-/* Lua's integers end below 2^63. Larger ones are pushed, and accepted, as floats. */
+/* Lua's integers end below 2^63. Larger numbers are pushed, and accepted, as floats. */
 static void push_uint64(lua_State *L, uint64_t value) {
   if (value <= INT64_MAX) lua_pushinteger(L, (lua_Integer)value);
   else lua_pushnumber(L, (lua_Number)value);
@@ -151,7 +151,8 @@ static uint64_t check_uint64(lua_State *L, int argument) {
   X("float32", float, lua_pushnumber, luaL_checknumber)     \
   X("float64", double, lua_pushnumber, luaL_checknumber)
 
-/* load(p, kind): returns the value at p and true, or nil and false for a kind without one. */
+/* load(p, kind): returns the value at p and true, or nil and false for a kind that NUMBERS
+ * lacks. */
 static int load(lua_State *L) {
   const void *p = native_object(L, 1);
   const char *kind = luaL_checkstring(L, 2);
@@ -170,7 +171,7 @@ static int load(lua_State *L) {
   return 2;
 }
 
-/* store(p, kind, value): returns whether there are values of that kind. */
+/* store(p, kind, value): writes the value to p. Returns false for a kind that NUMBERS lacks. */
 static int store(lua_State *L) {
   void *p = native_object(L, 1);
   const char *kind = luaL_checkstring(L, 2);

@@ -1,5 +1,5 @@
 /* advice.c - madvise: a program that asks for huge pages gets none where the policy says
- * `huge = false`. NumPy asks for them for each large array. Any other advice is the kernel's. */
+ * `huge = false`. NumPy asks for them for each large array. The kernel gets all other advice. */
 #define _GNU_SOURCE 1
 #include "preload.h"
 
@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Tells whether the range has a part of a block whose strategy forbids huge pages. A look at each
- * HUGE bytes, the size of a huge page, finds every block that can have one of its own. */
+/* Tells whether the range has a part of a block whose strategy forbids huge pages. It asks
+ * once for each HUGE bytes, the size of a huge page: a block that is missed is smaller than one. */
 static bool forbids_huge(const void *at, size_t size) {
   enum { HUGE = 2 << 20 };
   const char *byte = at;

@@ -34,9 +34,9 @@ enum {
 
 /* ---- Lists ---- */
 
-/* Whether a list ends. `mark` stays at an item for twice as many steps each time, so a list that
- * leads back to itself reaches it again (Brent, "An improved Monte Carlo factorization algorithm",
- * 1980). */
+/* The state of a walk that finds out whether a list ends. `mark` stays at an item for twice as many
+ * steps each time, so a list that leads back to itself reaches it again (Brent, "An improved Monte
+ * Carlo factorization algorithm", 1980). */
 typedef struct list_end {
   uint32_t most, n; /* the most items that are possible; the items so far */
   uintptr_t mark;

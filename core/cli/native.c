@@ -373,7 +373,7 @@ static int push_hash(lua_State *L, const char *text, size_t length) {
   return push_text(L, hash);
 }
 
-/* hash(path): the hash of a policy file's text, as `loam status` shows that of a live policy. */
+/* hash(path): the hash of a policy file's text, in the form in which `loam status` shows a hash. */
 static int native_hash(lua_State *L) {
   char *text;
   size_t length;

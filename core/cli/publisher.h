@@ -25,7 +25,7 @@ LM_INLINE bool lm_publisher_is_valid(const lm_publisher *p) { return p->fd >= 0 
 /* Opens the board at `path`, which must be one of the effective user. Fails with LOAM_EIO. */
 loam_status lm_publisher_open(const char *path, lm_publisher *out);
 /* Replaces the descriptor, which a forked child shares with its parent, by one with a lock of its
- * own. Also works after the file has been removed, which lm_publisher_open does not. Needs /proc.
+ * own. Unlike lm_publisher_open, it also works after the file has been removed. Needs /proc.
  * Fails with LOAM_EIO; then the publisher is as before. */
 loam_status lm_publisher_reopen(lm_publisher *p);
 /* Closes a board that lm_publisher_open has opened. */

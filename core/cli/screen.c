@@ -47,7 +47,7 @@ static void crash(int number) {
   raise(number);
 }
 
-/* Gets each key at once and without an echo, and switches to the screen of `loam top`. */
+/* Reads each key immediately and without an echo, and switches to the screen of `loam top`. */
 static void take_over(void) {
   struct termios raw = saved;
   raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);

@@ -270,7 +270,7 @@ static _Noreturn void compile_and_exit(const char *text, size_t length, uint64_t
 }
 
 /* Waits for the compiler of a text. `text_hash` is the hash of the text. Returns whether the text
- * need not be compiled again while the file is as it is. A compiler that was killed says nothing
+ * need not be compiled again until the file changes. A compiler that was killed says nothing
  * about the text: the kernel kills it if the control group has no memory left. */
 static bool wait_for(pid_t compiler, uint64_t text_hash) {
   char words[160];
@@ -290,7 +290,7 @@ static bool wait_for(pid_t compiler, uint64_t text_hash) {
 }
 
 /* Compiles a policy's text, which has the hash `hash`, and publishes it. Returns whether it was
- * refused and need not be compiled again while the file is as it is. */
+ * refused and need not be compiled again until the file changes. */
 static bool publish(const char *text, size_t length, uint64_t hash) {
   pid_t compiler = fork();
   if (!compiler) compile_and_exit(text, length, hash);
@@ -299,7 +299,7 @@ static bool publish(const char *text, size_t length, uint64_t hash) {
   return false;
 }
 
-/* Looks whether somebody has saved or touched the file since the last look. */
+/* Looks whether the file was saved or touched since the last look. */
 static void look_at_file(void) {
   struct stat st;
   if (stat(self.policy, &st)) st = (struct stat){ 0 };

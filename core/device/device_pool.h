@@ -61,7 +61,7 @@ enum { LM_QUEUE_FRONT = 64, LM_QUEUE_EVENTS = 8 };
 typedef struct lm_stream_ref {
   lm_stream stream;
   void *context; /* of a default stream; NULL for other streams */
-  bool is_none;  /* no stream at all: of pinned memory that the host uses. The rest is NULL then */
+  bool is_none;  /* pinned memory that the host uses: no stream. Other fields are NULL */
 } lm_stream_ref;
 
 /* A queue: the state of one stream in a pool. The pool's lock guards it, except where a field says
@@ -284,7 +284,7 @@ typedef struct lm_device_figures {
   size_t reserved, used;               /* bytes of the device, and those in live blocks */
   size_t pinned_reserved, pinned_used; /* bytes of the host, pinned for the device */
 } lm_device_figures;
-/* Adds what a pool has. `mapped` and `live` are its figures. */
+/* Adds the figures of a pool: the bytes that it has mapped, and its live bytes. */
 LM_INLINE void lm_device_figures_add(lm_device_figures *to, bool is_pinned, size_t mapped,
                                      size_t live) {
   to->pools++;

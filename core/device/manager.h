@@ -42,8 +42,8 @@ typedef enum lm_manager_kind {
   LM_MANAGER_KINDS
 } lm_manager_kind;
 
-/* Returns whether memory of this kind is allocated by another table than the driver's. Then loam
- * must not get such memory by calling the driver itself. Also true if there is no manager. */
+/* Returns whether memory of this kind is not allocated by the driver's table, but by another one or
+ * by none. Then loam must not get such memory by calling the driver itself. */
 bool lm_manager_is_custom(lm_manager_kind kind);
 
 /* Allocates memory; `flags` (LM_GPU_*) count for LM_MANAGER_HOST. If the manager has no memory,

@@ -16,12 +16,12 @@
 
 /* The state of reading the mappings: their lines come one after the other. */
 typedef struct reading {
-  lm_resident sum;       /* of the mappings so far */
-  uintptr_t from, to;    /* loam's address range */
-  uintptr_t end;         /* of the last mapping */
-  bool is_guard;         /* the last mapping cannot be accessed and has no file */
-  uint64_t *kind;        /* the field of `sum` for the last mapping; NULL: it is of the rest */
-  lm_descriptor pagemap; /* with it, the pages of mappings are counted; none: smaps tells them */
+  lm_resident sum;    /* of the mappings so far */
+  uintptr_t from, to; /* loam's address range */
+  uintptr_t end;      /* of the last mapping */
+  bool is_guard;      /* the last mapping cannot be accessed and has no file */
+  uint64_t *kind;     /* the field of `sum` for the last mapping; NULL: it counts in `all` alone */
+  lm_descriptor pagemap; /* counts the pages of mappings; none: smaps has their figures */
   int error;             /* of a scan, as an errno value; 0: none */
 } reading;
 
@@ -44,7 +44,7 @@ static void add_run(void *ctx, const lm_pagemap_run *run) {
   if (lm_pagemap_is_resident(run)) add(ctx, run->to - run->from);
 }
 
-/* Scans a mapping. EFAULT: it is the kernel's own, [vsyscall]. */
+/* Counts the pages of a mapping. The kernel's own mapping [vsyscall] gives EFAULT: no error. */
 static void scan(reading *r, uintptr_t from, uintptr_t to) {
   int error = lm_pagemap_scan(&r->pagemap, from, to, add_run, r);
   if (error && error != EFAULT) r->error = error;
@@ -75,8 +75,8 @@ static void read_reserved(void *ctx, const char *line) {
   *(bool *)ctx = strtoull(line + sizeof reserved - 1, NULL, 10) > 0;
 }
 
-/* Reads a file of the process, "maps" or "smaps". With a page table, the pages of each mapping are
- * counted there. Returns 0 or an errno value. */
+/* Reads a file of the process, "maps" or "smaps". If `pagemap` is open, it counts the pages of each
+ * mapping. Returns 0 or an errno value. */
 static int read_mappings(reading *r, const char *process, const char *file) {
   char path[40];
   snprintf(path, sizeof path, "/proc/%s/%s", process, file);

@@ -49,14 +49,14 @@ typedef struct lm_sample_live {
 /* What a process samples: the head of all tables. A reader outside finds it by lm_outside. */
 typedef struct lm_samples {
   /* Mean bytes between samples; 0: nothing is sampled. Relaxed: a thread that sees a change late
-   * samples a few more or a few less blocks. */
+   * samples a few blocks more or fewer. */
   _Atomic uint64_t interval;
   /* When this session began, or the last one, as lm_sys_clock_ns; 0: nothing was ever sampled. */
   _Atomic uint64_t started_at;
   /* Entries in the table of live samples. Release, which pairs with the fence in
    * lm_sample_may_have: a thread that reads a number above 0 also reads `head`. */
   _Atomic uint64_t live;
-  _Atomic uint64_t live_lost; /* samples that found no room there: they count as allocated alone */
+  _Atomic uint64_t live_lost; /* samples without room there: counted as allocated, not as live */
   _Atomic uint64_t skipped;   /* samples that were dropped, since the thread could not wait */
   lm_stacks stacks;
   lm_lock lock; /* guards all below, and the rows of `stacks` */
@@ -70,18 +70,19 @@ typedef struct lm_samples {
 
 extern lm_samples lm_sample_all __attribute__((visibility("hidden")));
 
-/* Switches sampling on with this mean interval, or to another one; 0 switches it off. Switching it
- * on begins a session: from then on the sums have the samples of this session alone. They can still
- * be read after its end, and follow the frees of its blocks. The tables stay. All threads begin new
- * epochs. Returns LOAM_ENOMEM, with words, if there is no memory for the tables. The caller is not
- * active. */
+/* Switches sampling on with this mean interval, or changes the interval; 0 switches sampling off.
+ * Switching it on begins a session: from then on the sums have the samples of this session alone.
+ * The sums can still be read after the session, and follow the frees of its blocks. The tables
+ * stay. All threads begin new epochs. Returns LOAM_ENOMEM, with words, if there is no memory for
+ * the tables. The caller is not active. */
 loam_status lm_sample_set(uint64_t interval);
 
 /* Reads an interval: a number of bytes, which a unit may follow as for the command (K, KB and KiB
- * are 1024, in any case). Returns false if the text is none, or is above LM_SAMPLE_INTERVAL_MAX. */
+ * are 1024, in upper or lower case). Returns false if the text is no such number, or if the number
+ * is above LM_SAMPLE_INTERVAL_MAX. */
 bool lm_sample_parse(const char *text, uint64_t *interval);
-/* Samples as a text says, the value of LOAM_PROFILE; NULL or "" does nothing. If the
- * text is no interval, loam tells the host by an event and samples nothing. */
+/* Switches sampling on with the interval in a text, the value of LOAM_PROFILE; NULL or "" does
+ * nothing. If the text is no interval, loam tells the host by an event and samples nothing. */
 void lm_sample_set_as(const char *text);
 
 /* Returns whether blocks are sampled now. */
@@ -100,21 +101,22 @@ bool lm_sample_wants(lm_thread *t, size_t size);
  * of the caller. The thread is not active. A thread that would have to wait for a fork notes
  * nothing. */
 void lm_sample_take(lm_thread *t, const loam_site *site, uint32_t strategy, void *p, size_t size);
-/* lm_sample_take for an object of a size class whose state is SAMPLED already. */
+/* Like lm_sample_take, for an object of a size class whose state is SAMPLED already. */
 void lm_sample_take_marked(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                            size_t size);
-/* lm_sample_take if lm_sample_wants. */
+/* Calls lm_sample_take if lm_sample_wants says so. */
 LM_INLINE void lm_sample_maybe(lm_thread *t, const loam_site *site, uint32_t strategy, void *p,
                                size_t size) {
   if (lm_sample_is_on() && p && lm_sample_wants(t, size))
     lm_sample_take(t, site, strategy, p, size);
 }
 
-/* Returns whether a block may be a live sample. Any thread that has read a number above 0 in
- * lm_sample_all.live; exact for a block of the caller's. */
+/* Returns whether a block may be a live sample; false is certain if the block is the caller's. The
+ * caller has read a number above 0 in lm_sample_all.live. */
 bool lm_sample_may_have(const void *p);
 /* Takes a block that is about to be freed out of the table of live samples. */
 void lm_sample_forget(const void *p);
+/* Calls lm_sample_forget if the block may be a live sample. */
 LM_INLINE void lm_sample_end(const void *p) {
   if (lm_unlikely(lm_load(uint64_t, &lm_sample_all.live) != 0) && lm_sample_may_have(p))
     lm_sample_forget(p);
@@ -124,6 +126,7 @@ LM_INLINE void lm_sample_end(const void *p) {
  * the resize another thread may get a block at its address. Returns false if the block is no
  * sample. If the block stays as it is, the caller calls lm_sample_put_back. */
 bool lm_sample_take_out(const void *p, lm_sample_live *out);
+/* Calls lm_sample_take_out if the block may be a live sample. */
 LM_INLINE bool lm_sample_suspend(const void *p, lm_sample_live *out) {
   return lm_unlikely(lm_load(uint64_t, &lm_sample_all.live) != 0) && lm_sample_may_have(p) &&
          lm_sample_take_out(p, out);
@@ -140,7 +143,7 @@ LM_INLINE uint64_t lm_sample_bytes(size_t size, uint64_t weight) {
 /* Returns the bytes at the ends of the tables that were never filled and so have no memory. The
  * caller holds the lock, or has a copy of the tables' head. */
 size_t lm_samples_unfilled(const lm_samples *all);
-/* Returns those bytes for this process. */
+/* Returns lm_samples_unfilled of this process. Takes the lock. */
 size_t lm_sample_unfilled(void);
 
 /* Lets the calling thread draw a sequence that depends on `seed` alone. For tests. */

@@ -15,15 +15,17 @@
 void *lm_sampled_serve(lm_thread *t, lm_decision_key k);
 
 /* Serves a small request for which lm_decision_serve returned NULL and set *holds: as
- * lm_decision_refill does, else as lm_sampled_serve does. The thread is not active. */
+ * lm_decision_refill does, or as lm_sampled_serve does if that returns NULL. The thread is not
+ * active. */
 LM_INLINE void *lm_sampled_or_refill(lm_thread *t, lm_decision_key k) {
   void *p = lm_decision_refill(t, k);
   return p ? p : lm_sampled_serve(t, k);
 }
 
-/* Frees a small object of a pool that the profiler knows, and takes it out of the table of live
- * samples. Returns false, and has done nothing to the object, if it is none, or if the thread would
- * have to wait for a fork. While active. */
+/* Frees a small object of a pool whose state is SAMPLED, and takes it out of the table of live
+ * samples. Returns false if the object is not freed: its state is another, the thread would have to
+ * wait for a fork, or the thread's cache does not take the object. In the last case the object is
+ * no longer a sample. The thread is active. */
 bool lm_sampled_free(lm_thread *t, void *ptr, lm_located met);
 
 #endif

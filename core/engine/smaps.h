@@ -20,13 +20,14 @@ typedef struct lm_smaps {
 } lm_smaps;
 
 /* Reads /proc/PID/smaps into a zeroed lm_smaps: the mappings that begin in [from, to). `pid` is 0
- * for this process. False: the file cannot be read. Mappings for which there is no memory are left
- * out. Never calls malloc. */
+ * for this process. Returns false if the file cannot be read. Leaves mappings out when it has no
+ * memory to list them. Never calls malloc. */
 bool lm_smaps_read(lm_smaps *maps, int pid, uintptr_t from, uintptr_t to);
 /* Returns whether the laws of the list and of each of its mappings hold. */
 bool lm_smaps_is_valid(const lm_smaps *maps);
+/* Gives back the memory of the list. */
 void lm_smaps_finish(lm_smaps *maps);
-/* Returns the first mapping that ends behind `at`; the end of the list: there is none. */
+/* Returns the first mapping that ends behind `at`, or lm_smaps_end if there is none. */
 const lm_smaps_mapping *lm_smaps_behind(const lm_smaps *maps, uintptr_t at);
 LM_INLINE const lm_smaps_mapping *lm_smaps_end(const lm_smaps *maps) {
   return maps->mapping + maps->n;

@@ -187,7 +187,7 @@ static void clear(_Atomic uint64_t *figure) {
 }
 
 /* A child counts its own requests: one that its parent could not serve is no failure of the child.
- * What was allocated stays counted, because the child has the blocks. */
+ * The counts of allocations stay, because the child has the blocks. */
 static void clear_requests(void) {
   if (!(lm_stats_denied | lm_stats_fallbacks | lm_stats_failed | lm_stats_bad_frees)) return;
   clear(&lm_stats_denied);

@@ -63,7 +63,7 @@ enum {
   LM_GPU_PINNED_FLAGS = LM_GPU_MAPPED | LM_GPU_PORTABLE | LM_GPU_WRITE_COMBINED
 };
 
-/* What the driver's own pools of a device have. */
+/* The memory that the driver's own pools of a device have. */
 typedef struct lm_gpu_pool_figures {
   size_t reserved;  /* bytes of the device, in use or kept */
   size_t used;      /* bytes in use */

@@ -393,7 +393,7 @@ bool lm_large_unpark(lm_large *l) {
   for (uint32_t slot = take_parked(l), next; slot; slot = next) {
     next = lm_map_span(slot)->next;
     if (l->regions->how.backing->lost) {
-      lm_regions_give_up(l->regions, slot, slots_at(slot)); /* nobody can ask about it any more */
+      lm_regions_give_up(l->regions, slot, slots_at(slot)); /* no process can ask about it */
     } else if (is_held(l, slot)) {
       keep_until_unmapped(l, slot);
       more = true;

@@ -70,11 +70,11 @@ typedef struct lm_pool_request {
  * whether all bytes are known to be zero. NULL: there is no memory, or the strategy's limit leaves
  * too little (lm_pool_why). `t`, which may be NULL, is the calling thread, and active. */
 void *lm_pool_alloc(lm_thread *t, lm_strategy *strategy, const lm_pool_request *r, bool *zeroed);
-/* Serves a small request by a free object that is larger than needed, in memory that the strategy's
- * pool has. The bytes are not known to be zero. NULL: there is no such object. For a request that
- * lm_pool_alloc could not serve. `t` as there. */
+/* Serves a small request that lm_pool_alloc could not serve: by a free object that is larger than
+ * needed, in memory that the strategy's pool has. The bytes are not known to be zero. NULL: there
+ * is no such object. `t` is as for lm_pool_alloc. */
 void *lm_pool_alloc_larger(lm_thread *t, lm_strategy *strategy, const lm_pool_request *r);
-/* Why the strategy's pool last had no memory, in words. A static text. */
+/* Returns in words why the strategy's pool last had no memory. The text is static. */
 const char *lm_pool_why(lm_strategy *strategy);
 
 /* The complete free, which checks everything. *out describes the object, also one that was dead or

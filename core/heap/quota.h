@@ -22,8 +22,8 @@
  * The processes may have more than the limit in three cases. lm_quota_give draws negative bytes
  * even if too few are left. A strategy with a higher limit may draw from the quota. And a forked
  * child may free memory that it has inherited, and that counts for its parent: the bytes are then
- * taken off the number of the child, down to 0, although the child still has what it has drawn
- * itself. To prevent this, each span would have to note the process that has drawn it.
+ * taken off the number of the child, down to 0, although the child still has the bytes that it
+ * has drawn itself. To prevent this, each span would have to note the process that has drawn it.
  *
  * A request for which there is room may be refused in two cases. The bytes of a dead holder count
  * until a process finds that it has died. And another process may have added its bytes, must take
@@ -75,7 +75,7 @@ typedef struct lm_quota_row {
   uint64_t unused[5];
 } lm_quota_row;
 
-/* A place. The field `owner` is its word. The process stores the other fields while it is
+/* A place. Its word is the field `owner`. The process stores the other fields while it is
  * ENTERING. */
 typedef struct lm_quota_holder {
   _Atomic uint64_t owner;

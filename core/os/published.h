@@ -113,8 +113,8 @@ void lm_published_unmap(void);
 /* Returns whether the page is one of a board, so that this process cannot write it. */
 bool lm_published_is_mapped(void);
 /* Writes of this process to lm_published stand between these two calls. The first returns false if
- * the page is one of a board: then there is nothing to write, and the other is not called. No
- * thread can map the page in between. */
+ * the page is one of a board: then there is nothing to write, and lm_published_end_write
+ * is not called. No thread can map the page in between. */
 bool lm_published_begin_write(void);
 void lm_published_end_write(void);
 

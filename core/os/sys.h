@@ -24,7 +24,7 @@ size_t lm_sys_page_size(void);
 int lm_sys_reserve(size_t size, void **out);
 
 /* Reserves address space at an address where nothing is mapped. EEXIST: something is mapped there,
- * which stays as it is. Any part of the reservation may be given back by lm_sys_unmap. */
+ * and stays. Any part of the reservation may be given back by lm_sys_unmap. */
 int lm_sys_reserve_at(void *at, size_t size);
 
 /* Makes part of a reservation, or of a mapping, readable and writable. Pages that were not touched
@@ -194,7 +194,7 @@ void lm_sys_sleep(int64_t ns);
 void lm_sys_wait_a_little(int tries);
 
 /* Gives the calling thread an ordinary priority if it has a real-time one: for loam's own threads
- * and processes, which inherit that of the program. No right is needed for that. */
+ * and processes, which inherit the program's priority. No right is needed for that. */
 void lm_sys_end_real_time(void);
 
 /* Returns the kernel's number of the calling thread. */

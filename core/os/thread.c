@@ -548,7 +548,7 @@ static void (*_Atomic on_claim)(lm_thread *t);
 
 /* Closes or opens the fast path, after a change of the thread's reasons. Two threads may change
  * them at one time: the thread itself, and a thread that holds list.lock. So each looks at the
- * reasons again after it has written the epoch, and the one that writes last leaves what is right.
+ * reasons again after it has written the epoch, and the last writer leaves the right epoch.
  * The atomic operations release, which pairs with the acquire of lm_thread_try_enter's caller
  * (lm_load_fence). */
 static void settle_epoch(lm_thread *t) {
@@ -611,8 +611,8 @@ static void erase_decisions(lm_thread *t) {
 }
 
 /* Gives the thread the next epoch, so no key of an older decision matches any more. When the
- * numbers start again at 1, old keys could match: then all decisions are erased. What the thread
- * drew for samples ends with the epoch too. */
+ * numbers start again at 1, old keys could match: then all decisions are erased. The counts that
+ * the thread drew for samples end with the epoch too. */
 static void forget_decisions(lm_thread *t) {
   uint64_t now = atomic_load(&t->epoch), next;
   do {

@@ -12,7 +12,7 @@
  * Law: no two runs of a set are neighbours. A slot has a `use` of the set if and only if it is the
  * first or the last slot of one of its runs. Only the thread that holds the set's lock writes these
  * values. So the tag of a slot beside a run tells for certain whether a run of this set is there,
- * whoever the slot belongs to. */
+ * also if the slot belongs to another set or to none. */
 #ifndef LM_RUN_H
 #define LM_RUN_H
 
@@ -47,17 +47,18 @@ uint32_t lm_runs_take_last(lm_runs *runs, uint32_t slots);
 /* Takes exactly these slots if a run begins with them. Returns whether it did. */
 bool lm_runs_take_at(lm_runs *runs, uint32_t slot, uint32_t slots);
 /* Takes the run that begins at `slot` if it has at most `most` slots. Returns its length, or 0 if
- * there is no such run. The caller puts it back together with a neighbour: until then its first
- * entry still has its length. */
+ * there is no such run. The entry of its first slot keeps the length until the caller puts the run
+ * back, joined with a neighbour. */
 uint32_t lm_runs_take_from(lm_runs *runs, uint32_t slot, uint32_t most);
 /* Like lm_runs_take_from, for the run whose last slot is `slot`. */
 uint32_t lm_runs_take_until(lm_runs *runs, uint32_t slot, uint32_t most);
 /* Takes a whole run of the list with the longest runs. Returns its first slot and sets *slots to
  * its length; 0: the set is empty. */
 uint32_t lm_runs_take_longest(lm_runs *runs, uint32_t *slots);
+/* Returns whether the caller of lm_runs_take_suitable can use this run; `ctx` is the caller's. */
+typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
 /* Takes a whole run of at most `most` slots that `suits` accepts; lists of longer runs are searched
  * first. Returns its first slot and sets *slots to its length; 0: there is none. */
-typedef bool lm_runs_suits(uint32_t slot, uint32_t slots, int ctx);
 uint32_t lm_runs_take_suitable(lm_runs *runs, uint32_t most, lm_runs_suits *suits, int ctx,
                                uint32_t *slots);
 /* Returns whether a run has at least `slots` slots. */

@@ -331,7 +331,7 @@ static loam_status renumber(char *plan, size_t size, const uint32_t *id, uint32_
   return LOAM_OK;
 }
 
-/* What read_plans knows of each strategy of the image, by its index. */
+/* The facts about each strategy of the image that read_plans needs, by its index. */
 typedef struct strategies {
   uint32_t *id;     /* in this process */
   uint8_t *is_last; /* 1: a chain of a plan ends with it */

@@ -134,8 +134,8 @@ loam_status lm_policy_image_find(lm_policy_image *image, const loam_where *where
  * their host strategies, also if the policy guards fewer or none; 0: as the policies say. Call it
  * before the first block is made and a policy is loaded. */
 void lm_policy_image_guard_every(uint32_t n);
-/* lm_policy_image_guard_every for a text, the value of LOAM_GUARD; NULL or "" does nothing. A text
- * that is no such number is told as an event, and is not used. */
+/* Calls lm_policy_image_guard_every with the number in a text, the value of LOAM_GUARD; NULL or ""
+ * does nothing. If the text is no such number, loam reports an event and does not use it. */
 void lm_policy_image_guard_as(const char *text);
 
 /* Returns the bytes that the image was opened with. */

@@ -74,8 +74,8 @@ static double memlock_limit(void) {
 }
 
 /* Sets field `key` of the table on top of the stack: how many huge pages of `kib` KiB the
- * administrator has set aside. Sets nothing where the kernel has no such pages. `folder` is that of
- * the whole machine, or of a node. */
+ * administrator has set aside. Sets nothing where the kernel has no such pages. `folder` belongs
+ * to the whole machine or to a node. */
 static void push_huge_pool(lua_State *L, const char *key, const char *folder, unsigned kib) {
   char path[96], text[32];
   size_t length;
@@ -189,8 +189,8 @@ static int core_counts_stalls(lua_State *L) {
   return 1;
 }
 
-/* core.parse_nodes(text): a list of the nodes that a string such as "0-3" names. Or nil, the reason
- * in words, and true if the string is malformed. */
+/* core.parse_nodes(text): a list of the nodes that a string such as "0-3" names; on failure nil,
+ * the reason in words, and true if the string is malformed. */
 static int core_parse_nodes(lua_State *L) {
   uint64_t nodes;
   size_t length;

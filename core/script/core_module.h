@@ -12,8 +12,8 @@
 struct lm_script {
   lm_vm vm; /* must be first: loam.core's functions cast the lm_vm of a Lua state to its script */
   bool is_host;   /* lm_script_source.is_host */
-  uint64_t nodes; /* NUMA nodes that the policy was told of; 0 if it did not ask */
-  int devices;    /* GPUs that the policy was told of; -1 if it did not ask */
+  uint64_t nodes; /* NUMA nodes that the policy knows of; 0 if it did not ask */
+  int devices;    /* GPUs that the policy knows of; -1 if it did not ask */
   lm_plan_set plans;
   lm_json answer;      /* what core.write has gathered and lm_core_module_flush has not written */
   loam_write_fn write; /* of lm_script_inspect; NULL: no answer is wanted */

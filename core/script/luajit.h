@@ -1,7 +1,7 @@
 /* luajit.h - LuaJIT, which is opened at run time and called by the names of its own functions.
  *
  * libloam.so is not linked with LuaJIT, for two reasons. A host program may contain another Lua:
- * the dynamic linker would then call the lua_* functions of one Lua where the other Lua was meant.
+ * the dynamic linker could then bind a call of a lua_* function to the wrong Lua.
  * Debian's static LuaJIT also cannot be linked into a shared library. So lm_luajit_open() opens the
  * shared library and looks up each function there, in a table; the macros below make each name,
  * such as lua_call, mean an entry of that table. A file that includes this header calls

@@ -561,8 +561,8 @@ void lm_board_write(void) {
   note_write();
 }
 
-/* A young process writes when it is twice as old as at its last write, so that the figures of one
- * that is killed early, or that soon needs no more memory, are not those of its start. */
+/* A young process writes when it is twice as old as at its last write, so that its last figures are
+ * not the ones of its start if it is killed early or soon needs no more memory. */
 static bool is_refresh_due(void) {
   const int64_t least = REFRESH_LEAST_MS * 1000000ll, most = REFRESH_MS * 1000000ll;
   int64_t written = atomic_load_explicit(&written_ns, memory_order_relaxed);

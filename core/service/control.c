@@ -432,7 +432,7 @@ static bool end_sleep_locked(void) {
   return true;
 }
 
-/* Ends the wishes at once: a start may follow before the thread has ended, and the thread then goes
+/* Ends the wishes now: a start may follow before the thread has ended, and the thread then goes
  * on. The thread itself may call this from an event, in the middle of a look at its watch, so it
  * closes the watch later (take_incoming). */
 static void drop_wishes_locked(bool is_self) {
@@ -444,7 +444,7 @@ static void drop_wishes_locked(bool is_self) {
   lm_policy_set_watched(false);
 }
 
-/* A second call while the first one waits for the end of the thread does nothing. */
+/* Does nothing while another call waits for the end of the thread. */
 void lm_control_stop(void) {
   lm_service_lock();
   if (is_awaited) {

@@ -14,8 +14,8 @@ typedef struct lm_status {
   uint64_t refused_hash; /* of the text that the last attempt refused; 0: there is none */
 } lm_status;
 
-/* Returns the name of the program. It is copied before main: servers later write what they are at
- * work on where the kernel put argv, to which program_invocation_short_name points. */
+/* Returns the name of the program. It is copied before main: servers later write a text about their
+ * work over argv, to which program_invocation_short_name points. */
 const char *lm_status_program(void);
 
 /* Writes a hash of a policy's text as a member: 16 digits, as all commands show it. */

@@ -151,7 +151,7 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._device = 0
         self._life = _Life()
-        self._kept: dict[object, Any] = {}  # memory to which Numba holds only weak references
+        self._kept: dict[object, Any] = {}  # memory that Numba itself does not keep alive
 
     def initialize(self) -> None:
         with numba_driver.driver.get_active_context() as active:
@@ -188,8 +188,9 @@ class Manager(BaseCUDAMemoryManager):  # type: ignore[misc]
 
     def _keep(self, make: Callable[..., Any], pointer: Any, size: int, free: Callable[[], None],
               **owner: Any) -> Any:
-        """Makes and keeps memory whose references Numba counts; it ends with its last derived
-        object. One range of host memory may be mapped several times, so its address is no key."""
+        """Makes memory whose references Numba counts, and keeps it until the last object that Numba
+        derived from it ends. One range of host memory may be mapped several times, so its address
+        is no key."""
         kept, key = self._kept, object()
 
         def end() -> None:

@@ -1,4 +1,4 @@
-"""Children of multiprocessing obey as their parent does, however they are started.
+"""Children of multiprocessing obey the policy of their parent, by each start method.
 
 A forked child goes on with the policy of its parent, because it is a copy of the parent. The start
 methods "spawn" and "forkserver" start a new interpreter instead. This module makes such a child
@@ -70,7 +70,7 @@ _texts: dict[str, tuple[str, str | None]] = {}  # of the last load only: hash to
 
 
 def note_settings(*settings: Any) -> None:
-    """Keeps the arguments of _loam.start, without the policy, for children."""
+    """Keeps the arguments of _loam.start for children, except `policy` and `watch`."""
     global _settings
     _settings = settings
     enlist()
@@ -104,7 +104,7 @@ def _read(path: str) -> str | None:
         with open(path, encoding="utf-8") as file:
             return file.read(_MAX_TEXT)
     except (OSError, ValueError):
-        return None  # it is gone, or it is an image
+        return None  # the file is gone, or it is a compiled image and no text
 
 
 events._on_live = _note_file
@@ -123,7 +123,7 @@ class _Heir:
 def enlist() -> None:
     """Makes the children that this process starts from now on take over its orders."""
     if sys.is_finalizing():
-        return  # it starts none any more, and can import nothing
+        return  # this process starts no more children, and can import nothing
     tags._on_first = None
     import multiprocessing.process as process
     config = getattr(process.current_process(), "_config", None)
@@ -181,7 +181,7 @@ def _start(settings: tuple[Any, ...] | None) -> None:
     try:
         _loam.start(None, False, *settings)
     except Error:
-        return  # the engine has started: by the preload library, or by the program's main module
+        return  # it has started: by the preload library, or by the program's main module
     note_settings(*settings)
 
 

@@ -1,11 +1,11 @@
 """Events of loam as records of Python's `logging`, under the logger "loam".
 
-The level is INFO when a policy goes live and when live memory was moved. It is WARNING when
-watching a file degrades, when there is no memory for the plan of a new site, and when a strategy
-does not get the memory it asks for. It is ERROR for a refused policy and for a bad free. A refusal
-that a call raises as an exception is logged at DEBUG, because the exception says it already. Where
-a request gets no memory, its record has the reason, so the record of the strategy that failed is
-logged at DEBUG too. Each record has the event as `record.event`.
+The level is INFO when a policy goes live, when live memory was moved, and for the report of
+LOAM_REPORT. It is ERROR for a refused policy, for a bad free and for the last words of a process,
+CRITICAL for a fault in guarded memory, and WARNING for all other events. A refusal that a call
+raises as an exception is logged at DEBUG, because the exception says it already. When a request
+gets no memory, its record has the reason, so the record of the strategy that failed is logged at
+DEBUG too. Each record has the event as `record.event`.
 
 loam.start(), loading or watching a policy, and loam.numpy.install() start a daemon thread that
 waits for events and logs them. So a free or a reload never waits for Python. Events after the end
@@ -123,12 +123,13 @@ def _call(event: Event) -> None:
         logger.exception("the callback of loam.on_event failed for: %s", event.message)
 
 
-# Generation and words of the unserved request that was logged last.
+# The generation and the message of the last event "unserved" that was logged.
 _unserved: tuple[int, str] | None = None
 
 
 def _repeats(event: Event) -> bool:
-    """Whether the event is a shortfall that the last unserved request has told in equal words."""
+    """Returns whether the event is a shortfall whose reason the record of the last unserved request
+    has in the same words."""
     global _unserved
     said = (event.generation, event.message)
     if event.kind == "unserved":
@@ -209,7 +210,7 @@ def _listen() -> None:
     """Logs events until the main thread has ended: see src/events.c."""
     while _loam.events_wait():
         _deliver_or_report()
-    _deliver_or_report()  # what happened before that end
+    _deliver_or_report()  # the events since the last wait
 
 
 def _deliver_or_report() -> None:
@@ -266,7 +267,7 @@ def _deliver_last() -> None:
     """Logs the last events, at the end of the interpreter.
 
     The callback may be running in another thread. It gets time to return. But it may wait for
-    something that the program does no more, so this function waits for a while only.
+    something that never comes, because the program ends. So this function waits for _LAST_S only.
     """
     if _delivering.acquire(timeout=_LAST_S):
         try:

@@ -83,10 +83,10 @@ def block_leaks() -> list[dict[str, Any]]:
 
 
 def _address(of: Any) -> int:
-    if isinstance(of, numbers.Integral):  # also one of NumPy, which has an interface too
+    if isinstance(of, numbers.Integral):  # NumPy's integers too: they also have an interface
         address = int(of)
         return address if 0 <= address < 2**64 else 0  # no block is there
-    if isinstance(of, _loam.Array):  # one of rows, text or pointers has no buffer
+    if isinstance(of, _loam.Array):  # an array of rows, text or pointers has no buffer
         return of.address
     pointer = getattr(of, "data_ptr", None)  # PyTorch: a tensor with a gradient has no interface
     if callable(pointer):

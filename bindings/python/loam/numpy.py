@@ -26,8 +26,7 @@ from .errors import StateError
 __all__ = ["install", "is_installed", "uninstall"]
 
 # NumPy's own allocator asks for huge pages for large arrays; loam's built-in default policy does
-# not.
-# Without huge pages the first touch of a large array takes several times as long.
+# not. Without huge pages the first touch of a large array takes several times as long.
 _POLICY = """
 local plain = loam.host { name = "plain" }
 local large = loam.host { name = "large", huge = "thp" }
@@ -112,8 +111,8 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     If no policy is live, install() loads one that requests huge pages for arrays of 4 MiB and more,
     as NumPy's own allocator does. NUMPY_MADVISE_HUGEPAGE=0 prevents this.
 
-    Calling it again changes the options. The tags that this context is inside hold for NumPy from
-    now on. Another context that is inside a tag sees no change until its next tag.
+    Calling it again changes the options. If this context is inside a tag, NumPy's arrays have that
+    tag from now on. Another context that is inside a tag sees no change until its next tag.
     """
     global _sites, _touch
     events.start()
@@ -134,9 +133,9 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
 def uninstall() -> None:
     """Restores NumPy's own allocator, where install() replaced it and in this context.
 
-    Arrays stay valid: each is freed by the handler that made it. The tags that this context is
-    inside do not hold for NumPy any more. Another context that is inside a tag keeps loam's handler
-    until that tag ends.
+    Arrays stay valid: each is freed by the handler that made it. If this context is inside a tag,
+    the tag holds for NumPy's arrays no more. Another context that is inside a tag keeps loam's
+    handler until that tag ends.
     """
     with _lock:
         if _numpy.is_ours(_default()):
