@@ -20,7 +20,7 @@ void (*_Atomic lm_defer_on_change)(bool begins);
 static _Atomic int deferred; /* calls of loam_defer_enter without loam_defer_leave */
 static _Atomic int most_count = 10;
 static _Atomic double most_ratio = 0.2;
-static _Atomic uint64_t total[LM_DEVICES_MAX]; /* bytes of memory of each device */
+static LM_SPARSE _Atomic uint64_t total[LM_DEVICES_MAX]; /* bytes of memory of each device */
 
 /* The list of all queues that were ever used. The release of the thread that adds a queue pairs
  * with the acquire of a thread that walks the list. */

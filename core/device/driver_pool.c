@@ -56,7 +56,7 @@ size_t lm_driver_pool_make_room(int device) { return give_back_all(device, false
 
 /* The most bytes that were in use in the last interval; by device. Only the thread that makes the
  * tick uses it: lm_gpu_begin lets one thread in. */
-static size_t previous_high[LM_DEVICES_MAX];
+static LM_SPARSE size_t previous_high[LM_DEVICES_MAX];
 
 static bool decay(const lm_gpu_ops *gpu, int device) {
   lm_gpu_pool_figures now;

@@ -52,7 +52,7 @@ lm_strategy *lm_provider_of_handler(const loam_handler *handler) {
 lm_strategy *lm_provider_default(const lm_request *request) {
   /* The strategies that were made, by kind of memory and flags. The release of the thread that
    * interned a strategy pairs with the acquire of a thread that reads it. */
-  static _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8];
+  static LM_SPARSE _Atomic(lm_strategy *) known[LM_WANT_PINNED + 1][8];
   static const lm_kind kinds[] = { LM_KIND_HOST, LM_KIND_DEVICE, LM_KIND_MANAGED, LM_KIND_PINNED };
   lm_strategy *s;
   lm_assert((unsigned)request->want < LM_COUNT(known));

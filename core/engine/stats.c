@@ -19,7 +19,7 @@ enum { STRIPES = LM_STATS_STRIPES, CLASS_ROWS = LM_STATS_CLASS_ROWS / STRIPES };
 
 /* Law: `table` has the rows of the keys whose stripe this is (stripe_of). `class_rows` of them have
  * a class, at most CLASS_ROWS. */
-static lm_stats_stripe totals[STRIPES];
+static LM_SPARSE lm_stats_stripe totals[STRIPES];
 lm_stats_stripe *const lm_stats_outside = totals;
 
 static lm_stats_stripe *stripe_of(uint64_t key) {

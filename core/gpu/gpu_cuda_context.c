@@ -8,7 +8,7 @@
 #include "os/error.h"
 #include "os/lock.h"
 
-lm_gpu_cuda_functions lm_gpu_cuda;
+LM_SPARSE lm_gpu_cuda_functions lm_gpu_cuda;
 int lm_gpu_cuda_count;
 LM_SPARSE lm_gpu_cuda_device lm_gpu_cuda_of[LM_DEVICES_MAX];
 

@@ -350,11 +350,23 @@ bool lm_site_begin_counting(loam_site *site) {
  * while it holds `lock`: so `lock` is taken first. */
 static lm_lock slots_lock;
 
+/* A set of generation slots: a bit for each. */
+typedef struct slot_set {
+  uint64_t bits[LM_GENERATION_SLOTS / 64];
+} slot_set;
+
+static bool has_slot(const slot_set *set, uint32_t slot) {
+  return set->bits[slot / 64] >> slot % 64 & 1;
+}
+static void add_slot(slot_set *set, uint32_t slot) {
+  set->bits[slot / 64] |= (uint64_t)1 << slot % 64;
+}
+
 /* By generation slot: the generation that has taken it, and whether one has. Written under
  * slots_lock; lm_site_generations is read without it. Slot 0 belongs to generation 0 from the
  * start. */
 LM_SPARSE _Atomic uint64_t lm_site_generations[LM_GENERATION_SLOTS];
-static LM_SPARSE bool slot_used[LM_GENERATION_SLOTS];
+static slot_set slot_used;
 
 static void fork_child(void) {
   lm_lock_renew(&slots_lock);
@@ -366,7 +378,7 @@ void lm_site_start(void) {
   if (atomic_exchange_explicit(&begun, true, memory_order_relaxed)) return;
   lm_plan_start();
   lm_lock_take(&slots_lock);
-  slot_used[0] = true;
+  add_slot(&slot_used, 0);
   lm_lock_drop(&slots_lock);
   lm_thread_add_hooks(&(lm_thread_hooks){ .fork_child = fork_child });
   lm_lock_take(&lock);
@@ -395,18 +407,18 @@ lm_token lm_site_token(const loam_site *site, uint32_t slot) {
 static uint32_t slot_find_locked(uint64_t generation, bool used) {
   for (uint32_t i = 0; i < LM_GENERATION_SLOTS; i++) {
     uint32_t slot = (uint32_t)(generation + i) % LM_GENERATION_SLOTS;
-    if (slot_used[slot] == used && (!used || lm_site_generation_of(slot) == generation))
+    if (has_slot(&slot_used, slot) == used && (!used || lm_site_generation_of(slot) == generation))
       return slot;
   }
   return LM_GENERATION_SLOTS;
 }
 
 static void keep_slot_of(void *ctx, const lm_object *object) {
-  ((bool *)ctx)[lm_site_token_slot(object->token)] = true;
+  add_slot(ctx, lm_site_token_slot(object->token));
 }
 
 static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
-  ((bool *)ctx)[lm_site_token_slot(provided->token)] = true;
+  add_slot(ctx, lm_site_token_slot(provided->token));
 }
 
 /* Frees the slots that no live block carries. Each swap of generations waits, by a grace period,
@@ -415,13 +427,13 @@ static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
  * then counts for the generation that gets the slot. */
 static void slots_reclaim_locked(void) {
   lm_assert(lm_lock_is_held(&slots_lock));
-  bool kept[LM_GENERATION_SLOTS] = { false };
+  slot_set kept = { { 0 } };
   uint64_t live = atomic_load_explicit(&lm_site_generation, memory_order_relaxed);
   uint32_t slot = slot_find_locked(live, true);
-  if (slot < LM_GENERATION_SLOTS) kept[slot] = true;
-  lm_walk_each(keep_slot_of, kept);
-  lm_provider_each(keep_slot_of_provided, kept);
-  memcpy(slot_used, kept, sizeof kept);
+  if (slot < LM_GENERATION_SLOTS) add_slot(&kept, slot);
+  lm_walk_each(keep_slot_of, &kept);
+  lm_provider_each(keep_slot_of_provided, &kept);
+  slot_used = kept;
 }
 
 /* Returns a slot for a generation that has none. */
@@ -435,7 +447,7 @@ static uint32_t slot_take_locked(uint64_t generation) {
   if (slot == LM_GENERATION_SLOTS)
     slot = slot_find_locked(atomic_load_explicit(&lm_site_generation, memory_order_relaxed), true);
   lm_require(slot < LM_GENERATION_SLOTS);
-  slot_used[slot] = true;
+  add_slot(&slot_used, slot);
   atomic_store_explicit(&lm_site_generations[slot], generation, memory_order_relaxed);
   return slot;
 }

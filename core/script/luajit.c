@@ -49,7 +49,7 @@ enum { PARTS = 16 };
  * pages: those that lm_luajit_evict gives back. Empty if the host program had loaded LuaJIT before
  * loam did. Written in lm_luajit_open by the first thread. Law: n <= PARTS; each of the first n
  * ranges has at least one page. */
-static struct {
+static LM_SPARSE struct {
   uint32_t n;
   struct {
     uintptr_t from, to;

@@ -62,9 +62,9 @@ static bool is_counted;        /* this fork has counted its child in `expected` 
 static const char *_Atomic halves;
 static uid_t uid;           /* the effective user when the place was taken */
 static struct stat program; /* the program's file; zero where it is not known */
-static char path[PATH_MAX];
 /* A copy of the entry that was written last, or that is about to be written. */
 static LM_SPARSE lm_board_entry mine;
+static LM_SPARSE char path[PATH_MAX]; /* of `board` */
 static LM_SPARSE struct loam_policy_info info;
 
 /* When this process wrote last, and first, by lm_sys_coarse_ns. 0: never. They order nothing. */
@@ -140,6 +140,15 @@ static void fill_limits(lm_board_figures *f) {
   lm_metadata_free(named);
 }
 
+/* The page of the error is not touched in a process that never had one. */
+static void fill_error(lm_board_figures *f) {
+  uint32_t before = f->error_bytes;
+  f->error_bytes = (uint32_t)strnlen(info.last_error, sizeof mine.last_error - 1) + 1;
+  if (before <= 1 && f->error_bytes == 1) return;
+  memcpy(mine.last_error, info.last_error, f->error_bytes);
+  mine.last_error[f->error_bytes - 1] = 0;
+}
+
 static void fill_policy(lm_board_figures *f) {
   f->refused_hash = lm_policy_info_get(&info);
   f->generation = info.generation;
@@ -155,9 +164,7 @@ static void fill_policy(lm_board_figures *f) {
   f->watching = info.watching != 0;
   memcpy(f->name, info.name, sizeof f->name);
   memcpy(f->path, info.path, sizeof f->path);
-  f->error_bytes = (uint32_t)strnlen(info.last_error, sizeof mine.last_error - 1) + 1;
-  memcpy(mine.last_error, info.last_error, f->error_bytes);
-  mine.last_error[f->error_bytes - 1] = 0;
+  fill_error(f);
 }
 
 /* Fills `mine` with the present figures, except those of strategies and tags. A process that takes
