@@ -61,6 +61,10 @@ enum {
   PIDFD = 3,          /* the number to which the pidfd of the program is moved */
 };
 
+/* Milliseconds until a text that could not be published is tried again: the first time, and at
+ * most. Each wait is twice as long as the one before. */
+enum { RETRY_MS = 5000, RETRY_MOST_MS = 320000 };
+
 /* All that a watcher knows. It lives in a process of its own, which has one thread. */
 static struct {
   char board[PATH_MAX],
@@ -68,6 +72,8 @@ static struct {
   uint64_t
       refused_hash; /* of the text, or of the reading's error, that was refused last; 0: none */
   bool was_killed;  /* the compiler of that text was killed */
+  int retry_ms;     /* from one try to publish the text to the next; 0: none is needed */
+  int64_t retry_ns; /* lm_sys_clock_ns of the next try, if retry_ms is not 0 */
   struct timespec changed; /* when the policy file was changed last, at the last look */
   bool is_as_before;       /* the file has not changed since the look before that */
   int program; /* the process that `loam run` became; 0: `loam reload` has started the watcher */
@@ -308,6 +314,16 @@ static void look_at_file(void) {
   self.changed = st.st_ctim;
 }
 
+/* Plans the next try to publish a text, unless the text is published or refused. Otherwise the disk
+ * was full, memory was missing, or the board was locked, which may pass while the file stays as it
+ * is. The tries become rare, because a policy that is too large for the board fails each time. */
+static void plan_retry(bool is_settled) {
+  int next_ms = self.retry_ms && self.is_as_before ? 2 * self.retry_ms : RETRY_MS;
+  if (next_ms > RETRY_MOST_MS) next_ms = RETRY_MOST_MS;
+  self.retry_ms = is_settled ? 0 : next_ms;
+  self.retry_ns = lm_sys_clock_ns() + next_ms * 1000000ll;
+}
+
 /* Reads the policy file, and publishes its text if that is new. */
 static void load_changed_file(void) {
   char *text = NULL;
@@ -325,9 +341,15 @@ static void load_changed_file(void) {
     else if (!is_read) refuse(0, loam_error());
     bool is_refused = !is_live && (!is_read || publish(text, length, hash));
     self.refused_hash = is_refused ? hash : 0;
+    bool is_settled = is_refused || hash == lm_publisher_latest(&self.to)->text_hash;
+    plan_retry(is_settled);
   }
   lm_metadata_free(text);
 }
+
+/* Tells whether the text is to be tried again. The watcher wakes at least every two seconds, for
+ * memory pressure. */
+static bool is_retry_due(void) { return self.retry_ms && lm_sys_clock_ns() >= self.retry_ns; }
 
 /* `loam reload` may have published another file: that one is followed from now on. */
 static void follow_published(void) {
@@ -453,7 +475,7 @@ static _Noreturn void run(void) {
   do {
     keep();
     follow_published();
-    if (self.watch && lm_watch_ready(self.watch)) load_changed_file();
+    if (self.watch && (lm_watch_ready(self.watch) || is_retry_due())) load_changed_file();
   } while (wait_for_work());
   _exit(0);
 }

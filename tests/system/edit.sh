@@ -72,6 +72,15 @@ touch "$live"
 becomes five
 echo "ok: an edit that found the board locked is loaded when its file is touched"
 
+exec 5< "$(ls "$LOAM_CONTROL_DIR"/*.board)"
+flock 5
+write "$live" six
+told_again() { [ "$(grep -c 'keeps it locked' "$work/err")" = 2 ]; }
+await "nothing tells of the board that is locked again" told_again
+exec 5<&-
+becomes six
+echo "ok: without a touch it is tried again until it is loaded"
+
 write "$work/other.lua" four
 "$LOAM" reload "$pid" "$work/other.lua" > "$work/reload" || fail "reload: $(cat "$work/reload")"
 ask
