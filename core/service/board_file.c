@@ -219,12 +219,25 @@ void lm_board_file_bequeath(const char *path, const char *policy) {
   environ = made;
 }
 
+/* Says who may change a board. A path of /proc leads into another mount namespace, such as that of
+ * a service with a private /tmp. Only root finds boards there from outside. */
+static void fail_owner(const char *path, unsigned uid) {
+  int pid = 0, end = 0;
+  (void)!sscanf(path, "/proc/%d/root/%n", &pid, &end);
+  if (end)
+    (void)lm_error(LOAM_EIO,
+                   "board: %s: only user %u may change it: run the command as that user in the "
+                   "mount namespace of the program, by nsenter -t %d -m -S %u",
+                   path, uid, pid, uid);
+  else
+    (void)lm_error(LOAM_EIO, "board: %s: only user %u may change it: run the command as that user",
+                   path, uid);
+}
+
 /* Says why an open file is no board that this user may write. */
 static void fail_foreign(int fd, const char *path) {
   struct stat st;
-  if (!fstat(fd, &st) && st.st_uid != geteuid())
-    (void)lm_error(LOAM_EIO, "board: %s: only user %u may change it: run the command as that user",
-                   path, (unsigned)st.st_uid);
+  if (!fstat(fd, &st) && st.st_uid != geteuid()) fail_owner(path, (unsigned)st.st_uid);
   else (void)lm_error(LOAM_EIO, "board: %s: it is no board of this version of loam", path);
 }
 

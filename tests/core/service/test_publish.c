@@ -78,6 +78,11 @@ static void a_board_that_cannot_be_written_is_refused_in_words(void **state) {
   assert_int_equal(chown(board_path, 4711, (gid_t)-1), 0);
   assert_int_equal(lm_publisher_open(board_path, &p), LOAM_EIO);
   assert_non_null(strstr(loam_error(), "only user 4711 may change it: run the command as that"));
+  char seen[PATH_MAX + 32], words[64]; /* as root sees the board of a service with a private /tmp */
+  snprintf(seen, sizeof seen, "/proc/%d/root%s", getpid(), board_path);
+  snprintf(words, sizeof words, "by nsenter -t %d -m -S 4711", getpid());
+  assert_int_equal(lm_publisher_open(seen, &p), LOAM_EIO);
+  assert_non_null(strstr(loam_error(), words));
   assert_int_equal(chown(board_path, 0, (gid_t)-1), 0);
 }
 
