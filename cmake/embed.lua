@@ -1,8 +1,8 @@
 -- embed.lua - turns files into text that the build can compile.
 --
 --   embed.lua modules OUT TABLE NAME=FILE...   compiles Lua modules, with their debug information,
---                                              into the C array TABLE of lm_embedded; a FILE of
---                                              another type becomes a module that returns its text
+--                                              into the lm_embedded_set TABLE; a FILE of another
+--                                              type becomes a module that returns its text
 --   embed.lua stripped OUT TABLE NAME=FILE...  like `modules`, without debug information: a policy
 --                                              compiles a tenth faster, and a traceback of loam's
 --                                              own code has no lines
@@ -42,20 +42,22 @@ local function source_of(path)
 end
 
 local function embed(is_stripped, output, name_of_table, ...)
-  local arrays, entries = {}, {}
+  local codes, entries, at = {}, {}, 0
   for i, pair in ipairs { ... } do
     local name, path = pair:match("^([^=]+)=(.+)$")
     -- Messages and tracebacks show the module's name. A path would be a path of the build machine.
     local chunk = assert(loadstring(source_of(path), "=" .. name))
     local code = bytecode.sorted(string.dump(chunk, is_stripped))
-    arrays[i] = ("static const unsigned char module_%d[] = {\n%s\n};\n")
-      :format(i, bytes_of(code))
-    entries[i] = ('  { "%s", module_%d, sizeof module_%d },\n'):format(name, i, i)
+    codes[i] = bytes_of(code)
+    entries[i] = ('  { "%s", %d, %d },\n'):format(name, at, #code)
+    at = at + #code
   end
   write(output, "/* " .. output:match("[^/]*$") .. " - Lua modules; made by cmake/embed.lua. */\n"
-    .. '#include "os/embed.h"\n\n' .. table.concat(arrays) .. "\n"
-    .. "const lm_embedded " .. name_of_table .. "[] = {\n" .. table.concat(entries)
-    .. "  { 0, 0, 0 }\n};\n")
+    .. '#include "os/embed.h"\n\n'
+    .. "static const unsigned char code[] = {\n" .. table.concat(codes, ",\n") .. "\n};\n\n"
+    .. "static const lm_embedded modules[] = {\n" .. table.concat(entries)
+    .. "  { \"\", 0, 0 }\n};\n\n"
+    .. "const lm_embedded_set " .. name_of_table .. " = { modules, code };\n")
 end
 
 local function text(output, path)

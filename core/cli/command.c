@@ -75,7 +75,7 @@ static int run_main(lua_State *L) {
   int handler = lua_gettop(L);
   lua_gc(L, LUA_GCSTOP, 0); /* all that is loaded here stays, so there is no garbage */
   open_libraries(L);
-  lm_core_module_embed(L, lm_command_modules);
+  lm_core_module_embed(L, &lm_command_modules);
   lm_native_open(L);
   push_main(L, a);
   lua_gc(L, LUA_GCSETPAUSE, GC_PAUSE);

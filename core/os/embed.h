@@ -2,17 +2,23 @@
 #ifndef LM_EMBED_H
 #define LM_EMBED_H
 
-#include <stddef.h>
+#include <stdint.h>
 
-typedef struct {
-  const char *name; /* as require() takes it: "loam.driver" */
-  const unsigned char *data;
-  size_t size;
+/* A module. It holds no address: the dynamic linker would write each address at every start of a
+ * program, also where no Lua runs. */
+typedef struct lm_embedded {
+  char name[48];     /* as require() takes it: "loam.driver" */
+  uint32_t at, size; /* where its code is in the code of the set */
 } lm_embedded;
 
-/* Two tables, each ended by an entry whose name is NULL. Only the `loam` executable has
- * lm_command_modules, the command's own modules. */
-extern const lm_embedded lm_embedded_modules[];
-extern const lm_embedded lm_command_modules[];
+/* A set of modules, ended by a module whose name is "". */
+typedef struct lm_embedded_set {
+  const lm_embedded *modules;
+  const unsigned char *code;
+} lm_embedded_set;
+
+/* Only the `loam` executable has lm_command_modules, the command's own modules. */
+extern const lm_embedded_set lm_embedded_modules;
+extern const lm_embedded_set lm_command_modules;
 
 #endif

@@ -480,12 +480,13 @@ static int core_hash(lua_State *L) {
 
 /* ---- modules ---- */
 
-/* A loader of package.loaders. Its upvalue is the table of modules that it searches. */
+/* A loader of package.loaders. Its upvalue is the set of modules that it searches. */
 static int search_embedded(lua_State *L) {
   const char *name = lua_tolstring(L, 1, NULL);
-  for (const lm_embedded *m = lua_touserdata(L, lua_upvalueindex(1)); m->name; m++) {
+  const lm_embedded_set *set = lua_touserdata(L, lua_upvalueindex(1));
+  for (const lm_embedded *m = set->modules; *m->name; m++) {
     if (!name || strcmp(m->name, name)) continue;
-    if (luaL_loadbufferx(L, (const char *)m->data, m->size, m->name, "bt"))
+    if (luaL_loadbufferx(L, (const char *)set->code + m->at, m->size, m->name, "bt"))
       return luaL_error(L, "module %s: %s", name, lua_tolstring(L, -1, NULL));
     return 1;
   }
@@ -494,18 +495,18 @@ static int search_embedded(lua_State *L) {
 }
 
 /* Sets loader `at` of the list on top of the stack. */
-static void add_loader(lua_State *L, int at, const lm_embedded *modules) {
-  lua_pushlightuserdata(L, (void *)(uintptr_t)modules);
+static void add_loader(lua_State *L, int at, const lm_embedded_set *set) {
+  lua_pushlightuserdata(L, (void *)(uintptr_t)set);
   lua_pushcclosure(L, search_embedded, 1);
   lua_rawseti(L, -2, at);
 }
 
-void lm_core_module_embed(lua_State *L, const lm_embedded *others) {
+void lm_core_module_embed(lua_State *L, const lm_embedded_set *others) {
   lua_getfield(L, LUA_GLOBALSINDEX, "package");
   lua_getfield(L, -1, "loaders");
   lua_createtable(L, 3, 0);
   int n = 0;
-  add_loader(L, ++n, lm_embedded_modules);
+  add_loader(L, ++n, &lm_embedded_modules);
   if (others) add_loader(L, ++n, others);
   /* LuaJIT's own: package.preload. It asks the dynamic linker first, which is slow. */
   lua_rawgeti(L, -2, 1);

@@ -28,9 +28,9 @@ struct lm_script {
 /* Registers loam.core, makes the embedded modules known to require(), and loads the driver. The
  * body of an lm_vm_setup, whose argument is the script. */
 loam_status lm_core_module_open(lua_State *L, void *script);
-/* Lets require() of any Lua state find the library's embedded modules, and those of the table
+/* Lets require() of any Lua state find the library's embedded modules, and those of the set
  * `others` (embed.h); NULL: no others. May raise a Lua error. */
-void lm_core_module_embed(lua_State *L, const lm_embedded *others);
+void lm_core_module_embed(lua_State *L, const lm_embedded_set *others);
 /* Writes what core.write has gathered, if the script has a `write` function, and forgets it. */
 void lm_core_module_flush(lm_script *script);
 /* Frees the plans and the gathered answer. */
