@@ -99,18 +99,15 @@ static uint64_t parse_field(const char *text, const char *field) {
   return at ? strtoull(at + strlen(field), NULL, 10) * LM_KIB : 0;
 }
 
-/* If only one node is online, its memory is the machine's, and sysinfo(2) gives both figures faster
- * than a file does. On a machine without /sys, it gives the memory of node 0. */
+/* On a machine without /sys, sysinfo(2) gives the memory of node 0. */
 static void read_memory(unsigned node, uint64_t *total, uint64_t *free) {
   char name[32], number[LM_TEXT_NUMBER], text[FILE_SIZE];
-  int only = atomic_load_explicit(&lm_numa_only_node, memory_order_relaxed);
-  bool is_only = root == usual_root && only == (int)node;
   lm_text_put(name, sizeof name, "node", lm_text_number(number, node), "/meminfo", NULL);
   *total = *free = 0;
-  if (!is_only && read_text(text, name)) {
+  if (read_text(text, name)) {
     *total = parse_field(text, "MemTotal:");
     *free = parse_field(text, "MemFree:");
-  } else if (is_only || node == 0) {
+  } else if (node == 0) {
     (void)lm_sys_memory(total, free);
   }
 }
@@ -154,11 +151,16 @@ static void read_distances(unsigned from) {
 
 /* ---- The machine */
 
+/* Reads the memory of a node for the first time. If only one node is online, its memory is the
+ * machine's, and sysinfo(2) gives both figures faster than the file of the node does. Later reads
+ * may be part of a request for memory, where a program may forbid calls that it does not know. So
+ * they read the file. */
 static void read_gauge(unsigned node, int64_t now) {
   lm_numa_gauge *g = &lm_numa_gauges[node];
-  uint64_t total, free;
+  uint64_t total = 0, free = 0;
+  bool is_only = root == usual_root && lm_is_pow2(online_now());
   lm_assert(node < LM_NODES_MAX && lm_lock_is_held(&machine.lock));
-  read_memory(node, &total, &free);
+  if (!is_only || lm_sys_memory(&total, &free)) read_memory(node, &total, &free);
   atomic_store_explicit(&machine.total[node], total, memory_order_relaxed);
   atomic_store_explicit(&g->free, free, memory_order_relaxed);
   atomic_store_explicit(&g->read_at, now, memory_order_relaxed);

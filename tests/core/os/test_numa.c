@@ -341,7 +341,7 @@ static void this_machine_has_a_node(void **state) {
   assert_true(lm_numa_here() < LM_NODES_MAX);
 }
 
-/* A machine of one node does not read the file, which has the total of the node all the same. */
+/* On a machine of one node, a start does not read the file, which has the total all the same. */
 static void the_total_of_a_node_is_that_of_its_file(void **state) {
   (void)state;
   char path[64], text[128] = "";
