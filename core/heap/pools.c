@@ -53,7 +53,7 @@ static bool reserve_locked(lm_strategy *strategy) {
   for (uint32_t place = 1; place < LM_POOL_PLACES; place++) {
     if (lm_pool_holder(place)) continue;
     atomic_store_explicit(&holder[place], strategy, memory_order_release);
-    lm_add_relaxed((uint32_t *)&held, 1);
+    atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
     atomic_store_explicit(&strategy->place, place, memory_order_release);
     return true;
   }
@@ -96,7 +96,7 @@ void lm_pools_forget_locked(lm_strategy *strategy) {
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
   lm_metadata_free(pool);
   atomic_store_explicit(&holder[lm_pools_place(strategy)], NULL, memory_order_release);
-  lm_add_relaxed((uint32_t *)&held, -1u);
+  atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
   atomic_store_explicit(&strategy->place, 0, memory_order_release);
 }
 
@@ -212,7 +212,7 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
 
 static bool is_every_holder_counted_locked(void) {
   uint32_t counted = 0;
-  for (uint32_t place = 1; place < LM_POOL_PLACES; place++) counted += lm_pool_holder(place) != NULL;
+  for (uint32_t i = 1; i < LM_POOL_PLACES; i++) counted += lm_pool_holder(i) != NULL;
   return counted == LM_POOL_PLACES - 1 - lm_pools_places_left();
 }
 

@@ -404,7 +404,7 @@ lm_token lm_site_token(const loam_site *site, uint32_t slot) {
 /* Returns the slot of a generation (`used`), or a free slot for it (not `used`);
  * LM_GENERATION_SLOTS if there is none. The search begins at the slot that the generation has if
  * each generation before it took one. */
-static uint32_t slot_find_locked(uint64_t generation, bool used) {
+static LM_NOINLINE uint32_t slot_find_locked(uint64_t generation, bool used) {
   for (uint32_t i = 0; i < LM_GENERATION_SLOTS; i++) {
     uint32_t slot = (uint32_t)(generation + i) % LM_GENERATION_SLOTS;
     if (has_slot(&slot_used, slot) == used && (!used || lm_site_generation_of(slot) == generation))
@@ -425,7 +425,7 @@ static void keep_slot_of_provided(void *ctx, lm_provided *provided) {
  * for the requests that were decided before it, so no thread is about to set a token of an older
  * generation. Where a swap waits for no grace (lm_thread_refuse_graces), a thread may be: its block
  * then counts for the generation that gets the slot. */
-static void slots_reclaim_locked(void) {
+static LM_NOINLINE void slots_reclaim_locked(void) {
   lm_assert(lm_lock_is_held(&slots_lock));
   slot_set kept = { { 0 } };
   uint64_t live = atomic_load_explicit(&lm_site_generation, memory_order_relaxed);

@@ -31,7 +31,7 @@ enum { ROOM = LM_CONTROL_PATH + 20, WORDS = 512, BOOT_ID = sizeof((lm_quota_head
 /* The load lock of policy.c guards these. */
 static char own_folder[LM_CONTROL_PATH]; /* "": there is none */
 static bool may_make = true;
-static bool has_started; /* `own_folder` is the folder that the start has chosen */
+static bool has_started;          /* `own_folder` is the folder that the start has chosen */
 static LM_SPARSE char why[WORDS]; /* why the table cannot be used; "": no reason is known */
 static lm_quota_self self;
 static bool is_described; /* all fields of `self` are known */
