@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # startup.sh - what loam adds to the start of a program. Compares, in turns, /bin/true alone,
-# preloaded without a policy, with a policy, as `loam run` starts it, and with `loam run` itself.
+# preloaded without a policy, with a policy, as `loam run` starts it, with `loam run` itself, and as
+# a program under `loam run` starts it.
 # Prints processor time beside the time on the wall, which is longer on a busy machine.
 #
 #   tests/bench/startup.sh [BUILD] [RUNS]     default: build, 200
@@ -15,12 +16,19 @@ preload=$build/libloam-preload.so
 [ -e "$preload" ] || { echo "startup.sh: $preload is not built" >&2; exit 2; }
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+parent=
+trap 'rm -rf "$work"; [ -z "$parent" ] || kill "$parent"' EXIT
 export LOAM_CONTROL_DIR=$work/control
 # Prints what `loam run` hands on in LOAM_VETTED: the hash of a policy that it has just checked, and
 # its image.
 vetted() { "$build/loam" run --policy "policies/$1.lua" -- env | sed -n 's/^LOAM_VETTED=//p'; }
 vetted_default=$(vetted default) vetted_rich=$(vetted multi-tenant)
+
+# A program under `loam run`, and what it hands on to the programs that it starts.
+"$build/loam" run --policy policies/default.lua -- sleep 10000 &
+parent=$!
+until grep -qz '^LOAM_BOARD=' "/proc/$parent/environ"; do sleep 0.1; done
+mapfile -d '' handed_on < <(grep -zE '^(LD_PRELOAD|LOAM_[A-Z]*)=' "/proc/$parent/environ")
 
 # turn KIND COMMAND... - runs the command ten times. Adds a line "wall user system", in seconds, to
 # the file of the kind.
@@ -41,6 +49,7 @@ for ((i = 0; i < runs / 10; i++)); do
     LOAM_VETTED="$vetted_rich" /bin/true
   turn carried env LD_PRELOAD="$preload" LOAM_POLICY=policies/default.lua \
     LOAM_VETTED="$vetted_default" /bin/true
+  turn child env "${handed_on[@]}" /bin/true
   turn run env A=1 "$build/loam" run --policy policies/default.lua -- /bin/true
   turn run_rich env A=1 "$build/loam" run --policy policies/multi-tenant.lua -- /bin/true
 done
@@ -64,6 +73,7 @@ row "the same, no board" silent
 row "policies/default.lua" policy
 row "the same, as by loam run" carried
 row "and loam run itself" run
+row "a program that it starts" child
 row "policies/multi-tenant.lua" rich
 row "the same, as by loam run" vetted
 row "and loam run itself" run_rich
