@@ -27,7 +27,7 @@ vetted_default=$(vetted default) vetted_rich=$(vetted multi-tenant)
 # A program under `loam run`, and what it hands on to the programs that it starts.
 "$build/loam" run --policy policies/default.lua -- sleep 10000 &
 parent=$!
-until grep -qz '^LOAM_BOARD=' "/proc/$parent/environ"; do sleep 0.1; done
+until grep -qz '^LOAM_RUN=' "/proc/$parent/environ"; do sleep 0.1; done
 mapfile -d '' handed_on < <(grep -zE '^(LD_PRELOAD|LOAM_[A-Z]*)=' "/proc/$parent/environ")
 
 # turn KIND COMMAND... - runs the command ten times. Adds a line "wall user system", in seconds, to

@@ -40,7 +40,7 @@ rows 1 '^[0-9.]+$' "$bench/large" cycle malloc 1 1
 rows 1 '^[0-9.]+$' "$bench/large" reuse loam 1 1
 rows 0 . "$bench/measure" "$work/measured" true
 grep -q '[0-9]' "$work/measured" || fail "measure kept nothing"
-rows 10 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
+rows 11 '( +[-+0-9.]+){6}$' bash tests/bench/startup.sh "$LOAM_BUILD" 10
 rows 2 ' of a core, oldest look ' bash tests/bench/top.sh "$LOAM_BUILD" 1 3
 
 # refused WORDS ARGUMENT - `tests/bench/allocators --also` refuses a wrong argument in one line,
