@@ -10,16 +10,23 @@
 #include "heap/sweep.h"
 #include "heap/tcache_slow.h"
 #include "os/fork_gate.h"
+#include "os/sys_file.h"
 #include "pages/states.h"
 
 /* ---- Memory in a file --------------------------------------------------------------------- */
 
-/* The pool of an extent whose memory is in a file; NULL: it is not. */
-static lm_pool *backed_pool(const lm_span *span) {
+/* This process has inherited blocks in a file of its parent, and sees them in private mappings. Its
+ * own file has nothing in the places of these blocks. */
+static bool has_views;
+
+/* The pool of an extent whose memory is in the file of this pool; NULL: it is not. */
+static lm_pool *backed_pool(uint32_t slot) {
+  const lm_span *span = lm_map_span(slot);
   uint32_t use = atomic_load(&span->use);
   if (use != LM_USE_SMALL && use != LM_USE_LARGE) return NULL;
   lm_pool *pool = lm_pools_at(atomic_load(&span->strategy));
-  return pool && pool->regions.how.backing ? pool : NULL;
+  if (!pool || !pool->regions.how.backing) return NULL;
+  return has_views && !lm_sys_file_is_shared(lm_map_address(slot)) ? NULL : pool;
 }
 
 static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
@@ -29,13 +36,13 @@ static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
 }
 
 /* Makes the blocks that are in files private views of the parent's memory. Neighbours of one pool
- * become one view. */
+ * become one view. A block that is a view of the parent already stays as it is. */
 static void inherit_blocks(void) {
   lm_pool *pool = NULL;
   uint32_t slot = LM_MAP_FIRST, from = slot, end = lm_map_end();
   for (; slot < end; slot = lm_map_next(slot)) {
     lm_span *span = lm_map_span(slot);
-    lm_pool *of = backed_pool(span);
+    lm_pool *of = backed_pool(slot);
     if (of && atomic_load(&span->use) == LM_USE_LARGE)
       atomic_store(&span->lent, LM_LARGE_LENT_INHERITED);
     if (of == pool) continue;
@@ -44,6 +51,7 @@ static void inherit_blocks(void) {
     from = slot;
   }
   inherit(pool, from, slot);
+  has_views = true;
 }
 
 static bool has_backed_pools(void) {

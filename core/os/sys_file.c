@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 #include "os/outcome.h"
+#include "os/poison.h"
+#include "os/sys.h"
 
 /* Returns the result of an open: sets *out to `fd`, or returns the errno value if `fd` is -1. */
 static int opened(int fd, int before, int *out) {
@@ -131,6 +133,35 @@ int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private
   part of = { fd, offset, size };
   lm_assert(at && (uintptr_t)at % LM_PAGE == 0);
   return map(&of, at, PROT_READ | PROT_WRITE, kind | MAP_FIXED, &same);
+}
+
+int lm_sys_file_copy(void *at, size_t size) {
+  enum { PIECE = 4 << 20, KIND = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED };
+  void *copy;
+  size_t most = size < PIECE ? size : PIECE;
+  lm_assert((uintptr_t)at % LM_PAGE == 0 && size % LM_PAGE == 0);
+  int before = errno, error = lm_sys_map(most, &copy);
+  if (error) return error;
+  lm_unpoison(at, size);
+  for (size_t done = 0, piece; !error && done < size; done += piece) {
+    char *to = (char *)at + done;
+    piece = size - done < most ? size - done : most;
+    memcpy(copy, to, piece);
+    bool is_mapped = mmap(to, piece, PROT_READ | PROT_WRITE, KIND, -1, 0) != MAP_FAILED;
+    error = outcome(is_mapped ? 0 : -1, before);
+    if (is_mapped) memcpy(to, copy, piece);
+  }
+  lm_sys_unmap(copy, most);
+  return error;
+}
+
+/* With an old size of 0, mremap(2) maps a shared page once more, and refuses a private one. */
+bool lm_sys_file_is_shared(void *page) {
+  int before = errno;
+  void *same = mremap(page, 0, LM_PAGE, MREMAP_MAYMOVE);
+  errno = before;
+  if (same != MAP_FAILED) lm_sys_unmap(same, LM_PAGE);
+  return same != MAP_FAILED;
 }
 
 int lm_sys_file_attach(int fd, uint64_t offset, size_t size, bool writable, void **out) {

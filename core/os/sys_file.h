@@ -33,6 +33,12 @@ int lm_sys_file_deallocate(int fd, uint64_t offset, uint64_t size);
 /* Maps part of a file at a place in a reservation, readable and writable. If `private` is true, no
  * other process sees the stores of this process there. */
 int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private);
+/* Puts private memory with the same contents in place of a mapping of a file that is not open any
+ * more. If the call fails, the rest of the place is as before. */
+int lm_sys_file_copy(void *at, size_t size);
+/* Returns whether other processes may see the stores of this process to a page; false also if the
+ * kernel has no mapping left to find that out. */
+bool lm_sys_file_is_shared(void *page);
 
 /* Maps part of a file, shared, at a place that the kernel chooses. lm_sys_unmap ends the
  * mapping. */

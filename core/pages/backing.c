@@ -72,14 +72,16 @@ bool lm_backing_reserve(lm_backing *b, void *at, size_t size) {
 }
 
 /* EACCES: the place is a private mapping of the file of a forked child's parent. Nothing may be
- * removed from that file, and the private pages go when the place is unmapped. */
+ * removed from that file, and the private pages go when the place is unmapped. EINVAL: it is a copy
+ * of such a place. */
 bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked) {
   lm_assert(b && lm_map_owns(at) && size > 0);
   (void)b;
   if (locked && lm_sys_munlock(at, size)) return false;
   int error = lm_sys_file_punch(at, size);
-  if (error && error != EACCES && locked) (void)lm_sys_mlock(at, size);
-  return !error || error == EACCES;
+  bool is_inherited = error == EACCES || error == EINVAL;
+  if (error && !is_inherited && locked) (void)lm_sys_mlock(at, size);
+  return !error || is_inherited;
 }
 
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
@@ -90,8 +92,9 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
 }
 
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
-  if (!b->lost && lm_descriptor_is_ours(&b->file))
-    (void)lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true);
+  bool is_there = !b->lost && lm_descriptor_is_ours(&b->file);
+  if (!is_there || lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true))
+    (void)lm_sys_file_copy(at, size);
 }
 
 void lm_backing_fork_child(lm_backing *b) {

@@ -57,8 +57,9 @@ bool lm_backing_punch(const lm_backing *b, void *at, size_t size, bool locked);
  * cannot be found out. */
 bool lm_backing_is_held(const lm_backing *b, void *at, size_t size);
 
-/* In a forked child, for each place in use: replaces the parent's shared mapping by a private one.
- * If the system refuses, parent and child go on seeing each other's stores. */
+/* In a forked child, for each place in use that is a shared mapping of the parent's file: replaces
+ * it by a private mapping, or by a copy if the host has closed the file. If the system refuses
+ * both, parent and child go on seeing each other's stores. */
 void lm_backing_inherit(const lm_backing *b, void *at, size_t size);
 /* In a forked child, after lm_backing_inherit for all places: closes the parent's file. */
 void lm_backing_fork_child(lm_backing *b);

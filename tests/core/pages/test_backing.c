@@ -360,6 +360,69 @@ static void parent_and_child_do_not_disturb_each_other_in_a_file(void **state) {
   disturb_no_other(file("family"));
 }
 
+/* A program that becomes a daemon closes all descriptors and forks. */
+static int shares_no_store(void *s) {
+  CHAIN(s);
+  for (int i = 0; i < BLOCKS; i++) memset(block[i] = get(sizes[i]), i, sizes[i]);
+  for (int fd = 3; fd < 4096; fd++) close(fd);
+  pid_t pid = fork();
+  if (!pid) {
+    for (int i = 0; i < BLOCKS; i++) check(is_all(block[i], (char)i, sizes[i]));
+    for (int i = 0; i < BLOCKS; i++) memset(block[i], 50 + i, sizes[i]);
+    for (int i = 0; i < BLOCKS; i++) put(block[i]);
+    lm_sweep_trim();
+    for (int i = 0; i < BLOCKS; i++) {
+      char *p = alloc(site, sizes[i], 16, true);
+      check(p && is_all(p, 0, sizes[i]));
+    }
+    _exit(lm_pool_is_valid() ? 0 : 1);
+  }
+  int status;
+  check(waitpid(pid, &status, 0) == pid && !status);
+  for (int i = 0; i < BLOCKS; i++) check(is_all(block[i], (char)i, sizes[i]));
+  return 0;
+}
+
+static void a_child_without_the_file_has_a_copy(void **state) {
+  (void)state;
+  assert_int_equal(run_in_child(shares_no_store, shared("daemon")), 0);
+  assert_int_equal(run_in_child(shares_no_store, file("daemon")), 0);
+}
+
+static int is_parent_again(void *s) {
+  char *own[BLOCKS];
+  CHAIN(s);
+  for (int i = 0; i < BLOCKS; i++) memset(own[i] = get(sizes[i]), 20 + i, sizes[i]);
+  for (int i = 0; i < BLOCKS; i++) *block[i] = (char)(40 + i);
+  pid_t pid = fork();
+  for (int i = 0; i < BLOCKS; i++) {
+    check(*block[i] == 40 + i && is_all(block[i] + 1, (char)i, sizes[i] - 1));
+    check(is_all(own[i], (char)(20 + i), sizes[i]));
+    if (!pid) memset(block[i], 60, sizes[i]);
+    if (!pid) memset(own[i], 60, sizes[i]);
+  }
+  if (!pid) _exit(0);
+  int status;
+  check(waitpid(pid, &status, 0) == pid && !status);
+  for (int i = 0; i < BLOCKS; i++)
+    check(is_all(block[i] + 1, (char)i, sizes[i] - 1) && is_all(own[i], (char)(20 + i), sizes[i]));
+  return 0;
+}
+
+static void grandchildren_have(lm_strategy *s) {
+  CHAIN(s);
+  for (int i = 0; i < BLOCKS; i++) memset(block[i] = get(sizes[i]), i, sizes[i]);
+  assert_int_equal(run_in_child(is_parent_again, s), 0);
+  for (int i = 0; i < BLOCKS; i++) assert_true(is_all(block[i], (char)i, sizes[i]));
+  for (int i = 0; i < BLOCKS; i++) put(block[i]);
+}
+
+static void a_grandchild_has_what_its_parent_has_inherited(void **state) {
+  (void)state;
+  grandchildren_have(shared("grand"));
+  grandchildren_have(file("grand"));
+}
+
 static int has_a_file_of_its_own(void *s) {
   char *p = get(100000);
   check(p);
@@ -410,6 +473,8 @@ int main(void) {
     cmocka_unit_test(goes_on_when_the_host_closes_every_descriptor),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_shared_memory),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_a_file),
+    cmocka_unit_test(a_child_without_the_file_has_a_copy),
+    cmocka_unit_test(a_grandchild_has_what_its_parent_has_inherited),
     cmocka_unit_test(a_child_allocates_in_a_file_of_its_own),
     cmocka_unit_test(a_lost_file_without_a_file_breaks_the_law),
   };
