@@ -11,8 +11,6 @@ lm_lock lm_pools_end_lock, lm_pools_make_lock, lm_pools_pinned_lock;
 
 /* The strategy that has each place; written under lm_pools_make_lock. */
 static LM_SPARSE _Atomic(lm_strategy *) holder[LM_POOL_PLACES];
-/* How many places have a holder; written under lm_pools_make_lock. Relaxed: a figure to others. */
-static _Atomic uint32_t held;
 
 lm_pool *lm_pool_of(const lm_strategy *strategy) {
   /* Acquire pairs with the release in make_pool_locked: the pool is complete. */
@@ -53,7 +51,6 @@ static bool reserve_locked(lm_strategy *strategy) {
   for (uint32_t place = 1; place < LM_POOL_PLACES; place++) {
     if (lm_pool_holder(place)) continue;
     atomic_store_explicit(&holder[place], strategy, memory_order_release);
-    atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
     atomic_store_explicit(&strategy->place, place, memory_order_release);
     return true;
   }
@@ -68,7 +65,9 @@ bool lm_pools_reserve(lm_strategy *strategy) {
 }
 
 uint32_t lm_pools_places_left(void) {
-  return LM_POOL_PLACES - 1 - atomic_load_explicit(&held, memory_order_relaxed);
+  uint32_t left = 0;
+  for (uint32_t place = 1; place < LM_POOL_PLACES; place++) left += !lm_pool_holder(place);
+  return left;
 }
 
 static lm_pool *make_pool_locked(lm_strategy *strategy) {
@@ -96,7 +95,6 @@ void lm_pools_forget_locked(lm_strategy *strategy) {
   if (pool && pool->regions.how.backing) lm_backing_finish(&pool->backing);
   lm_metadata_free(pool);
   atomic_store_explicit(&holder[lm_pools_place(strategy)], NULL, memory_order_release);
-  atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
   atomic_store_explicit(&strategy->place, 0, memory_order_release);
 }
 
@@ -210,16 +208,10 @@ static bool is_pool_valid_locked(const lm_pool *pool) {
   return spare == atomic_load(&r->spare);
 }
 
-static bool is_every_holder_counted_locked(void) {
-  uint32_t counted = 0;
-  for (uint32_t i = 1; i < LM_POOL_PLACES; i++) counted += lm_pool_holder(i) != NULL;
-  return counted == LM_POOL_PLACES - 1 - lm_pools_places_left();
-}
-
 bool lm_pool_is_valid(void) {
   lm_lock_take(&lm_pools_make_lock);
   lm_pools_each(lock_pool);
-  bool valid = lm_strategy_is_valid() && is_every_holder_counted_locked();
+  bool valid = lm_strategy_is_valid();
   for (uint32_t id = 0, n = lm_strategy_count(); id < n; id++)
     valid = valid && (!lm_pools_at(id) || is_pool_valid_locked(lm_pools_at(id)));
   lm_pools_each(unlock_pool);

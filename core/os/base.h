@@ -43,9 +43,8 @@ _Noreturn LM_COLD void lm_abort(const char *file, int line, const char *expressi
 /* Marks functions that programs call all the time. They begin at a cache line, so their speed does
  * not depend on the code in front of them. */
 #define LM_HOT __attribute__((aligned(LM_CACHE_LINE)))
-/* Marks tables that begin as zeros and of which a process uses a small part or, as of those for
- * devices, mostly nothing. The linker puts them together behind all other variables, so they share
- * few pages with those. */
+/* Marks tables that begin as zeros, and of which most processes use little or nothing. The linker
+ * puts them together behind all other variables, so they share few pages with those. */
 #define LM_SPARSE __attribute__((section(".sbss.loam")))
 /* Marks a large variable whose first values are not all zeros and that few programs touch. On
  * x86-64 GNU ld puts it into a mapping of its own. Next to other variables, up to 64 KiB of it

@@ -35,7 +35,6 @@ static LM_SPARSE struct {
   _Atomic uint64_t others; /* nodes with memory that this process may not use */
   _Atomic uint64_t nodes;  /* nodes with memory that it may use */
   uint64_t cpus;           /* nodes that have CPUs */
-  bool has_distances;      /* a file told a distance; under the lock */
   _Atomic uint64_t total[LM_NODES_MAX];
   _Atomic uint8_t distance[LM_NODES_MAX][LM_NODES_MAX]; /* 0: no file tells it */
 } machine;
@@ -117,28 +116,21 @@ static uint8_t distance_told(unsigned from, unsigned to) {
   return atomic_load_explicit(&machine.distance[from][to], memory_order_relaxed);
 }
 
-/* A number above 255 is no distance. */
+/* Writes a distance where it changes. So a process on a machine of one node has no memory for the
+ * table. A number above 255 is no distance. */
 static void tell_distance(unsigned from, unsigned to, unsigned long distance) {
-  if (distance <= UINT8_MAX)
+  if (distance <= UINT8_MAX && distance != distance_told(from, to))
     atomic_store_explicit(&machine.distance[from][to], (uint8_t)distance, memory_order_relaxed);
-}
-
-/* Forgets the distances of a node. On a machine of one node, the table is not touched, so that a
- * process there has no memory for it. */
-static void forget_distances(unsigned from) {
-  if (!machine.has_distances) return;
-  for (unsigned to = 0; to < LM_NODES_MAX; to++) tell_distance(from, to, 0);
 }
 
 /* The file has a line of numbers, one for each node that is online, in order. If only one node is
  * online, its distance to itself is known without the file. */
 static void read_distances(unsigned from) {
   char name[32], text[FILE_SIZE];
-  forget_distances(from);
+  for (unsigned to = 0; to < LM_NODES_MAX; to++) tell_distance(from, to, 0);
   if (!(online_now() >> from & 1) || lm_is_pow2(online_now())) return;
   snprintf(name, sizeof name, "node%u/distance", from);
   if (!read_text(text, name)) return;
-  machine.has_distances = true;
   char *at = text;
   for (uint64_t left = online_now(); left; left &= left - 1) {
     char *end;
@@ -501,7 +493,7 @@ const char *lm_numa_text(uint64_t mask, char *buffer, size_t size) {
   return buffer;
 }
 
-/* Says what a node lacks that the kernel knows, but that has no memory; `bit` is its bit. */
+/* Says why a node that the kernel knows has no memory. `bit` is the bit of the node in a mask. */
 static const char *lack_of(uint64_t bit) {
   if (bit & online_now()) return "it has no memory; ";
   return bit & read_list("possible", 0) ? "it is offline; " : "";
