@@ -49,6 +49,7 @@ local function embed(is_stripped, output, name_of_table, ...)
     local chunk = assert(loadstring(source_of(path), "=" .. name))
     local code = bytecode.sorted(string.dump(chunk, is_stripped))
     codes[i] = bytes_of(code)
+    assert(#name < 48, name .. ": the name of a module has too many bytes (os/embed.h)")
     entries[i] = ('  { "%s", %d, %d },\n'):format(name, at, #code)
     at = at + #code
   end
