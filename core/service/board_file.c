@@ -219,19 +219,17 @@ void lm_board_file_bequeath(const char *path, const char *policy) {
   environ = made;
 }
 
-/* Says who may change a board. A path of /proc leads into another mount namespace, such as that of
- * a service with a private /tmp. Only root finds boards there from outside. */
+/* Says who may change a board. A path of /proc leads into another mount namespace: a service with a
+ * private /tmp has its own. Only root finds boards there from outside. */
 static void fail_owner(const char *path, unsigned uid) {
+  char inside[96] = "";
   int pid = 0, end = 0;
   (void)!sscanf(path, "/proc/%d/root/%n", &pid, &end);
   if (end)
-    (void)lm_error(LOAM_EIO,
-                   "board: %s: only user %u may change it: run the command as that user in the "
-                   "mount namespace of the program, by nsenter -t %d -m -S %u",
-                   path, uid, pid, uid);
-  else
-    (void)lm_error(LOAM_EIO, "board: %s: only user %u may change it: run the command as that user",
-                   path, uid);
+    snprintf(inside, sizeof inside,
+             " in the mount namespace of the program, by nsenter -t %d -m -S %u", pid, uid);
+  (void)lm_error(LOAM_EIO, "board: %s: only user %u may change it: run the command as that user%s",
+                 path, uid, inside);
 }
 
 /* Says why an open file is no board that this user may write. */
