@@ -36,7 +36,8 @@ static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
 }
 
 /* Makes the blocks that are in files private views of the parent's memory. Neighbours of one pool
- * become one view. A block that is a view of the parent already stays as it is. */
+ * become one view. Blocks that the parent itself has inherited are private to each process already:
+ * this function leaves them alone. */
 static void inherit_blocks(void) {
   lm_pool *pool = NULL;
   uint32_t slot = LM_MAP_FIRST, from = slot, end = lm_map_end();
