@@ -217,9 +217,9 @@ static void tell_by_default(const loam_event *event) {
 }
 
 /* Says at the start why the service of this process does not work as asked. Only the process that
- * `loam run` became does so, in one line. Without a board, `loam run` itself has printed why commands
- * cannot ask the program. A start has at most one event for the file and one for the socket; if
- * there is no thread, both have the same reason. */
+ * `loam run` became does so, in one line. Without a board, `loam run` itself has printed why
+ * commands cannot ask the program. A start has at most one event for the file and one for the
+ * socket; if there is no thread, both have the same reason. */
 static void tell_unserved(const char *why) {
   static bool has_told;
   bool is_unasked = service && secure_getenv("LOAM_BOARD");
