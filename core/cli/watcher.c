@@ -456,12 +456,17 @@ static void detach(void) {
   signal(SIGIO, SIG_IGN); /* of a lease that another process wants to break */
 }
 
+/* Tells whether the tree has ended before the watcher could begin: its last process removes the
+ * board. */
+static bool is_board_removed(void) { return access(self.board, F_OK) && errno == ENOENT; }
+
 static _Noreturn void run(void) {
   detach();
   rename_self();
   lm_sys_end_real_time();
   if (lm_publisher_open(self.board, &self.to) != LOAM_OK ||
       (*self.policy && lm_watch_open(self.policy, &self.watch) != LOAM_OK)) {
+    if (is_board_removed()) _exit(0);
     close(self.pidfd); /* tell needs a descriptor, and there may be no other */
     tell("warning: nothing follows the policy file", loam_error());
     _exit(1);
