@@ -43,6 +43,37 @@ children="$children $!"
 await "nothing says that the file is not followed" counts 1 "nothing follows the policy file: board: "
 echo "ok: a watcher without a descriptor for the board"
 
+# A program that ends at once removes the board before the watcher begins. Here the watcher waits
+# until the program has removed it, and the program waits until the watcher has ended.
+cat > "$work/late.c" << 'C'
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+pid_t setsid(void) {
+  char started[4096];
+  snprintf(started, sizeof started, "%s/started", getenv("work"));
+  FILE *file = fopen(started, "w");
+  fprintf(file, "%d\n", getpid());
+  fclose(file);
+  snprintf(started, sizeof started, "%s/removed", getenv("work"));
+  while (access(started, F_OK)) usleep(1000);
+  return (pid_t)syscall(SYS_setsid);
+}
+C
+${CC:-cc} -shared -fPIC -o "$work/late.so" "$work/late.c" || fail "late.c is not compiled"
+cat > "$work/brief" << 'SH'
+until read -r watcher < "$work/started"; do sleep 0.01; done
+rm "$LOAM_CONTROL_DIR"/*.board
+: > "$work/removed"
+while kill -0 "$watcher" 2> /dev/null; do sleep 0.01; done
+SH
+LD_PRELOAD=$work/late.so "$LOAM" run --watch --policy "$live" -- env -u LD_PRELOAD bash "$work/brief" \
+  2> "$work/err" || fail "the program that ends at once: $?"
+[ ! -s "$work/err" ] || fail "a watcher whose program has ended says: $(cat "$work/err")"
+echo "ok: a watcher that begins after the end of its program says nothing"
+
 # Without inotify the file is read every two seconds. On a full board each reading is refused.
 cat > "$work/polled" << 'SH'
 echo 0 > /proc/sys/user/max_inotify_instances || exit 77
