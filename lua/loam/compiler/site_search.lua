@@ -126,23 +126,42 @@ end
 
 local MOST_BROKEN = 3
 
--- Returns the first steps of a path that a site does not give, at most MOST_BROKEN.
+-- Returns the first steps of a path that a site does not give, at most MOST_BROKEN. Looks at
+-- answers of no only if the site gives all other answers: those are few, and mostly exclude the
+-- site.
 local function broken(path, field, where)
   local list = {}
-  for _, step in ipairs(path) do
-    if step[1].field == field and step[1].ask(where) ~= step[2] then
-      list[#list + 1] = step
-      if #list == MOST_BROKEN then break end
+  local function add(is_no)
+    for _, step in ipairs(path) do
+      local is_due = (step[2] == false) == is_no and step[1].field == field
+      if is_due and step[1].ask(where) ~= step[2] then
+        list[#list + 1] = step
+        if #list == MOST_BROKEN then return end
+      end
     end
   end
+  add(false)
+  if #list == 0 then add(true) end
   return list
 end
 
--- Returns whether one of these steps excludes the last step of a path. If no string gives an
--- answer, a wider question was mostly asked before.
+local IS_ONE_NAME = { is = true, under = true }
+
+-- Returns whether no string has the answer yes to two questions about one field. It is certain only
+-- for `is` and `under`: if any string has both answers, the longer of the two names has them.
+local function are_apart(one, other)
+  if not (IS_ONE_NAME[one.how] and IS_ONE_NAME[other.how]) or one.part or other.part then
+    return false
+  end
+  return not one.ask { [one.field] = other.about } and not other.ask { [one.field] = one.about }
+end
+
+-- Returns whether one of these steps excludes the last step of a path, whose answer is not no. If
+-- no string gives an answer, a wider question was mostly asked before.
 local function exclude_last(steps, path, field)
   local last = path[#path]
   for _, step in ipairs(steps) do
+    if step[2] ~= false and are_apart(step[1], last[1]) then return true end
     if not automaton.search(wanted_of({ step, last }, field), LONGEST[field]) then return true end
   end
   return false

@@ -13,7 +13,7 @@ local DOT, STAR, ANY = byte("."), byte("*"), byte("?")
 ---@return boolean whether `name` is `prefix` or a name below it; every name is under ""
 function tag.under(name, prefix)
   if prefix == "" or name == prefix then return true end
-  return sub(name, 1, #prefix) == prefix and byte(name, #prefix + 1) == DOT
+  return byte(name, #prefix + 1) == DOT and sub(name, 1, #prefix) == prefix
 end
 
 function tag.is(name, other)
