@@ -18,6 +18,7 @@
 #include <limits.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "os/decay.h"
 #include "os/fork_gate.h"
@@ -53,6 +54,7 @@ static struct {
   _Atomic uint32_t areas;      /* how many are on the list. Relaxed: others read it as a hint */
   uint32_t graces;             /* how many grace periods have begun */
   uint32_t slow_reasons;       /* the reasons that every thread has, new ones too */
+  int process;                 /* the id of the process when an area was last put on the list */
   lm_thread *vacant;           /* vacant areas, the latest first */
   uint32_t vacant_areas;
   uint32_t idle_vacant; /* the smallest number of vacant areas since the last tick of the decay */
@@ -168,8 +170,19 @@ bool lm_thread_list_is_valid(void) {
   return is_valid;
 }
 
+/* A child of _Fork(3) or clone(2) runs no fork hook. Its parent had one thread (loam.h), and the area
+ * of this thread still has the number that the thread had in the parent. The kernel would say that
+ * the thread is gone. */
+static void renumber_first_thread_locked(void) {
+  int before = list.process;
+  list.process = getpid();
+  for (lm_thread *t = list.process == before ? NULL : list.first; t; t = t->next)
+    if (t->tid == before) t->tid = list.process;
+}
+
 static void link_locked(lm_thread *t) {
   lm_assert(lm_lock_is_held(&list.lock) && !t->next && !t->previous);
+  renumber_first_thread_locked();
   if (list.slow_reasons) lm_thread_set_slow(t, list.slow_reasons);
   /* No grace that has begun waits for t: its sections begin after the state that it published. */
   t->passed_grace = list.graces;

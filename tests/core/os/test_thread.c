@@ -784,6 +784,29 @@ static void a_grace_does_not_wait_for_a_thread_that_is_lost(void **state) {
   pthread_join(inside, NULL);
 }
 
+/* The marks of threads decide whether a fork may begin, so a thread that lives counts. */
+static void *look_for_a_section(void *found) {
+  lm_thread_get();
+  *(bool *)found = lm_thread_are_others_guarded(true, false);
+  return NULL;
+}
+
+static void threads_of_a_bare_child_know_that_its_first_thread_lives(void **state) {
+  (void)state;
+  lm_thread_get();
+  pid_t pid = _Fork();
+  if (pid == 0) {
+    bool found = false;
+    alarm(PATIENCE_S);
+    lm_lock_hold_cancel();
+    pthread_join(start_thread(look_for_a_section, &found), NULL);
+    _exit(found ? 0 : 1);
+  }
+  int status;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 static int fork_again(void *depth) {
   intptr_t left = (intptr_t)depth;
   if (lm_thread_count() != 1) return 100;
@@ -867,6 +890,7 @@ int main(void) {
     cmocka_unit_test(the_list_of_areas_is_whole_while_threads_come_and_go),
     cmocka_unit_test(a_child_of_a_busy_process_is_whole),
     cmocka_unit_test(a_grace_does_not_wait_for_a_thread_that_is_lost),
+    cmocka_unit_test(threads_of_a_bare_child_know_that_its_first_thread_lives),
     cmocka_unit_test(children_have_children),
     cmocka_unit_test(a_list_with_a_wrong_area_is_not_valid),
     cmocka_unit_test(an_area_that_is_made_inside_loam_is_inside),
