@@ -29,10 +29,19 @@ static lm_pool *backed_pool(uint32_t slot) {
   return has_views && !lm_sys_file_is_shared(lm_map_address(slot)) ? NULL : pool;
 }
 
-static void inherit(const lm_pool *pool, uint32_t from, uint32_t to) {
+/* Lets no more objects be taken from a pool or cached. The other threads' bins are emptied when
+ * their areas end. */
+static void close_pool(lm_pool *pool) {
+  atomic_store_explicit(&pool->closed, true, memory_order_relaxed);
+  if (lm_thread_self)
+    lm_tcache_flush(pool, &lm_tcache_of(lm_thread_self)->pool[lm_pools_place(pool->strategy)]);
+}
+
+/* The spans of a pool have free objects. The child must not get these if it can only read them. */
+static void inherit(lm_pool *pool, uint32_t from, uint32_t to) {
   size_t size = (size_t)(to - from) << LM_SLOT_SHIFT;
   lm_assert(from <= to);
-  if (pool) lm_backing_inherit(&pool->backing, lm_map_address(from), size);
+  if (pool && !lm_backing_inherit(&pool->backing, lm_map_address(from), size)) close_pool(pool);
 }
 
 /* Makes the blocks that are in files private views of the parent's memory. Neighbours of one pool
@@ -72,11 +81,8 @@ static void leave_pool(lm_pool *pool) {
 
 /* Closes a pool of registered memory. A child does not call the driver, so to the child that memory
  * is plain memory: the inherited blocks stay usable, and nothing more is taken from the pool. */
-static void close_pool(lm_pool *pool) {
-  if (!pool->regions.how.registered || !pool->regions.held) return;
-  atomic_store_explicit(&pool->closed, true, memory_order_relaxed);
-  if (lm_thread_self)
-    lm_tcache_flush(pool, &lm_tcache_of(lm_thread_self)->pool[lm_pools_place(pool->strategy)]);
+static void close_registered(lm_pool *pool) {
+  if (pool->regions.how.registered && pool->regions.held) close_pool(pool);
 }
 
 /* ---- Hooks -------------------------------------------------------------------------------- */
@@ -100,7 +106,7 @@ static void renew_all(void) {
   lm_lock_renew(&lm_pools_end_lock);
   lm_lock_renew(&lm_pools_pinned_lock);
   lm_sweep_fork_child();
-  lm_pools_each(close_pool);
+  lm_pools_each(close_registered);
   if (!has_backed_pools()) return;
   inherit_blocks();
   lm_pools_each(leave_pool);

@@ -33,8 +33,8 @@ int lm_sys_file_deallocate(int fd, uint64_t offset, uint64_t size);
 /* Maps part of a file at a place in a reservation, readable and writable. If `private` is true, no
  * other process sees the stores of this process there. */
 int lm_sys_file_map(int fd, uint64_t offset, void *at, size_t size, bool private);
-/* Puts private memory with equal contents in place of a mapping whose file is not open any more. If
- * the call fails, the mapping may still be shared, or its first part may be private. */
+/* Puts private memory with equal contents, which can be written, in place of a mapping that can be
+ * read. If the call fails, the mapping is as before, or its first part is private memory. */
 int lm_sys_file_copy(void *at, size_t size);
 /* Returns whether other processes may see the stores of this process to a page; false also if the
  * kernel has no mapping left to find that out. */

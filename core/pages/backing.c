@@ -91,10 +91,13 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size) {
   return held;
 }
 
-void lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
+/* A limit on data (RLIMIT_DATA) counts private memory and no shared memory, so it may refuse both
+ * the private mapping and the copy. */
+bool lm_backing_inherit(const lm_backing *b, void *at, size_t size) {
   bool is_there = !b->lost && lm_descriptor_is_ours(&b->file);
-  if (!is_there || lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true))
-    (void)lm_sys_file_copy(at, size);
+  if (is_there && !lm_sys_file_map(b->file.fd, lm_backing_offset(at), at, size, true)) return true;
+  (void)lm_sys_make_readable(at, size); /* the part that is copied becomes writable again */
+  return !lm_sys_file_copy(at, size);
 }
 
 void lm_backing_fork_child(lm_backing *b) {

@@ -59,8 +59,9 @@ bool lm_backing_is_held(const lm_backing *b, void *at, size_t size);
 
 /* In a forked child, for each place in use that is a shared mapping of the parent's file: replaces
  * it by a private mapping, or by a copy if the host has closed the file. If the system refuses
- * both, parent and child go on seeing each other's stores. */
-void lm_backing_inherit(const lm_backing *b, void *at, size_t size);
+ * both, the child can only read the place, or a part of it, and sees the parent's stores there.
+ * Returns false then: nothing may be allocated in the place. */
+bool lm_backing_inherit(const lm_backing *b, void *at, size_t size);
 /* In a forked child, after lm_backing_inherit for all places: closes the parent's file. */
 void lm_backing_fork_child(lm_backing *b);
 

@@ -389,6 +389,41 @@ static void a_child_without_the_file_has_a_copy(void **state) {
   assert_int_equal(run_in_child(shares_no_store, file("daemon")), 0);
 }
 
+/* Where no memory of its own is left for a child, the child ends at a store to a block that it has
+ * inherited, or gets no memory. It must not write to the memory of its parent. */
+static int spares_the_parent(void *s) {
+  struct rlimit none = { LM_PAGE, RLIM_INFINITY };
+  int status;
+  CHAIN(s);
+  for (int i = 0; i < BLOCKS; i++) memset(block[i] = get(sizes[i]), i, sizes[i]);
+  check(!setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }) && !setrlimit(RLIMIT_DATA, &none));
+  for (int i = -1; i < BLOCKS; i++) {
+    pid_t pid = fork();
+    if (!pid) signal(SIGSEGV, SIG_DFL);
+    if (!pid && i >= 0) {
+      if (!is_all(block[i], (char)i, sizes[i])) _exit(1);
+      memset(block[i], 50, sizes[i]);
+      _exit(0);
+    }
+    for (int j = 0; !pid && j < 1000; j++) {
+      char *p = alloc(site, 100, 16, false);
+      if (p) memset(p, 60, 100);
+    }
+    if (!pid) _exit(lm_pool_is_valid() ? 0 : 1);
+    check(waitpid(pid, &status, 0) == pid);
+    check(!status || (i >= 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV));
+    for (int j = 0; j < BLOCKS; j++) check(is_all(block[j], (char)j, sizes[j]));
+  }
+  return 0;
+}
+
+static void a_child_that_gets_no_memory_leaves_its_parent_alone(void **state) {
+  (void)state;
+  skip_if_sanitized(); /* the sanitizer itself needs memory */
+  assert_int_equal(run_in_child(spares_the_parent, shared("poor")), 0);
+  assert_int_equal(run_in_child(spares_the_parent, file("poor")), 0);
+}
+
 static int is_parent_again(void *s) {
   char *own[BLOCKS];
   CHAIN(s);
@@ -474,6 +509,7 @@ int main(void) {
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_shared_memory),
     cmocka_unit_test(parent_and_child_do_not_disturb_each_other_in_a_file),
     cmocka_unit_test(a_child_without_the_file_has_a_copy),
+    cmocka_unit_test(a_child_that_gets_no_memory_leaves_its_parent_alone),
     cmocka_unit_test(a_grandchild_has_what_its_parent_has_inherited),
     cmocka_unit_test(a_child_allocates_in_a_file_of_its_own),
     cmocka_unit_test(a_lost_file_without_a_file_breaks_the_law),
