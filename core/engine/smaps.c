@@ -15,9 +15,12 @@ typedef struct reading {
   lm_smaps_mapping now; /* the mapping that is being read; `from` is 0: it is passed over */
 } reading;
 
+/* The kernel writes the file piece by piece. If mappings join in between, the next piece begins with
+ * a mapping that contains mappings which were read before. */
 static void keep(lm_smaps *maps, lm_smaps_mapping m) {
   if (m.huge > m.resident) m.huge = m.resident;
   if (!m.from || m.from >= m.to || !m.resident) return;
+  while (maps->n && maps->mapping[maps->n - 1].to > m.from) maps->n--;
   if (maps->n == maps->room) {
     size_t room = maps->room ? maps->room * 2 : 256;
     lm_smaps_mapping *more = lm_metadata_realloc(maps->mapping, room * sizeof *more);

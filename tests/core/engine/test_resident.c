@@ -92,10 +92,23 @@ static void a_process_that_is_gone_has_no_figures(void **state) {
   assert_true(!found.all && !found.own);
 }
 
+/* A second reading begins before the end of the first one, as a piece of the file does when mappings
+ * were joined that the piece before has shown. */
+static void mappings_that_the_kernel_shows_again_are_kept_once(void **state) {
+  (void)state;
+  lm_smaps maps = { 0 };
+  assert_true(lm_smaps_read(&maps, 0, 1, UINTPTR_MAX));
+  uintptr_t third = maps.mapping[2].from;
+  assert_true(lm_smaps_read(&maps, 0, third, UINTPTR_MAX));
+  assert_true(lm_smaps_is_valid(&maps) && maps.mapping[2].from == third);
+  lm_smaps_finish(&maps);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(both_ways_tell_one_story),
     cmocka_unit_test(the_mappings_of_smaps_obey_their_laws),
+    cmocka_unit_test(mappings_that_the_kernel_shows_again_are_kept_once),
     cmocka_unit_test(a_process_that_is_gone_has_no_figures),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
