@@ -336,8 +336,10 @@ bool host_wake(const void *caller) {
   loam_on_foreign(stray_free); /* also for blocks that the next allocator serves until then */
   if (state != HOST_ASLEEP || !environ || caller_is_loader(caller)) return false;
   if (!atomic_compare_exchange_strong(&host_state, &state, HOST_WAKING)) return false;
+  int before = errno; /* programs find 0 in errno when main begins */
   read_environment();
   start();
+  errno = before;
   atomic_store_explicit(&host_state, HOST_AWAKE, memory_order_release);
   return true;
 }
@@ -365,6 +367,8 @@ static void tell_if_another_is_first(void) {
 }
 
 __attribute__((constructor)) static void begin(void) {
+  int before = errno;
   host_wake(&host_state);
   if (is_first && events != TELL_NONE && secure_getenv("LOAM_POLICY")) tell_if_another_is_first();
+  errno = before;
 }

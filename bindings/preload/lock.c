@@ -195,13 +195,19 @@ static int lock_within_limit(int flags) {
   return refuse();
 }
 
-PRELOAD_API int mlockall(int flags) {
-  int before = errno;
-  if (!(flags & MCL_CURRENT)) return kernel_mlockall(flags);
+/* Serves a call that has MCL_CURRENT. */
+static int lock_all(int flags) {
   if (kernel_mlockall(flags | MCL_ONFAULT)) return errno == ENOMEM ? lock_within_limit(flags) : -1;
   (void)lock_used(flags & MCL_ONFAULT ? ON_FAULT : 0);
   /* This changes later mappings only: they get their pages when they are made. */
   if (flags & MCL_FUTURE && !(flags & MCL_ONFAULT)) (void)kernel_mlockall(MCL_FUTURE);
+  return 0;
+}
+
+PRELOAD_API int mlockall(int flags) {
+  int before = errno;
+  if (!(flags & MCL_CURRENT)) return kernel_mlockall(flags);
+  if (lock_all(flags)) return -1;
   errno = before;
   return 0;
 }

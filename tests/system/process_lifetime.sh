@@ -3,7 +3,9 @@
 . tests/system/_lib.sh
 need "$CC" "$CXX"
 
-build early.c && compare_runs "allocating before constructors" "$program"
+build early.c && compare_runs "allocating before constructors" "$program" &&
+  LOAM_CONTROL=0 compare_runs "the same without a board" "$program" &&
+  LOAM_SERVICE=1 compare_runs "the same with a service" "$program"
 build late.c && compare_runs "allocating after destructors" "$program"
 build threads.c && compare_runs "threads that free what others allocated" "$program"
 build forks.c && compare_runs "fork, vfork and spawn from a busy process" "$program"

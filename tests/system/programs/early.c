@@ -1,5 +1,6 @@
 /* early.c - allocates before main: in preinit_array, which runs before the constructors of all
- * libraries, and in the program's first constructor. */
+ * libraries, and in the program's first constructor. As C demands, errno is 0 when main begins. */
+#include <errno.h>
 #include <string.h>
 
 #include "expect.h"
@@ -15,6 +16,7 @@ __attribute__((constructor(101))) static void construct(void) {
 }
 
 int main(void) {
+  expect(errno == 0);
   expect(before_all && !strcmp(before_all, "before all"));
   expect(first && !strcmp(first, "first"));
   first = realloc(first, 100000);

@@ -120,7 +120,8 @@ int main(int argc, char **argv) {
   bool limited = argc > 1 && !strcmp(argv[1], "limited");
   if (limited) limit_to(8 << 20);
   else if (argc > 1) refuse_mlockall();
-  expect(!mlockall(MCL_CURRENT | MCL_FUTURE));
+  errno = 0;
+  expect(!mlockall(MCL_CURRENT | MCL_FUTURE) && errno == 0);
   expect(status_of("VmLck:") > 1000);
   expect(status_of("VmPTE:") < 1024);
   expect(limited || (is_resident(block, 100000) && is_resident(untouched, SIZE)));
