@@ -331,17 +331,16 @@ bool lm_publisher_lacks_mover(const lm_publisher *p) { return lm_publisher_lates
 
 /* ---- loam reload */
 
-/* Publishes a policy file, or notes its refusal. */
+/* Publishes a policy file, or notes its refusal. A file that cannot be read is a mistake of the
+ * caller, such as a wrong path: the programs show no refusal for it. */
 static loam_status publish_file(lm_publisher *p, const char *path, uint64_t *number) {
   char *text = NULL;
   size_t length;
-  uint64_t hash = 0;
   loam_status status = lm_policy_file_read(path, LM_READ_TO_LOAD, &text, &length);
-  if (status == LOAM_OK) {
-    hash = lm_policy_open_hash(text, length);
-    lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
-    status = lm_publisher_publish(p, &source, number);
-  }
+  if (status != LOAM_OK) return status;
+  uint64_t hash = lm_policy_open_hash(text, length);
+  lm_script_source source = { path, text, length, lm_policy_limits(), .is_host = false };
+  status = lm_publisher_publish(p, &source, number);
   if (status != LOAM_OK) lm_publisher_refuse(p, hash, loam_error());
   lm_metadata_free(text);
   return status;

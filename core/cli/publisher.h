@@ -93,7 +93,7 @@ bool lm_publisher_lacks_report(const lm_publisher *p, int pid);
   "for new memory alone; start them with `loam run --service` to move live memory"
 bool lm_publisher_lacks_mover(const lm_publisher *p);
 
-/* Publishes the policy file `path` on the board `board`; a refusal is noted there. Sets
+/* Publishes the policy file `path` on the board `board`; a refusal of its text is noted there. Sets
  * *lacks_keeper to what lm_publisher_lacks_keeper returns; the caller then starts a watcher for the
  * figures and for shared limits. The failures are those of lm_publisher_open, of reading the file,
  * and of lm_publisher_publish. */

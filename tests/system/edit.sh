@@ -87,6 +87,14 @@ ask
 [ "$strategy" = four ] || fail "after reload memory is of '$strategy'"
 echo "ok: loam reload, generation $generation"
 
+"$LOAM" status "$pid" | grep '^attempts' > "$work/before"
+"$LOAM" reload "$pid" "$work/oter.lua" > "$work/reload" 2>&1 && fail "reload took a file that is not there"
+grep -q "$work/oter.lua: No such file or directory" "$work/reload" || fail "no file: $(cat "$work/reload")"
+"$LOAM" status "$pid" > "$work/status"
+grep -q '^last *ok' "$work/status" || fail "a wrong path counts as a refused policy: $(cat "$work/status")"
+grep '^attempts' "$work/status" | diff "$work/before" - || fail "a wrong path counts as an attempt"
+echo "ok: a reload with a wrong path is an error of the command alone"
+
 echo 'not a policy' > "$work/other.lua"
 "$LOAM" reload "$pid" "$work/other.lua" > "$work/reload" 2>&1 && fail "reload took a broken policy"
 ask
