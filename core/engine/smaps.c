@@ -15,8 +15,8 @@ typedef struct reading {
   lm_smaps_mapping now; /* the mapping that is being read; `from` is 0: it is passed over */
 } reading;
 
-/* The kernel writes the file piece by piece. If mappings join in between, the next piece begins with
- * a mapping that contains mappings which were read before. */
+/* The kernel writes the file piece by piece. If mappings join in between, the next piece begins
+ * with a mapping that contains mappings which were read before. */
 static void keep(lm_smaps *maps, lm_smaps_mapping m) {
   if (m.huge > m.resident) m.huge = m.resident;
   if (!m.from || m.from >= m.to || !m.resident) return;

@@ -170,9 +170,9 @@ bool lm_thread_list_is_valid(void) {
   return is_valid;
 }
 
-/* A child of _Fork(3) or clone(2) runs no fork hook. Its parent had one thread (loam.h), and the area
- * of this thread still has the number that the thread had in the parent. The kernel would say that
- * the thread is gone. */
+/* A child of _Fork(3) or clone(2) runs no fork hook. Its parent had one thread (loam.h), and the
+ * area of this thread still has the number that the thread had in the parent. The kernel would say
+ * that the thread is gone. */
 static void renumber_first_thread_locked(void) {
   int before = list.process;
   list.process = getpid();

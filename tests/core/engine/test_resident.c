@@ -92,8 +92,8 @@ static void a_process_that_is_gone_has_no_figures(void **state) {
   assert_true(!found.all && !found.own);
 }
 
-/* A second reading begins before the end of the first one, as a piece of the file does when mappings
- * were joined that the piece before has shown. */
+/* A second reading begins before the end of the first one, as a piece of the file does when
+ * mappings were joined that the piece before has shown. */
 static void mappings_that_the_kernel_shows_again_are_kept_once(void **state) {
   (void)state;
   lm_smaps maps = { 0 };
