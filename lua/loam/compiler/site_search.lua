@@ -145,15 +145,32 @@ local function broken(path, field, where)
   return list
 end
 
-local IS_ONE_NAME = { is = true, under = true }
+-- Returns how each string begins that has the answer yes to a question; nil: in many ways.
+local function head_of(question)
+  if question.part or question.how == "key" or question.how == "part" then return nil end
+  return question.how == "glob" and string.match(question.about, "^[^*?]*") or question.about
+end
 
--- Returns whether no string has the answer yes to two questions about one field. It is certain only
--- for `is` and `under`: if any string has both answers, the longer of the two names has them.
+-- Returns whether surely no string has the answer yes to both of two questions about one field. If
+-- a string has it for two questions by `under`, the longer of their two names has it too.
 local function are_apart(one, other)
-  if not (IS_ONE_NAME[one.how] and IS_ONE_NAME[other.how]) or one.part or other.part then
-    return false
+  local a, b = head_of(one), head_of(other)
+  if not a or not b then return false end
+  local common = math.min(#a, #b)
+  if string.sub(a, 1, common) ~= string.sub(b, 1, common) then return true end
+  if one.how == "is" then return not other.ask { [one.field] = a } end
+  if other.how == "is" then return not one.ask { [one.field] = b } end
+  if one.how == "glob" or other.how == "glob" then return false end
+  return not one.ask { [one.field] = b } and not other.ask { [one.field] = a }
+end
+
+-- Returns whether one of these steps, at a look, excludes the last step of a path, whose answer is
+-- not no.
+local function surely_exclude_last(steps, path)
+  for _, step in ipairs(steps) do
+    if step[2] ~= false and are_apart(step[1], path[#path][1]) then return true end
   end
-  return not one.ask { [one.field] = other.about } and not other.ask { [one.field] = one.about }
+  return false
 end
 
 -- Returns whether one of these steps excludes the last step of a path, whose answer is not no. If
@@ -161,7 +178,6 @@ end
 local function exclude_last(steps, path, field)
   local last = path[#path]
   for _, step in ipairs(steps) do
-    if step[2] ~= false and are_apart(step[1], last[1]) then return true end
     if not automaton.search(wanted_of({ step, last }, field), LONGEST[field]) then return true end
   end
   return false
@@ -188,6 +204,7 @@ local function guessed(path, site)
   local where = with_text(site, field, guess(observation, answer, site))
   local steps = where and broken(path, field, where)
   if steps and #steps == 0 then return where end
+  if steps and surely_exclude_last(steps, path) then return nil, true end
   for _, text in pairs { wider_guesses(observation, answer, site) } do
     where = with_text(site, field, text)
     if where and #broken(path, field, where) == 0 then return where end

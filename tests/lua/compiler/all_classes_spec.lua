@@ -37,6 +37,8 @@ describe("the classes of a policy", function()
     assert.equal(301, classes(chain_of_unders(300)))
     assert.equal(42, classes("for i = 1, 40 do if req.tag:under('app.p' .. i) and req.size > i "
       .. "then return a end end return req.tag:is('app') and b or c"))
+    assert.equal(42, classes("for i = 1, 40 do if req.tag:glob('app.p' .. i .. '-*') and req.size "
+      .. "> i then return a end end return req.tag:is('app.p') and b or c"))
     assert.equal(101, classes("for i = 1, 100 do if req.tag:glob('app' .. i .. '.*.?') then "
       .. "return i % 2 == 0 and a or b end end return c"))
     assert.equal(4, classes("if req.tag:part(3) == 'z' then return a end "

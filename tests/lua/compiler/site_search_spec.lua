@@ -1,3 +1,5 @@
+-- site_search_spec.lua - a site is found for a path of answers, with few questions.
+
 require("support")
 local site_search = require("loam.compiler.site_search")
 local tag = require("loam.symbolic.tag")
