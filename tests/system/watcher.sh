@@ -64,7 +64,8 @@ pid_t setsid(void) {
 C
 ${CC:-cc} -shared -fPIC -o "$work/late.so" "$work/late.c" || fail "late.c is not compiled"
 cat > "$work/brief" << 'SH'
-until read -r watcher < "$work/started"; do sleep 0.01; done
+until [ -s "$work/started" ]; do sleep 0.01; done
+read -r watcher < "$work/started"
 rm "$LOAM_CONTROL_DIR"/*.board
 : > "$work/removed"
 while kill -0 "$watcher" 2> /dev/null; do sleep 0.01; done
