@@ -102,4 +102,4 @@ def __dir__() -> list[str]:
 
 # Without multiprocessing there is no child yet, and loading it would cost 9 ms.
 if "multiprocessing.process" in _sys.modules:
-    children.enlist()
+    children.prepare()

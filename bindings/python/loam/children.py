@@ -26,7 +26,7 @@ from .errors import Error
 from .events import logger, reporting
 from .tags import _current, _everywhere, tag
 
-__all__ = ["enlist", "note_live", "note_settings", "note_text"]
+__all__ = ["prepare", "note_live", "note_settings", "note_text"]
 
 _MAX_TEXT = 1 << 20  # bytes: loam accepts no longer text
 
@@ -50,7 +50,7 @@ class _Policy:
 
 
 @dataclass(frozen=True)
-class _Orders:
+class _State:
     """The state that a child takes over from its parent.
 
     settings: the arguments of loam.start(), None if it was not called.
@@ -73,23 +73,23 @@ def note_settings(*settings: Any) -> None:
     """Keeps the arguments of _loam.start for children, except `policy` and `watch`."""
     global _settings
     _settings = settings
-    enlist()
+    prepare()
 
 
 def note_text(name: str, text: str) -> None:
-    """Keeps the text of the policy that has just been loaded, and enlists children."""
+    """Keeps the text of the policy that has just been loaded, and prepares children."""
     _texts.clear()
     _texts[_loam.policy_info()["hash"]] = (name, text)
-    enlist()
+    prepare()
 
 
 def note_live() -> None:
-    """Keeps the text of the file that has just gone live, and enlists children.
+    """Keeps the text of the file that has just gone live, and prepares children.
 
     A later edit of the file may be refused. A child then needs the text before that edit.
     """
     _note_file()
-    enlist()
+    prepare()
 
 
 def _note_file() -> None:
@@ -113,33 +113,33 @@ events._on_live = _note_file
 # ---- In the parent
 
 
-class _Heir:
-    """Pickles as a call of _obey with the orders that hold at that moment."""
+class _PickledState:
+    """Pickles as a call of _take_over with the state of that moment."""
 
-    def __reduce__(self) -> tuple[Callable[[_Orders], _Heir], tuple[_Orders]]:
-        return _obey, (_orders(),)
+    def __reduce__(self) -> tuple[Callable[[_State], _PickledState], tuple[_State]]:
+        return _take_over, (_state(),)
 
 
-def enlist() -> None:
-    """Makes the children that this process starts from now on take over its orders."""
+def prepare() -> None:
+    """Makes the children that this process starts from now on take over its state."""
     if sys.is_finalizing():
         return  # this process starts no more children, and can import nothing
     tags._on_first = None
     import multiprocessing.process as process
     config = getattr(process.current_process(), "_config", None)
     if isinstance(config, dict):
-        config.setdefault("loam", _Heir())
+        config.setdefault("loam", _PickledState())
 
 
-tags._on_first = enlist
+tags._on_first = prepare
 
 
-def _orders() -> _Orders:
+def _state() -> _State:
     entered = [(one.name, True) for one in list(_everywhere.values())]
     own = _current.get()
     if own is not None:
         entered.append((own, False))
-    return _Orders(_settings, _live_policy(), _numpy_arguments(), tuple(entered))
+    return _State(_settings, _live_policy(), _numpy_arguments(), tuple(entered))
 
 
 def _live_policy() -> _Policy | None:
@@ -161,18 +161,18 @@ def _numpy_arguments() -> dict[str, bool] | None:
 # ---- In the child
 
 
-def _obey(orders: _Orders) -> _Heir:
+def _take_over(state: _State) -> _PickledState:
     """Makes this process obey. Unpickling a Process calls it, before the child's function runs."""
-    steps: list[Callable[[], Any]] = [lambda: _start(orders.settings),
-                                      lambda: _take(orders.policy), lambda: _install(orders.numpy)]
+    steps: list[Callable[[], Any]] = [lambda: _start(state.settings),
+                                      lambda: _take(state.policy), lambda: _install(state.numpy)]
     for step in steps:
         try:
             step()
         except (Error, ImportError) as error:
             logger.error("this child does not obey as its parent does: %s", error)
-    for name, everywhere in orders.tags:
+    for name, everywhere in state.tags:
         tag(name, everywhere=everywhere).__enter__()  # until the child ends
-    return _Heir()
+    return _PickledState()
 
 
 def _start(settings: tuple[Any, ...] | None) -> None:

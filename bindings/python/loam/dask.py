@@ -82,14 +82,14 @@ class _Text:
 
 
 @dataclass
-class _Orders:
+class _Rollout:
     """What workers have to obey: `base`, or `trial` if they are among those that try it."""
 
     base: _Text
     trial: _Text | None = None
     share: float = 0.0
     names: frozenset[str] = field(default_factory=frozenset)  # the workers that try it
-    number: str = field(default_factory=lambda: uuid.uuid4().hex)  # no other orders have it
+    number: str = field(default_factory=lambda: uuid.uuid4().hex)  # no other rollout has it
 
 
 # ---- What runs in workers
@@ -100,16 +100,16 @@ class _Orders:
 # sends such an object with its code. They hold plain values, and use nothing but distributed and
 # the public interface of loam.
 
-_UNTOLD = "it has no policy of the fleet"
+_NO_POLICY = "it has no policy of the fleet"
 
 
-def _plugin(orders: _Orders) -> WorkerPlugin:
-    """Returns the plug-in that makes a worker obey the orders."""
+def _plugin(rollout: _Rollout) -> WorkerPlugin:
+    """Returns the plug-in that makes a worker obey the policy of a rollout."""
     name = _NAME
-    base = (orders.base.name, orders.base.text)
-    trial = None if orders.trial is None else (orders.trial.name, orders.trial.text)
-    names = tuple(orders.names)
-    number = orders.number
+    base = (rollout.base.name, rollout.base.text)
+    trial = None if rollout.trial is None else (rollout.trial.name, rollout.trial.text)
+    names = tuple(rollout.names)
+    number = rollout.number
 
     class Plugin(WorkerPlugin):
         """Dask calls setup in each worker, also in one that starts later."""
@@ -142,16 +142,16 @@ def _plugin(orders: _Orders) -> WorkerPlugin:
 def _state_function() -> Any:
     """Returns a function that returns the fields of a Worker, except `address` and `answers`.
 
-    It also returns `number`: of the orders that the worker has.
+    It also returns `number`: of the rollout that the worker has.
     """
-    name, untold = _NAME, _UNTOLD
+    name, no_policy = _NAME, _NO_POLICY
 
     def state(dask_worker: Any) -> dict[str, Any]:
         plugin = dask_worker.plugins.get(name)
         found = {"name": str(dask_worker.name), "policy": "", "generation": 0,
                  "number": getattr(plugin, "number", ""),  # a plug-in of an older client has none
                  "is_trial": plugin is not None and plugin.tries(dask_worker),
-                 "error": plugin.error if plugin is not None else untold}
+                 "error": plugin.error if plugin is not None else no_policy}
         try:
             import loam
         except Exception as error:
@@ -208,7 +208,7 @@ class Fleet:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._orders: _Orders | None = None
+        self._rollout: _Rollout | None = None
 
     def load(self, path: _Path, *, share: float = 1.0, timeout: float = 30) -> list[Worker]:
         """Makes all workers, or a share of them, obey a policy file; returns what each obeys.
@@ -231,21 +231,21 @@ class Fleet:
         if not checked:
             raise PolicyError(str(checked.errors[0]))
         if share == 1:
-            return self._order(_Orders(text), timeout)
-        if self._orders is None:
+            return self._roll_out(_Rollout(text), timeout)
+        if self._rollout is None:
             raise ValueError(f"share {share!r}: load a policy for all workers first; they go back "
                              "to it after the trial")
         names = _chosen((one.name for one in self.workers() if one.answers), share)
-        return self._order(_Orders(self._orders.base, text, share, names), timeout)
+        return self._roll_out(_Rollout(self._rollout.base, text, share, names), timeout)
 
     def rollback(self, *, timeout: float = 30) -> list[Worker]:
         """Ends a trial: all workers obey the policy that was loaded last for all of them.
 
         Raises ValueError if no policy was loaded, and TimeoutError as load() does.
         """
-        if self._orders is None:
+        if self._rollout is None:
             raise ValueError("rollback: no policy was loaded")
-        return self._order(_Orders(self._orders.base), timeout)
+        return self._roll_out(_Rollout(self._rollout.base), timeout)
 
     def workers(self, *, timeout: float = _TIMEOUT_S) -> list[Worker]:
         """Returns what each worker obeys now, ordered by name.
@@ -335,7 +335,7 @@ class Fleet:
 
     def _look(self, timeout: float,
               absent: frozenset[str] = frozenset()) -> list[tuple[Worker, str]]:
-        """Returns what each worker obeys, with the number of its orders, ordered by name."""
+        """Returns what each worker obeys, with the number of its rollout, ordered by name."""
         found = []
         for address, state in self._ask(timeout, _state_function(), absent=absent).items():
             if isinstance(state, dict):
@@ -348,27 +348,27 @@ class Fleet:
 
     # ---- Orders
 
-    def _order(self, orders: _Orders, timeout: float) -> list[Worker]:
-        """Gives orders to all workers. If one cannot obey, gives the orders before again."""
-        workers, late = self._send(orders, timeout)
+    def _roll_out(self, rollout: _Rollout, timeout: float) -> list[Worker]:
+        """Gives a rollout to all workers. If one cannot obey, gives the last one again."""
+        workers, late = self._send(rollout, timeout)
         refused = [worker for worker in workers if worker.error and worker not in late]
         if refused:
             self._restore(timeout, frozenset(worker.address for worker in late))
             raise PolicyError(_refusal(refused, len(workers)))
-        self._orders = orders
+        self._rollout = rollout
         if late:
             raise TimeoutError(_lateness(late, len(workers), timeout))
         return workers
 
     def _restore(self, timeout: float, absent: frozenset[str]) -> None:
-        """Gives the orders before again, and does not wait for workers that are absent."""
-        if self._orders is not None:
-            self._send(self._orders, timeout, absent)
+        """Gives the last rollout again, and does not wait for workers that are absent."""
+        if self._rollout is not None:
+            self._send(self._rollout, timeout, absent)
             return
         self._tell(min(_JOINT_S, timeout), lambda: self._client.unregister_worker_plugin(_NAME))
         self._ask(timeout, _forget_function(), absent=absent)
 
-    def _send(self, orders: _Orders, timeout: float,
+    def _send(self, rollout: _Rollout, timeout: float,
               absent: frozenset[str] = frozenset()) -> tuple[list[Worker], list[Worker]]:
         """Registers the plug-in and waits until it has run in each worker that is not absent.
 
@@ -377,12 +377,12 @@ class Fleet:
         deadline = time.monotonic() + timeout
         # The scheduler keeps the plug-in, whether or not all workers answer.
         self._tell(min(_JOINT_S, timeout), lambda: self._client.register_worker_plugin(
-            _plugin(orders), name=_NAME))
+            _plugin(rollout), name=_NAME))
         while True:
             left = max(deadline - time.monotonic(), _POLL_S)
             found = self._look(min(left, _TIMEOUT_S), absent)
             workers = [worker for worker, _ in found]
-            late = [worker for worker, number in found if number != orders.number]
+            late = [worker for worker, number in found if number != rollout.number]
             is_over = time.monotonic() >= deadline
             if is_over and not workers:
                 raise TimeoutError(f"the cluster has no worker after {timeout:g} s")

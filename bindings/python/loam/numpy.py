@@ -116,7 +116,7 @@ def install(*, sites: bool = False, touch: bool = False, everywhere: bool = True
     """
     global _sites, _touch
     events.start()
-    children.enlist()
+    children.prepare()
     with _lock:
         if policy.info().generation == 0 and os.environ.get("NUMPY_MADVISE_HUGEPAGE") != "0":
             policy.load(text=_POLICY, name="numpy")

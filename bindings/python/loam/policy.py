@@ -85,7 +85,7 @@ def watch(path: _Path) -> Info:
     """
     if path is None:
         raise TypeError("watch() takes a path; unwatch() stops following")
-    children.enlist()
+    children.prepare()
     with events.reporting():
         _loam.policy_watch(path)
     children.note_live()
