@@ -50,6 +50,9 @@ local function new_context(answers, inspect)
       return true
     end,
     program = function() return "python3" end,
+    command_line = function(pid)
+      return answers and answers.command_lines and answers.command_lines[pid]
+    end,
     setenv = function(name, value) context.set[name] = value or false end,
     why_not_governed = function(program)
       local why = { static = "linked statically", small = "a program of 32 bits" }

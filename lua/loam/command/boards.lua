@@ -59,6 +59,18 @@ function boards.read(context)
   return rows, others
 end
 
+-- Returns whether the process of a status lives, and has its process id also for this command.
+function boards.has_process(status)
+  return is_alive(status) and status.state ~= "unknown"
+end
+
+-- Adds a member to a status as text.
+---@param row loam.BoardRow
+---@param member string name and value in JSON
+function boards.add_member(row, member)
+  row.text = row.text:gsub("}%s*$", "") .. "," .. member .. "}"
+end
+
 ---@return loam.BoardRow[] the living processes
 ---@return table[] as of boards.read
 function boards.living(context)

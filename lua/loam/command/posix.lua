@@ -81,6 +81,19 @@ function posix.program(pid)
   return name and name:match("^(.*)\n$")
 end
 
+local COMMAND_MOST = 4096 -- bytes of a command line
+
+-- Returns the command line of a process, its words separated by spaces; of a longer one the first
+-- COMMAND_MOST bytes. Returns nil if the process has none, or has ended.
+---@return string|nil
+function posix.command_line(pid)
+  local file = io.open(("/proc/%d/cmdline"):format(pid), "rb")
+  local text = file and file:read(COMMAND_MOST) or ""
+  if file then file:close() end
+  local words = text:gsub("%z", " "):gsub("%s+$", "")
+  return words ~= "" and words or nil
+end
+
 -- Returns true if no folder of PATH has the name. execvp reports EACCES for such a name too, if a
 -- folder of PATH may not be searched.
 local function is_nowhere(name)

@@ -2,6 +2,8 @@
 -- each process with its rank in an environment variable, and the kernel shows the environment of a
 -- process to its own user and to root. The process does nothing for that.
 
+local boards = require("loam.command.boards")
+
 local rank = {}
 
 -- The variables of Open MPI, of PMIx and PMI (MPICH, Intel MPI), and of Slurm. The first that is
@@ -33,7 +35,7 @@ end
 ---@return integer|nil rank
 ---@return string|nil job
 function rank.of(context, status)
-  if status.state == "ended" or status.state == "unknown" then return nil end
+  if not boards.has_process(status) then return nil end
   local text = context.api.environment(status.pid)
   local found = text and numbers_of(text) or {}
   for _, name in ipairs(VARIABLES) do
@@ -48,8 +50,8 @@ function rank.add(context, row)
   local number, job = rank.of(context, row.status)
   if not number then return end
   row.status.rank, row.status.job = number, job
-  local members = (',"rank":%d'):format(number) .. (job and (',"job":"%s"'):format(job) or "")
-  row.text = row.text:gsub("}%s*$", members .. "}")
+  boards.add_member(row, ('"rank":%d'):format(number))
+  if job then boards.add_member(row, ('"job":"%s"'):format(job)) end
 end
 
 return rank

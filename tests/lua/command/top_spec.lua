@@ -311,7 +311,7 @@ describe("loam top: groups", function()
     local is_before = columns.order(columns.find("tag", "rate"), false)
     list[17].bytes_per_s = 1
     assert.equal("k17", columns.first(list, is_before, 1)[1].key)
-    assert.equal(1, #columns.filter(list, "K2999"))
+    assert.equal(1, #columns.filter("tag", list, "K2999"))
   end)
 end)
 

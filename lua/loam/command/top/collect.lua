@@ -5,6 +5,7 @@
 -- (schedule.lua), and so is the look that asks the kernel where pages are.
 
 local boards = require("loam.command.boards")
+local command_line = require("loam.command.command_line")
 local json = require("loam.report.json")
 local rank = require("loam.command.rank")
 local schedule = require("loam.command.top.schedule")
@@ -37,6 +38,7 @@ local GONE_MS = 3000   -- how long a process is shown that has ended
 ---@field state string
 ---@field hash string|nil of the live policy
 ---@field policy string|nil its name
+---@field command string|nil its command line
 ---@field rank integer|nil in a parallel job
 ---@field job string|nil the job and step of Slurm
 ---@field figures table|nil the answer of the last look
@@ -65,6 +67,7 @@ local function add(self, pid, status)
     is_on_board = status ~= nil,
   }
   if status then note_status(process, status) end
+  process.command = command_line.of(self.context, status or process)
   process.rank, process.job = rank.of(self.context, status or process)
   self.by_pid[pid] = process
 end
@@ -87,6 +90,7 @@ local function read_boards(self, now)
         add(self, status.pid, status)
       else
         note_status(known, status)
+        known.command = command_line.of(context, status) -- servers change it
       end
     end
   end

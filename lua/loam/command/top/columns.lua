@@ -12,6 +12,7 @@ local BAR = 10 -- characters of a bar
 ---@field head string
 ---@field right boolean whether texts are aligned to the right
 ---@field is_name boolean|nil whether the column may be cut to fit the terminal
+---@field is_rest boolean|nil whether the column, the last one, gets what the others leave of a line
 ---@field is_text boolean|nil whether rows are sorted by a text
 ---@field is_optional boolean|nil whether the column is left out where no group has a value
 ---@field value fun(group: loam.TopGroup): number|string|nil
@@ -112,6 +113,9 @@ local PID = column("pid", "PID", function(group) return group.process.pid end,
 local RANK = column("rank", "RANK", function(group) return group.process.rank end,
   function(group) return group.process.rank and ("%d"):format(group.process.rank) or "-" end)
 RANK.is_optional = true
+local COMMAND = left(column("command", "COMMAND", function(group) return group.process.command end,
+  function(group) return terminal.plain(group.process.command or "-") end))
+COMMAND.is_text, COMMAND.is_optional, COMMAND.is_rest = true, true, true
 
 -- In the views of tags and strategies, a terminal of 80 columns shows all columns up to LIMIT.
 columns.OF = {
@@ -122,7 +126,7 @@ columns.OF = {
   node = { name_column("NODE"), figure("live", "IN MEMORY", "live_bytes", bytes_text),
            GROWN, PEAK, PROCESSES, AGE },
   process = { PID, name_column("PROGRAM"), RANK, STATE, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE,
-              LIMIT, GROWN, PEAK, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
+              LIMIT, GROWN, PEAK, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE, COMMAND },
   service = { name_column("PROGRAM"), PROCESSES, LIVE, ASLEEP, BLOCKS, RATE, BLOCK_RATE, LIMIT,
               GROWN, PEAK, FALLBACKS, FAILED, SHORTFALL, POLICY, AGE },
 }
@@ -193,12 +197,16 @@ function columns.order(one, reverse)
   end
 end
 
--- Returns the groups whose name has a text in it, whatever the case of the letters.
-function columns.filter(list, text)
+-- Returns the groups whose name has a text in it, whatever the case of the letters. By process, the
+-- command line may have it too.
+function columns.filter(by, list, text)
   if text == "" then return list end
   local wanted, out = text:lower(), {}
+  local function has(words) return words and words:lower():find(wanted, 1, true) end
   for _, group in ipairs(list) do
-    if group.name:lower():find(wanted, 1, true) then out[#out + 1] = group end
+    if has(group.name) or by == "process" and has(group.process.command) then
+      out[#out + 1] = group
+    end
   end
   return out
 end

@@ -22,7 +22,7 @@ end
 local function build(model)
   if not model.has_changed then return end
   local now = model.context.posix.clock()
-  model.groups = columns.filter(groups.build(model.processes, model.by, model.peaks, now),
+  model.groups = columns.filter(model.by, groups.build(model.processes, model.by, model.peaks, now),
     model.mode == "filter" and model.input or model.filter)
   model.total = groups.total(model.processes)
   model.has_changed = false

@@ -142,7 +142,7 @@ end
 local function fit(widths, list, most)
   local sum, name = -2, nil
   for i, one in ipairs(list) do
-    sum = sum + widths[i] + 2
+    if not one.is_rest then sum = sum + widths[i] + 2 end
     if one.is_name then name = i end
   end
   if sum <= most then return end

@@ -4,6 +4,7 @@ local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
 local describe = require("loam.command.describe")
 local hosts = require("loam.command.hosts")
+local command_line = require("loam.command.command_line")
 local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
@@ -34,6 +35,7 @@ commands:
   example = [[
   $ loam status 4242
   program   python3 (4242), loam 1.1.0
+  command   python3 app.py
   state     running
   policy    production, generation 3
   file      /etc/loam/prod.lua, watched
@@ -123,6 +125,7 @@ local function show(context, answer)
   local rows = {}
   local function add(name, format, ...) rows[#rows + 1] = { name, format:format(...) } end
   add("program", "%s, loam %s", describe.program(answer), answer.loam)
+  if answer.command then add("command", "%s", terminal.plain(answer.command)) end
   if answer.rank then add("rank", "%s", rank_text(answer)) end
   if answer.state then add("state", "%s", boards.state(answer, context.now())) end
   add("policy", "%s", policy_text(answer))
@@ -151,6 +154,7 @@ local function find(context, pid)
   local row = boards.find(context, pid)
   if row then
     rank.add(context, row)
+    command_line.add(context, row)
     return row.status, row.text
   end
   local answer, words, text = hosts.ask(context, pid, "status")

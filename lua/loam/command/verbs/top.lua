@@ -27,8 +27,8 @@ interval.
 COLUMN is the heading of a column, or one of these names: name, live, asleep,
 blocks, rate, block_rate, peak, grown, limit, processes, age; by strategy,
 service and process also fallbacks, failed and shortfall; by service and
-process also policy; by process also pid, rank and state, and not processes. By
-node there are name, live, peak, grown, processes and age.
+process also policy; by process also pid, rank, state and command, and not
+processes. By node there are name, live, peak, grown, processes and age.
 
 top reads boards, and looks at the memory of each process from outside, without
 asking it: the processes do nothing for that. Large programs are looked at less
@@ -42,7 +42,7 @@ that has ended stays for three seconds.]],
     { "count", "N", "ends after N intervals", kind = "number", least = 1 },
     { "sort", "COLUMN", "the column that decides the order (default live)" },
     { "reverse", nil, "turns the order around" },
-    { "filter", "TEXT", "only names with this text in them" },
+    { "filter", "TEXT", "only names, or command lines, with this text in them" },
     { "json", nil, "a JSON object after each interval" },
   },
   example = [[
@@ -98,7 +98,8 @@ end
 
 -- Returns the groups to show, in their order.
 local function ordered(given, processes, peaks, now)
-  local list = columns.filter(groups.build(processes, given.by, peaks, now), given.filter or "")
+  local list = groups.build(processes, given.by, peaks, now)
+  list = columns.filter(given.by, list, given.filter or "")
   local is_before = columns.order(columns.find(given.by, given.sort), given.reverse or false)
   return columns.first(list, is_before, #list)
 end
@@ -131,7 +132,7 @@ local function json_group(group, by)
   if by ~= "process" then return row end
   local process = group.process
   row.pid, row.state, row.hash, row.error = process.pid, process.state, process.hash, process.error
-  row.rank, row.job = process.rank, process.job
+  row.command, row.rank, row.job = process.command, process.rank, process.job
   if process.ended_at then row.state = "ended" end
   return row
 end
