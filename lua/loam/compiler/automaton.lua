@@ -388,7 +388,7 @@ local function search(live, longest, rank, most)
   push(waiting, rank(live), { live = live, text = "" })
   for from in pop, waiting do
     left = left - 1
-    if left < 0 then return nil, true end
+    if left < 0 then return nil, true, most end
     if #from.text == longest then
       cut = true
     else
@@ -398,13 +398,13 @@ local function search(live, longest, rank, most)
         if to and not seen[name] then
           seen[name] = true
           local text = from.text .. char(b)
-          if to.missing == 0 then return text, cut end
+          if to.missing == 0 then return text, cut, most and most - left end
           push(waiting, rank(to), { live = to, text = text })
         end
       end
     end
   end
-  return nil, cut
+  return nil, cut, most and most - left
 end
 
 local function by_missing(live) return live.missing end
@@ -429,11 +429,13 @@ end
 -- nil also after `most` states.
 ---@param wanted table[] pairs { automaton, answer }
 ---@return string|nil
+---@return integer how many states were looked at
 function automaton.shortest(wanted, longest, most)
   local live = starts(wanted)
-  if not live then return nil end
-  if live.missing == 0 then return "" end
-  return (search(live, longest, by_length, most))
+  if not live then return nil, 0 end
+  if live.missing == 0 then return "", 0 end
+  local text, _, states = search(live, longest, by_length, most)
+  return text, states
 end
 
 return automaton

@@ -223,17 +223,16 @@ function site_search.on(path, site)
   return found and with_field(site, observation.field, found)
 end
 
-local MOST_STATES = 20000 -- of one search for a shortest string
-
--- Returns the site with the shortest strings that gives the answers of `path`. `site` gives these
--- answers too; it has the string of a field whose search would take too long.
-function site_search.shortest(path, site)
-  local where = {}
+-- Returns the site with the shortest strings that gives the answers of `path`, and how many states
+-- the searches looked at. `site` gives these answers too; it has the string of a field whose search
+-- would take more than `most` states.
+function site_search.shortest(path, site, most)
+  local where, sum = {}, 0
   for field, longest in pairs(LONGEST) do
-    where[field] = automaton.shortest(wanted_of(path, field), longest, MOST_STATES)
-      or site[field]
+    local text, states = automaton.shortest(wanted_of(path, field), longest, most)
+    where[field], sum = text or site[field], sum + states
   end
-  return where
+  return where, sum
 end
 
 return site_search

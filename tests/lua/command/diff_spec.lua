@@ -6,6 +6,7 @@ local compare = require("compare")
 local impact = require("loam.command.diff.impact")
 local json = require("loam.report.json")
 local regions = require("loam.command.diff.regions")
+local sites = require("loam.command.diff.sites")
 
 local PAIRS, REQUESTS = 24, 40
 
@@ -115,6 +116,39 @@ describe("the comparison of two policies", function()
     assert.equal(6, #list)
     assert.same({ 'req.tag:under("x")', 'not req.tag:under("x.y1")' }, { list[1], list[2] })
     assert.equal("other questions have the answer no", list[6])
+  end)
+
+  -- A body that counts in a tag the letters from `first` on to `last`; more than `least` give a.
+  local function counting(first, last, least)
+    local list = { "local n = 0 " }
+    for i = first, last, first < last and 1 or -1 do
+      list[#list + 1] = ('if req.tag:glob("*%c*") then n = n + 1 end '):format(96 + i)
+    end
+    return table.concat(list) .. ("if n > %d then return a end return b"):format(least)
+  end
+
+  it("does not walk all ways of graphs that join their ways", function()
+    local made = diff(counting(1, 14, 6), counting(1, 14, 7)) -- 3,432 ways lead to the difference
+    assert.is_true(made.is_short)
+    assert.equal("abcdefg", made.regions[1].sites[1].tag)
+    assert.is_true(#made.regions[1].sites < 400)
+    for _, words in ipairs(made.regions[1].questions) do assert.not_matches("^not ", words) end
+    local _, out = run(support.file(counting(1, 14, 6)), support.file(counting(1, 14, 7)))
+    assert.matches("moved      abcdefg and at least 2%d%d other classes: any size\n", out)
+    made = diff(counting(1, 6, 2), counting(1, 6, 3))
+    assert.equal(20, #made.regions[1].sites)
+    assert.is_false(made.is_short)
+  end)
+
+  it("is refused where two policies have too many classes together", function()
+    local most = sites.MOST_STEPS
+    sites.MOST_STEPS = 100
+    local status, out, err = run(support.file(counting(1, 9, 3)),
+      support.file(counting(9, 1, 3)))
+    sites.MOST_STEPS = most
+    assert.same({ 2, "" }, { status, out })
+    assert.equal("loam: the two policies have too many classes of tags together to be compared; "
+      .. "ask questions that both ask in one order\n", err)
   end)
 
   it("joins classes of tags with one difference", function()

@@ -114,12 +114,14 @@ local function add_no(self, list, region)
   end
 end
 
--- Lists questions that hold for all sites of a region, as a policy writes them.
+-- Lists questions that hold for all sites of a region, as a policy writes them. If the region may
+-- have sites that are not known, those with the answer no are left out.
 ---@param region loam.Region
+---@param is_short boolean whether the region may have more sites
 ---@return string[]
-function questions.words(self, region)
+function questions.words(self, region, is_short)
   local list = words_of_yes(region.yes)
-  add_no(self, list, region)
+  if not is_short then add_no(self, list, region) end
   return list
 end
 

@@ -48,7 +48,8 @@ local function tag_words(region)
   if region.tags == "any" then return "any tag" end
   if region.tags == "other" then words = "other tags, such as " .. words end
   if others == 0 then return words end
-  return ("%s and %s"):format(words, units.plural(others, "other class", "other classes"))
+  return ("%s and %s%s"):format(words, region.is_short and "at least " or "",
+    units.plural(others, "other class", "other classes"))
 end
 
 -- Lists the inputs of a witness that are not as in a plain request: { field, value }.

@@ -1,9 +1,13 @@
 -- sites.lua - the pairs of plans that the sites of two policies get.
 --
--- A policy is a tree of questions about the strings of a site, with a plan at each end. A walk goes
--- down the tree of the old policy. At each plan it goes on down the tree of the new policy, where
--- many questions have their answers already. An answer that no site can give beside the others is
--- left out (compiler/site_search.lua), so each pair of plans is one that some site gets.
+-- A policy is a graph of questions about the strings of a site, with a plan at each end. A walk
+-- goes down the graph of the old policy, and down that of the new one where both ask one question.
+-- At each plan it goes on down the graph of the new policy, where many questions have their answers
+-- already. An answer that no site can give beside the others is left out
+-- (compiler/site_search.lua), so each pair of plans is one that some site gets.
+--
+-- A graph that joins its ways has many more ways than nodes. So after some hundred visits, the walk
+-- does not go on from a pair of nodes if every way from there was possible and was walked before.
 
 local automaton = require("loam.compiler.automaton")
 local site_search = require("loam.compiler.site_search")
@@ -69,36 +73,100 @@ local function next_of(cell, question, answer)
   return assert(cell.answers[answer], "an answer that the compiler took for impossible")
 end
 
--- Calls `visit(old, new, path, site)` for each pair of different plans that a site gets. `path` is
--- the list of { question, answer } on the way, and `site` gives these answers.
+local MANY_VISITS = 256   -- then known ways are left out
+
+-- The most steps of a walk. They take half a minute.
+sites.MOST_STEPS = 200000
+
+-- The pairs of nodes whose ways were all walked: for each pair a list of the answers, given before,
+-- that decided about these ways.
+local function new_walked()
+  local by_old = {}
+  local walked = {}
+  function walked.add(a, b, used)
+    by_old[a] = by_old[a] or {}
+    by_old[a][b] = by_old[a][b] or {}
+    table.insert(by_old[a][b], used)
+  end
+  -- Returns the entry of a pair for which the answers so far decide as they did then; nil: none.
+  function walked.find(a, b, answers)
+    for _, used in ipairs(by_old[a] and by_old[a][b] or {}) do
+      local is_equal = true
+      for question, answer in pairs(used) do is_equal = is_equal and answers[question] == answer end
+      if is_equal then return used end
+    end
+    return nil
+  end
+  return walked
+end
+
+-- Calls `visit(old, new, path, site)` for each pair of different plans that a site gets, at least
+-- once. `path` is the list of { question, answer } on the way, and `site` gives these answers.
+---@return boolean is_short whether other ways to pairs of plans were left out
 function sites.each_pair(old, new, visit)
-  local path, answers = {}, {}
+  local path, answers, walked = {}, {}, new_walked()
+  local visits, steps, is_short = 0, 0, false
   local walk
+
   local function follow(a, b, question, answer, site)
+    steps = steps + 1
+    if steps > sites.MOST_STEPS then
+      error({ words = "the two policies have too many classes of tags together to be compared; "
+        .. "ask questions that both ask in one order" }, 0)
+    end
     path[#path + 1] = { question, answer }
-    local where = site_search.on(path, site)
+    local where, used = site_search.on(path, site), nil
     if where then
       answers[question] = answer
-      walk(next_of(a, question, answer), next_of(b, question, answer), where)
+      used = walk(next_of(a, question, answer), next_of(b, question, answer), where)
       answers[question] = nil
     end
     path[#path] = nil
+    return used
   end
+
+  -- Walks all ways from a pair of nodes. Returns the answers so far that decided about them; nil if
+  -- some way was not possible, as after other answers it may be.
+  local function walk_all(a, b, question, site)
+    local list, used = answers_after(path, question), {}
+    local is_whole = #list == #site_search.answers(question)
+    for _, answer in ipairs(list) do
+      local below = follow(a, b, question, answer, site)
+      is_whole = is_whole and below ~= nil
+      for other, known in pairs(below or {}) do used[other] = known end
+    end
+    used[question] = nil
+    return is_whole and used or nil
+  end
+
   function walk(a, b, site)
-    local cell
+    local used, question = {}, nil
     while a ~= b do
-      cell = a.question and a or b.question and b
-      if not cell then return visit(a, b, path, site) end
-      local known = answers[cell.question]
-      if known == nil then break end
-      a, b = next_of(a, cell.question, known), next_of(b, cell.question, known)
+      local cell = a.question and a or b.question and b
+      if not cell then
+        visits = visits + 1
+        visit(a, b, path, site)
+        return used
+      end
+      question = cell.question
+      if answers[question] == nil then break end
+      used[question] = answers[question]
+      a, b = next_of(a, question, used[question]), next_of(b, question, used[question])
     end
-    if a == b then return end
-    for _, answer in ipairs(answers_after(path, cell.question)) do
-      follow(a, b, cell.question, answer, site)
+    if a == b then return used end
+    local below = visits >= MANY_VISITS and walked.find(a, b, answers)
+    if below then
+      is_short = true
+    else
+      below = walk_all(a, b, question, site)
+      if below then walked.add(a, b, below) end
     end
+    for other, known in pairs(below or {}) do used[other] = known end
+    return below and used
   end
+
   walk(old, new, { tag = "", file = "", func = "", module = "" })
+  return is_short
 end
 
 return sites
