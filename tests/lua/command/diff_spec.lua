@@ -27,10 +27,11 @@ local function told(made)
   return out
 end
 
--- Runs the command on two policies. Returns its exit status, its output and its errors.
-local function run(old, new, options)
+-- Runs the command on two policies. Returns its exit status, its output and its errors. `prepare`
+-- may change the context.
+local function run(old, new, options, prepare)
   local status, context = canned.run("diff old.lua new.lua " .. (options or ""), nil, nil,
-    function(path, query) return compare.ask(path == "old.lua" and old or new, query) end)
+    function(path, query) return compare.ask(path == "old.lua" and old or new, query) end, prepare)
   return status, context.out, context.err
 end
 
@@ -138,6 +139,21 @@ describe("the comparison of two policies", function()
     made = diff(counting(1, 6, 2), counting(1, 6, 3))
     assert.equal(20, #made.regions[1].sites)
     assert.is_false(made.is_short)
+  end)
+
+  it("shows on a terminal that it goes on", function()
+    local function on_terminal(context)
+      context.terminal = true
+      context.posix.clock = function()
+        context.clock = context.clock + 100
+        return context.clock
+      end
+    end
+    local old, new = support.file(counting(1, 6, 2)), support.file(counting(1, 6, 3))
+    local _, _, err = run(old, new, nil, on_terminal)
+    assert.matches("^\rcomparing the policies, 2 s so far\27%[K\rcomparing the policies, 2 s so "
+      .. "far\27%[K\rcomparing the policies, 2 s [^\n]*\r\27%[K$", err)
+    assert.equal("", (select(3, run(old, new))))
   end)
 
   it("is refused where two policies have too many classes together", function()

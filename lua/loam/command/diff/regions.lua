@@ -153,7 +153,7 @@ end
 -- takes up to 0.3 ms.
 local MOST_STATES, MOST_IN_ALL = 5000, 20000
 
-local function compare_sites(made, old, new)
+local function compare_sites(made, old, new, tick)
   local by_key, plan_set, left = {}, made.plans, MOST_IN_ALL
   local function named(path, site)
     if left <= 0 then return site end
@@ -169,12 +169,13 @@ local function compare_sites(made, old, new)
     local class = { site = where, tags = tags_of(path), path = { unpack(path) } }
     class.yes, class.no, class.is_no = questions.split(path)
     for _, one in ipairs(found) do add(made, by_key, one, class) end
-  end)
+  end, tick)
 end
 
 -- Compares two policies, given as their answers to the query `nodes`.
+---@param tick fun()|nil called now and then, as the comparison may take long
 ---@return loam.Comparison
-function regions.compare(old_text, new_text)
+function regions.compare(old_text, new_text, tick)
   local pool = reader.pool()
   local old, new = reader.begin(pool, old_text), reader.begin(pool, new_text)
   local made = {
@@ -189,7 +190,7 @@ function regions.compare(old_text, new_text)
     reader.finish(policy)
   end
   witness.reset()
-  compare_sites(made, old, new)
+  compare_sites(made, old, new, tick or function() end)
   local words = questions.new()
   for _, list in ipairs { made.regions, made.undecided } do
     table.sort(list, is_region_before)

@@ -102,14 +102,16 @@ end
 
 -- Calls `visit(old, new, path, site)` for each pair of different plans that a site gets, at least
 -- once. `path` is the list of { question, answer } on the way, and `site` gives these answers.
+-- Calls `tick()` now and then.
 ---@return boolean is_short whether other ways to pairs of plans were left out
-function sites.each_pair(old, new, visit)
+function sites.each_pair(old, new, visit, tick)
   local path, answers, walked = {}, {}, new_walked()
   local visits, steps, is_short = 0, 0, false
   local walk
 
   local function follow(a, b, question, answer, site)
     steps = steps + 1
+    tick()
     if steps > sites.MOST_STEPS then
       error({ words = "the two policies have too many classes of tags together to be compared; "
         .. "ask questions that both ask in one order" }, 0)

@@ -157,6 +157,24 @@ local function count(context, given, list, made)
   return counted
 end
 
+local FIRST_MS, EVERY_MS = 2000, 250
+
+-- Compares two policies. From the second second on, a line on the terminal shows how long that has
+-- taken.
+local function compare(context, texts)
+  local clock, is_terminal = context.posix.clock, context.posix.is_terminal(2)
+  local began, written = clock(), nil
+  local function tick()
+    local now = clock()
+    if now - began < FIRST_MS or written and now - written < EVERY_MS then return end
+    written = now
+    context.warn(("\rcomparing the policies, %d s so far\27[K"):format((now - began) / 1000))
+  end
+  local ok, made = pcall(regions.compare, texts[1], texts[2], is_terminal and tick or nil)
+  if written then context.warn("\r\27[K") end
+  return ok and made or error(made, 0)
+end
+
 function diff.run(context, given)
   local allowed = allowed_kinds(given)
   local list, policies = read_arguments(context, given)
@@ -167,7 +185,7 @@ function diff.run(context, given)
     report.refused(context, shown, errors)
     return diff.failed
   end
-  local made = regions.compare(texts[1], texts[2])
+  local made = compare(context, texts)
   local message
   message, errors = doubt(context, policies, made)
   if errors then
