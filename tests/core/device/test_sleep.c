@@ -57,7 +57,19 @@ static bool has(const void *at, int byte) {
   return !memcmp(host, memset(wanted, byte, SIZE), SIZE);
 }
 
-static bool is_at(const char *tag, size_t bytes) { return loam_asleep(tag) == bytes; }
+static void check_sleeper(void *all_valid, lm_provided *block) {
+  bool *valid = all_valid;
+  if (!block->sleeper) return;
+  *valid = *valid && lm_sleeper_is_valid(block->sleeper);
+  *valid = *valid && block->is_asleep == block->sleeper->is_asleep;
+}
+
+/* Returns whether so many bytes of a tag are asleep, and the law of each block holds. */
+static bool is_at(const char *tag, size_t bytes) {
+  bool all_valid = lm_provided_is_valid();
+  lm_provided_each(check_sleeper, &all_valid);
+  return all_valid && loam_asleep(tag) == bytes;
+}
 
 /* ---- Sleep and wake */
 
@@ -733,8 +745,27 @@ TEST(threads_put_to_sleep_wake_and_free) {
   loam_free(keep);
 }
 
+static void the_law_of_a_block(void **state) {
+  (void)state;
+  lm_sleeper s = { .at = ROUND, .size = ROUND, .has_memory = true, .is_mapped = true };
+  assert_true(lm_sleeper_is_valid(&s));
+  s.is_torn = true;
+  assert_false(lm_sleeper_is_valid(&s));
+  s.is_mapped = false; /* awake, and the device cannot use it */
+  assert_false(lm_sleeper_is_valid(&s));
+  s.is_asleep = true;
+  assert_true(lm_sleeper_is_valid(&s));
+  s.has_memory = false;
+  assert_false(lm_sleeper_is_valid(&s));
+  s.is_torn = false;
+  assert_true(lm_sleeper_is_valid(&s));
+  s.size = 0;
+  assert_false(lm_sleeper_is_valid(&s));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_law_of_a_block),
     cmocka_unit_test(a_block_has_addresses_and_memory_of_its_own),
     cmocka_unit_test(sleeps_in_pinned_memory),
     cmocka_unit_test(sleeps_in_pinned_memory_if_no_place_is_given),
