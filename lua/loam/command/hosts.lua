@@ -3,7 +3,9 @@
 local json = require("loam.report.json")
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local command_line = require("loam.command.command_line")
 local describe = require("loam.command.describe")
+local terminal = require("loam.command.terminal")
 
 local hosts = {}
 
@@ -143,12 +145,15 @@ function hosts.all(context)
   return others
 end
 
+local MOST_WORDS = 50 -- characters of a command line
+
 -- Lists programs to choose from, and ends the command with status 2.
----@param found table[] pairs of a process id and a program's name
-function hosts.list(context, found, name)
+---@param found table[] pairs of a process id and a program's command line or name
+local function list_to_choose(context, found, name)
   context.warn(("loam %s: %d programs run under loam; choose one:\n"):format(name, #found))
   for _, pair in ipairs(found) do
-    context.warn(("  loam %s %d    # %s\n"):format(name, pair[1], pair[2] or "?"))
+    local words = terminal.shortened(terminal.plain(pair[2] or "?"), MOST_WORDS)
+    context.warn(("  loam %s %d    # %s\n"):format(name, pair[1], words))
   end
   error({ silent = true, status = 2 }, 0)
 end
@@ -159,7 +164,7 @@ local function list(context, pids, name)
     local answer = hosts.ask(context, pid, "status")
     found[i] = { pid, answer and answer.program }
   end
-  hosts.list(context, found, name)
+  list_to_choose(context, found, name)
 end
 
 -- Returns the hosts whose board this command can read, or that have no board.
@@ -192,8 +197,10 @@ function hosts.living(context, text, name)
   boards.warn_of_others(context, others, name, "and are not listed")
   if #rows == 0 then return choose(context, name, others) end
   if #rows == 1 then return rows[1].status.pid end
-  for i, row in ipairs(rows) do names[i] = { row.status.pid, row.status.program } end
-  return hosts.list(context, names, name)
+  for i, row in ipairs(rows) do
+    names[i] = { row.status.pid, command_line.of(context, row.status) or row.status.program }
+  end
+  return list_to_choose(context, names, name)
 end
 
 return hosts

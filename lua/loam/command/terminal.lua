@@ -32,6 +32,11 @@ function terminal.cut(text, columns)
   return table.concat(out)
 end
 
+-- Returns a text of at most so many characters. A text that is cut ends with "~".
+function terminal.shortened(text, columns)
+  return width(text) > columns and terminal.cut(text, columns - 1) .. "~" or text
+end
+
 local function escaped(bytes)
   return (bytes:gsub(".", function(c) return ("\\%03d"):format(c:byte()) end))
 end

@@ -54,6 +54,18 @@ describe("a command line", function()
     assert.matches(" -D /var/lib/postgresql\n", run("ps", 100), 1, true)
   end)
 
+  it("helps to choose a program", function()
+    local status, context = canned.run("stats", {
+      boards = { status_of {}, status_of { pid = 43 }, status_of { pid = 44 } },
+      command_lines = { [42] = WRITER, [43] = "postgres " .. ("x"):rep(50) },
+    })
+    assert.equal(2, status)
+    assert.equal("loam stats: 3 programs run under loam; choose one:\n"
+      .. "  loam stats 42    # postgres: background \\027[2J writer\n"
+      .. "  loam stats 43    # postgres " .. ("x"):rep(40) .. "~\n"
+      .. "  loam stats 44    # postgres\n", context.err)
+  end)
+
   it("is in `loam status`, and in JSON", function()
     assert.matches("\ncommand   postgres: background \\027[2J writer\n", run("status 42"), 1, true)
     local programs = json.decode(run("ps --json")).programs

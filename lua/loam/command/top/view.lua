@@ -150,14 +150,9 @@ local function fit(widths, list, most)
   widths[name] = math.max(least, widths[name] - (sum - most))
 end
 
--- Returns the first characters of a text that is too wide, with "~" at their end.
-local function cut(text, width)
-  return terminal.width(text) > width and terminal.cut(text, width - 1) .. "~" or text
-end
-
 -- Returns a cell as wide as its column.
 local function fitted(cell, width, right)
-  return terminal.padded(cut(cell, width), width, right)
+  return terminal.padded(terminal.shortened(cell, width), width, right)
 end
 
 local function line_of(cells, widths, list)
@@ -239,7 +234,7 @@ function view.screen(model, columns_n, rows, paint)
   local shown = model.rows(room)
   local lines, ended = view.table(shown, model.by, model.sort, model.reverse, columns_n)
   for i, line in ipairs(lines) do
-    line = cut(line, columns_n)
+    line = terminal.shortened(line, columns_n)
     if i == 1 then line = paint("bold", line)
     elseif ended[i] then line = paint("dim", line) end
     if #out < rows then out[#out + 1] = line end

@@ -69,9 +69,7 @@ local function cut_commands(context, lines)
   local used = terminal.width(terminal.table(others):match("^[^\n]*")) + 2
   local room = math.max(LEAST, context.posix.screen.size() - used)
   for i = 2, #lines do
-    local command = terminal.plain(lines[i][last])
-    local is_cut = terminal.width(command) > room
-    lines[i][last] = is_cut and terminal.cut(command, room - 1) .. "~" or command
+    lines[i][last] = terminal.shortened(terminal.plain(lines[i][last]), room)
   end
 end
 
