@@ -346,7 +346,7 @@ class Fleet:
                 found.append((worker, ""))
         return sorted(found, key=lambda each: (len(each[0].name), each[0].name))
 
-    # ---- Orders
+    # ---- Rollouts
 
     def _roll_out(self, rollout: _Rollout, timeout: float) -> list[Worker]:
         """Gives a rollout to all workers. If one cannot obey, gives the last one again."""

@@ -7,8 +7,8 @@ local json = require("loam.report.json")
 
 local command_line = {}
 
--- Returns the command line of a process, as it is now. Returns nil for a process that has ended or
--- is in another PID namespace. The process does nothing for that.
+-- Returns the command line that a process has at present. Returns nil for a process that has ended
+-- or is in another PID namespace. The process does nothing for that.
 ---@param status table of the process's board
 ---@return string|nil
 function command_line.of(context, status)

@@ -145,7 +145,8 @@ local function broken(path, field, where)
   return list
 end
 
--- Returns how each string begins that has the answer yes to a question; nil: in many ways.
+-- Returns the text with which all strings begin that a question answers with yes; nil if the
+-- function knows no such text.
 local function head_of(question)
   if question.part or question.how == "key" or question.how == "part" then return nil end
   return question.how == "glob" and string.match(question.about, "^[^*?]*") or question.about
@@ -164,8 +165,8 @@ local function are_apart(one, other)
   return not one.ask { [one.field] = b } and not other.ask { [one.field] = a }
 end
 
--- Returns whether one of these steps, at a look, excludes the last step of a path, whose answer is
--- not no.
+-- Returns whether one of these steps excludes the last step of a path, whose answer is not no. The
+-- function compares texts and makes no search, so it does not find every such step.
 local function surely_exclude_last(steps, path)
   for _, step in ipairs(steps) do
     if step[2] ~= false and are_apart(step[1], path[#path][1]) then return true end

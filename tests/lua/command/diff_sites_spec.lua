@@ -33,7 +33,7 @@ end
 describe("the walk through two policies", function()
   it("does not walk all ways of graphs that join their ways", function()
     local made = diff(counting(1, 14, 6), counting(1, 14, 7)) -- 3,432 ways lead to the difference
-    assert.is_true(made.is_short)
+    assert.is_true(made.is_partial)
     assert.equal("abcdefg", made.regions[1].sites[1].tag)
     assert.is_true(#made.regions[1].sites < 400)
     for _, words in ipairs(made.regions[1].questions) do assert.not_matches("^not ", words) end
@@ -41,7 +41,7 @@ describe("the walk through two policies", function()
     assert.matches("moved      abcdefg and at least 2%d%d other classes: any size\n", out)
     made = diff(counting(1, 6, 2), counting(1, 6, 3))
     assert.equal(20, #made.regions[1].sites)
-    assert.is_false(made.is_short)
+    assert.is_false(made.is_partial)
   end)
 
   it("shows on a terminal that it goes on", function()

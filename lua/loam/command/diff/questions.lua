@@ -117,11 +117,11 @@ end
 -- Lists questions that hold for all sites of a region, as a policy writes them. If the region may
 -- have sites that are not known, those with the answer no are left out.
 ---@param region loam.Region
----@param is_short boolean whether the region may have more sites
+---@param is_partial boolean whether the region may have more sites
 ---@return string[]
-function questions.words(self, region, is_short)
+function questions.words(self, region, is_partial)
   local list = words_of_yes(region.yes)
-  if not is_short then add_no(self, list, region) end
+  if not is_partial then add_no(self, list, region) end
   return list
 end
 

@@ -161,7 +161,7 @@ local function compare_sites(made, old, new, tick)
     left = left - states
     return where
   end
-  made.is_short = sites.each_pair(old.root, new.root, function(a, b, path, site)
+  made.is_partial = sites.each_pair(old.root, new.root, function(a, b, path, site)
     local found = plans.compare(plan_set, a, b)
     made.left_over = made.left_over + found.left_over
     if #found == 0 then return end
@@ -196,8 +196,7 @@ function regions.compare(old_text, new_text, tick)
     table.sort(list, is_region_before)
     for _, region in ipairs(list) do
       table.sort(region.sites, is_before)
-      region.questions = questions.words(words, region, made.is_short)
-      region.is_short = made.is_short
+      region.questions = questions.words(words, region, made.is_partial)
     end
   end
   return made

@@ -42,13 +42,13 @@ local function sizes_words(region)
   return ("%s to < %s"):format(units.exact(region.from), units.exact(region.to + 1))
 end
 
-local function tag_words(region)
+local function tag_words(made, region)
   local tag, others = region.sites[1].tag, #region.sites - 1
   local words = tag == "" and '""' or escape.text(tag)
   if region.tags == "any" then return "any tag" end
   if region.tags == "other" then words = "other tags, such as " .. words end
   if others == 0 then return words end
-  return ("%s and %s%s"):format(words, region.is_short and "at least " or "",
+  return ("%s and %s%s"):format(words, made.is_partial and "at least " or "",
     units.plural(others, "other class", "other classes"))
 end
 
@@ -155,7 +155,7 @@ local function show_region(context, made, counted, region)
   local pad = (" "):rep(11)
   local kind = region.point and region.kind or "undecided"
   context.write(("%s  %s: %s\n"):format(context.paint(COLOUR[kind] or "cyan",
-    kind .. (" "):rep(9 - #kind)), tag_words(region), sizes_words(region)))
+    kind .. (" "):rep(9 - #kind)), tag_words(made, region), sizes_words(region)))
   context.write(("%s%s -> %s\n"):format(pad, chain_words(region.old), chain_words(region.new)))
   if #region.options > 0 then
     context.write(pad .. "with " .. escape.text(options_words(region.options)) .. "\n")
@@ -199,7 +199,7 @@ end
 local function markdown_region(made, counted, region)
   local when = where_list(region)
   if #region.options > 0 then when[#when + 1] = options_words(region.options) end
-  local cells = { region.point and region.kind or "undecided", tag_words(region),
+  local cells = { region.point and region.kind or "undecided", tag_words(made, region),
     sizes_words(region), table.concat(when, "; "), chain_words(region.old),
     chain_words(region.new), region.point and escape.code(witness_words(made, region)) or "" }
   if counted then cells[8], cells[9] = impact_report.cells(counted, region) end

@@ -1,10 +1,11 @@
 -- sites.lua - the pairs of plans that the sites of two policies get.
 --
 -- A policy is a graph of questions about the strings of a site, with a plan at each end. A walk
--- goes down the graph of the old policy, and down that of the new one where both ask one question.
--- At each plan it goes on down the graph of the new policy, where many questions have their answers
--- already. An answer that no site can give beside the others is left out
--- (compiler/site_search.lua), so each pair of plans is one that some site gets.
+-- goes down the graph of the old policy. Where the new policy asks the question too, the walk also
+-- goes down the graph of the new policy. At each plan of the old policy, it goes on down the graph
+-- of the new policy, where many questions have their answers already. An answer that no site can
+-- give beside the others is left out (compiler/site_search.lua), so each pair of plans is one that
+-- some site gets.
 --
 -- A graph that joins its ways has many more ways than nodes. So after some hundred visits, the walk
 -- does not go on from a pair of nodes if every way from there was possible and was walked before.
@@ -78,8 +79,8 @@ local MANY_VISITS = 256   -- then known ways are left out
 -- The most steps of a walk. They take half a minute.
 sites.MOST_STEPS = 200000
 
--- The pairs of nodes whose ways were all walked: for each pair a list of the answers, given before,
--- that decided about these ways.
+-- Makes an object that knows the pairs of nodes from which all ways were walked. Each entry of a
+-- pair has the answers, given before the pair was reached, that decided which ways there were.
 local function new_walked()
   local by_old = {}
   local walked = {}
@@ -88,7 +89,7 @@ local function new_walked()
     by_old[a][b] = by_old[a][b] or {}
     table.insert(by_old[a][b], used)
   end
-  -- Returns the entry of a pair for which the answers so far decide as they did then; nil: none.
+  -- Returns an entry of a pair whose answers are the present ones too; nil if there is none.
   function walked.find(a, b, answers)
     for _, used in ipairs(by_old[a] and by_old[a][b] or {}) do
       local is_equal = true
@@ -103,10 +104,10 @@ end
 -- Calls `visit(old, new, path, site)` for each pair of different plans that a site gets, at least
 -- once. `path` is the list of { question, answer } on the way, and `site` gives these answers.
 -- Calls `tick()` now and then.
----@return boolean is_short whether other ways to pairs of plans were left out
+---@return boolean is_partial whether other ways to pairs of plans were left out
 function sites.each_pair(old, new, visit, tick)
   local path, answers, walked = {}, {}, new_walked()
-  local visits, steps, is_short = 0, 0, false
+  local visits, steps, is_partial = 0, 0, false
   local walk
 
   local function follow(a, b, question, answer, site)
@@ -158,7 +159,7 @@ function sites.each_pair(old, new, visit, tick)
     if a == b then return used end
     local below = visits >= MANY_VISITS and walked.find(a, b, answers)
     if below then
-      is_short = true
+      is_partial = true
     else
       below = walk_all(a, b, question, site)
       if below then walked.add(a, b, below) end
@@ -168,7 +169,7 @@ function sites.each_pair(old, new, visit, tick)
   end
 
   walk(old, new, { tag = "", file = "", func = "", module = "" })
-  return is_short
+  return is_partial
 end
 
 return sites

@@ -197,8 +197,8 @@ function columns.order(one, reverse)
   end
 end
 
--- Returns the groups whose name has a text in it, whatever the case of the letters. By process, the
--- command line may have it too.
+-- Returns the groups whose name has a text in it, whatever the case of the letters. In the view of
+-- processes, the text may also be in the command line.
 function columns.filter(by, list, text)
   if text == "" then return list end
   local wanted, out = text:lower(), {}

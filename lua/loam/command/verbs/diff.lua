@@ -159,8 +159,8 @@ end
 
 local FIRST_MS, EVERY_MS = 2000, 250
 
--- Compares two policies. From the second second on, a line on the terminal shows how long that has
--- taken.
+-- Compares two policies. If that takes more than two seconds, a line on the terminal shows how long
+-- the comparison has taken so far.
 local function compare(context, texts)
   local clock, is_terminal = context.posix.clock, context.posix.is_terminal(2)
   local began, written = clock(), nil

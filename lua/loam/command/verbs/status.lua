@@ -2,9 +2,9 @@
 
 local arguments = require("loam.command.arguments")
 local boards = require("loam.command.boards")
+local command_line = require("loam.command.command_line")
 local describe = require("loam.command.describe")
 local hosts = require("loam.command.hosts")
-local command_line = require("loam.command.command_line")
 local rank = require("loam.command.rank")
 local terminal = require("loam.command.terminal")
 local units = require("loam.command.units")
